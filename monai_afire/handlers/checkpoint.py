@@ -1,0 +1,139 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Checkpoints that survive a crash and continue exactly."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from ignite.engine import Engine, Events
+from torch import nn
+
+from monai_afire.utils.files import atomic_path, check_writable
+
+__all__ = ["ResumableCheckpoint"]
+
+logger = logging.getLogger(__name__)
+
+
+class ResumableCheckpoint:
+    """
+    Save a training run after every few epochs, and go on from there when asked to.
+
+    MONAI's ``CheckpointSaver`` writes in place, so that a kill while writing destroys the file, and its trainer forgets
+    the AMP scaler. Here every file is complete or absent (temporary file, flush, rename), the scaler is restored, and
+    a checkpoint of another architecture is refused with the first differences named.
+
+    Written to ``save_dir``: ``checkpoint.pt`` with all objects, the trainer's progress and the scaler, and ``model.pt``
+    with the network's state dict alone. A run that starts anew over an older one keeps that one's files as
+    ``*_previous.pt``. Attach it last, after validation.
+
+    Args:
+        save_dir: folder of the files; checked to be writable when training starts.
+        network: the network, unwrapped (neither compiled nor ``DistributedDataParallel``).
+        objects: further objects with state_dict and load_state_dict, e.g. ``{"optimizer": optimizer}``.
+        interval: save every so many epochs, and at the end.
+        resume: continue from ``checkpoint.pt``; without one, start anew and say so.
+
+    Raises:
+        OSError: when training starts and ``save_dir`` cannot be written to.
+        RuntimeError: when the checkpoint does not fit the network.
+
+    Example:
+        >>> import tempfile
+        >>> network, folder = nn.Linear(2, 2), tempfile.mkdtemp()
+        >>> engine = Engine(lambda engine, batch: None)
+        >>> ResumableCheckpoint(folder, network).attach(engine)
+        >>> _ = engine.run([0], max_epochs=2)
+        >>> sorted(path.name for path in Path(folder).iterdir())
+        ['checkpoint.pt', 'model.pt']
+    """
+
+    def __init__(
+        self,
+        save_dir: str,
+        network: nn.Module,
+        objects: Mapping[str, Any] | None = None,
+        interval: int = 1,
+        resume: bool = False,
+    ) -> None:
+        self.checkpoint_file = Path(save_dir) / "checkpoint.pt"
+        self.model_file = Path(save_dir) / "model.pt"
+        self.network = network
+        self.objects = dict(objects or {})
+        self.interval = interval
+        self.resume = resume
+
+    def attach(self, engine: Engine) -> None:
+        """Register with a trainer."""
+        engine.add_event_handler(Events.STARTED, self.start)
+        engine.add_event_handler(Events.EPOCH_COMPLETED, self.save_if_due)
+
+    def start(self, engine: Any) -> None:
+        """Load the checkpoint to resume, or move an older run's files out of the way."""
+        if _is_main_rank(engine):
+            check_writable(self.checkpoint_file.parent)
+        if self.resume and self.checkpoint_file.is_file():
+            self.load(engine)
+            return
+        if self.resume:
+            logger.warning(f"nothing to resume: {self.checkpoint_file} does not exist; starting from the beginning")
+        if _is_main_rank(engine):
+            for path in (self.checkpoint_file, self.model_file):
+                if path.is_file():
+                    path.replace(path.with_stem(f"{path.stem}_previous"))
+
+    def save_if_due(self, engine: Any) -> None:
+        """Save if the interval or the last epoch is reached."""
+        epoch = engine.state.epoch
+        if _is_main_rank(engine) and (epoch % self.interval == 0 or epoch == engine.state.max_epochs):
+            self.save(engine)
+
+    def save(self, engine: Any) -> None:
+        """Write both files."""
+        model = self.network.state_dict()
+        state = {name: item.state_dict() for name, item in self.objects.items()}
+        state |= {"network": model, "trainer": engine.state_dict()}
+        if getattr(engine, "scaler", None) is not None:
+            state["scaler"] = engine.scaler.state_dict()
+        for content, path in ((state, self.checkpoint_file), (model, self.model_file)):
+            with atomic_path(path) as temporary:
+                torch.save(content, temporary)
+
+    def load(self, engine: Any) -> None:
+        """Restore network, objects, progress and scaler from the checkpoint."""
+        state = torch.load(self.checkpoint_file, map_location="cpu", weights_only=True)
+        _check_fits(state["network"], self.network.state_dict(), self.checkpoint_file)
+        self.network.load_state_dict(state["network"])
+        for name, item in self.objects.items():
+            item.load_state_dict(state[name])
+        max_epochs = engine.state.max_epochs
+        engine.load_state_dict(state["trainer"])
+        engine.state.max_epochs = max_epochs  # more (or fewer) epochs may be asked for now
+        if getattr(engine, "scaler", None) is not None and "scaler" in state:
+            engine.scaler.load_state_dict(state["scaler"])
+        logger.info(f"resumed from {self.checkpoint_file} after epoch {engine.state.epoch} of {max_epochs}")
+
+
+def _check_fits(saved: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor], path: Path) -> None:
+    """Compare names and shapes before anything is loaded."""
+    differences = [f"{name} is missing in the file" for name in expected if name not in saved]
+    differences += [f"{name} is not in the network" for name in saved if name not in expected]
+    differences += [
+        f"{name} is {tuple(saved[name].shape)} in the file, {tuple(expected[name].shape)} in the network"
+        for name in expected
+        if name in saved and saved[name].shape != expected[name].shape
+    ]
+    if differences:
+        raise RuntimeError(
+            f"{path} holds another architecture ({len(differences)} differences: {'; '.join(differences[:3])}): resume "
+            "with the settings of the run that wrote it, or start anew with resume set to false or another folder"
+        )
+
+
+def _is_main_rank(engine: Any) -> bool:
+    return getattr(engine.state, "rank", 0) == 0

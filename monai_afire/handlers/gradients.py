@@ -1,0 +1,87 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Between the backward pass and the optimizer step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from ignite.engine import Engine
+from monai.engines.utils import IterationEvents
+
+from monai_afire.handlers.teacher import is_optimizer_step
+
+__all__ = ["FreezeParameters", "GradientClipping"]
+
+
+class GradientClipping:
+    """
+    Clip the gradient's norm before every optimizer step; MONAI's trainers have no option for it.
+
+    Under ``amp`` the gradients are unscaled first. With gradient accumulation only the accumulated gradient is clipped.
+
+    Args:
+        parameters: the trained parameters.
+        max_norm: largest L2 norm of all gradients together.
+
+    Attributes:
+        norm: the norm before clipping of the last step, on the device (reading it waits for the device).
+
+    Raises:
+        ValueError: when max_norm is not positive.
+
+    Example:
+        >>> GradientClipping(torch.nn.Linear(2, 2).parameters(), max_norm=3.0).max_norm
+        3.0
+    """
+
+    def __init__(self, parameters: Iterable[torch.nn.Parameter], max_norm: float = 3.0) -> None:
+        if not max_norm > 0:
+            raise ValueError(f"max_norm must be positive, got {max_norm}")
+        self.parameters = list(parameters)
+        self.max_norm = max_norm
+        self.norm: torch.Tensor | None = None
+
+    def attach(self, engine: Engine) -> None:
+        """Register with a trainer."""
+        engine.add_event_handler(IterationEvents.BACKWARD_COMPLETED, self)
+
+    def __call__(self, engine: Any) -> None:
+        """Clip if this iteration steps."""
+        if not is_optimizer_step(engine):
+            return
+        if engine.scaler is not None:
+            engine.scaler.unscale_(engine.optimizer)
+        self.norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.max_norm)
+
+
+class FreezeParameters:
+    """
+    Hold parameters still for the first epochs by dropping their gradients.
+
+    DINO's practice for the last layer of a projection head, whose first gradients are noise.
+
+    Args:
+        parameters: the parameters to hold.
+        epochs: number of epochs, 0 for none.
+
+    Example:
+        >>> FreezeParameters(torch.nn.Linear(2, 2).parameters(), epochs=1).epochs
+        1
+    """
+
+    def __init__(self, parameters: Iterable[torch.nn.Parameter], epochs: int = 1) -> None:
+        self.parameters = list(parameters)
+        self.epochs = epochs
+
+    def attach(self, engine: Engine) -> None:
+        """Register with a trainer."""
+        engine.add_event_handler(IterationEvents.BACKWARD_COMPLETED, self)
+
+    def __call__(self, engine: Engine) -> None:
+        """Drop the gradients while the parameters are frozen."""
+        if engine.state.epoch <= self.epochs:
+            for parameter in self.parameters:
+                parameter.grad = None

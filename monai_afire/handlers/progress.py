@@ -1,0 +1,99 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""What a person at the terminal sees of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from ignite.engine import Engine, Events
+from tqdm.auto import tqdm
+
+__all__ = ["ClosingMessage", "TrainingProgressBar"]
+
+
+class TrainingProgressBar:
+    """
+    One progress bar over the whole run, with the remaining time and the current values.
+
+    ignite's ``ProgressBar`` starts anew each epoch and reads the values in every iteration, for which a GPU would have
+    to stop; this one reads them every ``refresh`` iterations. Only the main rank shows it.
+
+    Args:
+        values: called without arguments for the values to show, a dictionary of name -> number or scalar tensor.
+        refresh: iterations between two readings.
+        description: text before the bar.
+
+    Example:
+        >>> engine = Engine(lambda engine, batch: None)
+        >>> TrainingProgressBar(lambda: {"loss": 1.0}).attach(engine)
+    """
+
+    def __init__(
+        self, values: Callable[[], Mapping[str, float | torch.Tensor]], refresh: int = 1, description: str = "training"
+    ) -> None:
+        self.values = values
+        self.refresh = refresh
+        self.description = description
+        self.bar: tqdm | None = None
+
+    def attach(self, engine: Engine) -> None:
+        """Register with a trainer."""
+        engine.add_event_handler(Events.EPOCH_STARTED, self.epoch_started)
+        engine.add_event_handler(Events.ITERATION_COMPLETED, self.iteration_completed)
+        engine.add_event_handler(Events.COMPLETED, self.close)
+        engine.add_event_handler(Events.TERMINATE, self.close)
+
+    def epoch_started(self, engine: Engine) -> None:
+        """Open the bar in the first epoch of this run, which may be a resumed one."""
+        if getattr(engine.state, "rank", 0):
+            return
+        if self.bar is None:
+            epoch_length = engine.state.epoch_length
+            total = epoch_length * engine.state.max_epochs if epoch_length and engine.state.max_epochs else None
+            self.bar = tqdm(total=total, initial=engine.state.iteration, dynamic_ncols=True, unit="step")
+        self.bar.set_description(f"{self.description}, epoch {engine.state.epoch}/{engine.state.max_epochs}")
+
+    def iteration_completed(self, engine: Engine) -> None:
+        """Advance; read the values now and then."""
+        if self.bar is None:
+            return
+        if engine.state.iteration % self.refresh == 0:
+            shown = {name: f"{float(value):.3g}" for name, value in self.values().items()}
+            self.bar.set_postfix(shown, refresh=False)
+        self.bar.update()
+
+    def close(self, engine: Engine) -> None:
+        """Close the bar."""
+        if self.bar is not None:
+            self.bar.close()
+            self.bar = None
+
+
+class ClosingMessage:
+    """
+    Print where the results are and what to do next, when a run is complete.
+
+    Args:
+        lines: the message, one line each.
+
+    Example:
+        >>> engine = Engine(lambda engine, batch: None)
+        >>> ClosingMessage(["the model is in models/model.pt"]).attach(engine)
+        >>> _ = engine.run([0])
+        the model is in models/model.pt
+    """
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self.lines = list(lines)
+
+    def attach(self, engine: Engine) -> None:
+        """Register with a trainer."""
+        engine.add_event_handler(Events.COMPLETED, self)
+
+    def __call__(self, engine: Any) -> None:
+        """Print the message, once for all ranks."""
+        if not getattr(engine.state, "rank", 0):
+            print("\n".join(self.lines), flush=True)

@@ -1,0 +1,71 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Randomness as a function of seed and epoch, so that a resumed run repeats what an uninterrupted one draws."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from ignite.engine import Engine, Events
+from monai.data.utils import set_rnd
+from torch.utils.data import Dataset
+
+__all__ = ["EpochSeed"]
+
+
+class EpochSeed:
+    """
+    Seed everything random anew at the start of each epoch, from (seed, epoch, rank).
+
+    Covers Python, NumPy and PyTorch (all devices), MONAI's random transforms of the data set, and generators handed
+    over. Shuffling and the seeds of loader workers follow from PyTorch's. So the random state of an epoch needs no
+    saving: resuming after epoch n gives the same epoch n + 1 as going on. Works with loaders that start their workers
+    anew each epoch (``persistent_workers=False``, the default) and epochs that are one pass over the loader.
+
+    Args:
+        seed: the run's seed.
+        dataset: data set whose random transforms are to be seeded, as they are used without loader workers.
+        generators: objects with ``manual_seed``, e.g. ``torch.Generator``.
+        constant: True draws the same in every epoch, for validation.
+
+    Example:
+        >>> engine = Engine(lambda engine, batch: torch.rand(()).item())
+        >>> EpochSeed(seed=3).attach(engine)
+        >>> first, again = engine.run([0]).output, engine.run([0], max_epochs=1).output
+        >>> first == again
+        True
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        dataset: Dataset | None = None,
+        generators: Sequence[torch.Generator] = (),
+        constant: bool = False,
+    ) -> None:
+        self.seed = seed
+        self.dataset = dataset
+        self.generators = list(generators)
+        self.constant = constant
+
+    def attach(self, engine: Engine) -> None:
+        """Register with an engine."""
+        engine.add_event_handler(Events.EPOCH_STARTED, self)
+
+    def __call__(self, engine: Engine) -> None:
+        """Seed for the engine's current epoch."""
+        epoch = 0 if self.constant else engine.state.epoch
+        rank = getattr(engine.state, "rank", 0)
+        # SeedSequence mixes the three numbers, so that neighbouring seeds and epochs share nothing
+        entropy = np.random.SeedSequence([self.seed, epoch, rank]).generate_state(1)
+        value = int(entropy[0])
+        random.seed(value)
+        np.random.seed(value)  # noqa: NPY002  third-party transforms use the global state
+        torch.manual_seed(value)
+        for generator in self.generators:
+            generator.manual_seed(value)
+        if self.dataset is not None:
+            set_rnd(self.dataset, seed=value)

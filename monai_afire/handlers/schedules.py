@@ -1,0 +1,82 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Values that change over training: learning rate, weight decay, EMA decay, temperatures."""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["cosine_schedule", "linear_schedule"]
+
+
+def cosine_schedule(
+    current_step: int,
+    total_steps: int,
+    start: float,
+    end: float,
+    warmup_steps: int = 0,
+    warmup_start: float = 0.0,
+) -> float:
+    r"""
+    Half a cosine from start to end, after an optional linear warm-up.
+
+    .. math:: v(t) = end + \frac{start - end}{2} \left(1 + \cos \pi \frac{t - w}{T - w}\right)
+
+    for step t after w warm-up steps of T steps in all. To be used as ``value_calculator`` of MONAI's
+    ``ParamSchedulerHandler``, without state: a resumed run goes on where it stopped.
+
+    Args:
+        current_step: steps counted from 1, as ignite counts iterations; the first step has t = 0.
+        total_steps: T; from the last step on the value is ``end``.
+        start: value after the warm-up.
+        end: value at the last step.
+        warmup_steps: w, steps of the linear ramp from ``warmup_start`` up to ``start``.
+        warmup_start: value at the first step of the warm-up.
+
+    Returns:
+        The value at this step.
+
+    Raises:
+        ValueError: when a number of steps is not positive, or the warm-up not shorter than the whole.
+
+    Example:
+        >>> [round(cosine_schedule(step, total_steps=5, start=1.0, end=0.0), 3) for step in range(1, 6)]
+        [1.0, 0.854, 0.5, 0.146, 0.0]
+        >>> [cosine_schedule(step, 6, start=1.0, end=0.0, warmup_steps=4) for step in range(1, 7)]
+        [0.0, 0.25, 0.5, 0.75, 1.0, 0.0]
+    """
+    if total_steps < 1 or current_step < 1 or not 0 <= warmup_steps < total_steps:
+        raise ValueError(
+            f"expected current_step >= 1, total_steps >= 1 and 0 <= warmup_steps < total_steps, got {current_step}, "
+            f"{total_steps} and {warmup_steps}"
+        )
+    step = current_step - 1
+    if step < warmup_steps:
+        return warmup_start + (start - warmup_start) * step / warmup_steps
+    progress = min((step - warmup_steps) / max(total_steps - 1 - warmup_steps, 1), 1.0)
+    return end + (start - end) * (1 + math.cos(math.pi * progress)) / 2
+
+
+def linear_schedule(current_step: int, total_steps: int, start: float, end: float) -> float:
+    """
+    A straight line from start to end over ``total_steps`` steps, ``end`` ever after.
+
+    Args:
+        current_step: steps counted from 1.
+        total_steps: number of steps until ``end`` is reached.
+        start: value at the first step.
+        end: value after ``total_steps`` steps.
+
+    Returns:
+        The value at this step.
+
+    Raises:
+        ValueError: when a number of steps is not positive.
+
+    Example:
+        >>> [linear_schedule(step, total_steps=4, start=0.0, end=1.0) for step in (1, 2, 3, 4, 5, 9)]
+        [0.0, 0.25, 0.5, 0.75, 1.0, 1.0]
+    """
+    if total_steps < 1 or current_step < 1:
+        raise ValueError(f"expected current_step >= 1 and total_steps >= 1, got {current_step} and {total_steps}")
+    return start + (end - start) * min((current_step - 1) / total_steps, 1.0)

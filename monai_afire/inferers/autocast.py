@@ -1,0 +1,40 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Mixed precision on any device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from monai.inferers import SimpleInferer
+from torch import nn
+
+__all__ = ["AutocastInferer"]
+
+
+class AutocastInferer(SimpleInferer):
+    """
+    Run the network under autocast on the device of its input.
+
+    The ``amp`` option of MONAI's engines covers CUDA only. This covers CPUs too, where bfloat16 is native on many
+    server processors. bfloat16 has the range of float32 and needs no gradient scaler; for float16 use ``amp``.
+
+    Args:
+        enabled: False runs in the network's own precision.
+        dtype: precision of the matrix products.
+
+    Example:
+        >>> AutocastInferer()(torch.rand(2, 3), nn.Linear(3, 4)).dtype
+        torch.bfloat16
+    """
+
+    def __init__(self, enabled: bool = True, dtype: torch.dtype = torch.bfloat16) -> None:
+        super().__init__()
+        self.enabled = enabled
+        self.dtype = dtype
+
+    def __call__(self, inputs: torch.Tensor, network: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        """Call ``network(inputs, *args, **kwargs)`` under autocast."""
+        with torch.autocast(inputs.device.type, dtype=self.dtype, enabled=self.enabled):
+            return network(inputs, *args, **kwargs)

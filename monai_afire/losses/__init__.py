@@ -1,0 +1,21 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Losses: one file per method, one small class per term."""
+
+from __future__ import annotations
+
+from monai_afire.losses.afire import (
+    AFiReLoss,
+    AnomalyRestorationLoss,
+    CategoryConsistencyLoss,
+    StructureConsistencyLoss,
+)
+from monai_afire.losses.token_similarity import TokenSimilarity
+
+__all__ = [
+    "AFiReLoss",
+    "AnomalyRestorationLoss",
+    "CategoryConsistencyLoss",
+    "StructureConsistencyLoss",
+    "TokenSimilarity",
+]

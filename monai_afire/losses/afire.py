@@ -1,0 +1,320 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The losses of AFiRe: structure consistency, category consistency and anomaly restoration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+
+from monai_afire.losses.token_similarity import TokenSimilarity
+
+__all__ = ["AFiReLoss", "AnomalyRestorationLoss", "CategoryConsistencyLoss", "StructureConsistencyLoss"]
+
+# stands for -inf in masked logarithms of sums: large enough to vanish, small enough to stay finite in differences
+NEGLIGIBLE = -1e30
+
+
+class StructureConsistencyLoss(nn.Module):
+    r"""
+    Pull every normal token to its own position's prototype, away from the others' (AFiRe, Eq. 12).
+
+    .. math::
+        L_{stru} = \operatorname{mean}_{(i,j)\ \text{normal}}
+        -\log \frac{f(q_{ij}, c_j)}{\sum_{l=1}^{L} f(q_{ij}, c_l)}, \qquad f(q, c) = e^{-H(q, c) / \tau}
+
+    with q token probabilities, c prototypes and H the cross-entropy. The paper prints :math:`e^{+H/\tau}`, which grows
+    with *dis*\ similarity and drives tokens away from their prototype; the sign is corrected here.
+
+    Args:
+        temperature: τ > 0.
+        similarity: "paper" for :math:`H(q, c) = -\sum_k q_k \log c_k`, "teacher_ce" for
+            :math:`-\sum_k c_k \log q_k` (the order of DINO), "cosine" for :math:`-H = \langle q, c \rangle` of features.
+
+    Example:
+        >>> q = torch.tensor([[[0.9, 0.1], [0.1, 0.9]]])
+        >>> normal = torch.ones(1, 2, dtype=torch.bool)
+        >>> loss = StructureConsistencyLoss()
+        >>> bool(loss(q, q[0], normal) < loss(q, q[0].flip(0), normal))
+        True
+    """
+
+    def __init__(self, temperature: float = 1.0, similarity: str = "paper") -> None:
+        super().__init__()
+        self.similarity = TokenSimilarity(temperature, similarity)
+
+    def forward(self, q: torch.Tensor, prototypes: torch.Tensor, normal: torch.Tensor) -> torch.Tensor:
+        """
+        Compute the loss.
+
+        Args:
+            q: token probabilities ``(B, L, K)``.
+            prototypes: ``(L, K)``, or ``(B, L, K)`` for prototypes of each image.
+            normal: ``(B, L)`` bool, True where no lesion covers the token.
+
+        Returns:
+            Scalar; 0 without a normal token.
+
+        Raises:
+            ValueError: when the shapes do not fit.
+        """
+        _check_shapes(q, prototypes, normal)
+        with torch.autocast(q.device.type, enabled=False):
+            scores = self.similarity(q, prototypes)
+            own = torch.diagonal(scores, dim1=-2, dim2=-1)
+            return _masked_mean(torch.logsumexp(scores, dim=-1) - own, normal)
+
+
+class CategoryConsistencyLoss(nn.Module):
+    r"""
+    Pull normal tokens of one position together across patients, away from abnormal ones (AFiRe, Eq. 14-16).
+
+    .. math::
+        L_{cate} = \operatorname{mean}_{(i,j)} -\log \frac{\Delta_{pos}}{\Delta_{pos} + \Delta_{neg}}, \quad
+        \Delta_{pos} = \sum_{b \ne i,\ \text{normal}} f(q_{ij}, q_{bj}), \quad
+        \Delta_{neg} = \sum_{b\ \text{abnormal}} f(q_{ij}, q_{bj}) + f(q_{bj}, c_j)
+
+    Anchors (i, j) are the normal tokens with at least one other normal token b at the same position. Abnormal tokens
+    are never pulled together unless asked for. The cost is one (B, B) matrix per position: O(L B²) memory.
+
+    Args:
+        temperature: τ > 0.
+        similarity: "paper", "teacher_ce" or "cosine", see :class:`StructureConsistencyLoss`.
+        include_abnormal_pairs: also pull abnormal tokens of a position together, against the normal ones and the
+            prototype (ablation, Table 4 row 4; it harms).
+
+    Example:
+        >>> q = torch.softmax(torch.rand(4, 9, 8), -1)
+        >>> normal = torch.rand(4, 9) > 0.3
+        >>> CategoryConsistencyLoss()(q, q.mean(0), normal).shape
+        torch.Size([])
+    """
+
+    def __init__(
+        self, temperature: float = 1.0, similarity: str = "paper", include_abnormal_pairs: bool = False
+    ) -> None:
+        super().__init__()
+        self.similarity = TokenSimilarity(temperature, similarity)
+        self.include_abnormal_pairs = include_abnormal_pairs
+
+    def forward(self, q: torch.Tensor, prototypes: torch.Tensor, normal: torch.Tensor) -> torch.Tensor:
+        """
+        Compute the loss.
+
+        Args:
+            q: token probabilities ``(B, L, K)``.
+            prototypes: ``(L, K)``, or ``(B, L, K)`` for prototypes of each image.
+            normal: ``(B, L)`` bool, True where no lesion covers the token.
+
+        Returns:
+            Scalar; 0 without an anchor.
+
+        Raises:
+            ValueError: when the shapes do not fit.
+        """
+        _check_shapes(q, prototypes, normal)
+        with torch.autocast(q.device.type, enabled=False):
+            pairs = self.similarity(q.transpose(0, 1), q.transpose(0, 1))  # (L, B anchors, B others)
+            own_prototype = self.similarity.paired(q, prototypes).transpose(0, 1)  # (L, B)
+            is_normal = normal.transpose(0, 1)
+            same_image = torch.eye(q.shape[0], dtype=torch.bool, device=q.device)
+            pairs = pairs.masked_fill(same_image, NEGLIGIBLE)
+            pull = _masked_logsumexp(own_prototype, ~is_normal).unsqueeze(1)
+            loss, anchors = _contrast(pairs, is_normal, pull)
+            if self.include_abnormal_pairs:
+                abnormal_loss, abnormal_anchors = _contrast(pairs, ~is_normal, own_prototype)
+                loss = torch.where(is_normal, loss, abnormal_loss)
+                anchors = anchors | abnormal_anchors
+            return _masked_mean(loss, anchors)
+
+
+class AnomalyRestorationLoss(nn.Module):
+    r"""
+    Squared error of the restored patches, with abnormal patches emphasised (AFiRe, Eq. 20).
+
+    .. math:: L_{recon} = \frac{\sum_j w_j \operatorname{mean}_P (y_j - x_j)^2}{\sum_j w_j}, \quad
+        w_j = w \text{ on abnormal patches, else } 1
+
+    Args:
+        abnormal_weight: w >= 1, 5 by default (the paper gives no value).
+
+    Raises:
+        ValueError: for a weight that is not positive.
+
+    Example:
+        >>> target = torch.zeros(1, 2, 4)
+        >>> restored = torch.tensor([[[1.0] * 4, [0.0] * 4]])
+        >>> loss = AnomalyRestorationLoss(abnormal_weight=3)
+        >>> loss(restored, target, torch.tensor([[True, False]])), loss(restored, target, torch.tensor([[False, True]]))
+        (tensor(0.7500), tensor(0.2500))
+    """
+
+    def __init__(self, abnormal_weight: float = 5.0) -> None:
+        super().__init__()
+        if not abnormal_weight > 0:
+            raise ValueError(f"abnormal_weight must be positive, got {abnormal_weight}")
+        self.abnormal_weight = abnormal_weight
+
+    def forward(self, restored: torch.Tensor, target: torch.Tensor, abnormal: torch.Tensor) -> torch.Tensor:
+        """
+        Compute the loss.
+
+        Args:
+            restored: patches ``(B, L, P)`` of the decoder.
+            target: patches ``(B, L, P)`` of the normal image.
+            abnormal: ``(B, L)`` bool, True where a lesion covers the patch.
+
+        Returns:
+            Scalar.
+
+        Raises:
+            ValueError: when the shapes do not fit.
+        """
+        if restored.shape != target.shape or abnormal.shape != restored.shape[:-1]:
+            raise ValueError(
+                "restored and target must be (..., L, P) and abnormal (..., L), got "
+                f"{tuple(restored.shape)}, {tuple(target.shape)} and {tuple(abnormal.shape)}"
+            )
+        with torch.autocast(restored.device.type, enabled=False):
+            error = (_precise(restored) - _precise(target)).square().mean(-1)
+            weight = torch.where(abnormal, self.abnormal_weight, 1.0).to(error.dtype)
+            return (weight * error).sum() / weight.sum()
+
+
+class AFiReLoss(nn.Module):
+    r"""
+    The whole AFiRe objective (Eq. 17 and 21) on the outputs of :class:`monai_afire.networks.AFiRe`.
+
+    .. math:: L = w_s L_{stru} + w_c L_{cate} + w_r L_{recon}
+
+    A term of weight 0 is not computed, and the outputs that it needs may be missing. With N lesion variants per image
+    the category loss is computed within each variant, over the B different patients, and averaged over the variants:
+    two variants of one image are near-copies and would be trivial positives.
+
+    Attributes:
+        terms: detached unweighted terms of the last call, for logging: "structure", "category", "restoration".
+
+    Args:
+        structure_weight: weight of the structure consistency loss.
+        category_weight: weight of the category consistency loss.
+        restoration_weight: weight of the restoration loss.
+        temperature: τ of the two contrastive losses.
+        similarity: "paper", "teacher_ce" or "cosine", see :class:`StructureConsistencyLoss`.
+        include_abnormal_pairs: see :class:`CategoryConsistencyLoss`.
+        abnormal_weight: see :class:`AnomalyRestorationLoss`.
+
+    Example:
+        >>> outputs = {
+        ...     "abnormal": torch.rand(2, 3, 4) > 0.7, "q": torch.softmax(torch.rand(2, 3, 4, 8), -1),
+        ...     "prototypes": torch.softmax(torch.rand(4, 8), -1),
+        ...     "restored": torch.rand(2, 3, 4, 16), "target": torch.rand(2, 4, 16),
+        ... }
+        >>> loss_function = AFiReLoss()
+        >>> loss_function(outputs).shape, sorted(loss_function.terms)
+        (torch.Size([]), ['category', 'restoration', 'structure'])
+    """
+
+    def __init__(
+        self,
+        structure_weight: float = 1.0,
+        category_weight: float = 1.0,
+        restoration_weight: float = 1.0,
+        temperature: float = 1.0,
+        similarity: str = "paper",
+        include_abnormal_pairs: bool = False,
+        abnormal_weight: float = 5.0,
+    ) -> None:
+        super().__init__()
+        self.weights = {"structure": structure_weight, "category": category_weight, "restoration": restoration_weight}
+        if min(self.weights.values()) < 0 or max(self.weights.values()) == 0:
+            raise ValueError(f"the weights must not be negative nor all zero, got {self.weights}")
+        self.structure = StructureConsistencyLoss(temperature, similarity)
+        self.category = CategoryConsistencyLoss(temperature, similarity, include_abnormal_pairs)
+        self.restoration = AnomalyRestorationLoss(abnormal_weight)
+        self.terms: dict[str, torch.Tensor] = {}
+
+    def forward(self, outputs: Mapping[str, torch.Tensor], label: torch.Tensor | None = None) -> torch.Tensor:
+        """
+        Compute the weighted sum of the terms.
+
+        Args:
+            outputs: what :class:`monai_afire.networks.AFiRe` returns, with N lesion variants.
+            label: ignored; MONAI's trainer hands it to every loss.
+
+        Returns:
+            Scalar.
+
+        Raises:
+            ValueError: when an output that a term needs is missing.
+        """
+        compute = {"structure": self._structure, "category": self._category, "restoration": self._restoration}
+        active = [name for name, weight in self.weights.items() if weight > 0]
+        try:
+            terms = {name: compute[name](outputs) for name in active}
+        except KeyError as error:
+            raise ValueError(
+                f"the losses {active} need the network's output {error}, but it gives {sorted(outputs)}: set the "
+                "term's weight to 0 or build the network with contrast=True and restore=True"
+            ) from error
+        self.terms = {name: term.detach() for name, term in terms.items()}
+        return torch.stack([self.weights[name] * term for name, term in terms.items()]).sum()
+
+    def _structure(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        q, prototypes = outputs["q"], outputs["prototypes"]
+        if prototypes.ndim == 3:  # of each image: the same for its variants
+            prototypes = prototypes.repeat_interleave(q.shape[1], 0)
+        return self.structure(q.flatten(0, 1), prototypes, ~outputs["abnormal"].flatten(0, 1))
+
+    def _category(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        normal = ~outputs["abnormal"]
+        variants = range(normal.shape[1])
+        return torch.stack(
+            [self.category(outputs["q"][:, n], outputs["prototypes"], normal[:, n]) for n in variants]
+        ).mean()
+
+    def _restoration(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        restored = outputs["restored"]
+        return self.restoration(restored, outputs["target"].unsqueeze(1).expand_as(restored), outputs["abnormal"])
+
+
+def _contrast(
+    pairs: torch.Tensor, same_category: torch.Tensor, against: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """
+    -log(pos / (pos + neg)) of each token as anchor.
+
+    pairs ``(L, B, B)`` log f of every pair, negligible on the diagonal; same_category ``(L, B)``: the tokens that are
+    anchors and each other's positives; against ``(L, 1 or B)``: log of the further negatives, those with the prototype.
+    Returns the loss ``(L, B)`` and where it holds.
+    """
+    positive = _masked_logsumexp(pairs, same_category.unsqueeze(1))
+    # every other token of the position is either a positive or a negative
+    everything = torch.logaddexp(torch.logsumexp(pairs, dim=-1), against)
+    others = same_category.sum(-1, keepdim=True) - same_category.long()
+    return everything - positive, same_category & (others > 0)
+
+
+def _masked_logsumexp(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Logarithm of the sum of exp over the last axis where the mask is True; about NEGLIGIBLE where it nowhere is."""
+    return torch.logsumexp(x.masked_fill(~mask, NEGLIGIBLE), dim=-1)
+
+
+def _masked_mean(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Mean where the mask is True, 0 where it nowhere is; neither value nor gradient sees the rest."""
+    return torch.where(mask, x, 0.0).sum() / mask.sum().clamp_min(1)
+
+
+def _precise(x: torch.Tensor) -> torch.Tensor:
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def _check_shapes(q: torch.Tensor, prototypes: torch.Tensor, normal: torch.Tensor) -> None:
+    if q.ndim != 3 or prototypes.shape not in (q.shape[1:], q.shape) or normal.shape != q.shape[:2]:
+        raise ValueError(
+            "expected q (B, L, K), prototypes (L, K) or (B, L, K) and normal (B, L), got "
+            f"{tuple(q.shape)}, {tuple(prototypes.shape)} and {tuple(normal.shape)}"
+        )
+    if normal.dtype != torch.bool:
+        raise ValueError(f"normal must be a bool mask, got {normal.dtype}")

@@ -1,0 +1,69 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""How alike two tokens' cluster distributions are."""
+
+from __future__ import annotations
+
+import torch
+
+__all__ = ["TokenSimilarity"]
+
+SIMILARITIES = ("paper", "teacher_ce", "cosine")
+
+
+class TokenSimilarity:
+    r"""
+    Logarithm of f(q, c), the similarity of AFiRe's contrastive losses, as a product of two maps.
+
+    ============  ==========================================  =====================
+    name          log f(q, c) τ                                from
+    ============  ==========================================  =====================
+    "paper"       :math:`\sum_k q_k \log(c_k + \varepsilon)`   AFiRe, text at Eq. 12, sign corrected
+    "teacher_ce"  :math:`\sum_k c_k \log(q_k + \varepsilon)`   DINO: the teacher's distribution weighs
+    "cosine"      :math:`\sum_k q_k c_k`                       L2-normalised features (ablation)
+    ============  ==========================================  =====================
+
+    Since each is an inner product, all scores of all pairs are one matrix product.
+
+    Args:
+        temperature: τ > 0.
+        name: "paper", "teacher_ce" or "cosine".
+        epsilon: added inside the logarithm.
+
+    Raises:
+        ValueError: for an unknown name or a temperature that is not positive.
+
+    Example:
+        >>> similarity = TokenSimilarity(temperature=0.5, name="cosine")
+        >>> similarity(torch.eye(2), torch.eye(2))
+        tensor([[2., 0.],
+                [0., 2.]])
+    """
+
+    def __init__(self, temperature: float = 1.0, name: str = "paper", epsilon: float = 1e-8) -> None:
+        if name not in SIMILARITIES:
+            raise ValueError(f"similarity must be one of {SIMILARITIES}, got {name!r}")
+        if not temperature > 0:
+            raise ValueError(f"temperature must be positive, got {temperature}")
+        self.temperature = temperature
+        self.name = name
+        self.epsilon = epsilon
+
+    def __call__(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        """Scores of every q with every c: ``(..., M, K)`` and ``(..., L, K)`` to ``(..., M, L)``."""
+        q, c = self._maps(q, c)
+        return q @ c.transpose(-2, -1)
+
+    def paired(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        """Scores of each q with its own c: ``(..., K)`` and a shape that broadcasts to it, to ``(...)``."""
+        q, c = self._maps(q, c)
+        return (q * c).sum(-1)
+
+    def _maps(self, q: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        q = q if q.dtype == torch.float64 else q.float()
+        c = c.to(q.dtype)
+        if self.name == "paper":
+            c = (c + self.epsilon).log()
+        elif self.name == "teacher_ce":
+            q = (q + self.epsilon).log()
+        return q, c / self.temperature

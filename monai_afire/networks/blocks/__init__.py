@@ -1,0 +1,26 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Building blocks of the networks."""
+
+from __future__ import annotations
+
+from monai_afire.networks.blocks.attention import DeviceSelfAttention, prepare_transformer_blocks
+from monai_afire.networks.blocks.patches import grid_size, patch_labels, patchify, unpatchify
+from monai_afire.networks.blocks.prototype_bank import PrototypeBank
+from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
+from monai_afire.networks.blocks.sinkhorn import sinkhorn_knopp
+from monai_afire.networks.blocks.token_head import PositionwiseLinear, TokenProbabilityHead
+
+__all__ = [
+    "DeviceSelfAttention",
+    "PositionwiseLinear",
+    "PrototypeBank",
+    "RestorationDecoder",
+    "TokenProbabilityHead",
+    "grid_size",
+    "patch_labels",
+    "patchify",
+    "prepare_transformer_blocks",
+    "sinkhorn_knopp",
+    "unpatchify",
+]

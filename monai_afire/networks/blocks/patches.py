@@ -1,0 +1,148 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Between images and token sequences: patchify, unpatchify and the token labels of a lesion map."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from monai.utils import ensure_tuple_rep
+
+__all__ = ["grid_size", "patch_labels", "patchify", "unpatchify"]
+
+
+def grid_size(image_size: Sequence[int], patch_size: Sequence[int] | int) -> tuple[int, ...]:
+    """
+    Number of patches along each spatial axis.
+
+    Args:
+        image_size: spatial size in pixels.
+        patch_size: edge length(s) of a patch in pixels.
+
+    Returns:
+        The grid, e.g. (14, 14) for 224 x 224 pixels and patches of 16 x 16.
+
+    Raises:
+        ValueError: when an axis of the image is not a multiple of the patch.
+
+    Example:
+        >>> grid_size((224, 224), 16)
+        (14, 14)
+    """
+    patch = ensure_tuple_rep(patch_size, len(image_size))
+    if any(s % p or s < p for s, p in zip(image_size, patch, strict=True)):
+        raise ValueError(
+            f"an image of {tuple(image_size)} pixels cannot be cut into patches of {patch}: resize the image to a "
+            "multiple of the patch size on every axis, or choose another patch size"
+        )
+    return tuple(s // p for s, p in zip(image_size, patch, strict=True))
+
+
+def patchify(images: torch.Tensor, patch_size: Sequence[int] | int) -> torch.Tensor:
+    """
+    Cut images into non-overlapping patches.
+
+    Args:
+        images: ``(B, C, *S)``.
+        patch_size: edge length(s) of a patch in pixels.
+
+    Returns:
+        ``(B, L, P)`` with L patches in row-major order, P = C x pixels per patch (channels slowest).
+
+    Raises:
+        ValueError: when an axis of the image is not a multiple of the patch.
+
+    Example:
+        >>> patchify(torch.zeros(2, 1, 32, 48), 16).shape
+        torch.Size([2, 6, 256])
+    """
+    spatial_dims = images.ndim - 2
+    patch = ensure_tuple_rep(patch_size, spatial_dims)
+    grid = grid_size(images.shape[2:], patch)
+    split = [n for pair in zip(grid, patch, strict=True) for n in pair]
+    cells = images.reshape(*images.shape[:2], *split)
+    grid_axes = [2 + 2 * i for i in range(spatial_dims)]
+    pixel_axes = [3 + 2 * i for i in range(spatial_dims)]
+    return cells.permute(0, *grid_axes, 1, *pixel_axes).reshape(images.shape[0], math.prod(grid), -1)
+
+
+def unpatchify(tokens: torch.Tensor, grid: Sequence[int], patch_size: Sequence[int] | int) -> torch.Tensor:
+    """
+    Put patches back into images; the inverse of :func:`patchify`.
+
+    Args:
+        tokens: ``(B, L, P)``.
+        grid: number of patches along each spatial axis; its product is L.
+        patch_size: edge length(s) of a patch in pixels.
+
+    Returns:
+        ``(B, C, *S)``.
+
+    Raises:
+        ValueError: when L is not the number of cells of the grid.
+
+    Example:
+        >>> images = torch.rand(2, 3, 32, 48)
+        >>> bool((unpatchify(patchify(images, 16), (2, 3), 16) == images).all())
+        True
+    """
+    spatial_dims = len(grid)
+    patch = ensure_tuple_rep(patch_size, spatial_dims)
+    if tokens.shape[1] != math.prod(grid):
+        raise ValueError(f"{tokens.shape[1]} tokens do not fill a grid of {tuple(grid)} = {math.prod(grid)} patches")
+    cells = tokens.reshape(tokens.shape[0], *grid, -1, *patch)
+    order = [1 + spatial_dims] + [axis for i in range(spatial_dims) for axis in (1 + i, 2 + spatial_dims + i)]
+    size = [n * p for n, p in zip(grid, patch, strict=True)]
+    return cells.permute(0, *order).reshape(tokens.shape[0], -1, *size)
+
+
+def patch_labels(masks: torch.Tensor, patch_size: Sequence[int] | int) -> torch.Tensor:
+    r"""
+    Tell normal from abnormal tokens by the lesion map (AFiRe, text above Eq. 6).
+
+    A token is abnormal where its patch of the map M is brighter than the map's mean:
+
+    .. math:: \text{abnormal}_{ij} = \text{mean}(M_i \text{ over patch } j) > \text{mean}(M_i)
+
+    A lesion, that is a connected group of patches with a non-zero map, of which no patch passes this test (a faint
+    lesion beside a strong one) still marks its brightest patch: no lesion is lost.
+
+    Args:
+        masks: lesion maps ``(B, 1, *S)``, zero where the image is unchanged, of any non-negative range.
+        patch_size: edge length(s) of a patch in pixels.
+
+    Returns:
+        ``(B, L)`` bool, True = abnormal. A map of zeros has no abnormal token.
+
+    Raises:
+        ValueError: when the masks have more than one channel or do not fit the patch size.
+
+    Example:
+        >>> mask = torch.zeros(1, 1, 32, 32)
+        >>> mask[..., 18:30, 2:10] = 0.4
+        >>> patch_labels(mask, 16)
+        tensor([[False, False,  True, False]])
+    """
+    if masks.ndim < 3 or masks.shape[1] != 1:
+        raise ValueError(f"lesion maps must be (B, 1, *spatial), got {tuple(masks.shape)}")
+    grid = grid_size(masks.shape[2:], patch_size)
+    brightness = patchify(masks, patch_size).float().mean(-1)
+    mean = brightness.mean(-1, keepdim=True)
+    peak = _lesion_peak(brightness.reshape(-1, 1, *grid)).reshape_as(brightness)
+    lost = (brightness > 0) & (peak <= mean) & (brightness == peak)
+    return (brightness > mean) | lost
+
+
+def _lesion_peak(brightness: torch.Tensor) -> torch.Tensor:
+    """The brightest value within each patch's connected non-zero group, by growing the maxima over the group."""
+    spatial_dims = brightness.ndim - 2
+    max_pool = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}[spatial_dims]
+    support = (brightness > 0).to(brightness.dtype)
+    peak = brightness
+    # a lesion is at most this many steps across unless it winds around; a fixed number needs no host synchronisation
+    for _ in range(sum(brightness.shape[2:])):
+        peak = max_pool(peak, 3, stride=1, padding=1) * support
+    return peak

@@ -1,0 +1,83 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Spatial-aware prototypes: one running cluster distribution per token position."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+__all__ = ["PrototypeBank"]
+
+
+class PrototypeBank(nn.Module):
+    r"""
+    What the teacher sees at each position of a normal radiograph, on average (AFiRe, Eq. 7).
+
+    .. math::
+        \bar q_{jk} = \frac1B \sum_i q_{ijk}, \qquad
+        c_{jk} \leftarrow \begin{cases} \bar q_{jk} & \text{first update} \\
+        m\, c_{jk} + (1 - m)\, \bar q_{jk} & \text{afterwards} \end{cases}
+
+    The prototypes are buffers: they are saved with the network and never trained by gradients. Their rows are
+    probability vectors at all times (uniform before the first update), as long as the rows of q are. In a process
+    group the average runs over the images of all ranks, so that every rank holds the same bank.
+
+    Args:
+        num_tokens: L, number of token positions.
+        num_clusters: K, length of each prototype.
+        momentum: m in [0, 1); 0 keeps no memory, each update replaces the prototypes.
+
+    Raises:
+        ValueError: when the momentum is out of range.
+
+    Example:
+        >>> bank = PrototypeBank(num_tokens=1, num_clusters=2, momentum=0.75)
+        >>> bank.update(torch.tensor([[[1.0, 0.0]]]))
+        >>> bank.update(torch.tensor([[[0.0, 1.0]]]))
+        >>> bank.prototypes
+        tensor([[0.7500, 0.2500]])
+    """
+
+    prototypes: torch.Tensor
+    num_updates: torch.Tensor
+
+    def __init__(self, num_tokens: int, num_clusters: int, momentum: float = 0.9) -> None:
+        super().__init__()
+        if not 0 <= momentum < 1:
+            raise ValueError(f"momentum must be in [0, 1), got {momentum}")
+        self.momentum = momentum
+        self.register_buffer("prototypes", torch.full((num_tokens, num_clusters), 1.0 / num_clusters))
+        self.register_buffer("num_updates", torch.zeros((), dtype=torch.long))
+
+    @torch.no_grad()
+    def update(self, q: torch.Tensor) -> None:
+        """
+        Move the prototypes towards the batch's mean.
+
+        Args:
+            q: ``(B, L, K)`` teacher assignments of normal images.
+
+        Raises:
+            ValueError: when L or K differ from the bank's.
+        """
+        if q.ndim != 3 or q.shape[1:] != self.prototypes.shape:
+            raise ValueError(
+                f"the bank holds (L, K) = {tuple(self.prototypes.shape)} prototypes, q has shape {tuple(q.shape)} "
+                "instead of (B, L, K): give head and bank the same num_tokens and num_clusters"
+            )
+        total = q.to(self.prototypes.dtype).sum(0)
+        count = torch.full((), q.shape[0], dtype=total.dtype, device=total.device)
+        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+            dist.all_reduce(total)
+            dist.all_reduce(count)
+        # decided on the device: no host synchronisation
+        keep = torch.where(self.num_updates > 0, self.momentum, 0.0).to(total.dtype)
+        self.prototypes.mul_(keep).add_(total * ((1 - keep) / count))
+        self.num_updates += 1
+
+    def extra_repr(self) -> str:
+        """Sizes for ``print(network)``."""
+        num_tokens, num_clusters = self.prototypes.shape
+        return f"num_tokens={num_tokens}, num_clusters={num_clusters}, momentum={self.momentum}"

@@ -1,0 +1,110 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Decoder that restores the pixels of every patch from tokens, with abnormal tokens hidden."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from monai.networks.blocks.pos_embed_utils import build_sincos_position_embedding
+from monai.networks.blocks.transformerblock import TransformerBlock
+from torch import nn
+
+from monai_afire.networks.blocks.attention import prepare_transformer_blocks
+
+__all__ = ["RestorationDecoder"]
+
+
+class RestorationDecoder(nn.Module):
+    r"""
+    Restore normal pixels from the student's tokens (AFiRe, Eq. 18-19).
+
+    .. math::
+        y_i = R(\tilde z_i), \qquad
+        \tilde z_{ij} = \begin{cases} W z_{ij} & \text{normal} \\ z_{\text{mask},j} & \text{abnormal} \end{cases}
+
+    The tokens are projected to the decoder's width, abnormal ones replaced by trainable mask tokens, and a fixed
+    sine-cosine (or a trainable) position embedding added before a stack of transformer blocks.
+
+    Args:
+        in_dim: D, width of the encoder's tokens.
+        grid_size: number of patches along each spatial axis; L is its product.
+        out_dim: P, pixels per patch x channels.
+        hidden_dim: width of the decoder, 512 in the paper.
+        num_layers: number of transformer blocks, 8 in the paper.
+        num_heads: attention heads per block.
+        mask_token_per_position: one mask token for every position, or one for all.
+        pos_embed_type: "sincos" (fixed) or "learnable".
+
+    Raises:
+        ValueError: for an unknown pos_embed_type, or a width that the sine-cosine embedding cannot fill.
+
+    Example:
+        >>> decoder = RestorationDecoder(in_dim=24, grid_size=(2, 2), out_dim=64, hidden_dim=16, num_layers=1, num_heads=2)
+        >>> abnormal = torch.tensor([[True, False, False, False]])
+        >>> decoder(torch.rand(1, 4, 24), abnormal).shape
+        torch.Size([1, 4, 64])
+    """
+
+    def __init__(
+        self,
+        in_dim: int,
+        grid_size: Sequence[int],
+        out_dim: int,
+        hidden_dim: int = 512,
+        num_layers: int = 8,
+        num_heads: int = 16,
+        mask_token_per_position: bool = True,
+        pos_embed_type: str = "sincos",
+    ) -> None:
+        super().__init__()
+        num_tokens = math.prod(grid_size)
+        self.projection = nn.Linear(in_dim, hidden_dim)
+        self.mask_tokens = nn.Parameter(torch.empty(1, num_tokens if mask_token_per_position else 1, hidden_dim))
+        self.position_embeddings = _position_embedding(grid_size, hidden_dim, pos_embed_type)
+        self.blocks = prepare_transformer_blocks(
+            nn.ModuleList(
+                TransformerBlock(hidden_dim, 4 * hidden_dim, num_heads, qkv_bias=True) for _ in range(num_layers)
+            )
+        )
+        self.norm = nn.LayerNorm(hidden_dim)
+        self.to_pixels = nn.Linear(hidden_dim, out_dim)
+        nn.init.trunc_normal_(self.mask_tokens, std=0.02)
+        for layer in (self.projection, self.to_pixels):
+            nn.init.xavier_uniform_(layer.weight)
+            nn.init.zeros_(layer.bias)
+
+    def forward(self, tokens: torch.Tensor, hidden: torch.Tensor | None = None) -> torch.Tensor:
+        """
+        Restore the patches.
+
+        Args:
+            tokens: ``(B, L, D)`` of the encoder.
+            hidden: ``(B, L)`` bool, True where the token is replaced by the mask token; None hides nothing.
+
+        Returns:
+            ``(B, L, P)`` pixels of each patch, in the (normalised) intensity of the training target.
+        """
+        x = self.projection(tokens)
+        if hidden is not None:
+            x = torch.where(hidden.unsqueeze(-1), self.mask_tokens.to(x.dtype), x)
+        x = x + self.position_embeddings.to(x.dtype)
+        for block in self.blocks:
+            x = block(x)
+        return self.to_pixels(self.norm(x))
+
+
+def _position_embedding(grid_size: Sequence[int], hidden_dim: int, pos_embed_type: str) -> nn.Parameter:
+    if pos_embed_type == "learnable":
+        return nn.Parameter(nn.init.trunc_normal_(torch.empty(1, math.prod(grid_size), hidden_dim), std=0.02))
+    if pos_embed_type != "sincos":
+        raise ValueError(f"pos_embed_type must be 'sincos' or 'learnable', got {pos_embed_type!r}")
+    spatial_dims = len(grid_size)
+    if hidden_dim % (2 * spatial_dims):
+        raise ValueError(
+            f"a sine-cosine position embedding in {spatial_dims}-D needs a width divisible by {2 * spatial_dims}, got "
+            f"{hidden_dim}: change hidden_dim or use pos_embed_type='learnable'"
+        )
+    return build_sincos_position_embedding(list(grid_size), hidden_dim, spatial_dims)

@@ -1,0 +1,58 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Sinkhorn-Knopp: balanced cluster assignment of tokens."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+__all__ = ["sinkhorn_knopp"]
+
+
+@torch.no_grad()
+def sinkhorn_knopp(logits: torch.Tensor, epsilon: float | torch.Tensor = 0.05, num_iters: int = 3) -> torch.Tensor:
+    r"""
+    Turn scores into assignments that use every cluster equally (Cuturi 2013; as in SwAV and DINO).
+
+    Starting from :math:`Q = \exp(\text{logits} / \varepsilon)`, each iteration scales the columns (clusters) to the
+    sum 1/K and then the rows (samples) to the sum 1/M; the result is :math:`M Q`. All in the log domain, so that no
+    temperature overflows. In a process group the columns are summed over the samples of all ranks.
+
+    Args:
+        logits: ``(M, K)`` scores of M samples for K clusters, any float type.
+        epsilon: temperature, > 0; smaller is sharper. A tensor is allowed, so that a schedule needs no host copy.
+        num_iters: number of iterations, >= 1.
+
+    Returns:
+        ``(M, K)`` in float32 (float64 for float64 input); every row sums to 1. Without gradient.
+
+    Raises:
+        ValueError: when the logits are not a matrix or num_iters < 1.
+
+    Example:
+        >>> sinkhorn_knopp(torch.tensor([[2.0, 1.0], [2.0, 1.0]]), epsilon=1.0)
+        tensor([[0.5000, 0.5000],
+                [0.5000, 0.5000]])
+    """
+    if logits.ndim != 2:
+        raise ValueError(f"logits must be (M, K), got {tuple(logits.shape)}")
+    if num_iters < 1:
+        raise ValueError(f"num_iters must be at least 1, got {num_iters}")
+    with torch.autocast(logits.device.type, enabled=False):
+        log_q = (logits if logits.dtype == torch.float64 else logits.float()) / epsilon
+        for _ in range(num_iters):
+            log_q = log_q - _logsumexp_over_samples(log_q)
+            log_q = torch.log_softmax(log_q, dim=1)
+        return log_q.exp_()
+
+
+def _logsumexp_over_samples(log_q: torch.Tensor) -> torch.Tensor:
+    """``(M, K) -> (1, K)``, over the samples of all ranks."""
+    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+        return torch.logsumexp(log_q, dim=0, keepdim=True)
+    peak = log_q.amax(dim=0, keepdim=True)
+    dist.all_reduce(peak, op=dist.ReduceOp.MAX)
+    total = (log_q - peak).exp_().sum(dim=0, keepdim=True)
+    dist.all_reduce(total)
+    return total.log_().add_(peak)

@@ -1,0 +1,10 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Whole networks."""
+
+from __future__ import annotations
+
+from monai_afire.networks.nets.afire import AFiRe
+from monai_afire.networks.nets.vit_encoder import ViTEncoder
+
+__all__ = ["AFiRe", "ViTEncoder"]

@@ -1,0 +1,217 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The AFiRe pre-training network."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import overload
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from monai_afire.networks.blocks.patches import patch_labels, patchify, unpatchify
+from monai_afire.networks.blocks.prototype_bank import PrototypeBank
+from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
+from monai_afire.networks.blocks.sinkhorn import sinkhorn_knopp
+from monai_afire.networks.blocks.token_head import TokenProbabilityHead
+from monai_afire.networks.nets.vit_encoder import ViTEncoder
+
+__all__ = ["AFiRe"]
+
+CONTRAST_SPACES = ("probabilities", "features")
+
+
+class AFiRe(nn.Module):
+    """
+    Anatomy-driven self-supervised learning of fine-grained representations (Liu et al., AAAI 2025).
+
+    A student encoder sees radiographs with synthetic lesions, its slowly moving average (the teacher) the normal
+    originals. The teacher's balanced token probabilities feed a bank of one prototype per position; the student's
+    are contrasted with it (:class:`monai_afire.losses.AFiReLoss`), and a decoder restores the normal pixels with
+    the abnormal tokens hidden. The teacher sees each normal image once, however many lesion variants there are.
+
+    Args:
+        encoder: the student's encoder; the teacher starts as its copy.
+        num_clusters: K, clusters per token position, 64 to 256 in the paper.
+        head_dim: width of the projection head.
+        decoder_dim: width of the restoration decoder.
+        decoder_layers: its number of blocks.
+        decoder_heads: its attention heads.
+        student_temperature: temperature of the student's softmax.
+        teacher_temperature: temperature of the teacher's Sinkhorn-Knopp assignment (usually scheduled).
+        prototype_momentum: momentum of the prototype bank.
+        use_prototypes: False contrasts with the teacher's assignments of the same image instead of the bank
+            (ablation, Table 1 row 3).
+        use_mask_tokens: False lets the decoder see the abnormal tokens (ablation, Table 4 row 3).
+        contrast_space: "probabilities", or "features" to contrast L2-normalised encoder tokens (ablation, Table 4
+            row 2; use ``similarity="cosine"`` in the loss).
+        contrast: False leaves out teacher, head and bank's work (ablation, Table 1 row 4).
+        restore: False leaves out the decoder's work (ablation, Table 1 row 7).
+
+    Raises:
+        ValueError: for an unknown contrast_space.
+
+    Example:
+        >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
+        >>> network = AFiRe(encoder, num_clusters=8, head_dim=16, decoder_dim=16, decoder_layers=1, decoder_heads=2)
+        >>> image, lesion_image = torch.rand(2, 1, 32, 32), torch.rand(2, 3, 1, 32, 32)
+        >>> outputs = network(image, lesion_image, lesion_mask=torch.rand(2, 3, 1, 32, 32))
+        >>> {name: tuple(value.shape) for name, value in outputs.items()}  # doctest: +NORMALIZE_WHITESPACE
+        {'abnormal': (2, 3, 4), 'q': (2, 3, 4, 8), 'prototypes': (4, 8), 'restored': (2, 3, 4, 256),
+         'target': (2, 4, 256)}
+        >>> network(image).shape  # a normal-looking restoration of the image
+        torch.Size([2, 1, 32, 32])
+    """
+
+    def __init__(
+        self,
+        encoder: ViTEncoder,
+        num_clusters: int = 256,
+        head_dim: int = 256,
+        decoder_dim: int = 512,
+        decoder_layers: int = 8,
+        decoder_heads: int = 16,
+        student_temperature: float = 0.1,
+        teacher_temperature: float = 0.04,
+        prototype_momentum: float = 0.9,
+        use_prototypes: bool = True,
+        use_mask_tokens: bool = True,
+        contrast_space: str = "probabilities",
+        contrast: bool = True,
+        restore: bool = True,
+    ) -> None:
+        super().__init__()
+        if contrast_space not in CONTRAST_SPACES:
+            raise ValueError(f"contrast_space must be one of {CONTRAST_SPACES}, got {contrast_space!r}")
+        num_tokens = math.prod(encoder.grid_size)
+        self.encoder = encoder
+        self.head = TokenProbabilityHead(encoder.hidden_size, num_tokens, num_clusters, head_dim)
+        self.decoder = RestorationDecoder(
+            encoder.hidden_size,
+            encoder.grid_size,
+            encoder.in_channels * math.prod(encoder.patch_size),
+            decoder_dim,
+            decoder_layers,
+            decoder_heads,
+        )
+        self.teacher_encoder = copy.deepcopy(encoder).requires_grad_(False)
+        self.teacher_head = copy.deepcopy(self.head).requires_grad_(False)
+        width = num_clusters if contrast_space == "probabilities" else encoder.hidden_size
+        self.bank = PrototypeBank(num_tokens, width, prototype_momentum)
+        self.student_temperature = student_temperature
+        self.teacher_temperature = teacher_temperature
+        self.use_prototypes = use_prototypes
+        self.use_mask_tokens = use_mask_tokens
+        self.contrast_space = contrast_space
+        self.contrast = contrast
+        self.restore = restore
+
+    @overload
+    def forward(self, image: torch.Tensor) -> torch.Tensor: ...
+
+    @overload
+    def forward(
+        self, image: torch.Tensor, lesion_image: torch.Tensor, lesion_mask: torch.Tensor
+    ) -> dict[str, torch.Tensor]: ...
+
+    def forward(
+        self, image: torch.Tensor, lesion_image: torch.Tensor | None = None, lesion_mask: torch.Tensor | None = None
+    ) -> torch.Tensor | dict[str, torch.Tensor]:
+        """
+        One pre-training pass, or, given an image alone, its restoration.
+
+        In training mode the pass also updates the prototype bank.
+
+        Args:
+            image: normal radiographs ``(B, C, *S)`` in [0, 1].
+            lesion_image: N variants of each with synthetic lesions, ``(B, N, C, *S)`` in [0, 1].
+            lesion_mask: their lesion maps ``(B, N, 1, *S)``, 0 where nothing was added.
+
+        Returns:
+            Without lesions the restored image ``(B, C, *S)`` in [0, 1]. With lesions a dictionary of
+
+            * "abnormal" ``(B, N, L)`` bool: tokens that a lesion covers,
+            * "q" ``(B, N, L, K)``: the student's token probabilities,
+            * "prototypes" ``(L, K)``, or ``(B, L, K)`` of each image without the bank,
+            * "restored" ``(B, N, L, P)`` and "target" ``(B, L, P)``: patches in normalised intensity,
+
+            without q and prototypes if ``contrast`` is False, without restored and target if ``restore`` is False.
+
+        Raises:
+            ValueError: when the lesion tensors do not fit the images.
+        """
+        if lesion_image is None or lesion_mask is None:
+            return self.restore_image(image)
+        variants = self._check_variants(image, lesion_image, lesion_mask)
+        tokens = self.encoder(lesion_image.flatten(0, 1))
+        abnormal = patch_labels(lesion_mask.flatten(0, 1), self.encoder.patch_size)
+        outputs = {"abnormal": abnormal.unflatten(0, variants)}
+        if self.contrast:
+            outputs["q"] = self._student_q(tokens).unflatten(0, variants)
+            outputs["prototypes"] = self._prototypes(image)
+        if self.restore:
+            restored = self.decoder(tokens, abnormal if self.use_mask_tokens else None)
+            outputs["restored"] = restored.unflatten(0, variants)
+            outputs["target"] = patchify(self.encoder.normalize(image), self.encoder.patch_size)
+        return outputs
+
+    def restore_image(self, image: torch.Tensor) -> torch.Tensor:
+        """Restore images without hiding a token: ``(B, C, *S)`` in [0, 1] to the same."""
+        patches = self.decoder(self.encoder(image))
+        return self.encoder.denormalize(unpatchify(patches, self.encoder.grid_size, self.encoder.patch_size))
+
+    @torch.no_grad()
+    def update_teacher(self, decay: float) -> None:
+        r"""
+        Move the teacher towards the student: :math:`\theta^T \leftarrow \lambda\theta^T + (1 - \lambda)\theta^S`.
+
+        (Eq. 1 as printed has the two swapped.) One fused operation over all tensors.
+
+        Args:
+            decay: λ in [0, 1]; 1 keeps the teacher as it is.
+        """
+        student = [*self.encoder.parameters(), *self.head.parameters()]
+        teacher = [*self.teacher_encoder.parameters(), *self.teacher_head.parameters()]
+        torch._foreach_lerp_(teacher, student, 1 - decay)
+
+    def _student_q(self, tokens: torch.Tensor) -> torch.Tensor:
+        if self.contrast_space == "features":
+            return F.normalize(tokens.float(), dim=-1)
+        logits = self.head(tokens)
+        return torch.softmax(_at_least_float32(logits) / self.student_temperature, dim=-1)
+
+    @torch.no_grad()
+    def _prototypes(self, image: torch.Tensor) -> torch.Tensor:
+        """The teacher's view of the normal images: into the bank (when training) and back as prototypes."""
+        if not self.training and self.use_prototypes:
+            return self.bank.prototypes
+        tokens = self.teacher_encoder(image)
+        if self.contrast_space == "features":
+            q = F.normalize(tokens.float(), dim=-1)
+        else:
+            logits = self.teacher_head(tokens)
+            q = sinkhorn_knopp(logits.flatten(0, 1), self.teacher_temperature).view(logits.shape)
+        if self.training:
+            self.bank.update(q)
+        # a copy: the bank changes in place before a later backward pass may need it
+        return self.bank.prototypes.clone() if self.use_prototypes else q
+
+    @staticmethod
+    def _check_variants(image: torch.Tensor, lesion_image: torch.Tensor, lesion_mask: torch.Tensor) -> tuple[int, int]:
+        batch, variants = lesion_image.shape[:2]
+        expected_image = (image.shape[0], variants, *image.shape[1:])
+        expected_mask = (image.shape[0], variants, 1, *image.shape[2:])
+        if lesion_image.shape != expected_image or lesion_mask.shape != expected_mask:
+            raise ValueError(
+                f"for images {tuple(image.shape)} = (B, C, *S), lesion_image must be (B, N, C, *S) and lesion_mask "
+                f"(B, N, 1, *S); got {tuple(lesion_image.shape)} and {tuple(lesion_mask.shape)}"
+            )
+        return batch, variants
+
+
+def _at_least_float32(x: torch.Tensor) -> torch.Tensor:
+    """Probabilities and their logarithms need more digits than a half-precision autocast leaves."""
+    return x if x.dtype == torch.float64 else x.float()

@@ -1,0 +1,130 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Vision transformer encoder for radiographs: MONAI's ViT, tuned for self-supervised pre-training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from monai.networks.nets import ViT
+from monai.utils import ensure_tuple_rep
+
+from monai_afire.networks.blocks.attention import prepare_transformer_blocks
+from monai_afire.networks.blocks.patches import grid_size
+
+__all__ = ["GRAY_MEAN", "GRAY_STD", "ViTEncoder"]
+
+# mean and standard deviation of ImageNet's photographs in gray, the paper's choice
+GRAY_MEAN = 0.449
+GRAY_STD = 0.226
+
+
+class ViTEncoder(ViT):
+    """
+    MONAI's ``ViT`` that takes images in [0, 1] and returns tokens.
+
+    The network is MONAI's and its state dict keys are too, so weights load both ways. Differences: intensities are
+    normalised inside (no caller can forget it), attention is fused on a GPU, blocks start from Xavier-uniform weights,
+    unused parameters are frozen, the defaults are ViT-B/16 with a fixed sine-cosine position embedding.
+
+    Args:
+        in_channels: C, channels of the images.
+        img_size: spatial size in pixels; each axis a multiple of the patch.
+        patch_size: edge length(s) of a patch in pixels.
+        hidden_size: D, width of the tokens.
+        mlp_dim: width of the MLP in each block; None for 4 D.
+        num_layers: number of transformer blocks.
+        num_heads: attention heads per block.
+        pos_embed_type: "sincos", "learnable", "fourier" or "none", as in MONAI.
+        qkv_bias: bias of the query/key/value projections.
+        dropout_rate: dropout in the blocks.
+        spatial_dims: 2 or 3.
+        mean: mean intensity to subtract, one value or one per channel.
+        std: standard deviation to divide by, one value or one per channel.
+
+    Raises:
+        ValueError: when an axis of the image is not a multiple of the patch.
+
+    Example:
+        >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=2, num_heads=2)
+        >>> encoder(torch.rand(2, 1, 32, 32)).shape
+        torch.Size([2, 4, 24])
+    """
+
+    mean: torch.Tensor
+    std: torch.Tensor
+
+    def __init__(
+        self,
+        in_channels: int = 1,
+        img_size: Sequence[int] | int = 224,
+        patch_size: Sequence[int] | int = 16,
+        hidden_size: int = 768,
+        mlp_dim: int | None = None,
+        num_layers: int = 12,
+        num_heads: int = 12,
+        pos_embed_type: str = "sincos",
+        qkv_bias: bool = True,
+        dropout_rate: float = 0.0,
+        spatial_dims: int = 2,
+        mean: Sequence[float] | float = GRAY_MEAN,
+        std: Sequence[float] | float = GRAY_STD,
+    ) -> None:
+        image_shape = ensure_tuple_rep(img_size, spatial_dims)
+        patch_shape = ensure_tuple_rep(patch_size, spatial_dims)
+        grid = grid_size(image_shape, patch_shape)
+        super().__init__(
+            in_channels=in_channels,
+            img_size=image_shape,
+            patch_size=patch_shape,
+            hidden_size=hidden_size,
+            mlp_dim=4 * hidden_size if mlp_dim is None else mlp_dim,
+            num_layers=num_layers,
+            num_heads=num_heads,
+            pos_embed_type=pos_embed_type,
+            spatial_dims=spatial_dims,
+            dropout_rate=dropout_rate,
+            qkv_bias=qkv_bias,
+        )
+        prepare_transformer_blocks(self.blocks)
+        self.in_channels = in_channels
+        self.img_size = image_shape
+        self.patch_size = patch_shape
+        self.grid_size = grid
+        self.hidden_size = hidden_size
+        per_channel = (1, -1, *[1] * spatial_dims)
+        # not in the state dict, which stays that of MONAI's ViT
+        self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float32).reshape(per_channel), persistent=False)
+        self.register_buffer("std", torch.as_tensor(std, dtype=torch.float32).reshape(per_channel), persistent=False)
+
+    def normalize(self, images: torch.Tensor) -> torch.Tensor:
+        """Normalise intensities: ``(B, C, *S)`` in [0, 1] to mean 0 and standard deviation 1 of the reference data."""
+        return (images - self.mean) / self.std
+
+    def denormalize(self, images: torch.Tensor) -> torch.Tensor:
+        """Undo :meth:`normalize`, clipped to the valid range [0, 1]."""
+        return (images * self.std + self.mean).clamp(0, 1)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """
+        Encode images.
+
+        Args:
+            images: ``(B, C, *S)`` in [0, 1].
+
+        Returns:
+            ``(B, L, D)`` tokens after the last layer norm, L in row-major order of the patch grid.
+
+        Raises:
+            ValueError: when channels or size differ from the encoder's.
+        """
+        if images.shape[1:] != (self.in_channels, *self.img_size):
+            raise ValueError(
+                f"this encoder takes images (B, {self.in_channels}, {', '.join(map(str, self.img_size))}), got "
+                f"{tuple(images.shape)}: resize the images, or build the encoder with their size"
+            )
+        tokens = self.patch_embedding(self.normalize(images))
+        for block in self.blocks:
+            tokens = block(tokens)
+        return self.norm(tokens)

@@ -1,0 +1,10 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""What several rooms need and no other room is the place for."""
+
+from __future__ import annotations
+
+from monai_afire.utils.cpu import tune_cpu
+from monai_afire.utils.files import atomic_path, check_writable
+
+__all__ = ["atomic_path", "check_writable", "tune_cpu"]

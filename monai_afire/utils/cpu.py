@@ -1,0 +1,42 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Settings that make training on a CPU faster."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+import torch
+
+__all__ = ["tune_cpu"]
+
+# parameters of glibc's mallopt
+M_TRIM_THRESHOLD = -1
+M_MMAP_THRESHOLD = -3
+
+
+def tune_cpu() -> None:
+    """
+    Speed up training on a CPU; changes settings of the whole process, so call it from an application, not a library.
+
+    * Matrix products of float32 go through oneDNN instead of MKL (``set_float32_matmul_precision("medium")``), about
+      twice as fast, with errors of float32's size on CPUs without matrix units for bfloat16 (AMX).
+    * Freed memory is kept for the next tensor instead of being handed back to the system in every step, which spares
+      the page faults of mapping it anew (Linux with glibc; elsewhere nothing happens).
+
+    With a GPU present the precision is set to "high" (TF32) instead.
+
+    Example:
+        >>> before = torch.get_float32_matmul_precision()
+        >>> tune_cpu()
+        >>> torch.set_float32_matmul_precision(before)
+    """
+    torch.set_float32_matmul_precision("high" if torch.cuda.is_available() else "medium")
+    if sys.platform == "linux":
+        try:
+            libc = ctypes.CDLL("libc.so.6")
+            libc.mallopt(M_MMAP_THRESHOLD, 1 << 30)
+            libc.mallopt(M_TRIM_THRESHOLD, -1)
+        except (OSError, AttributeError):  # another C library
+            pass

@@ -1,0 +1,32 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Fixtures shared by all tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+REPOSITORY_ROOT = Path(__file__).resolve().parents[1]
+
+
+def find_shared() -> Path | None:
+    """The folder `shared/` with real radiographs and tools that may lie beside (or inside) the repository."""
+    candidates = [os.environ.get("MONAI_AFIRE_SHARED"), REPOSITORY_ROOT.parent / "shared", REPOSITORY_ROOT / "shared"]
+    return next((Path(c) for c in candidates if c and Path(c).is_dir()), None)
+
+
+@pytest.fixture(scope="session")
+def repository_root() -> Path:
+    return REPOSITORY_ROOT
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Folder with the real test data; a test that asks for it is skipped where the folder is missing."""
+    shared = find_shared()
+    if shared is None or not (shared / "data").is_dir():
+        pytest.skip("the folder shared/data with real radiographs is not here")
+    return shared / "data"
