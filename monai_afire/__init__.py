@@ -1,7 +1,27 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Anatomy-driven self-supervised learning for radiographs (AFiRe, PEAC, ACE) in MONAI."""
+"""
+Anatomy-driven self-supervised learning for radiographs (AFiRe, PEAC, ACE) in MONAI.
+
+Importing the package loads all its components, after which their short names resolve as ``_target_`` in MONAI configs:
+MONAI finds components in every loaded module whose name begins with "monai".
+"""
 
 from __future__ import annotations
 
+from monai_afire import data, engines, handlers, inferers, losses, metrics, networks, optimizers, transforms, utils
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "data",
+    "engines",
+    "handlers",
+    "inferers",
+    "losses",
+    "metrics",
+    "networks",
+    "optimizers",
+    "transforms",
+    "utils",
+]

@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import torch
 from ignite.engine import Engine, Events
 from tqdm.auto import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
 
 __all__ = ["ClosingMessage", "TrainingProgressBar"]
 
@@ -19,7 +21,8 @@ class TrainingProgressBar:
     One progress bar over the whole run, with the remaining time and the current values.
 
     ignite's ``ProgressBar`` starts anew each epoch and reads the values in every iteration, for which a GPU would have
-    to stop; this one reads them every ``refresh`` iterations. Only the main rank shows it.
+    to stop; this one reads them every ``refresh`` iterations. Log messages appear above the bar, not through it. Only
+    the main rank shows it.
 
     Args:
         values: called without arguments for the values to show, a dictionary of name -> number or scalar tensor.
@@ -38,6 +41,7 @@ class TrainingProgressBar:
         self.refresh = refresh
         self.description = description
         self.bar: tqdm | None = None
+        self.resources = ExitStack()
 
     def attach(self, engine: Engine) -> None:
         """Register with a trainer."""
@@ -53,7 +57,9 @@ class TrainingProgressBar:
         if self.bar is None:
             epoch_length = engine.state.epoch_length
             total = epoch_length * engine.state.max_epochs if epoch_length and engine.state.max_epochs else None
-            self.bar = tqdm(total=total, initial=engine.state.iteration, dynamic_ncols=True, unit="step")
+            bar = tqdm(total=total, initial=engine.state.iteration, dynamic_ncols=True, unit="step")
+            self.bar = self.resources.enter_context(bar)
+            self.resources.enter_context(logging_redirect_tqdm())
         self.bar.set_description(f"{self.description}, epoch {engine.state.epoch}/{engine.state.max_epochs}")
 
     def iteration_completed(self, engine: Engine) -> None:
@@ -67,9 +73,8 @@ class TrainingProgressBar:
 
     def close(self, engine: Engine) -> None:
         """Close the bar."""
-        if self.bar is not None:
-            self.bar.close()
-            self.bar = None
+        self.resources.close()
+        self.bar = None
 
 
 class ClosingMessage:

@@ -15,7 +15,7 @@ __all__ = ["TeacherUpdate", "is_optimizer_step"]
 class HasTeacher(Protocol):
     """A network with a teacher that moves towards its student."""
 
-    def update_teacher(self, decay: float) -> None:
+    def update_teacher(self) -> None:
         """Move the teacher."""
 
 
@@ -23,29 +23,19 @@ class TeacherUpdate:
     """
     Move the network's teacher towards its student after every optimizer step.
 
-    Calls ``network.update_teacher(decay)``. With gradient accumulation only iterations that step count.
+    Calls ``network.update_teacher()``. With gradient accumulation only iterations that step count.
 
     Args:
         network: a method's network with ``update_teacher``, unwrapped (not the ``DistributedDataParallel`` around it).
-        decay: λ of the moving average, in [0, 1]; usually set by a schedule while training.
 
     Example:
-        >>> from monai.handlers import ParamSchedulerHandler
-        >>> from monai_afire.handlers import cosine_schedule
-        >>> teacher = TeacherUpdate(network=None, decay=0.99)
-        >>> schedule = ParamSchedulerHandler(
-        ...     parameter_setter=teacher.set_decay, value_calculator=cosine_schedule,
-        ...     vc_kwargs={"total_steps": 100, "start": 0.99, "end": 1.0},
-        ... )
+        >>> from monai_afire.networks import AFiRe, ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2)
+        >>> handler = TeacherUpdate(AFiRe(encoder, num_clusters=8, decoder_layers=1))
     """
 
-    def __init__(self, network: HasTeacher, decay: float = 0.99) -> None:
+    def __init__(self, network: HasTeacher) -> None:
         self.network = network
-        self.decay = decay
-
-    def set_decay(self, decay: float) -> None:
-        """Set λ; for a scheduler."""
-        self.decay = decay
 
     def attach(self, engine: Engine) -> None:
         """Register with a trainer."""
@@ -54,7 +44,7 @@ class TeacherUpdate:
     def __call__(self, engine: Any) -> None:
         """Update the teacher if this iteration stepped."""
         if is_optimizer_step(engine):
-            self.network.update_teacher(self.decay)
+            self.network.update_teacher()
 
 
 def is_optimizer_step(engine: Any) -> bool:

@@ -194,7 +194,8 @@ class AFiReLoss(nn.Module):
     two variants of one image are near-copies and would be trivial positives.
 
     Attributes:
-        terms: detached unweighted terms of the last call, for logging: "structure", "category", "restoration".
+        terms: detached values of the last call, for logging: "total" and the unweighted "structure", "category" and
+            "restoration".
 
     Args:
         structure_weight: weight of the structure consistency loss.
@@ -209,11 +210,11 @@ class AFiReLoss(nn.Module):
         >>> outputs = {
         ...     "abnormal": torch.rand(2, 3, 4) > 0.7, "q": torch.softmax(torch.rand(2, 3, 4, 8), -1),
         ...     "prototypes": torch.softmax(torch.rand(4, 8), -1),
-        ...     "restored": torch.rand(2, 3, 4, 16), "target": torch.rand(2, 4, 16),
+        ...     "restored": torch.rand(2, 3, 4, 16), "target": torch.rand(2, 1, 4, 16),
         ... }
         >>> loss_function = AFiReLoss()
         >>> loss_function(outputs).shape, sorted(loss_function.terms)
-        (torch.Size([]), ['category', 'restoration', 'structure'])
+        (torch.Size([]), ['category', 'restoration', 'structure', 'total'])
     """
 
     def __init__(
@@ -258,8 +259,9 @@ class AFiReLoss(nn.Module):
                 f"the losses {active} need the network's output {error}, but it gives {sorted(outputs)}: set the "
                 "term's weight to 0 or build the network with contrast=True and restore=True"
             ) from error
-        self.terms = {name: term.detach() for name, term in terms.items()}
-        return torch.stack([self.weights[name] * term for name, term in terms.items()]).sum()
+        total = torch.stack([self.weights[name] * term for name, term in terms.items()]).sum()
+        self.terms = {name: term.detach() for name, term in {"total": total, **terms}.items()}
+        return total
 
     def _structure(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         q, prototypes = outputs["q"], outputs["prototypes"]
@@ -276,7 +278,7 @@ class AFiReLoss(nn.Module):
 
     def _restoration(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         restored = outputs["restored"]
-        return self.restoration(restored, outputs["target"].unsqueeze(1).expand_as(restored), outputs["abnormal"])
+        return self.restoration(restored, outputs["target"].expand_as(restored), outputs["abnormal"])
 
 
 def _contrast(

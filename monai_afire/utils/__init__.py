@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
+from monai_afire.utils.command_line import as_bool
 from monai_afire.utils.cpu import tune_cpu
 from monai_afire.utils.files import atomic_path, check_writable
 
-__all__ = ["atomic_path", "check_writable", "tune_cpu"]
+__all__ = ["as_bool", "atomic_path", "check_writable", "tune_cpu"]

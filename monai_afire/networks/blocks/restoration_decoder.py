@@ -72,9 +72,11 @@ class RestorationDecoder(nn.Module):
         self.norm = nn.LayerNorm(hidden_dim)
         self.to_pixels = nn.Linear(hidden_dim, out_dim)
         nn.init.trunc_normal_(self.mask_tokens, std=0.02)
-        for layer in (self.projection, self.to_pixels):
-            nn.init.xavier_uniform_(layer.weight)
-            nn.init.zeros_(layer.bias)
+        nn.init.xavier_uniform_(self.projection.weight)
+        # starts near the mean intensity: larger weights would first have to unlearn noise
+        nn.init.trunc_normal_(self.to_pixels.weight, std=0.02)
+        nn.init.zeros_(self.projection.bias)
+        nn.init.zeros_(self.to_pixels.bias)
 
     def forward(self, tokens: torch.Tensor, hidden: torch.Tensor | None = None) -> torch.Tensor:
         """

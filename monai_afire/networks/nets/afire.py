@@ -42,6 +42,7 @@ class AFiRe(nn.Module):
         decoder_heads: its attention heads.
         student_temperature: temperature of the student's softmax.
         teacher_temperature: temperature of the teacher's Sinkhorn-Knopp assignment (usually scheduled).
+        teacher_decay: λ of the teacher's moving average (usually scheduled).
         prototype_momentum: momentum of the prototype bank.
         use_prototypes: False contrasts with the teacher's assignments of the same image instead of the bank
             (ablation, Table 1 row 3).
@@ -61,7 +62,7 @@ class AFiRe(nn.Module):
         >>> outputs = network(image, lesion_image, lesion_mask=torch.rand(2, 3, 1, 32, 32))
         >>> {name: tuple(value.shape) for name, value in outputs.items()}  # doctest: +NORMALIZE_WHITESPACE
         {'abnormal': (2, 3, 4), 'q': (2, 3, 4, 8), 'prototypes': (4, 8), 'restored': (2, 3, 4, 256),
-         'target': (2, 4, 256)}
+         'target': (2, 1, 4, 256)}
         >>> network(image).shape  # a normal-looking restoration of the image
         torch.Size([2, 1, 32, 32])
     """
@@ -76,6 +77,7 @@ class AFiRe(nn.Module):
         decoder_heads: int = 16,
         student_temperature: float = 0.1,
         teacher_temperature: float = 0.04,
+        teacher_decay: float = 0.99,
         prototype_momentum: float = 0.9,
         use_prototypes: bool = True,
         use_mask_tokens: bool = True,
@@ -103,6 +105,7 @@ class AFiRe(nn.Module):
         self.bank = PrototypeBank(num_tokens, width, prototype_momentum)
         self.student_temperature = student_temperature
         self.teacher_temperature = teacher_temperature
+        self.teacher_decay = teacher_decay
         self.use_prototypes = use_prototypes
         self.use_mask_tokens = use_mask_tokens
         self.contrast_space = contrast_space
@@ -136,9 +139,10 @@ class AFiRe(nn.Module):
             * "abnormal" ``(B, N, L)`` bool: tokens that a lesion covers,
             * "q" ``(B, N, L, K)``: the student's token probabilities,
             * "prototypes" ``(L, K)``, or ``(B, L, K)`` of each image without the bank,
-            * "restored" ``(B, N, L, P)`` and "target" ``(B, L, P)``: patches in normalised intensity,
+            * "restored" ``(B, N, L, P)`` and "target" ``(B, 1, L, P)``: patches in normalised intensity,
+            * in evaluation mode "corrupted" ``(B, N, L, P)``: the patches of the lesion images, to compare with,
 
-            without q and prototypes if ``contrast`` is False, without restored and target if ``restore`` is False.
+            without q and prototypes if ``contrast`` is False, without the patches if ``restore`` is False.
 
         Raises:
             ValueError: when the lesion tensors do not fit the images.
@@ -155,7 +159,9 @@ class AFiRe(nn.Module):
         if self.restore:
             restored = self.decoder(tokens, abnormal if self.use_mask_tokens else None)
             outputs["restored"] = restored.unflatten(0, variants)
-            outputs["target"] = patchify(self.encoder.normalize(image), self.encoder.patch_size)
+            outputs["target"] = self._patches(image).unsqueeze(1)
+            if not self.training:
+                outputs["corrupted"] = self._patches(lesion_image.flatten(0, 1)).unflatten(0, variants)
         return outputs
 
     def restore_image(self, image: torch.Tensor) -> torch.Tensor:
@@ -164,18 +170,19 @@ class AFiRe(nn.Module):
         return self.encoder.denormalize(unpatchify(patches, self.encoder.grid_size, self.encoder.patch_size))
 
     @torch.no_grad()
-    def update_teacher(self, decay: float) -> None:
+    def update_teacher(self) -> None:
         r"""
         Move the teacher towards the student: :math:`\theta^T \leftarrow \lambda\theta^T + (1 - \lambda)\theta^S`.
 
-        (Eq. 1 as printed has the two swapped.) One fused operation over all tensors.
-
-        Args:
-            decay: λ in [0, 1]; 1 keeps the teacher as it is.
+        λ is ``teacher_decay``; 1 keeps the teacher as it is. (Eq. 1 as printed has the two swapped.) One fused
+        operation over all tensors.
         """
         student = [*self.encoder.parameters(), *self.head.parameters()]
         teacher = [*self.teacher_encoder.parameters(), *self.teacher_head.parameters()]
-        torch._foreach_lerp_(teacher, student, 1 - decay)
+        torch._foreach_lerp_(teacher, student, 1 - self.teacher_decay)
+
+    def _patches(self, images: torch.Tensor) -> torch.Tensor:
+        return patchify(self.encoder.normalize(images), self.encoder.patch_size)
 
     def _student_q(self, tokens: torch.Tensor) -> torch.Tensor:
         if self.contrast_space == "features":

@@ -1,0 +1,9 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Data: the embedded phantom, data lists, and where a bundle's images come from."""
+
+from __future__ import annotations
+
+from monai_afire.data.datalist import *
+from monai_afire.data.phantom import *
+from monai_afire.data.sources import *

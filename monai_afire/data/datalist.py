@@ -1,0 +1,305 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Datalists of the user's own radiographs: from a JSON file or from a folder, checked before training starts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from monai_afire.data.datalist_checks import (
+    DatalistError,
+    check_labels,
+    require_files,
+    require_keys,
+    select_normal_items,
+    warn_about_leaks,
+)
+from monai_afire.transforms.radiograph_io.formats import (
+    HEAD_BYTES,
+    SUPPORTED_EXTENSIONS,
+    extension_of,
+    identify_content,
+    supported_types,
+)
+
+__all__ = [
+    "DatalistError",
+    "check_labels",
+    "load_radiograph_datalist",
+    "patient_of",
+    "scan_radiographs",
+    "select_normal_items",
+    "split_by_patient",
+]
+
+_IGNORED_NAMES = {"dicomdir", "__macosx"}
+_PATIENT_PATTERNS = (
+    re.compile(r"(?:^|/)((?:patient|subject|sub)[_-]?\d+)(?![^/_.-])", re.IGNORECASE),  # CheXpert, BIDS
+    re.compile(r"(?:^|/)(p\d{8})/"),  # MIMIC-CXR
+    re.compile(r"(?:^|/)(\d{8})_\d{3}\.[^/]*$"),  # NIH ChestX-ray14
+)
+
+
+def load_radiograph_datalist(
+    dataset_dir: str | os.PathLike | None = None,
+    datalist: str | os.PathLike | None = None,
+    section: str = "training",
+    *,
+    required_keys: Sequence[str] = ("image",),
+    path_keys: Sequence[str] = ("image",),
+    validation_fraction: float = 0.1,
+    seed: int = 0,
+    patient_key: str = "patient_id",
+    patient_pattern: str | None = None,
+    check_files: bool = True,
+) -> list[dict[str, Any]]:
+    """
+    Items of one section of a datalist, or of a folder without a datalist, with absolute file names, all checked.
+
+    A datalist is a JSON file in the layout of the Medical Segmentation Decathlon and of MONAI,
+    ``{"training": [{"image": "a.png", "label": 0}, ...], "validation": [...], "test": [...]}``; an item may also be
+    just a file name. (``monai.data.load_decathlon_datalist`` reads the same files, but checks nothing and takes any
+    text that happens to be a file name for a path.) Without a datalist the folder is searched, see
+    :py:func:`scan_radiographs`, and split by patient, see :py:func:`split_by_patient`; the section "test" or "all" is
+    then the whole folder.
+
+    Args:
+        dataset_dir: folder to search, or that relative names in the datalist start from; None or "" for the folder of
+            the datalist.
+        datalist: JSON file, None or "" to search the folder.
+        section: name of the list wanted.
+        required_keys: keys that every item must have.
+        path_keys: keys whose values are file names, or lists of them.
+        validation_fraction: part of the patients of a folder that becomes its "validation" section, in [0, 1).
+        seed: another number gives another split of a folder.
+        patient_key: key of the patient in the items of a datalist, for the warning about leaks.
+        patient_pattern: regular expression with one group, searched in the relative name of a file of a folder, that
+            gives the patient. By default the names of NIH, CheXpert and MIMIC-CXR are known.
+        check_files: look whether each file exists.
+
+    Returns:
+        New dictionaries, one for each item, in the order of the list, or sorted by name for a folder.
+
+    Raises:
+        DatalistError: When the folder, the list, the section or an item is missing, empty or of the wrong kind.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> (folder / "a.png").touch()
+        >>> _ = (folder / "list.json").write_text('{"training": [{"image": "a.png", "label": 0}]}')
+        >>> [item] = load_radiograph_datalist(datalist=folder / "list.json")
+        >>> Path(item["image"]).name, item["label"]
+        ('a.png', 0)
+    """
+    if not datalist:
+        if not dataset_dir:
+            raise DatalistError("neither dataset_dir nor datalist is given; give the folder of the radiographs.")
+        return _folder_items(os.fspath(dataset_dir), section, path_keys, validation_fraction, seed, patient_pattern)
+    source = Path(datalist).expanduser()
+    base = Path(dataset_dir).expanduser() if dataset_dir else source.parent
+    if not base.is_dir():
+        raise DatalistError(f"{base}: the folder dataset_dir does not exist; check the name.")
+    sections = _read_sections(source)
+    entries = _section(sections, section, source)
+    items = [_to_item(entry, number, section, source, path_keys, base) for number, entry in enumerate(entries)]
+    require_keys(items, required_keys, section, source)
+    if check_files:
+        require_files(items, path_keys, section, source)
+    warn_about_leaks(sections, section, source, path_keys, patient_key)
+    return items
+
+
+def scan_radiographs(folder: str | os.PathLike) -> list[str]:
+    """
+    Find the radiographs below a folder, by extension in any case, and DICOM files without extension by content.
+
+    Hidden files, DICOMDIR and unreadable subfolders are left out; a subfolder that links back is visited once.
+
+    Returns:
+        Names relative to the folder with "/", sorted.
+
+    Raises:
+        DatalistError: When the folder does not exist or is a file.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> (folder / "day 1").mkdir()
+        >>> for name in ("b.PNG", "notes.txt", "day 1/a.dcm"):
+        ...     (folder / name).touch()
+        >>> scan_radiographs(folder)
+        ['b.PNG', 'day 1/a.dcm']
+    """
+    root = os.path.expanduser(os.fspath(folder))
+    if not os.path.isdir(root):
+        raise DatalistError(f"{root}: {'is a file, not a folder' if os.path.exists(root) else 'no such folder'}.")
+    found: list[str] = []
+    pending, visited = [""], set()
+    while pending:
+        relative = pending.pop()
+        here = os.path.join(root, relative)
+        try:
+            status = os.stat(here)
+            if (status.st_dev, status.st_ino) in visited:
+                continue
+            visited.add((status.st_dev, status.st_ino))
+            with os.scandir(here) as entries:
+                for entry in entries:
+                    if entry.name.startswith(".") or entry.name.lower() in _IGNORED_NAMES:
+                        continue
+                    name = f"{relative}/{entry.name}" if relative else entry.name
+                    if entry.is_dir():
+                        pending.append(name)
+                    elif _is_radiograph(entry):
+                        found.append(name)
+        except OSError as error:
+            warnings.warn(f"{here}: left out, cannot be listed ({error.strerror}).", stacklevel=2)
+    return sorted(found)
+
+
+def _is_radiograph(entry: os.DirEntry[str]) -> bool:
+    extension = extension_of(entry.name)
+    if extension:
+        return extension in SUPPORTED_EXTENSIONS and entry.is_file()
+    try:
+        with open(entry.path, "rb") as stream:
+            return entry.is_file() and identify_content(stream.read(HEAD_BYTES)) == "DICOM"
+    except OSError:
+        return False
+
+
+def patient_of(name: str, pattern: str | None = None) -> str:
+    """
+    Patient that a relative file name belongs to; the name itself where none can be recognised.
+
+    Example:
+        >>> patient_of("images/00000013_004.png"), patient_of("train/patient00042/study1/view1_frontal.jpg")
+        ('00000013', 'patient00042')
+        >>> patient_of("Smith/IM-0001"), patient_of("Smith/IM-0001", pattern="^([^/]+)/")
+        ('Smith/IM-0001', 'Smith')
+    """
+    for expression in (re.compile(pattern),) if pattern else _PATIENT_PATTERNS:
+        if match := expression.search(name):
+            return match.group(1) if expression.groups else match.group(0)
+    return name
+
+
+def split_by_patient(patients: Sequence[str], validation_fraction: float, seed: int = 0) -> list[bool]:
+    r"""
+    Choose the validation patients by a hash of their name, so that a new file never moves an old one.
+
+    Patient :math:`p` is in validation when :math:`\mathrm{SHA256}(seed, p) / 2^{256}` is below the fraction. If that
+    leaves one side without patients, the patient next to the limit changes sides.
+
+    Args:
+        patients: patient of each item.
+        validation_fraction: in [0, 1); 0 for no validation.
+        seed: another number gives another split.
+
+    Returns:
+        True for each item whose patient is in validation.
+
+    Raises:
+        DatalistError: When the fraction is outside its range, or there is one patient only.
+
+    Example:
+        >>> split_by_patient(["a", "a", "b", "c"], validation_fraction=0.4)
+        [True, True, False, False]
+    """
+    if not 0 <= validation_fraction < 1:
+        raise DatalistError(f"validation_fraction must be in [0, 1), got {validation_fraction}.")
+    if validation_fraction == 0:
+        return [False] * len(patients)
+    place = {p: hashlib.sha256(f"{seed}:{p}".encode(errors="surrogateescape")).digest() for p in set(patients)}
+    if len(place) < 2:
+        raise DatalistError("one patient cannot be split; give a datalist, or set validation_fraction=0.")
+    order = sorted(place, key=lambda patient: place[patient])
+    limit = validation_fraction * 2.0**256
+    count = sum(int.from_bytes(place[patient], "big") < limit for patient in order)
+    chosen = set(order[: min(max(count, 1), len(order) - 1)])
+    return [patient in chosen for patient in patients]
+
+
+def _folder_items(
+    folder: str, section: str, path_keys: Sequence[str], fraction: float, seed: int, pattern: str | None
+) -> list[dict[str, Any]]:
+    """Items of a folder without datalist."""
+    if section not in ("training", "validation", "test", "all"):
+        accepted = "training, validation, test and all"
+        raise DatalistError(f"{folder}: a folder without datalist has the sections {accepted}, not {section!r}.")
+    names = scan_radiographs(folder)
+    if not names:
+        raise DatalistError(f"no radiographs found under {folder}; supported: {supported_types()}.")
+    if section in ("training", "validation"):
+        try:
+            in_validation = split_by_patient([patient_of(name, pattern) for name in names], fraction, seed)
+        except DatalistError as error:
+            raise DatalistError(f"{folder}: {error}") from error
+        names = [name for name, chosen in zip(names, in_validation, strict=True) if chosen == (section == "validation")]
+    if not names:
+        raise DatalistError(f"{folder}: section {section!r} is empty with validation_fraction={fraction}; raise it.")
+    root = os.path.abspath(os.path.expanduser(folder))
+    return [{path_keys[0]: os.path.join(root, *PurePosixPath(name).parts)} for name in names]
+
+
+def _read_sections(source: Path) -> dict[str, Any]:
+    """Content of the JSON file: an object."""
+    try:
+        content = json.loads(source.read_text(encoding="utf-8-sig"))
+    except FileNotFoundError as error:
+        raise DatalistError(f"{source}: the datalist does not exist; check the name and the folder.") from error
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise DatalistError(f"{source}: is not valid JSON at {place}: {error.msg}; mend or write it again.") from error
+    except (OSError, UnicodeError) as error:
+        raise DatalistError(f"{source}: the datalist cannot be read ({error}).") from error
+    if not isinstance(content, dict):
+        expected = 'an object with lists such as {"training": [{"image": "a.png"}, ...]}'
+        raise DatalistError(f"{source}: the top level is {_kind(content)}, where {expected} is expected.")
+    return content
+
+
+def _section(sections: Mapping[str, Any], section: str, source: Path) -> list[Any]:
+    if section not in sections:
+        found = ", ".join(name for name, value in sections.items() if isinstance(value, list)) or "none"
+        raise DatalistError(f"{source}: has no section {section!r}; sections found: {found}.")
+    entries = sections[section]
+    if not isinstance(entries, list):
+        raise DatalistError(f"{source}: section {section!r} is {_kind(entries)}, where an array of items is expected.")
+    if not entries:
+        raise DatalistError(f"{source}: section {section!r} is empty; add items, or choose another section.")
+    return entries
+
+
+def _kind(value: object) -> str:
+    names = {dict: "an object", list: "an array", str: "a text", bool: "a truth value", type(None): "null"}
+    return names.get(type(value), "a number")
+
+
+def _to_item(
+    entry: object, number: int, section: str, source: Path, path_keys: Sequence[str], base: Path
+) -> dict[str, Any]:
+    """One entry of a section as a dictionary with absolute file names."""
+    if isinstance(entry, str):
+        entry = {path_keys[0]: entry}
+    where = f"{source}: section {section!r}, item {number}"
+    if not isinstance(entry, dict):
+        raise DatalistError(f"{where} is {_kind(entry)}, where an object or a file name is expected.")
+    item = dict(entry)
+    for key in path_keys:
+        if key not in item:
+            continue
+        names = item[key] if isinstance(item[key], list) else [item[key]]
+        if not names or not all(isinstance(name, str) and name for name in names):
+            raise DatalistError(f"{where}: {key!r} is {item[key]!r}, where a file name is expected.")
+        paths = [os.path.abspath(os.path.join(base, os.path.expanduser(name))) for name in names]
+        item[key] = paths if isinstance(item[key], list) else paths[0]
+    return item

@@ -1,0 +1,210 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Checks of datalists: files that exist, labels in range, no leaks between sections."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "DatalistError",
+    "check_labels",
+    "require_files",
+    "require_keys",
+    "select_normal_items",
+    "warn_about_leaks",
+]
+
+_SHOWN = 5  # so many wrong items are named in a message, the others are counted
+_SCAN_FROM = 16  # so many items of one folder are cheaper to check by listing the folder
+
+
+class DatalistError(ValueError):
+    """A datalist or data folder cannot be used; the message names the file, the section, the item and the remedy."""
+
+
+def check_labels(
+    items: Sequence[Mapping[str, Any]],
+    num_classes: int,
+    *,
+    key: str = "label",
+    section: str = "training",
+    source: str | os.PathLike = "datalist",
+    multi_label: bool = False,
+) -> list[dict[str, Any]]:
+    """
+    Check the class labels before a loss does it with a less clear message.
+
+    Args:
+        items: items of a datalist.
+        num_classes: number of classes, or of findings with ``multi_label``.
+        key: key of the label.
+        section: name of the section, for messages.
+        source: name of the datalist, for messages.
+        multi_label: a label is a list of ``num_classes`` zeros and ones instead of one class number.
+
+    Returns:
+        New items whose label is an ``int`` (a list of them with ``multi_label``); 1.0 counts as 1.
+
+    Raises:
+        DatalistError: When a label is missing, of the wrong type or out of range; the items are named.
+
+    A section in which a class, or a finding, has only one of its values gives a warning: AUC is undefined there.
+
+    Example:
+        >>> check_labels([{"label": 0}, {"label": 7}], num_classes=2)
+        Traceback (most recent call last):
+        ...
+        monai_afire.data.datalist_checks.DatalistError: datalist: section 'training' has 1 wrong label:
+        item 1: label 7 is not a class from 0 to 1.
+    """
+    convert = _multi_label if multi_label else _class_label
+    checked, wrong = [], []
+    for number, item in enumerate(items):
+        try:
+            checked.append({**item, key: convert(item, key, num_classes)})
+        except ValueError as error:
+            wrong.append(f"item {number}: {error}")
+    if wrong:
+        many = "label" if len(wrong) == 1 else "labels"
+        raise DatalistError(f"{source}: section {section!r} has {len(wrong)} wrong {many}: {_shorten(wrong)}.")
+    if not checked:
+        return checked
+    values = np.asarray([item[key] for item in checked]).reshape(len(checked), -1)
+    constant = np.flatnonzero((values == values[0]).all(axis=0)).tolist()
+    if constant:
+        which = f" for finding {_shorten(map(str, constant))}" if multi_label else ""
+        text = f"section {section!r} holds one class only{which} ({int(values[0, constant[0]])}); AUC is undefined"
+        warnings.warn(f"{source}: {text}.", stacklevel=2)
+    return checked
+
+
+def select_normal_items(
+    items: Sequence[Mapping[str, Any]], *, key: str = "label", normal: int = 0, source: str | os.PathLike = "datalist"
+) -> list[dict[str, Any]]:
+    """
+    Leave abnormal items out of the training list of an anomaly detector, which learns from normal ones only.
+
+    Items without a label are kept. A warning counts and names what is left out.
+
+    Raises:
+        DatalistError: When no item remains.
+
+    Example:
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("ignore")
+        ...     select_normal_items([{"image": "a.png", "label": 0}, {"image": "b.png", "label": 1}])
+        [{'image': 'a.png', 'label': 0}]
+    """
+    abnormal = [number for number, item in enumerate(items) if item.get(key, normal) != normal]
+    if abnormal:
+        text = f"left {len(abnormal)} abnormal of {len(items)} training items out: item {_shorten(map(str, abnormal))}"
+        warnings.warn(f"{source}: {text}.", stacklevel=2)
+    if len(abnormal) == len(items):
+        raise DatalistError(f"{source}: no item has the label {key}={normal} of a normal picture; check the labels.")
+    left_out = set(abnormal)
+    return [dict(item) for number, item in enumerate(items) if number not in left_out]
+
+
+def require_keys(items: Sequence[Mapping[str, Any]], keys: Sequence[str], section: str, source: Path) -> None:
+    """Refuse a section in which an item lacks one of the keys.
+
+    Raises:
+        DatalistError: With the numbers of the items and the keys that the first of them has.
+    """
+    for key in keys:
+        lacking = [number for number, item in enumerate(items) if key not in item]
+        if lacking:
+            found = ", ".join(items[lacking[0]]) or "none"
+            text = f"section {section!r} has {len(lacking)} items without the key {key!r}"
+            raise DatalistError(f"{source}: {text}: item {_shorten(map(str, lacking))}; keys found: {found}.")
+
+
+def require_files(items: Sequence[Mapping[str, Any]], keys: Sequence[str], section: str, source: Path) -> None:
+    """Refuse a section that names files which do not exist, or folders.
+
+    Raises:
+        DatalistError: With the count, and the first items and their paths.
+    """
+    paths = [(number, path) for number, item in enumerate(items) for key in keys for path in _as_list(item.get(key))]
+    absent = _absent_files(path for _, path in paths)
+    wrong = [(number, path, absent[path]) for number, path in paths if path in absent]
+    if wrong:
+        text = f"section {section!r} names {len(wrong)} of {len(paths)} files that cannot be used"
+        shown = _shorten(f"item {number} {reason}: {path}" for number, path, reason in wrong)
+        raise DatalistError(f"{source}: {text}: {shown}; check dataset_dir and the list.")
+
+
+def _absent_files(paths: Iterable[str]) -> dict[str, str]:
+    """Paths that are not files, with the reason; a folder with many of them is listed once, not asked for each."""
+    by_folder: dict[str, list[str]] = {}
+    for path in paths:
+        by_folder.setdefault(os.path.dirname(path), []).append(path)
+    absent = {}
+    for folder, members in by_folder.items():
+        present: set[str] = set()
+        if len(members) >= _SCAN_FROM and os.path.isdir(folder):
+            with os.scandir(folder) as entries:
+                present = {entry.name for entry in entries if entry.is_file()}
+        for path in members:
+            if os.path.basename(path) not in present and not os.path.isfile(path):
+                absent[path] = "is a folder" if os.path.isdir(path) else "does not exist"
+    return absent
+
+
+def _as_list(value: Any) -> list[str]:
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def warn_about_leaks(
+    sections: Mapping[str, Any], section: str, source: Path, path_keys: Sequence[str], patient_key: str
+) -> None:
+    """Warn when a file or a patient of this section is in another section, too."""
+    for name, of_item in (("file", path_keys[0]), ("patient", patient_key)):
+        own = _values(sections[section], of_item, name == "file")
+        for other, entries in sections.items():
+            if other == section or not isinstance(entries, list):
+                continue
+            if shared := own & _values(entries, of_item, name == "file"):
+                text = f"sections {section!r} and {other!r} share {len(shared)} {name}(s)"
+                warnings.warn(f"{source}: {text}: {_shorten(sorted(shared))}.", stacklevel=3)
+
+
+def _values(entries: Sequence[Any], key: str, plain: bool) -> set[str]:
+    values = (entry.get(key) if isinstance(entry, dict) else entry if plain else None for entry in entries)
+    return {str(value) for value in values if isinstance(value, (str, int))}
+
+
+def _shorten(texts: Iterable[str]) -> str:
+    """The first few texts and the number of the others."""
+    everything = list(texts)
+    more = len(everything) - _SHOWN
+    return ", ".join(everything[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _class_label(item: Mapping[str, Any], key: str, num_classes: int) -> int:
+    if key not in item:
+        raise ValueError(f"the key {key!r} is missing")
+    return _as_integer(item[key], num_classes, key)
+
+
+def _multi_label(item: Mapping[str, Any], key: str, num_classes: int) -> list[int]:
+    if key not in item:
+        raise ValueError(f"the key {key!r} is missing")
+    values = item[key]
+    if not isinstance(values, (list, tuple, np.ndarray)) or len(values) != num_classes:
+        raise ValueError(f"{key} {values!r} is not a list of {num_classes} zeros and ones")
+    return [_as_integer(value, 2, key) for value in values]
+
+
+def _as_integer(value: Any, count: int, key: str) -> int:
+    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not number or not 0 <= value < count or int(value) != value:
+        raise ValueError(f"{key} {value!r} is not a class from 0 to {count - 1}")
+    return int(value)

@@ -1,0 +1,120 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Which patients a section of the phantom data set has, and which lesions each of them gets."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from tqdm import tqdm
+
+from monai_afire.data.phantom.lesions import LESION_KINDS
+from monai_afire.data.phantom.phantom import ChestPhantom, draw_chest_phantom
+
+__all__ = ["MAX_LESIONS", "SECTIONS", "Cohort", "as_kinds"]
+
+SECTIONS = ("training", "validation", "test")
+
+MAX_LESIONS = 2
+
+_SECOND_LESION_PROBABILITY = 0.25
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The patients of one section: who is abnormal, and with what. All of it follows from the fields.
+
+    A cohort is a prefix of every larger one with the same other fields. Abnormal patients are spread evenly, and their
+    main lesions take turns, so that small cohorts hold every kind too; one in four has a second lesion of another kind.
+
+    Attributes:
+        section: "training", "validation" or "test"; sections share no patient.
+        num_patients: number of patients, one picture each.
+        image_size: rows and columns of the pictures.
+        abnormal_fraction: share of patients with lesions, 0 to 1.
+        lesion_kinds: kinds that occur.
+        seed: seed of all sections, not negative.
+
+    Raises:
+        ValueError: when a field has a value that it cannot have.
+
+    Example:
+        >>> cohort = Cohort("test", 4, 64, 0.5)
+        >>> [len(cohort.lesions(index)) > 0 for index in range(4)]
+        [False, True, False, True]
+    """
+
+    section: str
+    num_patients: int
+    image_size: int = 224
+    abnormal_fraction: float = 0.5
+    lesion_kinds: tuple[str, ...] = LESION_KINDS
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.section not in SECTIONS:
+            raise ValueError(f"section is {self.section!r}, which does not exist: use one of {SECTIONS}.")
+        if self.num_patients < 1:
+            raise ValueError(f"num_patients is {self.num_patients}: a section needs 1 patient or more.")
+        if not 0.0 <= self.abnormal_fraction <= 1.0:
+            raise ValueError(f"abnormal_fraction is {self.abnormal_fraction}: a share lies between 0 and 1.")
+        if self.abnormal_fraction > 0.0 and not self.lesion_kinds:
+            raise ValueError(
+                "lesion_kinds is empty, but abnormal_fraction asks for lesions: name kinds or set it to 0."
+            )
+        unknown = set(self.lesion_kinds) - set(LESION_KINDS)
+        if unknown:
+            raise ValueError(f"lesion_kinds has {sorted(unknown)}, which do not exist: use kinds of {LESION_KINDS}.")
+        if self.seed < 0:
+            raise ValueError(f"seed is {self.seed}: a seed is 0 or more.")
+
+    def patient_id(self, index: int) -> str:
+        """Name of a patient, unique over all sections."""
+        return f"{self.section}_{index:05d}"
+
+    def _stream(self, index: int) -> np.random.SeedSequence:
+        return np.random.SeedSequence(self.seed, spawn_key=(SECTIONS.index(self.section), index))
+
+    def lesions(self, index: int) -> tuple[str, ...]:
+        """Kinds of the lesions of a patient, none for a normal one."""
+        # The small number keeps 0.1 * 30 and its like from falling below the whole number that is meant.
+        before, after = (math.floor(number * self.abnormal_fraction + 1e-9) for number in (index, index + 1))
+        if after == before:
+            return ()
+        main = self.lesion_kinds[before % len(self.lesion_kinds)]
+        others = [kind for kind in self.lesion_kinds if kind != main]
+        rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(*self._stream(index).spawn_key, 99)))
+        if others and rng.random() < _SECOND_LESION_PROBABILITY:
+            return main, others[int(rng.integers(len(others)))]
+        return (main,)
+
+    def draw(self, index: int) -> ChestPhantom:
+        """The radiograph of one patient."""
+        return draw_chest_phantom(self._stream(index), self.image_size, self.lesions(index))
+
+    def draw_all(self, num_processes: int = 1, progress: bool = True) -> Iterator[ChestPhantom]:
+        """The radiographs of all patients in order.
+
+        Args:
+            num_processes: 1 draws in this process (safe everywhere, workers of a data loader included); more starts
+                that many processes.
+            progress: whether to show a progress bar when it takes more than two seconds.
+        """
+        bar = partial(tqdm, total=self.num_patients, desc=f"drawing {self.section}", delay=2.0, disable=not progress)
+        if num_processes <= 1:
+            yield from bar(map(self.draw, range(self.num_patients)))
+            return
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(num_processes, mp_context=context) as pool:
+            yield from bar(pool.map(self.draw, range(self.num_patients), chunksize=8))
+
+
+def as_kinds(kinds: Sequence[str]) -> tuple[str, ...]:
+    """A tuple of kinds from any sequence, as a config file gives it."""
+    return (kinds,) if isinstance(kinds, str) else tuple(kinds)

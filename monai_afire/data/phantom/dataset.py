@@ -1,0 +1,267 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The embedded data set: phantom radiographs, drawn once and kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+import warnings
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from monai.data import CacheDataset
+from monai.transforms import Compose, Transform
+
+from monai_afire.data.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES
+from monai_afire.data.phantom.cohort import MAX_LESIONS, Cohort, as_kinds
+from monai_afire.data.phantom.lesions import LESION_KINDS
+from monai_afire.data.phantom.phantom import ChestPhantom
+
+__all__ = ["PHANTOM_VERSION", "ChestPhantomDataset"]
+
+# Raise it with every change of the pictures: caches of other versions are then drawn again.
+PHANTOM_VERSION = 1
+
+_DEFAULT_NUM_PATIENTS = {"training": 1000, "validation": 100, "test": 200}
+
+_LESION_BIT = len(ORGAN_NAMES)
+
+
+class ChestPhantomDataset(CacheDataset):
+    """Procedurally drawn frontal chest radiographs with complete ground truth, a data set that needs no download.
+
+    The pictures of a section are drawn when first asked for (about 20 per second of one core at 224²) and kept in one
+    compressed file under ``root_dir``. The file's name and content carry a fingerprint of the arguments and of the
+    version of the drawing, so that a change of either draws anew; a damaged or foreign file is never trusted. Sections
+    share no patient.
+
+    An item is a dictionary (``H = W = image_size``):
+
+    * ``"image"``: float32 ``(1, H, W)`` in [0, 1], bright = dense, of 256 gray levels;
+    * ``"label"``: float32 ``(5,)``, 1 for each kind of ``LESION_KINDS`` that is present;
+    * ``"abnormal"``: int, 1 if any lesion is present, else 0;
+    * ``"organs"``: uint8 ``(5, H, W)`` of 0 and 1, one channel for each of ``ORGAN_NAMES``;
+    * ``"lesion_truth"``: uint8 ``(1, H, W)`` of 0 and 1;
+    * ``"landmarks"``: float32 ``(15, 2)``, ``(row, column)`` in pixels for each of ``LANDMARK_NAMES``;
+    * ``"boxes"``: float32 ``(2, 4)``, ``(x, y, width, height)`` in pixels, rows of zeros where there is no lesion;
+    * ``"box_kinds"``: int64 ``(2,)``, index into ``LESION_KINDS`` of each box, -1 where there is none;
+    * ``"patient_id"``: str; ``"sex"``: "F" or "M"; ``"pixel_size"``: float, mm.
+
+    Args:
+        root_dir: folder of the cache, made if it is missing.
+        section: "training", "validation" or "test".
+        transform: transforms of the items.
+        num_patients: number of patients of this section; 1000, 100 and 200 for the three sections if None.
+        image_size: rows and columns of the pictures.
+        abnormal_fraction: share of patients with lesions; 0 for the pre-training on normal pictures.
+        lesion_kinds: kinds of lesions that occur.
+        seed: seed of all sections.
+        regenerate: draw anew even if the cache is there.
+        num_processes: processes that draw; the default 1 draws in this process, which is safe everywhere. More are
+            started afresh ("spawn"): a script then needs its ``if __name__ == "__main__":``.
+        progress: whether to show progress bars.
+        cache_num: see `monai.data.CacheDataset`.
+        cache_rate: share of the items whose transformed form is kept in memory; 0 by default, as unpacking an item
+            takes less than a millisecond.
+        num_workers: threads that fill the memory cache.
+        copy_cache: see `monai.data.CacheDataset`.
+        as_contiguous: see `monai.data.CacheDataset`.
+        runtime_cache: see `monai.data.CacheDataset`.
+
+    Raises:
+        ValueError: when an argument has a value that it cannot have.
+        NotADirectoryError: when ``root_dir`` is a file.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     dataset = ChestPhantomDataset(folder, "validation", num_patients=2, image_size=64, progress=False)
+        >>> len(dataset), dataset[0]["image"].shape, [item["abnormal"] for item in dataset]
+        (2, (1, 64, 64), [0, 1])
+    """
+
+    def __init__(
+        self,
+        root_dir: str | os.PathLike[str],
+        section: str,
+        transform: Sequence[Callable] | Callable = (),
+        num_patients: int | None = None,
+        image_size: int = 224,
+        abnormal_fraction: float = 0.5,
+        lesion_kinds: Sequence[str] = LESION_KINDS,
+        seed: int = 0,
+        regenerate: bool = False,
+        num_processes: int = 1,
+        progress: bool = True,
+        cache_num: int = sys.maxsize,
+        cache_rate: float = 0.0,
+        num_workers: int | None = 1,
+        copy_cache: bool = True,
+        as_contiguous: bool = True,
+        runtime_cache: bool = False,
+    ) -> None:
+        if num_patients is None:
+            num_patients = _DEFAULT_NUM_PATIENTS.get(section, 1)
+        kinds = as_kinds(lesion_kinds)
+        self.cohort = Cohort(section, num_patients, image_size, abnormal_fraction, kinds, seed)
+        self.cache_file = _cache_file(Path(root_dir), self.cohort)
+        arrays = None if regenerate else _read(self.cache_file, self.cohort)
+        if arrays is None:
+            arrays = _pack(self.cohort, num_processes, progress)
+            _write(self.cache_file, arrays)
+        data = [
+            {"patient_id": self.cohort.patient_id(index), **{key: arrays[key][index] for key in _layout(self.cohort)}}
+            for index in range(num_patients)
+        ]
+        super().__init__(
+            data=data,
+            transform=_after_unpacking(transform),
+            cache_num=cache_num,
+            cache_rate=cache_rate,
+            num_workers=num_workers,
+            progress=progress,
+            copy_cache=copy_cache,
+            as_contiguous=as_contiguous,
+            runtime_cache=runtime_cache,
+        )
+
+    @property
+    def section(self) -> str:
+        """The section that this data set holds."""
+        return self.cohort.section
+
+    def get_num_classes(self) -> int:
+        """Number of kinds of lesions, the length of an item's label."""
+        return len(LESION_KINDS)
+
+
+class _Unpack(Transform):
+    """Turns the packed arrays of one patient into the item that is documented in `ChestPhantomDataset`."""
+
+    def __call__(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        bits = np.arange(_LESION_BIT + 1, dtype=np.uint8)[:, None, None]
+        masks = (data["masks"][None] >> bits) & np.uint8(1)
+        return {
+            "image": data["image"][None].astype(np.float32) / np.float32(255.0),
+            "label": data["label"].astype(np.float32),
+            "abnormal": int(data["label"].any()),
+            "organs": masks[:_LESION_BIT],
+            "lesion_truth": masks[_LESION_BIT:],
+            "landmarks": data["landmarks"].copy(),
+            "boxes": data["boxes"].astype(np.float32),
+            "box_kinds": data["box_kinds"].astype(np.int64),
+            "patient_id": data["patient_id"],
+            "sex": "F" if data["female"] else "M",
+            "pixel_size": float(data["pixel_size"]),
+        }
+
+
+def _after_unpacking(transform: Sequence[Callable] | Callable) -> Compose:
+    """Unpacking, then the user's transforms, with the options of a `Compose` of theirs."""
+    if isinstance(transform, Compose) and type(transform) is Compose:
+        return Compose(
+            [_Unpack(), *transform.transforms],
+            map_items=transform.map_items,
+            unpack_items=transform.unpack_items,
+            log_stats=transform.log_stats,
+            lazy=transform.lazy,
+            overrides=transform.overrides,
+        )
+    return Compose([_Unpack(), *(transform if isinstance(transform, Sequence) else [transform])])
+
+
+def _layout(cohort: Cohort) -> dict[str, tuple[tuple[int, ...], type]]:
+    """Shape and type of each array of the cache, one row for each patient."""
+    number, size = cohort.num_patients, cohort.image_size
+    return {
+        "image": ((number, size, size), np.uint8),
+        "masks": ((number, size, size), np.uint8),
+        "label": ((number, len(LESION_KINDS)), np.uint8),
+        "landmarks": ((number, len(LANDMARK_NAMES), 2), np.float32),
+        "boxes": ((number, MAX_LESIONS, 4), np.int16),
+        "box_kinds": ((number, MAX_LESIONS), np.int8),
+        "female": ((number,), np.uint8),
+        "pixel_size": ((number,), np.float32),
+    }
+
+
+def _fingerprint(cohort: Cohort) -> str:
+    return json.dumps({"version": PHANTOM_VERSION, **asdict(cohort)}, sort_keys=True)
+
+
+def _cache_file(root: Path, cohort: Cohort) -> Path:
+    if root.exists() and not root.is_dir():
+        raise NotADirectoryError(f"root_dir {root} is a file: give a folder in which the drawn pictures can be kept.")
+    digest = hashlib.sha256(_fingerprint(cohort).encode()).hexdigest()[:12]
+    return root / f"chest_phantom_v{PHANTOM_VERSION}_{cohort.section}_{digest}.npz"
+
+
+def _pack(cohort: Cohort, num_processes: int, progress: bool) -> dict[str, np.ndarray]:
+    """Draws all patients of a cohort into the arrays of the cache."""
+    arrays: dict[str, np.ndarray] = {key: np.zeros(shape, dtype) for key, (shape, dtype) in _layout(cohort).items()}
+    arrays["box_kinds"] -= 1
+    for index, phantom in enumerate(cohort.draw_all(num_processes, progress)):
+        _pack_one(arrays, index, phantom)
+    return {**arrays, "fingerprint": np.array(_fingerprint(cohort))}
+
+
+def _pack_one(arrays: dict[str, np.ndarray], index: int, phantom: ChestPhantom) -> None:
+    arrays["image"][index] = np.round(phantom.image[0] * 255.0)
+    for bit, mask in enumerate([*phantom.organs, phantom.lesion_mask[0]]):
+        arrays["masks"][index] |= mask << np.uint8(bit)
+    arrays["label"][index] = phantom.label
+    arrays["landmarks"][index] = phantom.landmarks
+    for number, lesion in enumerate(phantom.lesions):
+        arrays["boxes"][index, number] = lesion.box
+        arrays["box_kinds"][index, number] = LESION_KINDS.index(lesion.kind)
+    arrays["female"][index] = phantom.patient.sex == "F"
+    arrays["pixel_size"][index] = phantom.pixel_size
+
+
+def _write(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Writes all or nothing: other processes see the complete file or none."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(suffix=".tmp", prefix=path.stem, dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez_compressed(file, allow_pickle=False, **arrays)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _read(path: Path, cohort: Cohort) -> dict[str, np.ndarray] | None:
+    """The arrays of a cache file, or None if there is no file or it is not the complete cache of this cohort."""
+    if not path.exists():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {key: file[key] for key in (*_layout(cohort), "fingerprint")}
+        if str(arrays["fingerprint"]) != _fingerprint(cohort):
+            raise ValueError("it was drawn with other arguments")
+        for key, (shape, dtype) in _layout(cohort).items():
+            if arrays[key].shape != shape or arrays[key].dtype != dtype:
+                raise ValueError(f"its array {key!r} is {arrays[key].dtype} {arrays[key].shape}, not {dtype} {shape}")
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        EOFError,
+        zipfile.BadZipFile,
+        zlib.error,
+        TypeError,
+        AttributeError,
+    ) as error:
+        warnings.warn(f"{path} is not a complete cache of this data set ({error}): drawing it again.", stacklevel=3)
+        return None
+    return arrays

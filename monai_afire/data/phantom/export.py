@@ -1,0 +1,130 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The phantom as files: PNG pictures and masks with a MONAI data list."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from monai_afire.data.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES
+from monai_afire.data.phantom.cohort import SECTIONS, Cohort, as_kinds
+from monai_afire.data.phantom.lesions import LESION_KINDS
+from monai_afire.data.phantom.phantom import ChestPhantom
+
+__all__ = ["export_phantom"]
+
+_NUM_PATIENTS = {"training": 16, "validation": 4, "test": 8}
+
+
+def export_phantom(
+    out_dir: str | os.PathLike[str],
+    num_patients: Mapping[str, int] | None = None,
+    image_size: int = 224,
+    abnormal_fraction: float | Mapping[str, float] = 0.5,
+    lesion_kinds: Sequence[str] = LESION_KINDS,
+    seed: int = 0,
+    num_processes: int = 1,
+    progress: bool = True,
+) -> Path:
+    """Writes phantom radiographs as 8-bit PNG files, with masks and a MONAI data list in JSON.
+
+    The files hold the same patients and gray levels as `ChestPhantomDataset` with the same arguments, and an entry of
+    the data list has the same keys as one of its items: ``image``, ``lesion_truth`` (paths relative to ``out_dir``;
+    masks hold 0 and 255), ``organs`` (five paths, in the order of ``ORGAN_NAMES``), ``label`` (multi-label),
+    ``abnormal``, ``landmarks`` (row, column), ``boxes`` (x, y, width, height; one for each lesion, without padding),
+    ``box_findings`` (kind of each box), ``patient_id``, ``sex`` and ``pixel_size``.
+
+    Args:
+        out_dir: folder to write to, made if it is missing; files of the same name are replaced.
+        num_patients: number of patients by section, 16, 4 and 8 if None; a section that is not named is left out.
+        image_size: rows and columns of the pictures.
+        abnormal_fraction: share of patients with lesions, for all sections or by section.
+        lesion_kinds: kinds of lesions that occur.
+        seed: seed of all sections.
+        num_processes: processes that draw.
+        progress: whether to show progress bars.
+
+    Returns:
+        Path of the data list, ``out_dir/datalist.json``.
+
+    Raises:
+        ValueError: when an argument has a value that it cannot have.
+
+    Example:
+        >>> import tempfile
+        >>> from monai.data import load_decathlon_datalist
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = export_phantom(folder, {"test": 2}, image_size=64, progress=False)
+        ...     items = load_decathlon_datalist(path, is_segmentation=False, data_list_key="test")
+        >>> [item["abnormal"] for item in items]
+        [0, 1]
+    """
+    folder = Path(out_dir)
+    numbers = dict(_NUM_PATIENTS if num_patients is None else num_patients)
+    kinds = as_kinds(lesion_kinds)
+    cohorts = []
+    for section, number in numbers.items():
+        share = abnormal_fraction.get(section, 0.5) if isinstance(abnormal_fraction, Mapping) else abnormal_fraction
+        cohorts.append(Cohort(section, number, image_size, share, kinds, seed))
+    lists: dict[str, list[dict[str, Any]]] = {}
+    for cohort in sorted(cohorts, key=lambda cohort: SECTIONS.index(cohort.section)):
+        lists[cohort.section] = [
+            _write_patient(folder, cohort.patient_id(index), phantom)
+            for index, phantom in enumerate(cohort.draw_all(num_processes, progress))
+        ]
+    return _write_list(folder, lists)
+
+
+def _save(array: np.ndarray, folder: Path, name: str) -> str:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(array.astype(np.uint8)).save(path, format="PNG")
+    return name
+
+
+def _write_patient(folder: Path, patient_id: str, phantom: ChestPhantom) -> dict[str, Any]:
+    """Writes one patient's files and returns the entry of the data list."""
+    organs = [
+        _save(mask * 255, folder, f"organs/{patient_id}_{name}.png")
+        for name, mask in zip(ORGAN_NAMES, phantom.organs, strict=True)
+    ]
+    return {
+        "image": _save(np.round(phantom.image[0] * 255.0), folder, f"images/{patient_id}.png"),
+        "label": [int(value) for value in phantom.label],
+        "abnormal": int(phantom.label.any()),
+        "organs": organs,
+        "lesion_truth": _save(phantom.lesion_mask[0] * 255, folder, f"lesions/{patient_id}.png"),
+        "landmarks": [[round(float(value), 2) for value in point] for point in phantom.landmarks],
+        "boxes": [list(lesion.box) for lesion in phantom.lesions],
+        "box_findings": [lesion.kind for lesion in phantom.lesions],
+        "patient_id": patient_id,
+        "sex": phantom.patient.sex,
+        "pixel_size": round(phantom.pixel_size, 4),
+    }
+
+
+def _write_list(folder: Path, lists: Mapping[str, list[dict[str, Any]]]) -> Path:
+    content: dict[str, Any] = {
+        "name": "chest phantom",
+        "description": "Procedurally drawn chest radiographs with organ masks, landmarks and lesions.",
+        "finding_names": list(LESION_KINDS),
+        "organ_names": list(ORGAN_NAMES),
+        "landmark_names": list(LANDMARK_NAMES),
+        "box_mode": "xywh",
+        "tensorImageSize": "2D",
+        "modality": {"0": "CR/DX"},
+    }
+    content.update({f"num{section.capitalize()}": len(items) for section, items in lists.items()})
+    content.update(lists)
+    path = folder / "datalist.json"
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    os.replace(temporary, path)
+    return path

@@ -1,0 +1,190 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Lesions of the chest phantom: each changes the path lengths of the healthy chest and reports where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.ndimage import distance_transform_edt
+
+from monai_afire.data.phantom.anatomy import DEPTH, ChestAnatomy, Patient, Projection
+from monai_afire.data.phantom.drawing import dome, fill_polygon, ribbon_points, splat_points
+from monai_afire.data.phantom.rendering import LUNG_CONTRAST, ThicknessMaps, organ_masks, smooth_noise
+
+__all__ = ["LESION_KINDS", "Lesion", "add_lesion", "enlarge_heart", "tight_box"]
+
+LESION_KINDS = ("nodule", "consolidation", "effusion", "cardiomegaly", "pneumothorax")
+
+# Lesions are placed on a grid of fixed size, so that they lie at the same place at every picture size.
+_PLANNING_SIZE = 128
+
+
+@dataclass(frozen=True)
+class Lesion:
+    """One lesion.
+
+    Attributes:
+        kind: one of ``LESION_KINDS``.
+        mask: bool ``(H, W)``.
+        box: tight box ``(x, y, width, height)`` of the mask in pixels: columns ``x .. x + width - 1`` and rows
+            ``y .. y + height - 1`` hold all of it.
+    """
+
+    kind: str
+    mask: np.ndarray
+    box: tuple[int, int, int, int]
+
+
+def tight_box(mask: np.ndarray) -> tuple[int, int, int, int]:
+    """Smallest box ``(x, y, width, height)`` about the true pixels of ``mask``; all zeros if there are none.
+
+    Example:
+        >>> tight_box(np.array([[0, 0, 0], [0, 1, 1]]))
+        (1, 1, 2, 1)
+    """
+    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+    if not len(rows):
+        return 0, 0, 0, 0
+    x, y = int(columns[0]), int(rows[0])
+    return x, y, int(columns[-1]) - x + 1, int(rows[-1]) - y + 1
+
+
+def enlarge_heart(patient: Patient, rng: np.random.Generator) -> Patient:
+    """The same patient with cardiomegaly: a cardiothoracic ratio of 0.54 to 0.68."""
+    return replace(patient, cardiothoracic_ratio=float(rng.uniform(0.54, 0.68)))
+
+
+@dataclass
+class _Scene:
+    anatomy: ChestAnatomy
+    projection: Projection
+    masks: dict[str, np.ndarray]
+    maps: ThicknessMaps
+    rng: np.random.Generator
+
+    def lung(self, side: str) -> np.ndarray:
+        return self.masks[f"lung_{side}"]
+
+    def pick_side(self) -> str:
+        return "right" if self.rng.random() < 0.5 else "left"
+
+    def pick_point(self, side: str, margin: float) -> np.ndarray:
+        """Random point ``(x, y)`` in mm, at least ``margin`` mm inside a lung where the lung is wide enough."""
+        plan = replace(self.projection, image_size=_PLANNING_SIZE)
+        lung = organ_masks(self.anatomy, plan)[f"lung_{side}"] > 0.5
+        distance = distance_transform_edt(np.pad(lung, 1))[1:-1, 1:-1] / plan.pixels_per_mm
+        inside = np.flatnonzero(distance >= min(margin, 0.8 * float(distance.max())))
+        chosen = int(inside[self.rng.integers(len(inside))])
+        x, y = plan.grid()
+        return np.array([x.flat[chosen], y.flat[chosen]], dtype=np.float64)
+
+
+def _nodule(scene: _Scene) -> np.ndarray:
+    """A ball of soft tissue with a slightly irregular outline."""
+    projection, size = scene.projection, scene.projection.image_size
+    radius = float(scene.rng.uniform(6.0, 15.0))
+    centre = scene.pick_point(scene.pick_side(), radius + 4.0)
+    angle = np.linspace(0.0, 2.0 * np.pi, 48, endpoint=False)
+    wobble = (
+        1.0 + 0.08 * np.sin(2 * angle + scene.rng.uniform(0, 6)) + 0.05 * np.sin(5 * angle + scene.rng.uniform(0, 6))
+    )
+    outline = centre + radius * wobble[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    coverage = fill_polygon(projection.to_pixels(outline), size, size)
+    contrast = scene.rng.uniform(0.7, 1.4) * LUNG_CONTRAST
+    scene.maps.vessels += contrast * 2.0 * radius * dome(coverage, radius * projection.pixels_per_mm)
+    return coverage
+
+
+def _consolidation(scene: _Scene) -> np.ndarray:
+    """A patch where fluid replaces the air, with a fuzzy edge; it ends at the border of the lung."""
+    side = scene.pick_side()
+    radius = float(scene.rng.uniform(20.0, 45.0))
+    centre = scene.pick_point(side, 18.0)
+    stretch = float(scene.rng.uniform(0.75, 1.3))
+    x, y = scene.projection.grid()
+    distance = np.hypot((x - centre[0]) * stretch, (y - centre[1]) / stretch) / radius
+    rough = smooth_noise(scene.rng, scene.projection, 9.0) + 1.4 * smooth_noise(scene.rng, scene.projection, 22.0)
+    coverage = 1.0 / (1.0 + np.exp(-5.0 * (1.0 - distance + 0.22 * np.clip(rough, -3.0, 3.0))))
+    coverage *= scene.lung(side)
+    density = float(scene.rng.uniform(0.35, 0.8))
+    scene.maps.air *= 1.0 - density * coverage * (1.0 + 0.12 * np.clip(rough, -1.5, 1.5))
+    scene.maps.vessels *= 1.0 - coverage
+    return coverage
+
+
+def _effusion(scene: _Scene) -> np.ndarray:
+    """Fluid at the base of the pleural space, its surface rising towards the side wall (meniscus)."""
+    side, anatomy = scene.pick_side(), scene.anatomy
+    height = float(scene.rng.uniform(0.14, 0.5)) * anatomy.patient.lung_height
+    x, y = scene.projection.grid()
+    lateral = np.clip(np.abs(x) / anatomy.patient.half_width, 0.0, 1.0)
+    surface = anatomy.bottom - height * (0.62 + 0.38 * lateral**5)
+    depth = np.clip((y - surface) / 7.0 + 0.5, 0.0, 1.0)
+    opaque = float(scene.rng.uniform(0.7, 0.97))
+    scene.maps.air *= 1.0 - opaque * depth * scene.masks[f"cavity_{side}"]
+    scene.maps.vessels *= 1.0 - depth * scene.lung(side)
+    return depth * scene.lung(side)
+
+
+def _pneumothorax(scene: _Scene) -> np.ndarray:
+    """Air between the chest wall and the retracted lung: no vessels, more air, a thin pleural line."""
+    side, anatomy, projection = scene.pick_side(), scene.anatomy, scene.projection
+    size = projection.image_size
+    shrink = float(scene.rng.uniform(0.12, 0.38))
+    outline = anatomy.cavities[0 if side == "right" else 1]
+    root = np.array([(-8.0 if side == "right" else 8.0), anatomy.landmarks[f"hilum_{side}"][1]])
+    low = np.clip((outline[:, 1] - anatomy.top) / (anatomy.bottom - anatomy.top), 0.0, 1.0)
+    factor = np.stack([shrink * (1.15 - 0.6 * low), shrink * np.where(outline[:, 1] < root[1], 1.0, 0.12)], axis=1)
+    retracted = projection.to_pixels(outline - factor * (outline - root), DEPTH["lung"])
+    collapsed = fill_polygon(retracted, size, size)
+    free = scene.lung(side) * (1.0 - collapsed)
+    maps = scene.maps
+    maps.air *= 1.0 + free * float(scene.rng.uniform(0.10, 0.22)) - 0.3 * shrink * collapsed * scene.lung(side)
+    maps.vessels *= 1.0 - free
+    maps.texture *= 1.0 - free
+    line = np.full(len(retracted), 1.2 * projection.pixels_per_mm)
+    points, weights = ribbon_points(retracted, line, np.ones_like)
+    maps.vessels += splat_points(points, weights, size, size) * float(scene.rng.uniform(5.0, 11.0)) * scene.lung(side)
+    return free
+
+
+def _cardiomegaly(scene: _Scene) -> np.ndarray:
+    """The heart of the anatomy is large already: the lesion is the heart."""
+    return scene.masks["heart"]
+
+
+_PAINTERS: dict[str, Callable[[_Scene], np.ndarray]] = {
+    "nodule": _nodule,
+    "consolidation": _consolidation,
+    "effusion": _effusion,
+    "cardiomegaly": _cardiomegaly,
+    "pneumothorax": _pneumothorax,
+}
+
+
+def add_lesion(
+    kind: str,
+    anatomy: ChestAnatomy,
+    projection: Projection,
+    masks: dict[str, np.ndarray],
+    maps: ThicknessMaps,
+    rng: np.random.Generator,
+) -> Lesion:
+    """Changes ``maps`` in place by one lesion of random place, size and contrast.
+
+    Args:
+        kind: one of ``LESION_KINDS``; "cardiomegaly" needs an anatomy built from `enlarge_heart`.
+        anatomy: the chest.
+        projection: millimetres to pixels.
+        masks: result of `organ_masks`.
+        maps: path lengths, changed in place.
+        rng: source of the random draws.
+
+    Returns:
+        The lesion with its mask and box.
+    """
+    mask = _PAINTERS[kind](_Scene(anatomy, projection, masks, maps, rng)) > 0.5
+    return Lesion(kind, mask, tight_box(mask))

@@ -1,0 +1,83 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Where a bundle's radiographs come from: the user's folder or data list, or else the embedded phantom."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from monai_afire.data.datalist import load_radiograph_datalist
+from monai_afire.data.phantom import export_phantom
+
+__all__ = ["bundle_items", "cached_phantom"]
+
+
+def bundle_items(
+    section: str,
+    dataset_dir: str | None = None,
+    datalist: str | None = None,
+    phantom_dir: str = "data/phantom",
+    phantom: Mapping[str, Any] | None = None,
+) -> list[dict[str, Any]]:
+    """
+    Items of one section for a bundle's data set.
+
+    With ``dataset_dir`` or ``datalist`` the user's own images (:func:`load_radiograph_datalist`), without either the
+    phantom, which is drawn once into ``phantom_dir`` and found there afterwards.
+
+    Args:
+        section: "training", "validation" or "test".
+        dataset_dir: folder of images, searched if there is no datalist.
+        datalist: JSON file that lists the images by section.
+        phantom_dir: folder of the phantom's files.
+        phantom: arguments of :func:`monai_afire.data.export_phantom`.
+
+    Returns:
+        Dictionaries with at least "image", the path of a file that exists.
+
+    Raises:
+        DatalistError: when the folder or list is missing, empty or malformed; the message says which and why.
+
+    Example:
+        >>> import tempfile
+        >>> phantom = {"num_patients": {"training": 2}, "image_size": 64, "abnormal_fraction": 0.0, "progress": False}
+        >>> items = bundle_items("training", phantom_dir=tempfile.mkdtemp(), phantom=phantom)
+        >>> len(items), items[0]["abnormal"]
+        (2, 0)
+    """
+    if dataset_dir or datalist:
+        return load_radiograph_datalist(dataset_dir, datalist, section)
+    return load_radiograph_datalist(None, cached_phantom(phantom_dir, dict(phantom or {})), section)
+
+
+def cached_phantom(folder: str | os.PathLike, arguments: Mapping[str, Any]) -> Path:
+    """
+    Draw the phantom into a folder unless it is there already, drawn with the same arguments.
+
+    Args:
+        folder: where its files are.
+        arguments: of :func:`monai_afire.data.export_phantom`.
+
+    Returns:
+        Path of its data list.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> arguments = {"num_patients": {"test": 1}, "image_size": 64, "progress": False}
+        >>> cached_phantom(folder, arguments) == cached_phantom(folder, arguments)
+        True
+    """
+    drawn = {name: value for name, value in arguments.items() if name not in ("progress", "num_processes")}
+    recipe, datalist = Path(folder) / "recipe.json", Path(folder) / "datalist.json"
+    if recipe.is_file() and datalist.is_file() and json.loads(recipe.read_text()) == json.loads(json.dumps(drawn)):
+        return datalist
+    recipe.unlink(missing_ok=True)
+    path = export_phantom(folder, **arguments)
+    # written last: an interrupted drawing leaves no recipe and is drawn again
+    recipe.write_text(json.dumps(drawn))
+    return path

@@ -1,0 +1,62 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""From a loader's batch to the arguments of a network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from monai.engines.utils import PrepareBatchExtraInput
+from monai.utils import CommonKeys
+
+from monai_afire.transforms.lesion_synthesis import synth_lesion_masks
+
+__all__ = ["PrepareLesionBatch"]
+
+
+class PrepareLesionBatch(PrepareBatchExtraInput):
+    """
+    Synthesise the lesions of a batch on the training device, instead of in the loader's workers.
+
+    Adds "lesion_image" and "lesion_mask" to the batch and hands both to the network after the image. The values of
+    the images are not checked here, for which a GPU would have to stop: they must be in [0, 1].
+
+    Args:
+        lesions: options of :func:`monai_afire.transforms.synth_lesion_masks`, e.g. ``{"num_masks": 9}``.
+        seed: of the generator before a handler seeds it anew (:class:`monai_afire.handlers.EpochSeed`).
+
+    Example:
+        >>> prepare_batch = PrepareLesionBatch({"num_masks": 3})
+        >>> image, label, (lesion_image, lesion_mask), _ = prepare_batch({"image": torch.rand(2, 1, 32, 32)}, "cpu")
+        >>> lesion_image.shape, lesion_mask.shape
+        (torch.Size([2, 3, 1, 32, 32]), torch.Size([2, 3, 1, 32, 32]))
+    """
+
+    def __init__(self, lesions: dict[str, Any] | None = None, seed: int = 0) -> None:
+        super().__init__(extra_keys=["lesion_image", "lesion_mask"])
+        self.lesions = dict(lesions or {})
+        self.seed = seed
+        self.generator: torch.Generator | None = None
+
+    def manual_seed(self, seed: int) -> None:
+        """Seed the lesions of the next batches, on whichever device they will be."""
+        self.seed = seed
+        self.generator = None
+
+    def __call__(
+        self,
+        batchdata: dict[str, torch.Tensor],
+        device: str | torch.device | None = None,
+        non_blocking: bool = False,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor, tuple, dict]:
+        """Move the batch to the device and add lesions to its images."""
+        image = batchdata[CommonKeys.IMAGE].to(device=device, non_blocking=non_blocking, **kwargs)
+        if self.generator is None:
+            self.generator = torch.Generator(image.device).manual_seed(self.seed)
+        lesion_image, lesion_mask = synth_lesion_masks(
+            image, generator=self.generator, validate=image.device.type == "cpu", **self.lesions
+        )
+        batchdata |= {CommonKeys.IMAGE: image, "lesion_image": lesion_image, "lesion_mask": lesion_mask}
+        return super().__call__(batchdata, device, non_blocking, **kwargs)

@@ -1,0 +1,164 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""AnatPaste: soft shadows pasted into the lungs of a radiograph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from scipy import ndimage
+from torch import Tensor
+
+from monai_afire.transforms.lesion_synthesis.array import LesionVariants
+from monai_afire.transforms.lesion_synthesis.otsu import random_foreground_points
+
+__all__ = ["AnatPaste", "segment_lungs"]
+
+LUNG_AREA = (0.01, 0.3)  # share of the image that one lung may take up
+NUM_THRESHOLDS = 12  # tried between the darkest tenth and the median of the brighter half of the image
+NEARLY_BEST = 0.95  # share of the best score at which a lower threshold, with cleaner outlines, is preferred
+
+
+def segment_lungs(image: Tensor) -> Tensor:
+    """
+    A rough lung mask of a chest radiograph: the two dark regions enclosed by brighter tissue that look most like lungs.
+
+    The image is smoothed and thresholded at several levels. At each, the two largest dark connected regions are taken
+    that do not touch the border of the image and are neither tiny nor huge. Their score is the sum of the square roots
+    of their areas, which prefers two lungs of like size to one large region. The lowest threshold with nearly the best
+    score wins.
+
+    Args:
+        image: radiograph (H, W), bright = dense.
+
+    Returns:
+        Lung mask (H, W), bool, without holes. All False when no lung is found.
+
+    Example:
+        >>> image = torch.full((32, 32), 0.8)
+        >>> image[8:24, 4:12] = image[8:24, 20:28] = 0.1
+        >>> lungs = segment_lungs(image)
+        >>> bool(lungs[16, 8]), bool(lungs[16, 24]), bool(lungs[16, 16])
+        (True, True, False)
+    """
+    smooth = ndimage.gaussian_filter(image.double().cpu().numpy(), sigma=min(image.shape) / 100)
+    thresholds = np.linspace(*np.quantile(smooth, (0.1, 0.75)), NUM_THRESHOLDS)
+    candidates = [_enclosed_regions(smooth <= threshold) for threshold in thresholds]
+    scores = np.array([np.sqrt(areas).sum() for _, _, areas in candidates])
+    labels, regions, _ = candidates[int(np.argmax(scores >= NEARLY_BEST * scores.max()))]
+    return torch.from_numpy(ndimage.binary_fill_holes(np.isin(labels, regions))).to(image.device)
+
+
+def _enclosed_regions(dark: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Labels of all connected regions, and numbers and areas of the two largest that may be lungs."""
+    labels, num_regions = ndimage.label(dark)
+    areas = np.bincount(labels.ravel(), minlength=num_regions + 1)
+    smallest, largest = (share * dark.size for share in LUNG_AREA)
+    areas[(areas < smallest) | (areas > largest)] = 0
+    areas[np.concatenate([[0], labels[0], labels[-1], labels[:, 0], labels[:, -1]])] = 0
+    regions = np.argsort(areas)[-2:]
+    regions = regions[areas[regions] > 0]
+    return labels, regions, areas[regions]
+
+
+class AnatPaste(LesionVariants):
+    """
+    AnatPaste (Sato et al., 2023): a patch of the image is pasted into the lungs only, as a soft shadow.
+
+    A comparator of ``SynthLesionMask`` with the same interface, for 2-D chest radiographs (bright = dense). A rectangle
+    is put around a random pixel of the lungs (``segment_lungs``; the whole image where no lung is found) and restricted
+    to them. There the image is blended with a patch of the same size cut out around a random bright pixel of the image.
+    The blending weight rises smoothly from 0 at the rims of rectangle and lungs, so that the shadow has no edge:
+    ``x' = x + weight * (patch - x)``. The lesion map is the weight.
+
+    Args:
+        num_masks: number N of variants of the image.
+        patch_size: range of the rectangle's side lengths as fractions of the image sides, drawn uniformly.
+        strength: range of the largest blending weight, drawn uniformly, in (0, 1].
+        softness: width of the rim as a fraction of the shorter image side.
+
+    Raises:
+        ValueError: on settings out of range and on images with other than 2 spatial dimensions.
+
+    Example:
+        >>> transform = AnatPaste(num_masks=2).set_random_state(seed=0)
+        >>> lesion_images, maps = transform(torch.rand(1, 64, 64))
+        >>> tuple(lesion_images.shape), tuple(maps.shape)
+        ((2, 1, 64, 64), (2, 1, 64, 64))
+    """
+
+    def __init__(
+        self,
+        num_masks: int = 1,
+        patch_size: Sequence[float] = (0.15, 0.4),
+        strength: Sequence[float] = (0.3, 0.8),
+        softness: float = 0.06,
+    ) -> None:
+        super().__init__(num_masks)
+        for name, value in (("patch_size", patch_size), ("strength", strength)):
+            if len(value) != 2 or not 0 < value[0] <= value[1] <= 1:
+                raise ValueError(f"{name} must be a range (low, high) with 0 < low <= high <= 1, got {value!r}.")
+        if not 0 < softness < 1:
+            raise ValueError(f"softness must be in (0, 1), got {softness!r}.")
+        self.patch_size = tuple(patch_size)
+        self.strength = tuple(strength)
+        self.softness = softness
+
+    def num_uniforms(self, spatial_dims: int) -> tuple[int, ...]:
+        """(N, 5): height, width, strength, place in the lungs, source of the patch."""
+        if spatial_dims != 2:
+            raise ValueError(
+                f"AnatPaste finds the lungs in 2-D radiographs (C, H, W), got {spatial_dims} spatial dimensions. Use "
+                f"SynthLesionMask or CutPaste for volumes."
+            )
+        return self.num_masks, 5
+
+    def synthesize(self, image: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+        """Blend one patch into the lungs per variant."""
+        gray = image.to(torch.promote_types(image.dtype, torch.float32)).mean(0)
+        lungs = segment_lungs(gray)
+        if not lungs.any():
+            lungs = torch.ones_like(lungs)
+        depth = torch.from_numpy(ndimage.distance_transform_edt(np.pad(lungs.cpu().numpy(), 1))[1:-1, 1:-1]).to(gray)
+        inside = torch.stack([lungs.to(gray.dtype), gray])
+        points = [random_foreground_points(x[None], u[None])[0] for x, u in zip(inside, uniforms[:, 3:].T, strict=True)]
+        low, high = self.patch_size
+        sides = ((low + (high - low) * uniforms[:, :2]) * uniforms.new_tensor(gray.shape)).round().clamp_(min=3)
+        weakest, strongest = self.strength
+        strength = weakest + (strongest - weakest) * uniforms[:, 2]
+        lesion_images = image.repeat(self.num_masks, 1, 1, 1)
+        maps = torch.zeros_like(lesion_images[:, :1])
+        for n, (target, source, size) in enumerate(
+            zip(*(p.tolist() for p in points), sides.int().tolist(), strict=True)
+        ):
+            paste, cut = (_box(point, size, gray.shape) for point in (target, source))
+            weight = strength[n] * self._soft_weight(depth, paste)
+            patch = gray[cut]
+            rows, columns = paste
+            normal = image[:, rows, columns]
+            lesion_images[n, :, rows, columns] = (normal + weight * (patch - normal)).clamp_(0, 1).to(image.dtype)
+            maps[n, 0, rows, columns] = weight.to(image.dtype)
+        return lesion_images, maps
+
+    def _soft_weight(self, depth: Tensor, box: tuple[slice, ...]) -> Tensor:
+        """Weight in a box: a hill that falls to 0 at the rim of the box, and to 0 towards the rim of the lungs."""
+        inside = depth[box]
+        rim = (inside / (self.softness * min(depth.shape))).clamp(max=1)
+        rim = rim * rim * (3 - 2 * rim)
+        rows, columns = (_hill(length, depth) for length in inside.shape)
+        return rim * rows.unsqueeze(1) * columns
+
+
+def _hill(length: int, like: Tensor) -> Tensor:
+    """Raised cosine over the given number of pixels with a flat top, 0 one half pixel outside of both ends."""
+    position = (torch.arange(length, dtype=like.dtype, device=like.device) + 0.5) / length
+    return ((1.5 - 1.5 * torch.cos(2 * torch.pi * position)) / 2).clamp_(max=1)
+
+
+def _box(centre: Sequence[float], size: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
+    """A box of the given size around a point, moved inside the image."""
+    sides = [min(length, side) for length, side in zip(size, shape, strict=True)]
+    starts = [min(max(int(c) - b // 2, 0), side - b) for c, b, side in zip(centre, sides, shape, strict=True)]
+    return tuple(slice(start, start + length) for start, length in zip(starts, sides, strict=True))

@@ -1,0 +1,184 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Synthetic Lesion Masks (AFiRe, Eq. 2-5) on a whole batch of images, on any device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from monai_afire.transforms.lesion_synthesis.parameters import (
+    LesionParameters,
+    LesionSettings,
+    draw_lesion_parameters,
+    num_lesion_uniforms,
+)
+from monai_afire.transforms.lesion_synthesis.rendering import render_boxes, render_dense
+
+__all__ = ["add_lesion_maps", "check_image_range", "check_num_masks", "render_lesion_maps", "synth_lesion_masks"]
+
+ROUNDING = 1e-5  # how far rounding in an earlier transform may carry a value out of [0, 1]
+
+
+def check_image_range(images: Tensor, channel_axis: int, check_values: bool = True) -> None:
+    """
+    Check that images are floating point, have 2 or 3 spatial dimensions and lie in [0, 1].
+
+    Args:
+        images: (B, C, *S) with ``channel_axis=1`` or (C, *S) with ``channel_axis=0``.
+        channel_axis: position of the channel axis.
+        check_values: look at the values too, which on a GPU waits for the device.
+
+    Raises:
+        ValueError: when something is wrong; the message tells what was found and what to do.
+    """
+    layout = "(B, C, *S)" if channel_axis else "(C, *S)"
+    if images.ndim - channel_axis - 1 not in (2, 3) or images.numel() == 0:
+        raise ValueError(
+            f"Lesion synthesis needs non-empty images {layout} with 2 or 3 spatial dimensions, got shape "
+            f"{tuple(images.shape)}. Add a missing channel axis with EnsureChannelFirst."
+        )
+    if not images.is_floating_point():
+        raise ValueError(
+            f"Lesion synthesis needs floating-point images in [0, 1], got {images.dtype}. Scale stored integers first, "
+            f"for example with ScaleIntensityRanged(keys, a_min, a_max, b_min=0.0, b_max=1.0, clip=True)."
+        )
+    if not check_values:
+        return
+    low, high = (float(v) for v in torch.aminmax(images.detach()))
+    if not (low >= -ROUNDING and high <= 1 + ROUNDING):
+        found = "NaN" if low != low else f"values from {low:g} to {high:g}"
+        raise ValueError(
+            f"Lesion synthesis needs images in [0, 1] because lesions are added in these units, got {found}. Scale the "
+            f"images before (ScaleIntensityRanged with clip=True, or ScaleIntensity) and normalise them "
+            f"(NormalizeIntensity, mean and standard deviation) after lesion synthesis."
+        )
+
+
+def check_num_masks(num_masks: int) -> int:
+    """
+    Check the number N of lesion variants and return it as an int.
+
+    Args:
+        num_masks: the number to check.
+
+    Returns:
+        The number.
+
+    Raises:
+        ValueError: when it is not a whole number of at least 1.
+    """
+    if int(num_masks) != num_masks or num_masks < 1:
+        raise ValueError(f"num_masks must be a whole number of at least 1, got {num_masks!r}.")
+    return int(num_masks)
+
+
+def render_lesion_maps(images: Tensor, parameters: LesionParameters, backend: str = "auto") -> Tensor:
+    """
+    The additive map ``M = sum_r amplitude_r * eta_r * delta_r`` of each lesion variant (Eq. 4).
+
+    Args:
+        images: (B, C, *S), floating point in [0, 1]; the texture comes from the mean of the channels.
+        parameters: the lesions, from ``draw_lesion_parameters``.
+        backend: "boxes" (lesion by lesion, only the pixels near it), "dense" (the whole batch at once, no host
+            synchronisation) or "auto": "boxes" on a CPU, "dense" elsewhere. Both give the same maps up to rounding.
+
+    Returns:
+        M (B, N, 1, *S), not negative, in float32 or the wider type of ``images``.
+
+    Raises:
+        ValueError: when ``backend`` is none of these.
+    """
+    if backend not in ("auto", "boxes", "dense"):
+        raise ValueError(f'backend must be "auto", "boxes" or "dense", got {backend!r}.')
+    source = images.to(parameters.centre.dtype).mean(1, keepdim=True)
+    if backend == "auto":
+        backend = "boxes" if images.device.type == "cpu" else "dense"
+    maps = render_boxes(source, parameters) if backend == "boxes" else render_dense(source, parameters)
+    return maps.unsqueeze(2)
+
+
+def add_lesion_maps(images: Tensor, maps: Tensor) -> Tensor:
+    """
+    Lesion images ``x' = x + M`` (Eq. 5), clipped to the valid range [0, 1].
+
+    Args:
+        images: normal images x (B, C, *S).
+        maps: additive maps M (B, N, 1, *S).
+
+    Returns:
+        (B, N, C, *S) in the dtype of ``images``.
+    """
+    return (images.unsqueeze(1) + maps).clamp_(0, 1).to(images.dtype)
+
+
+@torch.no_grad()
+def synth_lesion_masks(
+    images: Tensor,
+    num_masks: int = 1,
+    num_lesions: Sequence[int] = (1, 4),
+    lesion_size: Sequence[float] = (16, 64),
+    gamma: float = 0.5,
+    amplitude: Sequence[float] = (0.15, 0.5),
+    rotate: bool = True,
+    irregularity: float = 0.3,
+    generator: torch.Generator | None = None,
+    backend: str = "auto",
+    validate: bool | None = None,
+) -> tuple[Tensor, Tensor]:
+    r"""
+    Add synthetic lesions to a batch of normal images: N lesion variants of each, with their maps (AFiRe, Eq. 2-5).
+
+    .. math::
+        M_i^n = \sum_{r=1}^{R} a_r\, \eta_r \cdot \delta_r, \qquad x_i'^n = \mathrm{clip}_{[0,1]}(x_i \oplus M_i^n)
+
+    :math:`\eta` is a texture cut out of the image itself around a random bright (Otsu-foreground) pixel and resized to
+    the lesion, :math:`\delta` a profile that falls from 1 at the centre to exactly 0 on an ellipse
+    (``lesion_profile``), :math:`a` a random strength. Lesions lie anywhere in the image, as wholes.
+
+    The returned map is M itself, before clipping: where it is 0 the image is unchanged; where the image is already 1,
+    M may be positive without visible change. Its mean over a patch against its mean over the image tells abnormal from
+    normal tokens. In a constant image the texture is that constant; in an all-black image M is therefore 0.
+
+    Args:
+        images: (B, C, *S), floating point in [0, 1] (*before* normalisation), 2 or 3 spatial dimensions, any device.
+            All channels get the same map; its texture comes from their mean.
+        num_masks: number N of lesion variants per image.
+        num_lesions: smallest and largest number R of lesions per variant.
+        lesion_size: range of the axis lengths of a lesion: pixels for an image of side 224 (scaled with each side of
+            the image), or fractions of the side if below 1. Never less than 3 pixels.
+        gamma: width of the profile.
+        amplitude: range of the strength :math:`a`; 1 adds the texture at full brightness. The default gives opacities
+            from barely visible to obvious on radiographs; above about 0.6 most lesions saturate to plain white.
+        rotate: turn each lesion at random.
+        irregularity: depth of the irregularity of the boundary, 0 (an ellipse) to 0.5.
+        generator: source of random numbers, on the device of ``images``; the default generator if None.
+        backend: "auto", "boxes" or "dense", see ``render_lesion_maps``.
+        validate: check that the values are in [0, 1]. None: on a CPU only, since elsewhere it waits for the device.
+
+    Returns:
+        Lesion images (B, N, C, *S) in [0, 1] and lesion maps M (B, N, 1, *S) >= 0, both in the dtype of ``images``.
+
+    Raises:
+        ValueError: on images of wrong shape, dtype or range, and on settings out of range.
+
+    Example:
+        >>> images = torch.rand(2, 1, 64, 64) * 0.5
+        >>> lesion_images, maps = synth_lesion_masks(images, num_masks=3, generator=torch.Generator().manual_seed(0))
+        >>> lesion_images.shape, maps.shape
+        (torch.Size([2, 3, 1, 64, 64]), torch.Size([2, 3, 1, 64, 64]))
+        >>> torch.equal(lesion_images, (images.unsqueeze(1) + maps).clamp(0, 1))
+        True
+    """
+    settings = LesionSettings(num_lesions, lesion_size, gamma, amplitude, rotate, irregularity)
+    check_num_masks(num_masks)
+    check_image_range(
+        images, channel_axis=1, check_values=images.device.type == "cpu" if validate is None else validate
+    )
+    shape = (images.shape[0], num_masks, int(num_lesions[1]), num_lesion_uniforms(images.ndim - 2))
+    uniforms = torch.rand(shape, generator=generator, device=images.device)
+    parameters = draw_lesion_parameters(images, settings, uniforms)
+    maps = render_lesion_maps(images, parameters, backend)
+    return add_lesion_maps(images, maps), maps.to(images.dtype)

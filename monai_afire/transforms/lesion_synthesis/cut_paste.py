@@ -1,0 +1,97 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""CutPaste: rectangles cut out of an image and pasted elsewhere in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from monai_afire.transforms.lesion_synthesis.array import LesionVariants
+
+__all__ = ["CutPaste"]
+
+
+class CutPaste(LesionVariants):
+    """
+    CutPaste (Li et al., CVPR 2021): a rectangle is cut out of the image and pasted at another random place.
+
+    A comparator of ``SynthLesionMask`` with the same interface, in 2-D and 3-D. The lesion map is 1 in the pasted
+    rectangle and 0 elsewhere.
+
+    Args:
+        num_masks: number N of variants of the image.
+        area: range of the pasted rectangle's share of the image's area (volume), drawn uniformly.
+        aspect_ratio: range of the ratio of the rectangle's sides (relative to the image's sides; of each further to the
+            first axis), drawn log-uniformly.
+        jitter: the pasted intensities are multiplied by a random factor in [1 - jitter, 1 + jitter] and clipped to
+            [0, 1]; 0 pastes them as they are.
+
+    Raises:
+        ValueError: on settings out of range.
+
+    Example:
+        >>> transform = CutPaste(num_masks=2).set_random_state(seed=0)
+        >>> lesion_images, maps = transform(torch.rand(1, 64, 64))
+        >>> tuple(lesion_images.shape), maps.unique().tolist()
+        ((2, 1, 64, 64), [0.0, 1.0])
+    """
+
+    def __init__(
+        self,
+        num_masks: int = 1,
+        area: Sequence[float] = (0.02, 0.15),
+        aspect_ratio: Sequence[float] = (0.3, 3.3),
+        jitter: float = 0.1,
+    ) -> None:
+        super().__init__(num_masks)
+        if len(area) != 2 or not 0 < area[0] <= area[1] < 1:
+            raise ValueError(f"area must be a range (low, high) with 0 < low <= high < 1, got {area!r}.")
+        if len(aspect_ratio) != 2 or not 0 < aspect_ratio[0] <= aspect_ratio[1]:
+            raise ValueError(f"aspect_ratio must be a range (low, high) with 0 < low <= high, got {aspect_ratio!r}.")
+        if not 0 <= jitter < 1:
+            raise ValueError(f"jitter must be in [0, 1), got {jitter!r}.")
+        self.area = tuple(area)
+        self.aspect_ratio = tuple(aspect_ratio)
+        self.jitter = jitter
+
+    def num_uniforms(self, spatial_dims: int) -> tuple[int, ...]:
+        """(N, 1 + 3 D): jitter factor, area, D - 1 ratios, D source and D target positions."""
+        return self.num_masks, 1 + 3 * spatial_dims
+
+    def synthesize(self, image: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+        """Cut and paste one rectangle per variant."""
+        lesion_images = image.repeat(self.num_masks, *[1] * image.ndim)
+        maps = torch.zeros_like(lesion_images[:, :1])
+        spatial_shape = image.shape[1:]
+        for variant, numbers in enumerate(uniforms.tolist()):
+            brightness, area, *rest = numbers
+            dims = len(spatial_shape)
+            ratios, source, target = rest[: dims - 1], rest[dims - 1 : 2 * dims - 1], rest[2 * dims - 1 :]
+            sides = self._rectangle(area, ratios, spatial_shape)
+            cut, paste = (_place(position, sides, spatial_shape) for position in (source, target))
+            factor = 1 + self.jitter * (2 * brightness - 1)
+            every_channel = slice(None)
+            source_box, target_box = (every_channel, *cut), (every_channel, *paste)
+            lesion_images[variant][target_box] = (image[source_box] * factor).clamp_(0, 1)
+            maps[variant][target_box] = 1
+        return lesion_images, maps
+
+    def _rectangle(self, area: float, ratios: Sequence[float], spatial_shape: Sequence[int]) -> list[int]:
+        """Sides in whole pixels, at least 1 and at most those of the image."""
+        low, high = self.area
+        share = low + (high - low) * area
+        shortest, longest = (math.log(ratio) for ratio in self.aspect_ratio)
+        logs = [0.0, *(shortest + (longest - shortest) * u for u in ratios)]
+        mean = sum(logs) / len(logs)
+        fractions = [share ** (1 / len(logs)) * math.exp(log - mean) for log in logs]
+        return [min(side, max(1, round(f * side))) for f, side in zip(fractions, spatial_shape, strict=True)]
+
+
+def _place(position: Sequence[float], sides: Sequence[int], spatial_shape: Sequence[int]) -> tuple[slice, ...]:
+    """A box inside the image; each position in [0, 1) stands for one of the places at which it fits."""
+    starts = [min(int(u * (s - b + 1)), s - b) for u, b, s in zip(position, sides, spatial_shape, strict=True)]
+    return tuple(slice(start, start + side) for start, side in zip(starts, sides, strict=True))

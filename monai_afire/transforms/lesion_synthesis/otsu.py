@@ -1,0 +1,82 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Otsu's threshold of a batch of images and the choice of random points in their bright foreground."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["otsu_threshold", "random_foreground_points"]
+
+
+def otsu_threshold(images: Tensor, num_bins: int = 256) -> Tensor:
+    """
+    Otsu's threshold of each image, for a whole batch at once and without host synchronisation.
+
+    The threshold maximises the between-class variance of the image's histogram, whose ``num_bins`` bins span its own
+    range [min, max]. It equals ``skimage.filters.threshold_otsu`` to one bin width. A constant image has no two
+    classes; its threshold is defined as its only value.
+
+    Args:
+        images: floating-point images (B, ...), finite values in any range.
+        num_bins: number of bins of the histogram.
+
+    Returns:
+        Thresholds (B,) in the dtype of ``images``; the foreground is ``images > threshold``.
+
+    Example:
+        >>> two_classes = torch.tensor([[0.1, 0.1, 0.2, 0.8, 0.9, 0.9]])
+        >>> bool(0.2 <= otsu_threshold(two_classes) < 0.8)
+        True
+    """
+    flat = images.flatten(1)
+    low, high = flat.amin(1, keepdim=True), flat.amax(1, keepdim=True)
+    bin_width = (high - low) / num_bins
+    per_width = torch.where(high > low, 1 / bin_width, torch.zeros_like(bin_width))
+    bins = ((flat - low) * per_width).long().clamp_(max=num_bins - 1)
+    counts = torch.zeros((flat.shape[0], num_bins), dtype=torch.long, device=flat.device)
+    counts.scatter_add_(1, bins, torch.ones_like(counts[:, :1]).expand_as(bins))
+    # Integer sums are exact on every device, so that ties (empty bins between two modes) resolve alike everywhere.
+    count_below = counts.cumsum(1)
+    level_below = (counts * torch.arange(num_bins, device=flat.device)).cumsum(1)
+    exact = torch.float32 if flat.device.type == "mps" else torch.float64
+    weight = count_below.to(exact) / flat.shape[1]
+    level = level_below.to(exact) / flat.shape[1]
+    spread = weight * (1 - weight)
+    variance = torch.where(spread > 0, (level[:, -1:] * weight - level).square() / spread, torch.zeros_like(spread))
+    best = variance.argmax(1, keepdim=True)
+    return (low + (best + 0.5).to(flat.dtype) * bin_width).squeeze(1)
+
+
+def random_foreground_points(images: Tensor, uniforms: Tensor) -> Tensor:
+    """
+    Random pixels of the bright (Otsu) foreground of each image, all foreground pixels being equally likely.
+
+    Args:
+        images: floating-point images (B, *S) without a channel axis.
+        uniforms: random numbers (B, Q) in [0, 1]: number ``u`` picks the foreground pixel of rank ``u * count``.
+
+    Returns:
+        Centres (B, Q, D) of the picked pixels in pixel units: pixel ``i`` of an axis covers [i, i + 1], its centre is
+        ``i + 0.5``. In a constant image every pixel is foreground.
+
+    Example:
+        >>> image = torch.zeros(1, 4, 4)
+        >>> image[0, 1, 2] = 1.0
+        >>> random_foreground_points(image, torch.tensor([[0.3]])).tolist()
+        [[[1.5, 2.5]]]
+    """
+    spatial_shape = images.shape[1:]
+    flat = images.flatten(1)
+    foreground = flat > otsu_threshold(images).unsqueeze(1)
+    rank = foreground.cumsum(1, dtype=torch.int32)
+    count = rank[:, -1:]
+    wanted = (uniforms * count).int().minimum(count - 1) + 1
+    anywhere = (uniforms * flat.shape[1]).long().clamp_(max=flat.shape[1] - 1)
+    remainder = torch.where(count > 0, torch.searchsorted(rank, wanted), anywhere)
+    coordinates: list[Tensor] = []
+    for side in reversed(spatial_shape):
+        coordinates.insert(0, remainder % side)
+        remainder = remainder.div(side, rounding_mode="floor")
+    return torch.stack(coordinates, dim=-1).to(uniforms.dtype) + 0.5

@@ -1,0 +1,231 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Random parameters of synthetic lesions: drawn once, rendered by either back end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from monai_afire.transforms.lesion_synthesis.otsu import random_foreground_points
+
+__all__ = ["LesionParameters", "LesionSettings", "draw_lesion_parameters", "half_extents", "num_lesion_uniforms"]
+
+REFERENCE_SIDE = 224  # the image side for which the paper gives lesion sizes in pixels
+SMALLEST_LESION = 3.0  # pixels; a smaller ellipse may lie between the pixel centres and leave no trace
+NUM_HARMONICS = 2  # harmonics along the boundary of an irregular lesion: 3 and 4 lobes
+
+
+@dataclass(frozen=True)
+class LesionSettings:
+    """
+    What lesions are drawn: numbers, sizes, profile and strength. Checked when it is built.
+
+    Args:
+        num_lesions: smallest and largest number R of lesions in one map, both included (paper: [1, 4]).
+        lesion_size: range of the lesion's full axis lengths, drawn independently per axis and uniformly. Numbers >= 1
+            are pixels for an image of side 224 and scale with the image: (16, 64) means 1/14 ... 2/7 of each side at
+            every image size. Numbers in (0, 1) are these fractions themselves.
+        gamma: width of the profile ``exp(-rho ** 2 / gamma)``; small: a sharp peak, large: a parabola. At least 0.02.
+        amplitude: range of the lesion's random strength, drawn uniformly; 1 adds the texture at full brightness.
+        rotate: turn each lesion by a random angle (a random rotation in 3-D).
+        irregularity: how far the boundary of a lesion may be pulled inwards, 0 (an exact ellipse) to 0.5. The lesion
+            stays inside its ellipse.
+
+    Raises:
+        ValueError: when a range is empty, reversed or outside of what is stated above.
+    """
+
+    num_lesions: Sequence[int] = (1, 4)
+    lesion_size: Sequence[float] = (16, 64)
+    gamma: float = 0.5
+    amplitude: Sequence[float] = (0.15, 0.5)
+    rotate: bool = True
+    irregularity: float = 0.3
+
+    def __post_init__(self) -> None:
+        for name in ("num_lesions", "lesion_size", "amplitude"):
+            value = getattr(self, name)
+            if not isinstance(value, Sequence) or len(value) != 2 or not 0 < value[0] <= value[1]:
+                raise ValueError(f"{name} must be a range (low, high) with 0 < low <= high, got {value!r}.")
+        if any(int(n) != n for n in self.num_lesions):
+            raise ValueError(f"num_lesions must be whole numbers, got {self.num_lesions!r}.")
+        if (self.lesion_size[0] < 1) != (self.lesion_size[1] < 1):
+            raise ValueError(
+                f"lesion_size must be two fractions of the image side below 1 or two pixel lengths of at least 1 for a "
+                f"{REFERENCE_SIDE} image, got {self.lesion_size!r}."
+            )
+        if self.lesion_size[1] > REFERENCE_SIDE:
+            raise ValueError(
+                f"lesion_size is in pixels for an image of side {REFERENCE_SIDE} and scales with the image, so that "
+                f"{self.lesion_size!r} is larger than the image. Give fractions of the side, such as (0.07, 0.29)."
+            )
+        if not 0.02 <= self.gamma < float("inf"):
+            raise ValueError(f"gamma must be a finite number of at least 0.02, got {self.gamma!r}.")
+        if not 0 <= self.irregularity <= 0.5:
+            raise ValueError(f"irregularity must be in [0, 0.5], got {self.irregularity!r}.")
+
+    @property
+    def size_fractions(self) -> tuple[float, float]:
+        """Range of the axis lengths as fractions of the image side."""
+        low, high = self.lesion_size
+        return (low, high) if high < 1 else (low / REFERENCE_SIDE, high / REFERENCE_SIDE)
+
+
+@dataclass(frozen=True)
+class LesionParameters:
+    """
+    All that determines the lesions of a batch: B images, N maps per image, at most R lesions per map, D spatial axes.
+
+    Lengths and positions are in pixels; pixel ``i`` of an axis covers [i, i + 1]. In the lesion's own coordinates
+    ``v = 2 * rotation^T (p - centre) / size`` its ellipse is the unit ball, and the point ``v`` takes its texture at
+    ``texture_centre + v * texture_size / 2``: the cut texture is resized to the lesion and turns with it.
+
+    Args:
+        active: (B, N, R), bool: False for the lesions that a map of fewer than R lesions lacks.
+        centre: (B, N, R, D), centre of the ellipse.
+        size: (B, N, R, D), full axis lengths of the ellipse (the paper's W and H).
+        rotation: (B, N, R, D, D), rotation matrices.
+        amplitude: (B, N, R), strength.
+        texture_centre: (B, N, R, D), centre of the texture patch in the same image.
+        texture_size: (B, N, R, D), full side lengths of the texture patch.
+        harmonic_axis: (B, N, R, 2, D), unit vectors in the lesion's own coordinates: where the boundary harmonics of
+            order 3 and 4 have their first peak.
+        harmonic_weight: (B, N, R, 2), their strengths in [0, 1].
+        gamma: width of the profile.
+        irregularity: depth of the harmonics.
+        window: side lengths of a box that holds any of the lesions, known without reading a tensor.
+    """
+
+    active: Tensor
+    centre: Tensor
+    size: Tensor
+    rotation: Tensor
+    amplitude: Tensor
+    texture_centre: Tensor
+    texture_size: Tensor
+    harmonic_axis: Tensor
+    harmonic_weight: Tensor
+    gamma: float
+    irregularity: float
+    window: tuple[int, ...]
+
+
+def num_lesion_uniforms(spatial_dims: int) -> int:
+    """Number U of uniform random numbers that determine one lesion in ``spatial_dims`` dimensions."""
+    return 6 + 3 * spatial_dims + NUM_HARMONICS * (spatial_dims + 1)
+
+
+def draw_lesion_parameters(images: Tensor, settings: LesionSettings, uniforms: Tensor) -> LesionParameters:
+    """
+    Turn uniform random numbers into lesions for the given images.
+
+    The box around each lesion lies inside the image (where the image is large enough to hold it), and so does the
+    patch from which its texture comes. The texture patch is centred on a random bright (Otsu-foreground) pixel and
+    moved inside where it would cross the border of the image; its sides are drawn independently from the same range as
+    those of the lesion. Axes are never shorter than 3 pixels, so that every lesion covers a pixel.
+
+    Args:
+        images: (B, C, *S), floating point in [0, 1]; several channels share one texture, that of their mean.
+        settings: what to draw.
+        uniforms: (B, N, R, U) in [0, 1], R = ``settings.num_lesions[1]``, U = ``num_lesion_uniforms(len(S))``.
+
+    Returns:
+        The parameters of all lesions, on the device of ``images``.
+    """
+    spatial_shape = tuple(images.shape[2:])
+    spatial_dims = len(spatial_shape)
+    spatial_shape = tuple(images.shape[2:])
+    spatial_dims = len(spatial_shape)
+    uniforms = uniforms.to(torch.promote_types(images.dtype, torch.float32))
+    widths = [1, 1, spatial_dims, spatial_dims, spatial_dims, 1, 3, NUM_HARMONICS * spatial_dims, NUM_HARMONICS]
+    number, strength, length, place, patch, point, turn, axes, weights = uniforms.split(widths, dim=-1)
+
+    fewest, most = (int(n) for n in settings.num_lesions)
+    count = fewest + (number[..., :1, 0] * (most - fewest + 1)).floor().clamp(max=most - fewest)
+    low, high = settings.amplitude
+    size = _axis_lengths(length, settings, spatial_shape)
+    rotation = _rotation_matrices(turn, spatial_dims, settings.rotate)
+    texture_size = _axis_lengths(patch, settings, spatial_shape)
+    bright_points = random_foreground_points(images.to(uniforms.dtype).mean(1), point.flatten(1)).reshape(size.shape)
+    return LesionParameters(
+        active=torch.arange(most, device=images.device) < count,
+        centre=_positions_inside(place, half_extents(size, rotation), spatial_shape),
+        size=size,
+        rotation=rotation,
+        amplitude=low + (high - low) * strength.squeeze(-1),
+        texture_centre=_moved_inside(bright_points, texture_size / 2, spatial_shape),
+        texture_size=texture_size,
+        harmonic_axis=F.normalize(2 * axes.unflatten(-1, (NUM_HARMONICS, spatial_dims)) - 1, dim=-1),
+        harmonic_weight=weights,
+        gamma=float(settings.gamma),
+        irregularity=float(settings.irregularity),
+        window=_window(settings, spatial_shape),
+    )
+
+
+def half_extents(size: Tensor, rotation: Tensor) -> Tensor:
+    """
+    Half side lengths of the boxes around turned ellipses, along the axes of the image.
+
+    Args:
+        size: (..., D), full axis lengths of the ellipses.
+        rotation: (..., D, D), rotation matrices.
+
+    Returns:
+        (..., D)
+    """
+    return (rotation.square() * (size / 2).square().unsqueeze(-2)).sum(-1).sqrt()
+
+
+def _axis_lengths(uniforms: Tensor, settings: LesionSettings, spatial_shape: Sequence[int]) -> Tensor:
+    """Uniform lengths (..., D) in pixels from random numbers (..., D)."""
+    low, high = settings.size_fractions
+    lengths = [(low + (high - low) * u) * side for u, side in zip(uniforms.unbind(-1), spatial_shape, strict=True)]
+    return torch.stack(lengths, dim=-1).clamp(min=SMALLEST_LESION)
+
+
+def _positions_inside(uniforms: Tensor, half_extent: Tensor, spatial_shape: Sequence[int]) -> Tensor:
+    """Uniform positions (..., D) at which a box of the given half sides lies inside the image, if it fits at all."""
+    axes = zip(uniforms.unbind(-1), half_extent.unbind(-1), spatial_shape, strict=True)
+    return torch.stack([torch.lerp(e.clamp(max=side / 2), side - e.clamp(max=side / 2), u) for u, e, side in axes], -1)
+
+
+def _moved_inside(points: Tensor, half_extent: Tensor, spatial_shape: Sequence[int]) -> Tensor:
+    """The nearest positions (..., D) to ``points`` at which a box of the given half sides lies inside the image."""
+    axes = zip(points.unbind(-1), half_extent.unbind(-1), spatial_shape, strict=True)
+    limits = ((p, e.clamp(max=side / 2), side) for p, e, side in axes)
+    return torch.stack([p.maximum(e).minimum(side - e) for p, e, side in limits], dim=-1)
+
+
+def _rotation_matrices(uniforms: Tensor, spatial_dims: int, rotate: bool) -> Tensor:
+    """Rotations (..., D, D), uniformly distributed, from random numbers (..., 3); the identity without ``rotate``."""
+    first, second, third = uniforms.unbind(-1)
+    if not rotate:
+        identity = torch.eye(spatial_dims, dtype=uniforms.dtype, device=uniforms.device)
+        return identity.expand(*first.shape, spatial_dims, spatial_dims)
+    angle = 2 * math.pi * first
+    if spatial_dims == 2:
+        rows = [angle.cos(), -angle.sin(), angle.sin(), angle.cos()]
+    else:
+        # A unit quaternion w + xi + yj + zk, uniform on the sphere (Shoemake 1992), written as a matrix.
+        other_angle = 2 * math.pi * second
+        w, x = (1 - third).sqrt() * angle.sin(), (1 - third).sqrt() * angle.cos()
+        y, z = third.sqrt() * other_angle.sin(), third.sqrt() * other_angle.cos()
+        rows = [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)]
+        rows += [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)]
+        rows += [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)]
+    return torch.stack(rows, dim=-1).unflatten(-1, (spatial_dims, spatial_dims))
+
+
+def _window(settings: LesionSettings, spatial_shape: Sequence[int]) -> tuple[int, ...]:
+    """Sides of a box of whole pixels that holds any lesion wherever it lies, clipped to the image."""
+    longest = [max(SMALLEST_LESION, settings.size_fractions[1] * side) for side in spatial_shape]
+    if settings.rotate:
+        longest = [max(longest)] * len(longest)
+    return tuple(min(side, math.ceil(length) + 2) for side, length in zip(spatial_shape, longest, strict=True))

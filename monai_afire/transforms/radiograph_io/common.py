@@ -1,0 +1,134 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""What the readers of all formats share: the error, the limits of size, and the decoded but unscaled picture."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from os import PathLike
+
+import numpy as np
+
+__all__ = [
+    "RadiographError",
+    "RadiographPixels",
+    "RadiographWarning",
+    "SizeLimits",
+    "first_line",
+    "planar_affine",
+    "refuse",
+    "rgb_to_gray",
+    "warn_about",
+]
+
+
+class RadiographError(ValueError):
+    """A file cannot be read as one radiograph; the message is one line: the file, the reason and the remedy.
+
+    It takes a single argument so that it passes unchanged from the worker processes of a ``DataLoader``.
+    """
+
+
+class RadiographWarning(UserWarning):
+    """A file was read, but something about it deserves a look; the message names the file."""
+
+
+@dataclass(frozen=True)
+class SizeLimits:
+    """Sizes that are accepted. They are checked on the header, before memory is taken for the pixels.
+
+    Args:
+        min_size: smallest height and width in pixels.
+        max_pixels: largest height times width.
+        max_aspect: largest ratio of the longer to the shorter side.
+    """
+
+    min_size: int = 32
+    max_pixels: int = 2**26
+    max_aspect: float = 8.0
+
+    def check(self, path: str, height: int, width: int) -> None:
+        """Refuse a picture of the wrong size.
+
+        Raises:
+            RadiographError: When a side or the ratio of the sides is outside the limits.
+        """
+        size = f"is {width} x {height} pixels (width x height)"
+        if min(height, width) < self.min_size:
+            raise refuse(path, f"{size}, smaller than min_size={self.min_size}", "lower min_size to accept it")
+        if height * width > self.max_pixels:
+            raise refuse(path, f"{size}, more than max_pixels={self.max_pixels}", "raise max_pixels to accept it")
+        if max(height, width) > self.max_aspect * min(height, width):
+            reason = f"{size}, sides in a ratio above max_aspect={self.max_aspect:g}"
+            raise refuse(path, reason, "crop it, or raise max_aspect to accept it")
+
+
+@dataclass
+class RadiographPixels:
+    """A decoded picture, upright, with one channel, before its intensities are scaled.
+
+    Attributes:
+        values: the numbers of the file, ``(H, W)``; already in [0, 1] when ``scaled_by`` is set.
+        file_format: "DICOM", "PNG", "JPEG", "TIFF", "BMP" or "NIfTI".
+        photometric: how the file states its colours, such as "MONOCHROME1", "RGB" or "PALETTE".
+        bits: bits per sample that the file declares.
+        spacing: distance of rows and of columns in mm, None where the file does not say.
+        affine: RAS affine ``(4, 4)`` of the axes (row, column, normal).
+        inverted: True when low numbers are to be shown bright.
+        declared_range: lowest and highest number that the file could store.
+        floor: number that means "no signal" (black, or white if ``inverted``), None where it is not known.
+        padding: True where a pixel is padding outside the picture, ``(H, W)`` bool.
+        slope: factor and summand that turn ``values`` into the units of the file.
+        scaled_by: "window" or "voi_lut" when the file's own rule was applied.
+        intensity_range: numbers of the file shown as 0 and 1, when ``scaled_by`` is set.
+    """
+
+    values: np.ndarray
+    file_format: str
+    photometric: str
+    bits: int
+    affine: np.ndarray
+    spacing: tuple[float, float] | None = None
+    inverted: bool = False
+    declared_range: tuple[float, float] | None = None
+    floor: float | None = None
+    padding: np.ndarray | None = None
+    slope: tuple[float, float] = (1.0, 0.0)
+    scaled_by: str = ""
+    intensity_range: tuple[float, float] = (0.0, 1.0)
+
+
+def refuse(path: str | PathLike, reason: str, remedy: str = "") -> RadiographError:
+    """Build the one-line error for a file: name, reason, remedy."""
+    return RadiographError(f"{path}: {reason}; {remedy}." if remedy else f"{path}: {reason}.")
+
+
+def warn_about(path: str | PathLike, message: str) -> None:
+    """Warn about one file."""
+    warnings.warn(f"{path}: {message}.", RadiographWarning, stacklevel=4)
+
+
+def first_line(error: BaseException, limit: int = 120) -> str:
+    """Shorten the message of another library to one line that fits into ours."""
+    lines = str(error).split(" - ")[0].strip().splitlines()
+    text = lines[0].rstrip(".:; ") if lines else type(error).__name__
+    return text if len(text) <= limit else text[: limit - 3].rstrip() + "..."
+
+
+def planar_affine(spacing: tuple[float, float] | None = None) -> np.ndarray:
+    """RAS affine of a picture without position: rows run towards -y and columns towards -x.
+
+    This is how ITK, and therefore a viewer such as ITK-SNAP, places a two-dimensional picture, so that a map saved
+    with it lies on the picture it belongs to.
+    """
+    row, column = spacing or (1.0, 1.0)
+    affine = np.zeros((4, 4))
+    affine[1, 0], affine[0, 1], affine[2, 2], affine[3, 3] = -row, -column, 1.0, 1.0
+    return affine
+
+
+def rgb_to_gray(rgb: np.ndarray) -> np.ndarray:
+    """Luma of Rec. 601 of unsigned integers ``(H, W, 3)`` -> ``(H, W)``; exact where the three channels are equal."""
+    weighted = rgb[..., 0] * np.uint32(299) + rgb[..., 1] * np.uint32(587) + rgb[..., 2] * np.uint32(114)
+    return ((weighted + 500) // 1000).astype(rgb.dtype)

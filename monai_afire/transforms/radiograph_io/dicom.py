@@ -1,0 +1,233 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Reader of DICOM files that hold one radiograph."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pydicom
+from pydicom.pixels import apply_color_lut, apply_modality_lut
+
+from .common import RadiographPixels, SizeLimits, first_line, planar_affine, refuse, rgb_to_gray, warn_about
+from .intensity import window_to_unit
+
+__all__ = ["read_dicom"]
+
+_PIXEL_KEYWORDS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
+_DEFER_BYTES = 2**26  # larger elements stay on disk until the header has been checked
+_MAX_INFLATED_BYTES = 2**30
+# Packages that add decoders to pydicom, by the end of the name of the transfer syntax's family.
+_DECODER_PACKAGES = (
+    ("JPEG-LS", "pyjpegls"),
+    ("JPEG 2000", "pylibjpeg pylibjpeg-openjpeg"),
+    ("JPEG", "pylibjpeg pylibjpeg-libjpeg"),
+)
+
+
+def read_dicom(path: str, limits: SizeLimits, use_window: bool = True) -> RadiographPixels:
+    """Read a DICOM file as one gray picture, with its modality transformation and, if asked, its window.
+
+    Args:
+        path: the file, with or without the 128-byte preamble.
+        limits: sizes that are accepted, checked on the header.
+        use_window: apply the file's first window, or its VOI lookup table if it has no window.
+
+    Raises:
+        RadiographError: When the file is cut or damaged, lacks pixels or a needed element, holds several frames,
+            is of the wrong size, or needs a decoder that is not installed.
+    """
+    _check_inflated_size(path)
+    dataset = pydicom.dcmread(path, force=True, defer_size=_DEFER_BYTES)
+    _check_header(path, dataset, limits)
+    stored = _decode(path, dataset)
+    padding = _padding(dataset, stored)
+    pixels = _modality(path, dataset, stored)
+    pixels.padding = padding
+    if use_window:
+        _apply_window(path, dataset, stored, pixels)
+    return pixels
+
+
+def _check_inflated_size(path: str) -> None:
+    """Refuse a deflated data set that would inflate to more than a radiograph can need."""
+    with open(path, "rb") as stream:
+        head = stream.read(1024)
+        if head[128:132] != b"DICM" or b"1.2.840.10008.1.2.1.99" not in head:
+            return
+        stream.seek(132)
+        pydicom.filereader._read_file_meta_info(stream)
+        inflater, total = zlib.decompressobj(wbits=-zlib.MAX_WBITS), 0
+        pending = stream.read(2**16)
+        while pending and not inflater.eof:
+            total += len(inflater.decompress(pending, 2**20))
+            pending = inflater.unconsumed_tail or stream.read(2**16)
+            if total > _MAX_INFLATED_BYTES:
+                raise refuse(path, f"inflates to more than {_MAX_INFLATED_BYTES} bytes", "store it uncompressed")
+
+
+def _check_header(path: str, dataset: pydicom.Dataset, limits: SizeLimits) -> None:
+    """Refuse what is not one radiograph before any pixel is decoded."""
+    if not len(dataset):
+        raise refuse(path, "is cut or damaged: its DICOM data cannot be read to the end", "export it again")
+    if not any(keyword in dataset for keyword in _PIXEL_KEYWORDS):
+        kind = dataset.get("Modality") or "unknown"
+        raise refuse(path, f"is a DICOM file without pixel data (modality {kind})", "leave it out, or export it again")
+    missing = [
+        k for k in ("Rows", "Columns", "BitsAllocated", "PhotometricInterpretation") if dataset.get(k) in (None, "")
+    ]
+    if missing:
+        reason = f"is a DICOM file without {', '.join(missing)}, so its pixels cannot be interpreted"
+        raise refuse(path, reason, "add the element, or export it again")
+    frames = int(dataset.get("NumberOfFrames") or 1)
+    if frames != 1:
+        reason = f"holds {frames} frames of {dataset.Columns} x {dataset.Rows} pixels where one picture is expected"
+        raise refuse(path, reason, "save the wanted frame as a file of its own")
+    limits.check(path, int(dataset.Rows), int(dataset.Columns))
+    orientation = [str(direction)[:1] for direction in dataset.get("PatientOrientation") or ()]
+    if len(orientation) == 2 and (orientation[0] in ("H", "F") or orientation[1] == "H"):
+        warn_about(path, f"is not upright by its Patient Orientation {'/'.join(orientation)}; read as stored")
+
+
+def _decode(path: str, dataset: pydicom.Dataset) -> np.ndarray:
+    """Stored numbers ``(H, W)``; colours reduced to gray."""
+    file_meta = getattr(dataset, "file_meta", None)
+    if file_meta is None or "TransferSyntaxUID" not in file_meta:
+        dataset.ensure_file_meta()
+        implicit, little = dataset.original_encoding
+        name = "ImplicitVRLittleEndian" if implicit else "ExplicitVRLittleEndian" if little else "ExplicitVRBigEndian"
+        dataset.file_meta.TransferSyntaxUID = getattr(pydicom.uid, name)
+    try:
+        stored = dataset.pixel_array
+    except Exception as error:
+        raise _decoding_error(path, dataset, error) from error
+    if stored.shape[:2] != (int(dataset.Rows), int(dataset.Columns)):
+        raise refuse(
+            path, f"decodes to the shape {stored.shape}, not to its {dataset.Rows} rows and {dataset.Columns} columns"
+        )
+    if dataset.PhotometricInterpretation == "PALETTE COLOR":
+        stored = apply_color_lut(stored, dataset)
+    if stored.ndim == 3:
+        warn_about(path, f"is a colour picture ({dataset.PhotometricInterpretation}), reduced to gray")
+        stored = rgb_to_gray(stored[..., :3])
+    return stored
+
+
+def _decoding_error(path: str, dataset: pydicom.Dataset, error: Exception) -> Exception:
+    """Tell a missing decoder from damaged pixels."""
+    syntax = dataset.file_meta.TransferSyntaxUID
+    if any(phrase in str(error) for phrase in ("missing dependencies", "does not support", "not supported")):
+        package = next((package for family, package in _DECODER_PACKAGES if family in syntax.name), "pylibjpeg")
+        return refuse(
+            path, f"is compressed as {syntax.name}, which nothing installed decodes", f"pip install {package}"
+        )
+    # pydicom says first that no decoder succeeded, and then why each of them did not.
+    details = first_line(ValueError(str(error).partition("plugins:")[2] or str(error)))
+    reason = f"is cut or damaged: its pixel data cannot be decoded ({details})"
+    return refuse(path, reason, "export it again")
+
+
+def _padding(dataset: pydicom.Dataset, stored: np.ndarray) -> np.ndarray | None:
+    """Pixels that the file marks as lying outside the picture."""
+    value = dataset.get("PixelPaddingValue")
+    if not isinstance(value, int):
+        return None
+    limit = dataset.get("PixelPaddingRangeLimit", value)
+    low, high = sorted((value, limit if isinstance(limit, int) else value))
+    mask = (stored >= low) & (stored <= high)
+    return mask if bool(mask.any()) and not bool(mask.all()) else None
+
+
+def _modality(path: str, dataset: pydicom.Dataset, stored: np.ndarray) -> RadiographPixels:
+    """Apply the modality transformation, up to a factor that :func:`scale_to_unit` does not see."""
+    photometric = str(dataset.PhotometricInterpretation)
+    bits = int(dataset.get("BitsStored") or dataset.BitsAllocated)
+    signed = dataset.get("PixelRepresentation") == 1 and stored.dtype.kind == "i"
+    inverted = photometric == "MONOCHROME1"
+    declared: tuple[float, float] | None = (
+        (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1) if signed else (0.0, 2.0**bits - 1)
+    )
+    values, floor, units = stored, None if signed else 0.0, (1.0, 0.0)
+    if stored.dtype.kind == "f":
+        declared, floor = None, None
+    if dataset.get("ModalityLUTSequence"):
+        values = apply_modality_lut(stored, dataset)
+        declared, floor = (0.0, 2.0 ** int(dataset.ModalityLUTSequence[0].LUTDescriptor[2]) - 1), 0.0
+    else:
+        slope = float(dataset.get("RescaleSlope") or 1.0)
+        intercept = float(dataset.get("RescaleIntercept") or 0.0)
+        inverted ^= slope < 0
+        units = (slope, intercept)
+        if signed:  # only the intercept tells which of the negative numbers means "no signal"
+            shift = intercept / slope
+            values = stored.astype(np.int32) + int(shift) if shift.is_integer() else stored + shift
+            declared, units = (declared[0] + shift, declared[1] + shift) if declared else None, (slope, 0.0)
+    row, column = _spacing(dataset) or (None, None)
+    spacing = (row, column) if row and column else None
+    return RadiographPixels(
+        values=values,
+        file_format="DICOM",
+        photometric=photometric,
+        bits=bits,
+        affine=planar_affine(spacing),
+        spacing=spacing,
+        inverted=inverted,
+        declared_range=declared,
+        floor=floor,
+        slope=units,
+    )
+
+
+def _spacing(dataset: pydicom.Dataset) -> tuple[float, float] | None:
+    """Distance of rows and columns in mm, in the patient if calibrated, else at the detector."""
+    for keyword in ("PixelSpacing", "ImagerPixelSpacing", "NominalScannedPixelSpacing"):
+        value = dataset.get(keyword)
+        if value is not None and len(value) == 2 and min(map(float, value)) > 0:
+            return float(value[0]), float(value[1])
+    return None
+
+
+def _apply_window(path: str, dataset: pydicom.Dataset, stored: np.ndarray, pixels: RadiographPixels) -> None:
+    """Replace the numbers by the displayed ones in [0, 1] when the file says how to display them."""
+    if not pixels.photometric.startswith("MONOCHROME"):
+        return
+    modality = np.asarray(apply_modality_lut(stored, dataset))
+    try:
+        if dataset.get("WindowCenter") not in (None, "") and dataset.get("WindowWidth") not in (None, ""):
+            shown, shown_range, name = *_first_window(dataset, modality), "window"
+        elif dataset.get("VOILUTSequence"):
+            shown, shown_range, name = *_voi_lut(dataset, modality), "voi_lut"
+        else:
+            return
+    except Exception as error:
+        warn_about(path, f"has an unusable window ({first_line(error)}); scaled by its own range")
+        return
+    inside = shown if pixels.padding is None else shown[~pixels.padding]
+    if inside.min() == inside.max() and stored.min() != stored.max():
+        low, high = shown_range
+        warn_about(path, f"has a window ({low:g} to {high:g}) that shows a blank picture; scaled by its own range")
+        return
+    if dataset.PhotometricInterpretation == "MONOCHROME1":
+        shown, shown_range = 1.0 - shown, (shown_range[1], shown_range[0])
+    pixels.values, pixels.scaled_by, pixels.intensity_range = shown.astype(np.float32), name, shown_range
+
+
+def _first_window(dataset: pydicom.Dataset, modality: np.ndarray) -> tuple[np.ndarray, tuple[float, float]]:
+    center, width = (float(np.ravel(dataset[keyword].value)[0]) for keyword in ("WindowCenter", "WindowWidth"))
+    shown = window_to_unit(modality.astype(np.float64), center, width, str(dataset.get("VOILUTFunction") or "LINEAR"))
+    return shown, (center - width / 2, center + width / 2)
+
+
+def _voi_lut(dataset: pydicom.Dataset, modality: np.ndarray) -> tuple[np.ndarray, tuple[float, float]]:
+    """Look the numbers up in the first VOI LUT; pydicom's own function wraps above 255 where entries have 8 bits."""
+    item = dataset.VOILUTSequence[0]
+    count, first, bits = (int(number) for number in item.LUTDescriptor)
+    count = count or 2**16
+    table = item.LUTData
+    if isinstance(table, bytes):
+        little = dataset.file_meta.TransferSyntaxUID.is_little_endian
+        table = np.frombuffer(table, dtype="<u2" if little else ">u2")
+    table = np.asarray(table)[:count] / (2.0**bits - 1.0)
+    shown = np.clip(table, 0.0, 1.0)[np.clip(np.rint(modality).astype(np.int64) - first, 0, len(table) - 1)]
+    return shown, (float(first), float(first + count - 1))

@@ -1,0 +1,125 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Telling the format of a file from its first bytes, and the file names that are looked at at all."""
+
+from __future__ import annotations
+
+import os
+import zlib
+
+__all__ = [
+    "HEAD_BYTES",
+    "SUPPORTED_EXTENSIONS",
+    "describe_content",
+    "extension_of",
+    "identify_content",
+    "supported_types",
+]
+
+SUPPORTED_EXTENSIONS: dict[str, str] = {
+    ".dcm": "DICOM",
+    ".dicom": "DICOM",
+    ".ima": "DICOM",
+    ".png": "PNG",
+    ".jpg": "JPEG",
+    ".jpeg": "JPEG",
+    ".tif": "TIFF",
+    ".tiff": "TIFF",
+    ".bmp": "BMP",
+    ".nii": "NIfTI",
+    ".nii.gz": "NIfTI",
+}
+HEAD_BYTES = 1024
+
+_SIGNATURES: tuple[tuple[bytes, str], ...] = (
+    (b"\x89PNG\r\n\x1a\n", "PNG"),
+    (b"\xff\xd8\xff", "JPEG"),
+    (b"II*\x00", "TIFF"),
+    (b"MM\x00*", "TIFF"),
+    (b"II+\x00", "TIFF"),
+    (b"MM\x00+", "TIFF"),
+)
+_NIFTI_OFFSETS = ((344, b"n+1\x00"), (4, b"n+2\x00"))
+
+
+def supported_types() -> str:
+    """List of the file types for messages.
+
+    Example:
+        >>> supported_types()
+        '.dcm, .dicom, .ima, .png, .jpg, .jpeg, .tif, .tiff, .bmp, .nii, .nii.gz and DICOM files without extension'
+    """
+    return ", ".join(SUPPORTED_EXTENSIONS) + " and DICOM files without extension"
+
+
+def extension_of(path: str | os.PathLike) -> str:
+    """Extension in lower case, or "" for none; ``.nii.gz`` counts as one, and the last number of a UID does not count.
+
+    Example:
+        >>> [extension_of(p) for p in ("a/Chest (PA).PNG", "b.nii.gz", "IM-0001-0001", "1.2.840.113619.2")]
+        ['.png', '.nii.gz', '', '']
+    """
+    name = os.path.basename(os.fspath(path)).lower()
+    if name.endswith(".nii.gz"):
+        return ".nii.gz"
+    extension = os.path.splitext(name)[1]
+    return "" if extension[1:].isdigit() else extension
+
+
+def identify_content(head: bytes) -> str:
+    """Format of a file from its first ``HEAD_BYTES`` bytes.
+
+    Returns:
+        One of "DICOM", "PNG", "JPEG", "TIFF", "BMP", "NIfTI", or "" when it is none of them.
+
+    Example:
+        >>> identify_content(bytes(128) + b"DICM"), identify_content(b"<html>")
+        ('DICOM', '')
+    """
+    if head[128:132] == b"DICM":
+        return "DICOM"
+    for signature, name in _SIGNATURES:
+        if head.startswith(signature):
+            return name
+    if head.startswith(b"BM") and head[6:10] == bytes(4):
+        return "BMP"
+    if head.startswith(b"\x1f\x8b"):
+        head = _gunzip_head(head)
+    if any(head[offset : offset + 4] == magic for offset, magic in _NIFTI_OFFSETS):
+        return "NIfTI"
+    return "DICOM" if _starts_like_dicom(head) else ""
+
+
+def _gunzip_head(head: bytes) -> bytes:
+    """First bytes of a gzip stream; what cannot be inflated is left out."""
+    try:
+        return zlib.decompressobj(wbits=31).decompress(head, HEAD_BYTES)
+    except zlib.error:
+        return b""
+
+
+def _starts_like_dicom(head: bytes) -> bool:
+    """Recognise a data set without preamble: it starts with an element of group 0002 or 0008."""
+    if len(head) < 16 or head[:2] not in (b"\x02\x00", b"\x08\x00") or head[3] != 0:
+        return False
+    explicit = head[4:6].isalpha() and head[4:6].isupper()
+    implicit = 0 < int.from_bytes(head[4:8], "little") <= 256
+    return explicit or implicit
+
+
+def describe_content(head: bytes) -> str:
+    """Say what a file is that is none of the supported formats.
+
+    Example:
+        >>> describe_content(b"<!DOCTYPE html><title>Sign in</title>")
+        'is a web page (HTML), such as the login page of a failed download'
+    """
+    start = head.lstrip()[:64].lower()
+    if start.startswith((b"<!doctype html", b"<html")):
+        return "is a web page (HTML), such as the login page of a failed download"
+    for signature, name in ((b"pk\x03\x04", "a ZIP archive"), (b"%pdf", "a PDF document"), (b"nrrd", "an NRRD file")):
+        if start.startswith(signature):
+            return f"is {name}"
+    if head and all(byte >= 32 or byte in b"\t\r\n\f" for byte in head):
+        return "is a text file"
+    return "is not a picture of a known format"

@@ -1,0 +1,115 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Scaling the numbers of a file to [0, 1] so that versions of one picture in different formats agree."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from .common import RadiographPixels
+
+__all__ = ["depth_range", "scale_to_unit", "window_to_unit"]
+
+
+def depth_range(values: np.ndarray, floor: float | None = None) -> tuple[float, float]:
+    r"""Range of the detector behind a picture: from "no signal" to the smallest ``floor + 2**bits - 1`` that holds it.
+
+    A 16-bit file often holds 10, 12 or 14 bits of a detector; dividing by 65535 shows it nearly black, and dividing by
+    its own maximum makes pictures incomparable. With :math:`m` the largest number and :math:`f` the floor the range is
+    :math:`[f, f + 2^b - 1]` with :math:`b = \max(8, \lceil \log_2 (m - f + 1) \rceil)`, which is 255 for any 8-bit file
+    and uses more than half of the range for any other. Fractions within [0, 1] keep that range; other fractions that
+    are negative or below 128 have no natural depth and use their own minimum and maximum.
+
+    Args:
+        values: finite numbers of any shape, integer or floating.
+        floor: number that means "no signal"; without it 0, or the minimum if that is negative.
+
+    Example:
+        >>> depth_range(np.array([0, 3782])), depth_range(np.array([0, 236])), depth_range(np.array([0.0, 0.92]))
+        ((0.0, 4095.0), (0.0, 255.0), (0.0, 1.0))
+    """
+    low, high = float(values.min()), float(values.max())
+    fractions = values.dtype.kind == "f"
+    if fractions:
+        if low < 0 and -low <= 0.01 * high:  # overshoot of an interpolation is not a signed picture
+            low = 0.0
+        if low >= 0 and high <= 1:
+            return 0.0, 1.0
+        if (low < 0 or high < 128) and not np.array_equal(values, np.rint(values)):
+            return low, high
+    start = min(0.0, low) if floor is None else floor
+    span = (high - start) / (1.01 if fractions else 1.0)
+    bits = max(8, math.ceil(math.log2(span + 1)))
+    return start, start + 2.0**bits - 1.0
+
+
+def scale_to_unit(pixels: RadiographPixels, scaling: str) -> tuple[np.ndarray, tuple[float, float]]:
+    """Scale a decoded picture to [0, 1], bright where the file means bright.
+
+    Args:
+        pixels: picture with finite ``values``.
+        scaling: "depth" for :func:`depth_range`, "range" for the picture's own minimum and maximum.
+
+    Returns:
+        The picture ``(H, W)`` float32, and the numbers in units of the file that are shown as 0 and as 1.
+    """
+    values = pixels.values
+    if values.dtype.kind in "iu":  # signed and wide enough to be mirrored; whole numbers stay whole
+        values = values.astype(np.int32 if values.dtype.itemsize <= 2 else np.int64)
+    inside = values if pixels.padding is None or pixels.padding.all() else values[~pixels.padding]
+    mirror: float | None = None
+    if pixels.inverted and scaling == "depth" and (declared := _plausible_range(inside, pixels.declared_range)):
+        # Mirroring within the declared range gives the very numbers of the MONOCHROME2 twin, scaled by the same rule.
+        mirror = int(sum(declared)) if values.dtype.kind == "i" else sum(declared)
+        values, inside = mirror - values, mirror - inside
+    low, high = depth_range(inside, pixels.floor) if scaling == "depth" else (float(inside.min()), float(inside.max()))
+    unit = (values.astype(np.float64 if values.dtype.itemsize > 4 else np.float32) - low) / max(high - low, 1e-30)
+    unit = np.clip(unit, 0.0, 1.0).astype(np.float32)
+    if pixels.inverted and mirror is None:
+        unit, low, high = np.float32(1.0) - unit, high, low
+    if mirror is not None:
+        low, high = mirror - low, mirror - high
+    factor, summand = pixels.slope
+    return unit, (factor * low + summand, factor * high + summand)
+
+
+def _plausible_range(values: np.ndarray, declared: tuple[float, float] | None) -> tuple[float, float] | None:
+    """Declared range, unless the picture fills no more than a quarter of it: then it is only the container's."""
+    if declared is None:
+        return None
+    return declared if float(values.max()) - float(values.min()) > (declared[1] - declared[0]) / 4 else None
+
+
+def window_to_unit(values: np.ndarray, center: float, width: float, function: str = "LINEAR") -> np.ndarray:
+    r"""Apply a DICOM window (PS3.3 C.11.2.1.2) with output range [0, 1].
+
+    .. math:: y = \mathrm{clip}\left(\frac{x - (c - 0.5)}{w - 1} + 0.5\right) \text{ (LINEAR)}, \quad
+              y = \mathrm{clip}\left(\frac{x - c}{w} + 0.5\right) \text{ (LINEAR\_EXACT)}, \quad
+              y = \frac{1}{1 + \exp(-4 (x - c) / w)} \text{ (SIGMOID)}
+
+    Args:
+        values: numbers :math:`x` after the modality transformation.
+        center: :math:`c`.
+        width: :math:`w`, at least 1 for LINEAR and above 0 otherwise.
+        function: "LINEAR", "LINEAR_EXACT" or "SIGMOID".
+
+    Raises:
+        ValueError: When the width or the function is not valid.
+
+    Example:
+        >>> window_to_unit(np.array([0.0, 50.0, 99.0]), center=50.0, width=100.0, function="LINEAR_EXACT")
+        array([0.  , 0.5 , 0.99])
+    """
+    if function not in ("LINEAR", "LINEAR_EXACT", "SIGMOID"):
+        raise ValueError(f"unknown VOI LUT function {function!r}")
+    if not (math.isfinite(center) and math.isfinite(width)) or width <= 0 or (function == "LINEAR" and width < 1):
+        raise ValueError(f"center {center:g} and width {width:g} are no window")
+    if function == "SIGMOID":
+        return 1.0 / (1.0 + np.exp(np.clip(-4.0 * (values - center) / width, -700.0, 700.0)))
+    if function == "LINEAR":
+        center, width = center - 0.5, width - 1.0
+        if width == 0:
+            return (values > center).astype(np.float64)
+    return np.clip((values - center) / width + 0.5, 0.0, 1.0)

@@ -1,0 +1,91 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Reader of NIfTI files that hold one two-dimensional picture."""
+
+from __future__ import annotations
+
+import gzip
+import math
+
+import nibabel as nib
+import numpy as np
+
+from .common import RadiographPixels, SizeLimits, planar_affine, refuse, rgb_to_gray
+
+__all__ = ["read_nifti"]
+
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+def read_nifti(path: str, limits: SizeLimits) -> RadiographPixels:
+    """Read a NIfTI-1 or NIfTI-2 file, compressed or not, whose axes have length 1 except two.
+
+    The affine tells which axis runs along the rows. A coronal or sagittal plane is shown with the head up and the
+    patient's right, or front, on the left. In the x-y plane, which writers of flat pictures use as a stand-in, the x
+    axis runs from left to right and the y axis from top to bottom, whatever the signs.
+
+    Args:
+        path: the file.
+        limits: sizes that are accepted, checked on the header.
+
+    Raises:
+        RadiographError: When the file is cut, damaged, of the wrong size, or a volume.
+    """
+    with open(path, "rb") as stream:
+        compressed = stream.read(2) == _GZIP_MAGIC
+    with gzip.open(path, "rb") if compressed else open(path, "rb") as stream:
+        header_start = stream.read(4)
+        stream.seek(0)
+        second = 540 in (int.from_bytes(header_start, "little"), int.from_bytes(header_start, "big"))
+        image = (nib.Nifti2Image if second else nib.Nifti1Image).from_stream(stream)
+        row, column = _picture_axes(path, image, limits)
+        values = np.asanyarray(image.dataobj)
+    return _to_pixels(path, image, values, row, column)
+
+
+def _picture_axes(path: str, image: nib.Nifti1Image, limits: SizeLimits) -> tuple[int, int]:
+    """Axes of the array that become the rows and the columns."""
+    shape = tuple(int(n) for n in image.shape)
+    text = " x ".join(map(str, shape))
+    axes = [axis for axis, length in enumerate(shape) if length != 1]
+    if len(axes) > 2 or any(axis > 2 for axis in axes) or math.prod(shape) == 0:
+        reason = f"has the shape {text}, where one 2-D picture is expected (two axes longer than 1)"
+        raise refuse(path, reason, "save the wanted slice as a file of its own")
+    first, second = (axes + [axis for axis in range(3) if axis not in axes])[:2]
+    limits.check(path, *((*shape, 1, 1, 1)[axis] for axis in (second, first)))
+    world = _world_axes(image.affine)
+    # Rows follow the vertical direction of the body, or y in the stand-in plane: the higher of the two world axes.
+    return (first, second) if world[first] > world[second] else (second, first)
+
+
+def _world_axes(affine: np.ndarray) -> list[int]:
+    """World axis (0 = x, 1 = y, 2 = z) of each axis of the array; its own number where the affine is degenerate."""
+    orientation = nib.io_orientation(affine)[:, 0]
+    return [int(world) if np.isfinite(world) else axis for axis, world in enumerate(orientation)]
+
+
+def _to_pixels(path: str, image: nib.Nifti1Image, values: np.ndarray, row: int, column: int) -> RadiographPixels:
+    affine = np.asarray(image.affine, dtype=np.float64)
+    shape = (*image.shape, 1, 1, 1)[:3]
+    values = values.reshape(shape)
+    values = np.moveaxis(values, (row, column), (0, 1))[:, :, 0]
+    photometric = "MONOCHROME2"
+    if values.dtype.fields:
+        values, photometric = rgb_to_gray(np.stack([values[name] for name in ("R", "G", "B")], axis=-1)), "RGB"
+    if values.dtype.kind not in "iuf":
+        raise refuse(path, f"holds numbers of type {values.dtype}, where real numbers are expected")
+    lengths = np.linalg.norm(affine[:3, :3], axis=0)
+    spacing = (float(lengths[row]), float(lengths[column]))
+    normal = 3 - row - column
+    plane = affine[:, [row, column, normal, 3]]
+    if 2 in (world := _world_axes(affine))[row : row + 1] + world[column : column + 1]:
+        values = values[:: -1 if affine[world[row], row] > 0 else 1, :: -1 if affine[world[column], column] > 0 else 1]
+        plane = planar_affine(spacing)
+    return RadiographPixels(
+        values=np.ascontiguousarray(values),
+        file_format="NIfTI",
+        photometric=photometric,
+        bits=int(image.header["bitpix"]),
+        affine=plane,
+        spacing=spacing,
+    )

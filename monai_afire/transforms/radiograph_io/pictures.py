@@ -1,0 +1,142 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Reader of PNG, JPEG, TIFF and BMP files."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from PIL import Image, ImageFile, ImageOps
+
+from .common import RadiographError, RadiographPixels, SizeLimits, first_line, planar_affine, refuse, warn_about
+
+__all__ = ["read_picture"]
+
+_PALETTE_MODES = ("P", "PA")
+_GRAY_MODES = ("L", "F", "I")
+_TIFF_BITS, _TIFF_PHOTOMETRIC, _TIFF_WHITE_IS_ZERO = 258, 262, 0
+
+
+def read_picture(path: str, file_format: str, limits: SizeLimits, raw: bool = False) -> RadiographPixels:
+    """Read a PNG, JPEG, TIFF or BMP file as one upright gray picture.
+
+    Transparency is dropped, a palette is applied, colours are reduced to luma, the EXIF orientation is honoured.
+
+    Args:
+        path: the file.
+        file_format: "PNG", "JPEG", "TIFF" or "BMP", as found from the content.
+        limits: sizes that are accepted, checked on the header.
+        raw: keep the indices of a palette, as label maps store their classes.
+
+    Raises:
+        RadiographError: When the file is cut, damaged, of the wrong size, or holds several pictures.
+    """
+    # A stream, not a name: Pillow would map the file into memory, where it ignores the orientation of a TIFF.
+    with open(path, "rb") as stream:
+        try:
+            image = Image.open(stream, formats=("JPEG", "MPO") if file_format == "JPEG" else (file_format,))
+        except Image.DecompressionBombError as error:
+            raise refuse(path, f"is too large ({first_line(error)})", "reduce it first") from error
+        except Exception as error:
+            if file_format == "TIFF":
+                return _read_unusual_tiff(path, limits, error)
+            reason = f"has a {file_format} signature but a damaged or unsupported header"
+            raise refuse(path, reason, "save it again as a 16-bit PNG") from error
+        limits.check(path, image.height, image.width)
+        _require_single(path, image, file_format)
+        _load(path, image, file_format)
+        return _to_pixels(path, ImageOps.exif_transpose(image), image, file_format, raw)
+
+
+def _require_single(path: str, image: Image.Image, file_format: str) -> None:
+    """Refuse several pages or frames; the extra pictures of a JPEG are previews by definition of that format."""
+    frames = 1 if file_format == "JPEG" else getattr(image, "n_frames", 1)
+    if frames > 1:
+        raise refuse(path, f"holds {frames} pictures where one is expected", "save the wanted one as a file of its own")
+
+
+def _load(path: str, image: Image.Image, file_format: str) -> None:
+    if ImageFile.LOAD_TRUNCATED_IMAGES:
+        text = "PIL.ImageFile.LOAD_TRUNCATED_IMAGES is set: a file that is cut would be read as a half-gray picture"
+        warnings.warn(f"{text}; set it to False.", stacklevel=2)
+    try:
+        image.load()
+    except Exception as error:
+        reason = f"is cut or damaged: its {file_format} data cannot be decoded ({first_line(error)})"
+        raise refuse(path, reason, "copy or download it again") from error
+
+
+def _to_pixels(
+    path: str, image: Image.Image, source: Image.Image, file_format: str, raw: bool = False
+) -> RadiographPixels:
+    mode = source.mode
+    tags = getattr(source, "tag_v2", {})
+    gray = _to_gray(path, image, raw)
+    bits = 1 if mode == "1" else 16 if mode.startswith("I;16") else 32 if mode in ("I", "F") else 8
+    if file_format == "TIFF":
+        bits = int(np.max(tags.get(_TIFF_BITS, bits)))
+    elif mode == "I":  # the mode of 16-bit PNG files before Pillow 11.3
+        bits = 16
+    white_is_zero = tags.get(_TIFF_PHOTOMETRIC) == _TIFF_WHITE_IS_ZERO
+    return RadiographPixels(
+        values=gray,
+        file_format=file_format,
+        photometric="WHITE_IS_ZERO" if white_is_zero else "PALETTE" if mode in _PALETTE_MODES else mode,
+        bits=bits,
+        affine=planar_affine(),
+        # Pillow turns WhiteIsZero round itself for up to 8 bits, and leaves it as stored beyond.
+        inverted=white_is_zero and bits > 8,
+        declared_range=(0.0, 2.0**bits - 1.0) if gray.dtype.kind == "u" else None,
+    )
+
+
+def _read_unusual_tiff(path: str, limits: SizeLimits, error: Exception) -> RadiographPixels:
+    """Read the gray TIFF kinds that Pillow does not know, such as 64-bit numbers, through scikit-image's tifffile."""
+    try:
+        import tifffile
+
+        with tifffile.TiffFile(path) as tiff:
+            page = tiff.pages[0]
+            if len(tiff.pages) != 1 or page.ndim != 2:
+                raise refuse(
+                    path, f"holds pictures of the shape {page.shape} on {len(tiff.pages)} pages", "save one gray page"
+                )
+            limits.check(path, *page.shape)
+            values = page.asarray()
+    except RadiographError:
+        raise
+    except Exception:
+        reason = "has a TIFF signature but a damaged or unsupported header"
+        raise refuse(path, reason, "save it again as a 16-bit PNG") from error
+    white_is_zero = int(page.photometric) == _TIFF_WHITE_IS_ZERO
+    return RadiographPixels(
+        values=values.astype(values.dtype.newbyteorder("=")),
+        file_format="TIFF",
+        photometric="WHITE_IS_ZERO" if white_is_zero else str(values.dtype),
+        bits=values.dtype.itemsize * 8,
+        affine=planar_affine(),
+        inverted=white_is_zero,
+        declared_range=(0.0, 2.0 ** (8 * values.dtype.itemsize) - 1.0) if values.dtype.kind == "u" else None,
+    )
+
+
+def _to_gray(path: str, image: Image.Image, raw: bool) -> np.ndarray:
+    """Numbers ``(H, W)`` of a picture of any mode."""
+    if image.mode == "1":
+        image = image.convert("L")
+    if image.mode in _GRAY_MODES or image.mode.startswith("I;16") or (raw and image.mode == "P"):
+        values = np.asarray(image)
+        return values.astype(values.dtype.newbyteorder("="))
+    if image.mode in ("LA", "La"):
+        return np.asarray(image.getchannel(0))
+    # Through RGBA: the colours under a transparent pixel are kept, not mixed with a background.
+    rgb = image.convert("RGBA").convert("RGB") if image.mode in ("P", "PA", "RGBA", "RGBa") else image.convert("RGB")
+    _warn_about_colour(path, rgb)
+    return np.asarray(rgb.convert("L"))
+
+
+def _warn_about_colour(path: str, rgb: Image.Image) -> None:
+    small = np.asarray(rgb.resize((64, 64), Image.Resampling.BOX)).astype(np.int16)
+    if float((small.max(axis=-1) - small.min(axis=-1)).mean()) > 8:
+        warn_about(path, "is a colour picture, perhaps no radiograph; reduced to gray")

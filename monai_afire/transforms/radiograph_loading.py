@@ -1,0 +1,322 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Loading of radiographs from the files that hospitals and public data sets give."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Mapping, Sequence
+
+import numpy as np
+import torch
+from monai.config import DtypeLike, KeysCollection
+from monai.config.type_definitions import PathLike
+from monai.data import MetaTensor
+from monai.data.meta_obj import get_track_meta
+from monai.transforms import MapTransform, Transform
+from monai.utils import ImageMetaKey, MetaKeys, SpaceKeys, TransformBackends, convert_to_dst_type
+
+from monai_afire.transforms.radiograph_io.common import (
+    RadiographError,
+    RadiographPixels,
+    RadiographWarning,
+    SizeLimits,
+    first_line,
+    refuse,
+    warn_about,
+)
+from monai_afire.transforms.radiograph_io.dicom import read_dicom
+from monai_afire.transforms.radiograph_io.formats import (
+    HEAD_BYTES,
+    SUPPORTED_EXTENSIONS,
+    describe_content,
+    extension_of,
+    identify_content,
+    supported_types,
+)
+from monai_afire.transforms.radiograph_io.intensity import scale_to_unit
+from monai_afire.transforms.radiograph_io.nifti import read_nifti
+from monai_afire.transforms.radiograph_io.pictures import read_picture
+
+__all__ = [
+    "LoadRadiograph",
+    "LoadRadiographD",
+    "LoadRadiographDict",
+    "LoadRadiographd",
+    "RadiographError",
+    "RadiographWarning",
+    "find_unreadable",
+]
+
+SCALINGS = ("depth", "range", "none")
+
+
+class LoadRadiograph(Transform):
+    """
+    Load one radiograph from DICOM, PNG, JPEG, TIFF, BMP or NIfTI as a gray picture in [0, 1].
+
+    The output is ``(1, H, W)``: height first (unlike :py:class:`monai.transforms.LoadImage`, which transposes PNG),
+    upright, bright where tissue is dense. The format is found from the content, not from the extension. Transparency is
+    dropped, a palette applied, colours reduced to luma, MONOCHROME1 and WhiteIsZero turned round, EXIF orientation
+    honoured.
+
+    Intensities: a DICOM file is shown through its first window, or its VOI lookup table if it has no window
+    (``intensity_range`` in the metadata tells which numbers became 0 and 1). Any other file is scaled by ``scaling``.
+    NaN and infinite pixels are repaired (NaN and -Inf by the smallest finite number, +Inf by the largest) with a
+    warning that counts them. Pixels that a DICOM file marks as padding become 0.
+
+    The output is a ``MetaTensor`` with the metadata that MONAI's transforms and ``SaveImage`` use
+    (``filename_or_obj``, ``affine``, ``original_affine``, ``spatial_shape``, ``original_channel_dim``, ``space``) and
+    ``file_format``, ``photometric``, ``bits``, ``spacing`` (mm between rows and columns, NaN if unknown),
+    ``scaled_by``, ``intensity_range``. With ``SaveImage``, NIfTI output lies on the input; PNG output needs
+    ``reverse_indexing=False`` in its write options.
+
+    Args:
+        scaling: "depth" divides by the range of the detector, the smallest ``2**bits - 1`` (at least 255) that holds
+            the picture, so that 8-, 12- and 16-bit versions of one picture agree; fractions within [0, 1] stay as they
+            are. "range" stretches every picture from its own minimum to its own maximum.
+            "none" keeps the numbers, for label maps: no window, no inversion, palette indices as stored.
+        use_window: apply the window or lookup table of a DICOM file; otherwise it is scaled by ``scaling``, too.
+        min_size: smallest accepted height and width in pixels.
+        max_pixels: largest accepted height times width, checked before the pixels are decompressed.
+        max_aspect: largest accepted ratio of the longer to the shorter side.
+        dtype: data type of the output, of NumPy or PyTorch.
+
+    Raises:
+        RadiographError: When a file cannot be read as one radiograph; one line: the file, the reason and the remedy.
+        ValueError: When an argument is outside its range.
+
+    Example:
+        >>> import os, tempfile
+        >>> from PIL import Image
+        >>> path = os.path.join(tempfile.mkdtemp(), "chest.png")
+        >>> Image.linear_gradient("L").resize((64, 48)).save(path)  # 64 wide, 48 high
+        >>> image = LoadRadiograph()(path)
+        >>> tuple(image.shape), bool(image.max() <= 1), image.meta["file_format"]
+        ((1, 48, 64), True, 'PNG')
+    """
+
+    backend = [TransformBackends.NUMPY]  # noqa: RUF012 (MONAI declares it so)
+
+    def __init__(
+        self,
+        scaling: str = "depth",
+        use_window: bool = True,
+        min_size: int = 32,
+        max_pixels: int = 2**26,
+        max_aspect: float = 8.0,
+        dtype: DtypeLike | torch.dtype = np.float32,
+    ) -> None:
+        if scaling not in SCALINGS:
+            raise ValueError(f"scaling must be one of {', '.join(SCALINGS)}, got {scaling!r}.")
+        if min_size < 1 or max_pixels < 1 or max_aspect < 1:
+            got = f"min_size={min_size}, max_pixels={max_pixels}, max_aspect={max_aspect}"
+            raise ValueError(f"min_size, max_pixels and max_aspect must be at least 1, got {got}.")
+        self.scaling = scaling
+        self.use_window = use_window
+        self.limits = SizeLimits(min_size, max_pixels, max_aspect)
+        self.dtype = dtype
+
+    def __call__(self, filename: PathLike | Sequence[PathLike]) -> torch.Tensor:
+        """
+        Args:
+            filename: the file, or a list of this one file.
+
+        Returns:
+            ``MetaTensor`` (a plain tensor under ``set_track_meta(False)``) of shape ``(1, H, W)``.
+        """
+        path = _single_path(filename)
+        pixels = self._read(path, identify_file(path))
+        _repair_nonfinite(path, pixels)
+        if not pixels.scaled_by and self.scaling != "none" and pixels.values.min() == pixels.values.max():
+            warn_about(path, f"is blank: every pixel is {pixels.values.flat[0]:g}")
+        image, intensity_range, scaled_by = self._scale(pixels)
+        meta = _metadata(path, pixels, intensity_range, scaled_by)
+        tensor = convert_to_dst_type(image[None], torch.empty(0), dtype=self.dtype)[0]
+        return MetaTensor(tensor, meta=meta) if get_track_meta() else tensor
+
+    def _read(self, path: str, file_format: str) -> RadiographPixels:
+        raw = self.scaling == "none"
+        try:
+            if file_format == "DICOM":
+                return read_dicom(path, self.limits, use_window=self.use_window and not raw)
+            if file_format == "NIfTI":
+                return read_nifti(path, self.limits)
+            return read_picture(path, file_format, self.limits, raw=raw)
+        except RadiographError:
+            raise
+        except Exception as error:  # a damaged header can raise anything in the libraries that decode it
+            reason = f"is cut or damaged: its {file_format} data cannot be read ({first_line(error)})"
+            raise refuse(path, reason, "copy or export it again") from error
+
+    def _scale(self, pixels: RadiographPixels) -> tuple[np.ndarray, tuple[float, float], str]:
+        if self.scaling == "none":
+            factor, summand = pixels.slope
+            values = pixels.values if (factor, summand) == (1.0, 0.0) else pixels.values * factor + summand
+            return values, (0.0, 1.0), "none"
+        if pixels.scaled_by:
+            image, intensity_range, scaled_by = pixels.values, pixels.intensity_range, pixels.scaled_by
+        else:
+            image, intensity_range = scale_to_unit(pixels, self.scaling)
+            scaled_by = self.scaling
+        if pixels.padding is not None:
+            image = np.where(pixels.padding, np.float32(0.0), image)
+        return image, intensity_range, scaled_by
+
+
+class LoadRadiographd(MapTransform):
+    """
+    Dictionary version of :py:class:`LoadRadiograph`: replaces the file name under each key by the picture.
+
+    Args:
+        keys: keys of the file names.
+        allow_missing_keys: skip keys that an item lacks instead of raising.
+        scaling, use_window, min_size, max_pixels, max_aspect, dtype: as for :py:class:`LoadRadiograph`.
+
+    Example:
+        >>> import os, tempfile
+        >>> from PIL import Image
+        >>> path = os.path.join(tempfile.mkdtemp(), "chest.png")
+        >>> Image.linear_gradient("L").resize((64, 48)).save(path)
+        >>> item = LoadRadiographd(keys="image")({"image": path, "label": 1})
+        >>> tuple(item["image"].shape), item["label"]
+        ((1, 48, 64), 1)
+    """
+
+    backend = LoadRadiograph.backend
+
+    def __init__(
+        self,
+        keys: KeysCollection,
+        scaling: str = "depth",
+        use_window: bool = True,
+        min_size: int = 32,
+        max_pixels: int = 2**26,
+        max_aspect: float = 8.0,
+        dtype: DtypeLike | torch.dtype = np.float32,
+        allow_missing_keys: bool = False,
+    ) -> None:
+        super().__init__(keys, allow_missing_keys)
+        self.loader = LoadRadiograph(scaling, use_window, min_size, max_pixels, max_aspect, dtype)
+
+    def __call__(self, data: Mapping[Hashable, PathLike]) -> dict[Hashable, object]:
+        """Load the pictures of one item; the item itself is left as it is."""
+        item: dict[Hashable, object] = dict(data)
+        for key in self.key_iterator(item):
+            item[key] = self.loader(data[key])
+        return item
+
+
+LoadRadiographD = LoadRadiographDict = LoadRadiographd
+
+
+def find_unreadable(
+    items: Sequence[Mapping], keys: KeysCollection = "image", loader: LoadRadiograph | None = None
+) -> tuple[list[dict], list[tuple[int, str]]]:
+    """
+    Part a datalist into what can be read and what cannot, so that one bad file does not stop a run over many.
+
+    Args:
+        items: items of a datalist.
+        keys: keys of the file names.
+        loader: transform to try, by default ``LoadRadiograph()``.
+
+    Returns:
+        The readable items, and for each other item its number in ``items`` and the reason.
+
+    Example:
+        >>> find_unreadable([{"image": "no_such_file.png"}])
+        ([], [(0, 'no_such_file.png: does not exist; check the name and the folder.')])
+    """
+    load = loader or LoadRadiograph()
+    readable: list[dict] = []
+    failures: list[tuple[int, str]] = []
+    for number, item in enumerate(items):
+        try:
+            for key in (keys,) if isinstance(keys, str) else keys:  # type: ignore[union-attr]
+                load(item[key])
+        except RadiographError as error:
+            failures.append((number, str(error)))
+        else:
+            readable.append(dict(item))
+    return readable, failures
+
+
+def identify_file(path: str) -> str:
+    """Format of a file by its content, after the checks that need no decoding.
+
+    Raises:
+        RadiographError: When it does not exist, is a folder or empty, cannot be opened, or is of no supported type.
+    """
+    extension = extension_of(path)
+    head = _read_head(path)
+    if extension and extension not in SUPPORTED_EXTENSIONS:
+        raise refuse(path, f"has the unknown extension {extension}", f"supported: {supported_types()}")
+    file_format = identify_content(head)
+    if not file_format:
+        remedy = "download it again" if "HTML" in describe_content(head) else f"supported: {supported_types()}"
+        raise refuse(path, describe_content(head), remedy)
+    expected = SUPPORTED_EXTENSIONS.get(extension, file_format)
+    if expected != file_format:
+        warn_about(path, f"is a {file_format} file in spite of its extension; read as {file_format}")
+    return file_format
+
+
+def _read_head(path: str) -> bytes:
+    if os.path.isdir(path):
+        raise refuse(path, "is a folder, not a file", "name the files in it, or give it as dataset_dir")
+    try:
+        with open(path, "rb") as stream:
+            head = stream.read(HEAD_BYTES)
+    except FileNotFoundError as error:
+        raise refuse(path, "does not exist", "check the name and the folder") from error
+    except (OSError, ValueError) as error:
+        raise refuse(path, f"cannot be opened ({getattr(error, 'strerror', None) or error})") from error
+    if not head:
+        raise refuse(path, "is empty (0 bytes)", "copy or download it again")
+    return head
+
+
+def _single_path(filename: PathLike | Sequence[PathLike]) -> str:
+    """One path from a path or a list of one path, as datalists of MONAI have them."""
+    names = [filename] if isinstance(filename, (str, os.PathLike)) else filename
+    if isinstance(names, (list, tuple)) and len(names) == 1 and isinstance(names[0], (str, os.PathLike)):
+        return os.path.expanduser(os.fspath(names[0]))
+    if isinstance(names, (list, tuple)) and len(names) > 1:
+        raise RadiographError(
+            f"{names[0]}, ...: {len(names)} files for one picture; give each file an item of its own."
+        )
+    raise RadiographError(f"a file name is expected, got {type(filename).__name__}; give the path as text.")
+
+
+def _repair_nonfinite(path: str, pixels: RadiographPixels) -> None:
+    values = pixels.values
+    if values.dtype.kind != "f":
+        return
+    finite = np.isfinite(values)
+    bad = int(values.size - np.count_nonzero(finite))
+    if bad == 0:
+        return
+    if bad == values.size:
+        raise refuse(path, f"has no finite pixel: all {bad} are NaN or infinite", "export it again")
+    low, high = values[finite].min(), values[finite].max()
+    pixels.values = np.nan_to_num(values, nan=low, neginf=low, posinf=high)
+    warn_about(path, f"has {bad} pixels that are NaN or infinite, replaced by its smallest and largest finite number")
+
+
+def _metadata(path: str, pixels: RadiographPixels, intensity_range: tuple[float, float], scaled_by: str) -> dict:
+    """Metadata of plain types under keys that every picture has, so that any batch of pictures can be collated."""
+    return {
+        ImageMetaKey.FILENAME_OR_OBJ: path,
+        MetaKeys.SPATIAL_SHAPE.value: np.asarray(pixels.values.shape),
+        MetaKeys.ORIGINAL_CHANNEL_DIM.value: 0,
+        MetaKeys.AFFINE.value: torch.as_tensor(pixels.affine, dtype=torch.float64),
+        MetaKeys.ORIGINAL_AFFINE.value: pixels.affine.astype(np.float64),
+        MetaKeys.SPACE.value: SpaceKeys.RAS.value,
+        "file_format": pixels.file_format,
+        "photometric": pixels.photometric,
+        "bits": pixels.bits,
+        "spacing": np.asarray(pixels.spacing or (np.nan, np.nan), dtype=np.float64),
+        "scaled_by": scaled_by,
+        "intensity_range": np.asarray(intensity_range, dtype=np.float64),
+    }
