@@ -36,8 +36,8 @@ class RestorationPreview:
         tag: name in TensorBoard.
 
     Example:
-        >>> preview = RestorationPreview(ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2), "preview.png")
-        >>> preview.columns
+        >>> encoder = ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2)
+        >>> RestorationPreview(encoder, "preview.png").columns
         ('normal', 'with synthetic lesions', 'lesion mask', 'restored')
     """
 

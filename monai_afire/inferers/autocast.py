@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from monai.inferers import SimpleInferer
-from torch import nn
 
 __all__ = ["AutocastInferer"]
 
@@ -25,7 +25,7 @@ class AutocastInferer(SimpleInferer):
         dtype: precision of the matrix products.
 
     Example:
-        >>> AutocastInferer()(torch.rand(2, 3), nn.Linear(3, 4)).dtype
+        >>> AutocastInferer()(torch.rand(2, 3), torch.nn.Linear(3, 4)).dtype
         torch.bfloat16
     """
 
@@ -34,7 +34,7 @@ class AutocastInferer(SimpleInferer):
         self.enabled = enabled
         self.dtype = dtype
 
-    def __call__(self, inputs: torch.Tensor, network: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, inputs: torch.Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call ``network(inputs, *args, **kwargs)`` under autocast."""
         with torch.autocast(inputs.device.type, dtype=self.dtype, enabled=self.enabled):
             return network(inputs, *args, **kwargs)

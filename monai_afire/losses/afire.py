@@ -31,7 +31,7 @@ class StructureConsistencyLoss(nn.Module):
     Args:
         temperature: τ > 0.
         similarity: "paper" for :math:`H(q, c) = -\sum_k q_k \log c_k`, "teacher_ce" for
-            :math:`-\sum_k c_k \log q_k` (the order of DINO), "cosine" for :math:`-H = \langle q, c \rangle` of features.
+            :math:`-\sum_k c_k \log q_k` (the order of DINO), "cosine" for :math:`-H = \langle q, c \rangle`.
 
     Example:
         >>> q = torch.tensor([[[0.9, 0.1], [0.1, 0.9]]])

@@ -119,7 +119,9 @@ def prototype_entropy(prototypes: torch.Tensor) -> torch.Tensor:
 @torch.no_grad()
 def prototype_information(prototypes: torch.Tensor) -> torch.Tensor:
     """
-    Alarm for a collapse: what the cluster tells about the position (Jensen-Shannon divergence of the prototypes / log K).
+    Alarm for a collapse: what the cluster tells about the position.
+
+    The Jensen-Shannon divergence of the prototypes as a share of the largest possible, log K.
 
     0 when all positions share one prototype, be it uniform or a single cluster: training has collapsed.
 

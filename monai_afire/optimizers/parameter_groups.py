@@ -29,7 +29,8 @@ def weight_decay_groups(network: nn.Module, weight_decay: float = 0.04) -> list[
         >>> [(len(group["params"]), group["weight_decay"]) for group in groups]
         [(1, 0.1), (3, 0.0)]
     """
-    decayed, exempt = [], []
+    decayed: list[nn.Parameter] = []
+    exempt: list[nn.Parameter] = []
     for name, parameter in network.named_parameters():
         if parameter.requires_grad:
             token_like = name.endswith(("mask_tokens", "position_embeddings", "cls_token"))

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from monai_afire.data.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES, ChestAnatomy, Patient, Projection, build_anatomy, sample_patient
+from monai_afire.data.phantom.anatomy import (
+    LANDMARK_NAMES,
+    ORGAN_NAMES,
+    ChestAnatomy,
+    Patient,
+    Projection,
+    build_anatomy,
+    sample_patient,
+)
 from monai_afire.data.phantom.detector import expose, sample_exposure
 from monai_afire.data.phantom.lesions import LESION_KINDS, Lesion, add_lesion, enlarge_heart
 from monai_afire.data.phantom.rendering import organ_masks, thickness_maps

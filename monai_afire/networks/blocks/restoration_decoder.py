@@ -42,7 +42,7 @@ class RestorationDecoder(nn.Module):
         ValueError: for an unknown pos_embed_type, or a width that the sine-cosine embedding cannot fill.
 
     Example:
-        >>> decoder = RestorationDecoder(in_dim=24, grid_size=(2, 2), out_dim=64, hidden_dim=16, num_layers=1, num_heads=2)
+        >>> decoder = RestorationDecoder(24, grid_size=(2, 2), out_dim=64, hidden_dim=16, num_layers=1, num_heads=2)
         >>> abnormal = torch.tensor([[True, False, False, False]])
         >>> decoder(torch.rand(1, 4, 24), abnormal).shape
         torch.Size([1, 4, 64])

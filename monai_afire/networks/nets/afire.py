@@ -177,8 +177,8 @@ class AFiRe(nn.Module):
         λ is ``teacher_decay``; 1 keeps the teacher as it is. (Eq. 1 as printed has the two swapped.) One fused
         operation over all tensors.
         """
-        student = [*self.encoder.parameters(), *self.head.parameters()]
-        teacher = [*self.teacher_encoder.parameters(), *self.teacher_head.parameters()]
+        student: list[torch.Tensor] = [*self.encoder.parameters(), *self.head.parameters()]
+        teacher: list[torch.Tensor] = [*self.teacher_encoder.parameters(), *self.teacher_head.parameters()]
         torch._foreach_lerp_(teacher, student, 1 - self.teacher_decay)
 
     def _patches(self, images: torch.Tensor) -> torch.Tensor:

@@ -44,7 +44,8 @@ def segment_lungs(image: Tensor) -> Tensor:
         (True, True, False)
     """
     smooth = ndimage.gaussian_filter(image.double().cpu().numpy(), sigma=min(image.shape) / 100)
-    thresholds = np.linspace(*np.quantile(smooth, (0.1, 0.75)), NUM_THRESHOLDS)
+    darkest, brightest = np.quantile(smooth, (0.1, 0.75)).tolist()
+    thresholds = np.linspace(darkest, brightest, NUM_THRESHOLDS)
     candidates = [_enclosed_regions(smooth <= threshold) for threshold in thresholds]
     scores = np.array([np.sqrt(areas).sum() for _, _, areas in candidates])
     labels, regions, _ = candidates[int(np.argmax(scores >= NEARLY_BEST * scores.max()))]

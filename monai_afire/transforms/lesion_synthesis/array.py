@@ -49,6 +49,11 @@ class LesionVariants(Randomizable, Transform, ABC):
         self.num_masks = check_num_masks(num_masks)
         self.uniforms: np.ndarray | None = None
 
+    def set_random_state(self, seed: int | None = None, state: np.random.RandomState | None = None) -> LesionVariants:
+        """Seed the random draws."""
+        super().set_random_state(seed, state)
+        return self
+
     @abstractmethod
     def num_uniforms(self, spatial_dims: int) -> tuple[int, ...]:
         """Shape of the random numbers that an image of ``spatial_dims`` spatial dimensions needs."""

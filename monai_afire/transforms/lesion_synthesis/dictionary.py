@@ -72,7 +72,7 @@ class LesionVariantsd(Randomizable, MapTransform):
     def set_random_state(self, seed: int | None = None, state: np.random.RandomState | None = None) -> LesionVariantsd:
         """Seed the array transform, which makes the random draws."""
         super().set_random_state(seed, state)
-        pass
+        self.transform.set_random_state(seed, state)
         return self
 
     def randomize(self, spatial_dims: int) -> None:

@@ -4,8 +4,13 @@
 
 from __future__ import annotations
 
-from .common import RadiographError, RadiographPixels, RadiographWarning, SizeLimits
-from .formats import SUPPORTED_EXTENSIONS, extension_of, identify_content, supported_types
+from monai_afire.transforms.radiograph_io.common import RadiographError, RadiographPixels, RadiographWarning, SizeLimits
+from monai_afire.transforms.radiograph_io.formats import (
+    SUPPORTED_EXTENSIONS,
+    extension_of,
+    identify_content,
+    supported_types,
+)
 
 __all__ = [
     "RadiographError",

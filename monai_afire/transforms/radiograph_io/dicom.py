@@ -10,8 +10,16 @@ import numpy as np
 import pydicom
 from pydicom.pixels import apply_color_lut, apply_modality_lut
 
-from .common import RadiographPixels, SizeLimits, first_line, planar_affine, refuse, rgb_to_gray, warn_about
-from .intensity import window_to_unit
+from monai_afire.transforms.radiograph_io.common import (
+    RadiographPixels,
+    SizeLimits,
+    first_line,
+    planar_affine,
+    refuse,
+    rgb_to_gray,
+    warn_about,
+)
+from monai_afire.transforms.radiograph_io.intensity import window_to_unit
 
 __all__ = ["read_dicom"]
 

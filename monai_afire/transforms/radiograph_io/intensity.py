@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from .common import RadiographPixels
+from monai_afire.transforms.radiograph_io.common import RadiographPixels
 
 __all__ = ["depth_range", "scale_to_unit", "window_to_unit"]
 

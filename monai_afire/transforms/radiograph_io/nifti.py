@@ -10,7 +10,7 @@ import math
 import nibabel as nib
 import numpy as np
 
-from .common import RadiographPixels, SizeLimits, planar_affine, refuse, rgb_to_gray
+from monai_afire.transforms.radiograph_io.common import RadiographPixels, SizeLimits, planar_affine, refuse, rgb_to_gray
 
 __all__ = ["read_nifti"]
 

@@ -9,7 +9,15 @@ import warnings
 import numpy as np
 from PIL import Image, ImageFile, ImageOps
 
-from .common import RadiographError, RadiographPixels, SizeLimits, first_line, planar_affine, refuse, warn_about
+from monai_afire.transforms.radiograph_io.common import (
+    RadiographError,
+    RadiographPixels,
+    SizeLimits,
+    first_line,
+    planar_affine,
+    refuse,
+    warn_about,
+)
 
 __all__ = ["read_picture"]
 

@@ -1,0 +1,351 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""AFiRe's losses against slow references: values, gradients, degenerate batches."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from naive import afire, afire_gradients
+
+from monai_afire.losses.afire import (
+    AFiReLoss,
+    AnomalyRestorationLoss,
+    CategoryConsistencyLoss,
+    StructureConsistencyLoss,
+)
+
+SIMILARITIES = ["paper", "teacher_ce"]
+SHAPES = [(4, 6, 5), (1, 3, 4), (2, 1, 3), (3, 4, 2), (5, 2, 7)]  # B, L, K
+SEEDS = range(3)
+EXACT = {"rtol": 0, "atol": 1e-9}
+
+Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def random_case(seed: int, shape: tuple[int, ...] = (4, 6, 5), normal_share: float = 0.6) -> Arrays:
+    """q (..., L, K), prototypes (L, K), normal (..., L)."""
+    rng = np.random.default_rng(seed)
+    q = rng.dirichlet(np.full(shape[-1], 2.0), size=shape[:-1])
+    prototypes = rng.dirichlet(np.full(shape[-1], 2.0), size=shape[-2])
+    return np.clip(q, 1e-3, None), np.clip(prototypes, 1e-3, None), rng.random(shape[:-1]) < normal_share
+
+
+def value_and_gradient(loss: torch.nn.Module, q: np.ndarray, *others: np.ndarray) -> tuple[float, np.ndarray]:
+    leaf = torch.tensor(q, requires_grad=True)
+    value = loss(leaf, *(torch.tensor(other) for other in others))
+    assert value.ndim == 0
+    (gradient,) = torch.autograd.grad(value, leaf)
+    return value.item(), gradient.numpy()
+
+
+def score(q: np.ndarray, c: np.ndarray, similarity: str, temperature: float) -> float:
+    """log f(q, c), cosine included."""
+    negative_entropy = float(q @ c) if similarity == "cosine" else -afire.cross_entropy(q, c, similarity)
+    return negative_entropy / temperature
+
+
+def naive_structure(q: np.ndarray, c: np.ndarray, normal: np.ndarray, similarity: str, temperature: float) -> float:
+    """Eq. 12 with prototypes (L, K), or (B, L, K) of each image."""
+    terms = []
+    for i, j in np.argwhere(normal):
+        own = c if c.ndim == 2 else c[i]
+        scores = [score(q[i, j], row, similarity, temperature) for row in own]
+        terms.append(afire.log_sum_exp(scores) - scores[j])
+    return sum(terms) / len(terms) if terms else 0.0
+
+
+def naive_category(
+    q: np.ndarray, c: np.ndarray, normal: np.ndarray, similarity: str, temperature: float, abnormal_pairs: bool = False
+) -> float:
+    """Eq. 14-16 by sets of images; an abnormal anchor has its own similarity to the prototype as a further negative."""
+    B, L, _ = q.shape
+    terms = []
+    for i, j in itertools.product(range(B), range(L)):
+        if not (normal[i, j] or abnormal_pairs):
+            continue
+        alike = [b for b in range(B) if b != i and normal[b, j] == normal[i, j]]
+        unlike = [b for b in range(B) if normal[b, j] != normal[i, j]]
+        if not alike:
+            continue
+        to_prototype = [b for b in range(B) if not normal[b, j]] if normal[i, j] else [i]
+        prototype = [c[j] if c.ndim == 2 else c[b, j] for b in to_prototype]
+        positive = [score(q[i, j], q[b, j], similarity, temperature) for b in alike]
+        negative = [score(q[i, j], q[b, j], similarity, temperature) for b in unlike]
+        negative += [score(q[b, j], p, similarity, temperature) for b, p in zip(to_prototype, prototype, strict=True)]
+        terms.append(afire.log_sum_exp(positive + negative) - afire.log_sum_exp(positive))
+    return sum(terms) / len(terms) if terms else 0.0
+
+
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+@pytest.mark.parametrize("temperature", [0.3, 1.0])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_contrastive_losses_equal_the_references(shape: tuple[int, ...], temperature: float, similarity: str) -> None:
+    for seed in SEEDS:
+        case = random_case(seed, shape)
+        options = (temperature, similarity)
+        value, gradient = value_and_gradient(StructureConsistencyLoss(*options), *case)
+        assert value == pytest.approx(afire.structure_consistency_loss(*case, *options), abs=1e-9)
+        expected = afire_gradients.structure_consistency_gradient(*case, *options)
+        np.testing.assert_allclose(gradient, expected, **EXACT)
+        value, gradient = value_and_gradient(CategoryConsistencyLoss(*options), *case)
+        assert value == pytest.approx(afire.category_consistency_loss(*case, *options), abs=1e-9)
+        expected = afire_gradients.category_consistency_gradient(*case, *options)
+        np.testing.assert_allclose(gradient, expected, **EXACT)
+
+
+NaiveLoss = Callable[[np.ndarray, np.ndarray, np.ndarray, str, float], float]
+CONTRASTIVE: list[tuple[type[StructureConsistencyLoss] | type[CategoryConsistencyLoss], NaiveLoss]] = [
+    (StructureConsistencyLoss, naive_structure),
+    (CategoryConsistencyLoss, naive_category),
+]
+
+
+@pytest.mark.parametrize(("loss", "naive"), CONTRASTIVE)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_cosine_similarity_of_features(
+    loss: type[StructureConsistencyLoss] | type[CategoryConsistencyLoss], naive: NaiveLoss, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    q, c = rng.normal(size=(4, 3, 5)), rng.normal(size=(3, 5))
+    q, c = (x / np.linalg.norm(x, axis=-1, keepdims=True) for x in (q, c))
+    normal = rng.random((4, 3)) < 0.6
+    value, gradient = value_and_gradient(loss(0.4, "cosine"), q, c, normal)
+    assert value == pytest.approx(naive(q, c, normal, "cosine", 0.4), abs=1e-9)
+    numerical = afire_gradients.numerical_gradient(lambda x: naive(x, c, normal, "cosine", 0.4), q, step=1e-3)
+    np.testing.assert_allclose(gradient, numerical, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(("loss", "naive"), CONTRASTIVE)
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+def test_prototypes_of_each_image(
+    loss: type[StructureConsistencyLoss] | type[CategoryConsistencyLoss], naive: NaiveLoss, similarity: str
+) -> None:
+    q, _, normal = random_case(5, (4, 3, 5))
+    own = random_case(6, (4, 3, 5))[0]
+    value, _ = value_and_gradient(loss(0.5, similarity), q, own, normal)
+    assert value == pytest.approx(naive(q, own, normal, similarity, 0.5), abs=1e-9)
+    shared = own[0]
+    repeated = np.repeat(shared[None], 4, axis=0)
+    result, expected = (value_and_gradient(loss(0.5, similarity), q, c, normal) for c in (repeated, shared))
+    assert result[0] == pytest.approx(expected[0], abs=1e-12)
+    np.testing.assert_allclose(result[1], expected[1], atol=1e-12)
+
+
+@pytest.mark.parametrize("similarity", [*SIMILARITIES, "cosine"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_abnormal_pairs_are_pulled_together_on_demand(seed: int, similarity: str) -> None:
+    q, c, normal = random_case(seed, (5, 3, 4), 0.5)
+    loss = CategoryConsistencyLoss(0.5, similarity, include_abnormal_pairs=True)
+    value, gradient = value_and_gradient(loss, np.clip(q, 0.05, None), c, normal)
+
+    def naive(x: np.ndarray) -> float:
+        return naive_category(x, c, normal, similarity, 0.5, True)
+
+    q = np.clip(q, 0.05, None)
+    assert value == pytest.approx(naive(q), abs=1e-9)
+    numerical = afire_gradients.numerical_gradient(naive, q, step=3e-4)
+    np.testing.assert_allclose(gradient, numerical, rtol=0, atol=1e-8)
+    assert value != pytest.approx(naive_category(q, c, normal, similarity, 0.5), abs=1e-3)
+
+
+@pytest.mark.parametrize("abnormal_pairs", [False, True])
+@pytest.mark.parametrize("similarity", [*SIMILARITIES, "cosine"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_degenerate_batches_are_finite(dtype: torch.dtype, similarity: str, abnormal_pairs: bool) -> None:
+    q_random, c_random, mixed = random_case(0, (4, 5, 6))
+    one_hot = np.eye(6)[np.random.default_rng(0).integers(0, 6, (4, 5))]
+    one_position_abnormal = mixed.copy()
+    one_position_abnormal[:, 0], one_position_abnormal[:, 1] = False, True
+    masks = [np.zeros_like(mixed), np.ones_like(mixed), mixed, one_position_abnormal]
+    for q, c, normal, batch in itertools.product((q_random, one_hot), (c_random, one_hot[0]), masks, (1, 2, 4)):
+        for loss in (
+            StructureConsistencyLoss(0.05, similarity),
+            CategoryConsistencyLoss(0.05, similarity, abnormal_pairs),
+        ):
+            leaf = torch.tensor(q[:batch], dtype=dtype, requires_grad=True)
+            value = loss(leaf, torch.tensor(c, dtype=dtype), torch.tensor(normal[:batch]))
+            value.backward()
+            assert leaf.grad is not None
+            assert torch.isfinite(value)
+            assert torch.isfinite(leaf.grad).all()
+            assert value >= -1e-5
+
+
+def test_batches_without_an_anchor_are_zero_and_need_no_gradient() -> None:
+    q, c, normal = random_case(1)
+    nothing_normal = np.zeros_like(normal)
+    assert value_and_gradient(StructureConsistencyLoss(), q, c, nothing_normal)[0] == 0.0
+    for case in ((q, c, nothing_normal), (q[:1], c, normal[:1])):
+        value, gradient = value_and_gradient(CategoryConsistencyLoss(), *case)
+        assert value == 0.0
+        assert not gradient.any()
+
+
+def test_structure_loss_prefers_the_own_prototype() -> None:
+    c = np.full((4, 4), 0.02) + 0.92 * np.eye(4)
+    normal = np.ones((1, 4), dtype=bool)
+    for similarity in SIMILARITIES:
+        own, _ = value_and_gradient(StructureConsistencyLoss(1.0, similarity), c[None], c, normal)
+        other, _ = value_and_gradient(StructureConsistencyLoss(1.0, similarity), np.roll(c, 1, 0)[None], c, normal)
+        assert own < 0.2 < 2.0 < other
+
+
+def test_prototypes_get_the_values_dtype_and_no_gradient_is_needed() -> None:
+    q, c, normal = random_case(2)
+    value = StructureConsistencyLoss()(torch.tensor(q), torch.tensor(c).float(), torch.tensor(normal))
+    assert value.dtype == torch.float64
+    assert not value.requires_grad
+
+
+@pytest.mark.parametrize("weight", [1.0, 5.0, 2.3, 0.1])
+@pytest.mark.parametrize("shape", [(2, 3, 4), (1, 1, 1), (3, 5, 7)])
+def test_restoration_loss_equals_the_reference(weight: float, shape: tuple[int, ...]) -> None:
+    for seed in SEEDS:
+        rng = np.random.default_rng(seed)
+        restored, target, abnormal = rng.normal(size=shape), rng.normal(size=shape), rng.random(shape[:-1]) < 0.4
+        value, gradient = value_and_gradient(AnomalyRestorationLoss(weight), restored, target, abnormal)
+        arguments = (restored, target, abnormal, weight)
+        assert value == pytest.approx(afire.anomaly_restoration_loss(*arguments), abs=1e-9)
+        np.testing.assert_allclose(gradient, afire_gradients.anomaly_restoration_gradient(*arguments), **EXACT)
+
+
+@pytest.mark.parametrize("fill", [False, True])
+def test_restoration_loss_of_degenerate_batches(fill: bool) -> None:
+    restored, target = np.ones((1, 2, 3)), np.zeros((1, 2, 3))
+    value, gradient = value_and_gradient(AnomalyRestorationLoss(), restored, target, np.full((1, 2), fill))
+    assert value == pytest.approx(1.0)
+    np.testing.assert_allclose(gradient, 1 / 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_input_is_computed_in_float32(dtype: torch.dtype) -> None:
+    """Beyond the rounding of the input itself the relative error stays below 1e-4, and large errors do not overflow."""
+    q, c, normal = (torch.tensor(x) for x in random_case(3))
+    half = q.to(dtype).requires_grad_()
+    for loss in (StructureConsistencyLoss(0.3), CategoryConsistencyLoss(0.3)):
+        value = loss(half, c.to(dtype), normal)
+        value.backward()
+        assert value.dtype == torch.float32
+        exact = loss(half.detach().double(), c.to(dtype).double(), normal)
+        assert value.item() == pytest.approx(exact.item(), rel=1e-4)
+        assert half.grad is not None
+        assert torch.isfinite(half.grad).all()
+    far = torch.full((1, 2, 3), 300.0, dtype=dtype)  # 300² = 90000 is more than float16 holds
+    assert AnomalyRestorationLoss()(far, -far, torch.ones(1, 2, dtype=torch.bool)).item() == pytest.approx(360000.0)
+
+
+def outputs_case(seed: int = 0, shape: tuple[int, ...] = (3, 2, 4, 5)) -> dict[str, torch.Tensor]:
+    q, c, normal = random_case(seed, shape)
+    rng = np.random.default_rng(seed)
+    return {
+        "abnormal": torch.tensor(~normal),
+        "q": torch.tensor(q, requires_grad=True),
+        "prototypes": torch.tensor(c),
+        "restored": torch.tensor(rng.normal(size=(*shape[:3], 6)), requires_grad=True),
+        "target": torch.tensor(rng.normal(size=(shape[0], 1, shape[2], 6))),
+    }
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_does_not_touch_the_losses(dtype: torch.dtype) -> None:
+    outputs = {name: x.float() if x.is_floating_point() else x for name, x in outputs_case().items()}
+    loss = AFiReLoss()
+    expected = loss(outputs)
+    with torch.autocast("cpu", dtype=dtype):
+        value = loss(outputs)
+    assert value.dtype == torch.float32
+    assert value.item() == pytest.approx(expected.item(), rel=1e-7)
+
+
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+@pytest.mark.parametrize("shape", [(3, 2, 4, 5), (1, 3, 2, 2), (2, 1, 1, 3), (4, 9, 2, 3)])
+def test_whole_loss_with_variants_equals_the_references(shape: tuple[int, ...], similarity: str) -> None:
+    B, N, L, K = shape
+    outputs = outputs_case(7, shape)
+    loss = AFiReLoss(0.5, 2.0, 0.7, temperature=0.4, similarity=similarity, abnormal_weight=3.5)
+    total = loss(outputs, label=None)
+    gradients = torch.autograd.grad(total, [outputs["q"], outputs["restored"]])
+
+    q, c, normal = outputs["q"].detach().numpy(), outputs["prototypes"].numpy(), ~outputs["abnormal"].numpy()
+    flat = (q.reshape(B * N, L, K), c, normal.reshape(B * N, L), 0.4, similarity)
+    restored = outputs["restored"].detach().numpy().reshape(B * N, L, -1)
+    target = np.repeat(outputs["target"].numpy(), N, axis=1).reshape(B * N, L, -1)
+    restoration = (restored, target, ~flat[2], 3.5)
+    expected = {
+        "structure": afire.structure_consistency_loss(*flat),
+        "category": afire.category_consistency_loss_variants(q, c, normal, 0.4, similarity),
+        "restoration": afire.anomaly_restoration_loss(*restoration),
+    }
+    expected["total"] = 0.5 * expected["structure"] + 2.0 * expected["category"] + 0.7 * expected["restoration"]
+    assert total.item() == pytest.approx(expected["total"], abs=1e-9)
+    assert {name: term.item() for name, term in loss.terms.items()} == pytest.approx(expected, abs=1e-9)
+    assert not any(term.requires_grad for term in loss.terms.values())
+
+    by_q = 0.5 * afire_gradients.structure_consistency_gradient(*flat).reshape(q.shape)
+    by_q += 2.0 * afire_gradients.category_consistency_gradient_variants(q, c, normal, 0.4, similarity)
+    by_restored = 0.7 * afire_gradients.anomaly_restoration_gradient(*restoration).reshape(B, N, L, -1)
+    np.testing.assert_allclose(gradients[0].numpy(), by_q, **EXACT)
+    np.testing.assert_allclose(gradients[1].numpy(), by_restored, **EXACT)
+
+
+def test_whole_loss_with_prototypes_of_each_image() -> None:
+    outputs = outputs_case()
+    own = torch.tensor(random_case(8, (3, 4, 5))[0])
+    outputs["prototypes"] = own
+    loss = AFiReLoss(restoration_weight=0)
+    loss(outputs)
+    q, normal = outputs["q"].detach().numpy(), ~outputs["abnormal"].numpy()
+    repeated = np.repeat(own.numpy(), 2, axis=0)
+    structure = naive_structure(q.reshape(6, 4, 5), repeated, normal.reshape(6, 4), "paper", 1.0)
+    category = [naive_category(q[:, n], own.numpy(), normal[:, n], "paper", 1.0) for n in range(2)]
+    assert loss.terms["structure"].item() == pytest.approx(structure, abs=1e-9)
+    assert loss.terms["category"].item() == pytest.approx(sum(category) / 2, abs=1e-9)
+
+
+@pytest.mark.parametrize("off", ["structure", "category", "restoration"])
+def test_terms_of_weight_zero_are_not_computed(off: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    loss = AFiReLoss(**{f"{off}_weight": 0.0})
+
+    def fail(*arguments: torch.Tensor) -> torch.Tensor:
+        raise AssertionError("computed although its weight is 0")
+
+    monkeypatch.setattr(getattr(loss, off), "forward", fail)
+    outputs = outputs_case()
+    assert torch.isfinite(loss(outputs))
+    assert sorted(loss.terms) == sorted({"structure", "category", "restoration", "total"} - {off})
+
+
+def test_outputs_that_no_term_needs_may_be_missing() -> None:
+    outputs = outputs_case()
+    contrastive = {name: outputs[name] for name in ("abnormal", "q", "prototypes")}
+    restoring = {name: outputs[name] for name in ("abnormal", "restored", "target")}
+    AFiReLoss(restoration_weight=0)(contrastive)
+    AFiReLoss(structure_weight=0, category_weight=0)(restoring)
+    with pytest.raises(ValueError, match=r"'restored'.*weight to 0"):
+        AFiReLoss()(contrastive)
+    with pytest.raises(ValueError, match="'q'"):
+        AFiReLoss()(restoring)
+
+
+def test_wrong_input_is_refused() -> None:
+    q, c, normal = (torch.tensor(x) for x in random_case(0))
+    for loss in (StructureConsistencyLoss(), CategoryConsistencyLoss()):
+        for wrong in ((q[0], c, normal), (q, c[:, :-1], normal), (q, c[:-1], normal), (q, c, normal[:, :-1])):
+            with pytest.raises(ValueError, match="expected q"):
+                loss(*wrong)
+        with pytest.raises(ValueError, match="bool"):
+            loss(q, c, normal.long())
+    with pytest.raises(ValueError, match="restored and target"):
+        AnomalyRestorationLoss()(q, q[:, :-1], normal)
+    with pytest.raises(ValueError, match="restored and target"):
+        AnomalyRestorationLoss()(q, q, normal[:, :-1])
+    with pytest.raises(ValueError, match="abnormal_weight"):
+        AnomalyRestorationLoss(0.0)
+    for weights in ((-1.0, 1.0, 1.0), (0.0, 0.0, 0.0)):
+        with pytest.raises(ValueError, match="must not be negative nor all zero"):
+            AFiReLoss(*weights)

@@ -1,0 +1,67 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Similarities of token distributions against loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from naive import afire
+
+from monai_afire.losses.token_similarity import TokenSimilarity
+
+
+def naive_score(q: np.ndarray, c: np.ndarray, name: str) -> float:
+    if name == "cosine":
+        return float(sum(a * b for a, b in zip(q, c, strict=True)))
+    return -afire.cross_entropy(q, c, name)
+
+
+@pytest.mark.parametrize("name", ["paper", "teacher_ce", "cosine"])
+@pytest.mark.parametrize("temperature", [0.05, 0.3, 1.0, 7.0])
+def test_scores_equal_loops(name: str, temperature: float) -> None:
+    rng = np.random.default_rng(0)
+    q, c = rng.dirichlet(np.ones(4), size=(2, 3)), rng.dirichlet(np.ones(4), size=5)
+    similarity = TokenSimilarity(temperature, name)
+    expected = np.array([[[naive_score(token, row, name) for row in c] for token in image] for image in q])
+    np.testing.assert_allclose(
+        similarity(torch.tensor(q), torch.tensor(c)).numpy(), expected / temperature, rtol=0, atol=1e-9
+    )
+    paired = similarity.paired(torch.tensor(q), torch.tensor(c[:3])).numpy()
+    np.testing.assert_allclose(
+        paired, np.diagonal(expected[:, :, :3], axis1=1, axis2=2) / temperature, rtol=0, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("name", ["paper", "teacher_ce"])
+def test_one_hot_distributions_give_finite_scores_and_gradients(name: str) -> None:
+    q = torch.eye(3, requires_grad=True)
+    scores = TokenSimilarity(0.05, name)(q, torch.eye(3))
+    scores.sum().backward()
+    assert q.grad is not None
+    assert torch.isfinite(scores).all()
+    assert torch.isfinite(q.grad).all()
+    assert (scores.argmax(-1) == torch.arange(3)).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_input_is_scored_in_float32(dtype: torch.dtype) -> None:
+    q = torch.softmax(torch.randn(6, 8, generator=torch.Generator().manual_seed(0)), -1).to(dtype)
+    scores = TokenSimilarity()(q, q)
+    assert scores.dtype == torch.float32
+    exact = TokenSimilarity()(q.double(), q.double())
+    torch.testing.assert_close(scores.double(), exact, rtol=1e-5, atol=1e-5)
+
+
+def test_float64_stays_float64() -> None:
+    q = torch.full((2, 2), 0.5, dtype=torch.float64)
+    assert TokenSimilarity()(q, q.float()).dtype == torch.float64
+
+
+def test_wrong_settings_are_refused() -> None:
+    with pytest.raises(ValueError, match="dot"):
+        TokenSimilarity(name="dot")
+    for temperature in (0.0, -1.0, float("nan")):
+        with pytest.raises(ValueError, match="temperature must be positive"):
+            TokenSimilarity(temperature)

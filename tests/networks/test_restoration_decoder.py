@@ -1,0 +1,99 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The decoder hides abnormal tokens and restores every patch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
+
+
+def tiny_decoder(**changes: Any) -> RestorationDecoder:
+    torch.manual_seed(0)
+    settings = {"in_dim": 6, "grid_size": (2, 3), "out_dim": 5, "hidden_dim": 16, "num_layers": 2, "num_heads": 2}
+    return RestorationDecoder(**(settings | changes)).double()
+
+
+def random_tokens(batch: int = 2, length: int = 6) -> torch.Tensor:
+    return torch.randn(batch, length, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("per_position", [True, False])
+@pytest.mark.parametrize("pos_embed_type", ["sincos", "learnable"])
+def test_hidden_tokens_are_replaced_before_anything_is_mixed(per_position: bool, pos_embed_type: str) -> None:
+    decoder = tiny_decoder(mask_token_per_position=per_position, pos_embed_type=pos_embed_type)
+    assert decoder.mask_tokens.shape == (1, 6 if per_position else 1, 16)
+    tokens = random_tokens()
+    hidden = torch.tensor([[True, False, False, True, False, False], [False] * 6])
+    x = tokens @ decoder.projection.weight.T + decoder.projection.bias
+    for j in (0, 3):
+        x[0, j] = decoder.mask_tokens[0, j if per_position else 0]
+    x = x + decoder.position_embeddings
+    for block in decoder.blocks:
+        x = block(x)
+    expected = decoder.norm(x) @ decoder.to_pixels.weight.T + decoder.to_pixels.bias
+    torch.testing.assert_close(decoder(tokens, hidden), expected, rtol=0, atol=1e-12)
+
+
+def test_no_output_depends_on_a_hidden_token() -> None:
+    decoder, tokens = tiny_decoder(), random_tokens().requires_grad_()
+    hidden = torch.tensor([[True, False, True, False, False, False], [False] * 5 + [True]])
+    (gradient,) = torch.autograd.grad(decoder(tokens, hidden).square().sum(), tokens)
+    assert not gradient[hidden].any()
+    assert (gradient[~hidden].abs().amax(-1) > 0).all()
+    changed = torch.where(hidden.unsqueeze(-1), 100.0, tokens.detach())
+    assert torch.equal(decoder(changed, hidden), decoder(tokens, hidden))
+    assert not torch.equal(decoder(changed), decoder(tokens))
+
+
+def test_hiding_nothing() -> None:
+    decoder, tokens = tiny_decoder(), random_tokens()
+    nothing = torch.zeros(2, 6, dtype=torch.bool)
+    assert torch.equal(decoder(tokens, None), decoder(tokens, nothing))
+
+
+def test_everything_hidden_gives_one_picture_and_a_finite_gradient() -> None:
+    decoder = tiny_decoder()
+    restored = decoder(random_tokens(), torch.ones(2, 6, dtype=torch.bool))
+    torch.testing.assert_close(restored[0], restored[1])
+    assert (restored[0, 0] - restored[0, 1]).abs().max() > 1e-4  # the positions differ
+    restored.sum().backward()
+    assert decoder.mask_tokens.grad is not None
+    assert torch.isfinite(decoder.mask_tokens.grad).all()
+
+
+def test_all_trained_parameters_get_a_gradient_without_abnormal_tokens() -> None:
+    decoder = tiny_decoder()
+    decoder(random_tokens(), torch.zeros(2, 6, dtype=torch.bool)).sum().backward()
+    without = [name for name, p in decoder.named_parameters() if p.requires_grad and p.grad is None]
+    assert without == []  # one of them would stop distributed training
+
+
+def test_position_embedding() -> None:
+    assert not tiny_decoder().position_embeddings.requires_grad
+    assert tiny_decoder(pos_embed_type="learnable").position_embeddings.requires_grad
+    volume = tiny_decoder(grid_size=(2, 1, 3), hidden_dim=12, num_heads=2)
+    assert volume(random_tokens()).shape == (2, 6, 5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_is_finite_and_near(dtype: torch.dtype) -> None:
+    decoder, tokens = tiny_decoder().float(), random_tokens().float()
+    hidden = torch.tensor([[True, False, True, False, False, False], [False] * 6])
+    exact = decoder(tokens, hidden)
+    with torch.autocast("cpu", dtype=dtype):
+        restored = decoder(tokens, hidden)
+    assert (restored.float() - exact).norm() / exact.norm() < 0.03
+
+
+def test_wrong_settings_are_refused() -> None:
+    with pytest.raises(ValueError, match="fourier"):
+        tiny_decoder(pos_embed_type="fourier")
+    with pytest.raises(ValueError, match="divisible by 4"):
+        tiny_decoder(hidden_dim=18)
+    with pytest.raises(ValueError, match="divisible by 6"):
+        tiny_decoder(grid_size=(2, 2, 2), hidden_dim=16)

@@ -1,0 +1,383 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The batched lesion synthesis against loops over pixels, and its properties."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from skimage.filters import threshold_otsu
+
+from monai_afire.transforms.lesion_synthesis.batched import add_lesion_maps, render_lesion_maps, synth_lesion_masks
+from monai_afire.transforms.lesion_synthesis.otsu import otsu_threshold, random_foreground_points
+from monai_afire.transforms.lesion_synthesis.parameters import (
+    LesionParameters,
+    LesionSettings,
+    draw_lesion_parameters,
+    half_extents,
+    num_lesion_uniforms,
+)
+from monai_afire.transforms.lesion_synthesis.rendering import lesion_profile
+from tests.naive.lesions import naive_lesion_map, naive_profile
+
+BACKENDS = ("boxes", "dense")
+
+
+def make_generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def draw(
+    images: torch.Tensor, settings: LesionSettings | None = None, num_masks: int = 2, seed: int = 0
+) -> LesionParameters:
+    settings = settings or LesionSettings()
+    shape = (images.shape[0], num_masks, int(settings.num_lesions[1]), num_lesion_uniforms(images.ndim - 2))
+    return draw_lesion_parameters(images, settings, torch.rand(shape, generator=make_generator(seed)))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("spatial_shape", "settings"),
+    [
+        ((20, 26), LesionSettings()),
+        ((26, 20), LesionSettings(irregularity=0.0, rotate=False)),
+        ((24, 24), LesionSettings(irregularity=0.5, gamma=0.1, lesion_size=(0.3, 0.9))),
+        ((9, 40), LesionSettings(lesion_size=(0.5, 0.99), gamma=5.0)),  # longer than the image is high, once turned
+        ((8, 10, 9), LesionSettings(lesion_size=(0.4, 0.8))),
+        ((3, 12, 8), LesionSettings(irregularity=0.0, lesion_size=(0.3, 0.9), num_lesions=(2, 3))),
+    ],
+)
+def test_both_backends_equal_loops_over_pixels(backend, spatial_shape, settings):
+    for seed in range(3):
+        images = torch.rand((2, 1, *spatial_shape), dtype=torch.float64, generator=make_generator(seed + 100))
+        parameters = draw(images, settings, seed=seed)
+        maps = render_lesion_maps(images, parameters, backend)
+        assert maps.shape == (2, 2, 1, *spatial_shape)
+        for b in range(2):
+            for n in range(2):
+                expected = naive_lesion_map(images[b, 0].numpy(), parameters, b, n)
+                assert expected.max() > 0
+                # 1e-7: the tiny constant that avoids 0 / 0 at the very centre of a lesion
+                np.testing.assert_allclose(maps[b, n, 0].numpy(), expected, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("spatial_shape", [(224, 224), (100, 37), (30, 40, 50)])
+def test_backends_agree_in_single_precision(spatial_shape):
+    images = torch.rand((3, 2, *spatial_shape), generator=make_generator())
+    for seed in range(5):
+        outputs = [
+            synth_lesion_masks(images, 4, generator=make_generator(seed), backend=backend) for backend in BACKENDS
+        ]
+        torch.testing.assert_close(outputs[0], outputs[1], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_hand_computed_lesion(backend):
+    """A circle of radius 4 around the centre of pixel (8, 8), texture constant 0.5, strength 0.8."""
+    images = torch.full((1, 1, 17, 17), 0.5)
+    settings = LesionSettings(num_lesions=(1, 1), lesion_size=(0.4, 0.5), rotate=False, irregularity=0.0)
+    parameters = draw(images, settings, num_masks=1)
+    parameters.centre.fill_(8.5)
+    parameters.size.fill_(8.0)
+    parameters.amplitude.fill_(0.8)
+    lesion_map = render_lesion_maps(images, parameters, backend)[0, 0, 0]
+    assert lesion_map[8, 8] == pytest.approx(0.4)
+    half_way = (math.exp(-0.25 / 0.5) - math.exp(-2)) / (1 - math.exp(-2))
+    assert lesion_map[8, 10] == pytest.approx(0.4 * half_way)
+    assert lesion_map[6, 8] == pytest.approx(0.4 * half_way)
+    assert lesion_map[8, 12] == lesion_map[4, 8] == lesion_map[5, 5] == 0  # rho = 1, 1 and 1.06
+    assert lesion_map[8, 11] > 0
+    assert int((lesion_map > 0).sum()) == sum((i - 8) ** 2 + (j - 8) ** 2 < 16 for i in range(17) for j in range(17))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("gamma", [0.02, 0.5, 100.0])
+def test_profile(gamma, dtype):
+    rho = torch.linspace(0, 1.5, 3001, dtype=dtype)
+    profile = lesion_profile(rho.square(), gamma)
+    assert profile[0] == pytest.approx(1.0, abs=1e-6)
+    assert torch.all(profile[rho >= 1] == 0)
+    assert lesion_profile(torch.ones(7, dtype=dtype), gamma).eq(0).all()
+    assert torch.all(profile.diff() <= 0)
+    expected = [naive_profile(float(r), gamma) for r in rho]
+    np.testing.assert_allclose(profile, expected, atol=1e-5 if dtype == torch.float32 else 1e-12)
+
+
+def test_profile_leaves_its_input_as_it_is():
+    squared_radius = torch.rand(5)
+    before = squared_radius.clone()
+    lesion_profile(squared_radius, 0.5)
+    assert torch.equal(squared_radius, before)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_no_edges(backend):
+    """On a constant image no two neighbouring pixels differ by more than the slope of the profile allows."""
+    images = torch.full((4, 1, 112, 112), 0.6)
+    settings = LesionSettings(num_lesions=(1, 1), lesion_size=(20, 64), irregularity=0.0)
+    parameters = draw(images, settings, num_masks=8)
+    maps = render_lesion_maps(images, parameters, backend)
+    slopes = torch.tensor([naive_profile(i / 1000, 0.5) for i in range(1001)]).diff().abs().max() * 1000
+    steepest = 0.6 * parameters.amplitude.squeeze(-1) * slopes * 2 / parameters.size.squeeze(2).amin(-1)
+    for axis in (-1, -2):
+        jumps = maps.diff(dim=axis).abs().amax((-3, -2, -1))
+        assert torch.all(jumps <= steepest * 1.01)
+    border = torch.cat([maps[..., 0, :], maps[..., -1, :], maps[..., :, 0], maps[..., :, -1]], dim=-1)
+    assert border.max() <= steepest.max()  # lesions are not cut by the border of the image
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("spatial_shape", [(64, 80), (24, 20, 28)])
+def test_lesions_stay_inside_their_ellipse_and_boxes_inside_the_image(backend, spatial_shape):
+    images = 0.1 + 0.9 * torch.rand((4, 1, *spatial_shape), generator=make_generator())
+    parameters = draw(images, LesionSettings(num_lesions=(1, 1), irregularity=0.5), num_masks=16)
+    extent = half_extents(parameters.size, parameters.rotation)
+    side = torch.tensor(spatial_shape)
+    fits = 2 * extent <= side
+    assert torch.all((parameters.centre - extent >= -1e-4) | ~fits)
+    assert torch.all((parameters.centre + extent <= side + 1e-4) | ~fits)
+    maps = render_lesion_maps(images, parameters, backend)[:, :, 0]
+    pixels = torch.stack(torch.meshgrid(*[torch.arange(s) + 0.5 for s in spatial_shape], indexing="ij"), dim=-1)
+    offsets = pixels.flatten(0, -2) - parameters.centre.squeeze(2)[..., None, :]
+    local = 2 * (offsets @ parameters.rotation.squeeze(2)) / parameters.size.squeeze(2)[..., None, :]
+    outside = (local.square().sum(-1) > 1 + 1e-4).unflatten(-1, spatial_shape)
+    assert torch.all(maps[outside] == 0)
+    assert torch.all(maps.flatten(2).amax(-1) > 0)
+
+
+def test_parameters_in_range_and_distribution():
+    images = torch.rand((8, 1, 112, 224), generator=make_generator())
+    parameters = draw(images, num_masks=100)
+    numbers = parameters.active.sum(-1)
+    assert [int((numbers == k).sum()) for k in range(1, 5)] == pytest.approx([200] * 4, abs=60)  # over 5 sd
+    for lengths in (parameters.size, parameters.texture_size):
+        low, high = lengths.flatten(0, 2).amin(0), lengths.flatten(0, 2).amax(0)
+        assert low.tolist() == pytest.approx([8, 16], rel=0.05)
+        assert high.tolist() == pytest.approx([32, 64], rel=0.05)
+        correlation = torch.corrcoef(lengths.flatten(0, 2).T)[0, 1]
+        assert abs(float(correlation)) < 0.1
+    assert abs(float(torch.corrcoef(torch.stack([parameters.size, parameters.texture_size]).flatten(1))[0, 1])) < 0.8
+    assert 0.15 <= float(parameters.amplitude.min()) < 0.16
+    assert 0.49 < float(parameters.amplitude.max()) <= 0.5
+    half = parameters.texture_size / 2
+    assert torch.all(parameters.texture_centre - half >= -1e-4)
+    assert torch.all(parameters.texture_centre + half <= torch.tensor([112, 224]) + 1e-4)
+    spread = parameters.centre.flatten(0, 2).std(0) / torch.tensor([112, 224])
+    assert torch.all(spread > 0.15)
+
+
+@pytest.mark.parametrize("spatial_dims", [2, 3])
+def test_rotations_are_proper_and_vary(spatial_dims):
+    images = torch.rand((1, 1, *[16] * spatial_dims), dtype=torch.float64)
+    rotation = draw(images, num_masks=50).rotation
+    identity = torch.eye(spatial_dims, dtype=torch.float64).expand_as(rotation)
+    torch.testing.assert_close(rotation @ rotation.mT, identity)
+    torch.testing.assert_close(torch.linalg.det(rotation), torch.ones(rotation.shape[:3], dtype=torch.float64))
+    assert rotation.mean((0, 1, 2)).abs().max() < 0.2
+    still = draw(images, LesionSettings(rotate=False)).rotation
+    assert torch.equal(still, torch.eye(spatial_dims, dtype=torch.float64).expand_as(still))
+
+
+@pytest.mark.parametrize("side", [56, 112, 448])
+def test_lesions_scale_with_the_image(side):
+    """The same random numbers give the same lesions at every image size, up to interpolation."""
+    small = torch.rand((1, 1, 14, 14), generator=make_generator())
+    images = [torch.nn.functional.interpolate(small, (s, s), mode="bilinear", align_corners=False) for s in (224, side)]
+    maps = [
+        synth_lesion_masks(x, 4, generator=make_generator(3), irregularity=0.0, lesion_size=(32, 64))[1] for x in images
+    ]
+    covered = [float((m > 0).double().mean()) for m in maps]
+    assert covered[0] == pytest.approx(covered[1], rel=0.1)
+    pixels = synth_lesion_masks(images[1], 4, generator=make_generator(3), lesion_size=(32, 64))[1]
+    fractions = synth_lesion_masks(images[1], 4, generator=make_generator(3), lesion_size=(32 / 224, 64 / 224))[1]
+    assert torch.equal(pixels, fractions)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
+def test_output_is_image_plus_map(dtype):
+    images = torch.rand((2, 3, 40, 40), generator=make_generator()).to(dtype)
+    before = images.clone()
+    lesion_images, maps = synth_lesion_masks(images, 3, generator=make_generator())
+    assert torch.equal(images, before)
+    assert (lesion_images.dtype, maps.dtype) == (dtype, dtype)
+    assert (lesion_images.shape, maps.shape) == ((2, 3, 3, 40, 40), (2, 3, 1, 40, 40))
+    assert float(lesion_images.min()) >= 0
+    assert float(lesion_images.max()) <= 1
+    assert float(maps.min()) >= 0
+    tolerance = torch.finfo(dtype).eps * 2
+    torch.testing.assert_close(lesion_images, add_lesion_maps(images, maps), rtol=0, atol=tolerance)
+    unchanged = (maps == 0).expand_as(lesion_images)
+    assert torch.equal(lesion_images[unchanged], images.unsqueeze(1).expand_as(lesion_images)[unchanged])
+    if dtype == torch.float64:
+        changed = lesion_images != images.unsqueeze(1)
+        room = images.unsqueeze(1) < 1
+        assert torch.equal(changed, (maps > 1e-15).expand_as(changed) & room)
+
+
+def test_texture_of_several_channels_is_that_of_their_mean():
+    images = torch.rand((2, 3, 30, 30), generator=make_generator())
+    _, maps = synth_lesion_masks(images, 2, generator=make_generator())
+    _, expected = synth_lesion_masks(images.mean(1, keepdim=True), 2, generator=make_generator())
+    torch.testing.assert_close(maps, expected)
+
+
+def test_seed_determines_result_and_dtype_does_not_change_the_draw():
+    images = torch.rand((2, 1, 48, 48), generator=make_generator())
+    first, same, other = (synth_lesion_masks(images, 2, generator=make_generator(seed))[1] for seed in (5, 5, 6))
+    assert torch.equal(first, same)
+    assert not torch.equal(first, other)
+    assert not torch.equal(first[0], first[1])
+    assert not torch.equal(first[:, 0], first[:, 1])
+    double = synth_lesion_masks(images.double(), 2, generator=make_generator(5))[1]
+    torch.testing.assert_close(first.double(), double, rtol=0, atol=2e-4)
+    torch.manual_seed(1)
+    default = synth_lesion_masks(images, 2)[1]
+    torch.manual_seed(1)
+    assert torch.equal(default, synth_lesion_masks(images, 2)[1])
+
+
+@pytest.mark.parametrize("spatial_shape", [(1, 1), (2, 3), (4, 224), (1, 8, 8), (2, 2, 2)])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_tiny_images_get_a_lesion_too(backend, spatial_shape):
+    images = torch.full((1, 1, *spatial_shape), 0.5)
+    for seed in range(20):
+        maps = synth_lesion_masks(images, 3, generator=make_generator(seed), backend=backend)[1]
+        assert torch.all(maps.flatten(2).amax(-1) > 0)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("value", [0.0, 0.25, 1.0])
+def test_constant_images(backend, value):
+    images = torch.full((2, 1, 40, 40), value)
+    lesion_images, maps = synth_lesion_masks(images, 3, generator=make_generator(), backend=backend)
+    assert torch.isfinite(maps).all()
+    if value == 0:
+        assert maps.eq(0).all()
+        assert lesion_images.eq(0).all()
+    else:
+        assert value * 0.1 < float(maps.max()) <= value * 0.5 * 4
+    if value == 1:
+        assert lesion_images.eq(1).all()
+
+
+def test_non_contiguous_images():
+    images = torch.rand((30, 36, 1, 2), generator=make_generator()).permute(3, 2, 1, 0)
+    assert not images.is_contiguous()
+    for backend in BACKENDS:
+        outputs = synth_lesion_masks(images, 2, generator=make_generator(), backend=backend)
+        expected = synth_lesion_masks(images.contiguous(), 2, generator=make_generator(), backend=backend)
+        torch.testing.assert_close(outputs, expected)
+
+
+@pytest.mark.parametrize("spatial_shape", [(64, 64), (16, 16, 16)])
+def test_dense_backend_never_reads_a_tensor_on_the_host(spatial_shape):
+    """The meta device has no data, so that any step that needs some (and would wait for a GPU) raises an error."""
+    images = torch.rand((2, 1, *spatial_shape), device="meta")
+    lesion_images, maps = synth_lesion_masks(images, 3)
+    assert lesion_images.device.type == "meta"
+    assert maps.shape == (2, 3, 1, *spatial_shape)
+
+
+def test_empty_batch():
+    for backend in BACKENDS:
+        images = torch.zeros((0, 1, 8, 8))
+        with pytest.raises(ValueError, match="non-empty"):
+            synth_lesion_masks(images, backend=backend)
+
+
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (torch.rand(2, 16, 16), "2 or 3 spatial dimensions, got shape"),
+        (torch.rand(1, 1, 4, 4, 4, 4), "2 or 3 spatial dimensions, got shape"),
+        (torch.zeros(1, 1, 8, 8, dtype=torch.uint8), "got torch.uint8.*ScaleIntensityRanged"),
+        (torch.zeros(1, 1, 8, 8, dtype=torch.bool), "got torch.bool"),
+        (torch.full((1, 1, 8, 8), -0.5), "from -0.5 to -0.5.*ScaleIntensity"),
+        (torch.full((1, 1, 8, 8), 255.0), "from 255 to 255.*NormalizeIntensity"),
+        (torch.full((1, 1, 8, 8), float("nan")), "NaN"),
+        (torch.full((1, 1, 8, 8), float("inf")), "from inf to inf"),
+        (torch.tensor([0.5] * 63 + [float("nan")]).reshape(1, 1, 8, 8), "NaN"),
+        (torch.tensor([0.5] * 63 + [1.1]).reshape(1, 1, 8, 8), "from 0.5 to 1.1"),
+    ],
+)
+def test_hostile_images(images, message):
+    with pytest.raises(ValueError, match=message):
+        synth_lesion_masks(images)
+
+
+def test_values_are_not_checked_where_validate_is_off_and_rounding_is_forgiven():
+    synth_lesion_masks(torch.full((1, 1, 8, 8), 2.0), validate=False)
+    lesion_images, _ = synth_lesion_masks(torch.full((1, 1, 8, 8), 1 + 1e-6))
+    assert float(lesion_images.max()) == 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"num_lesions": (0, 2)},
+        {"num_lesions": (3, 2)},
+        {"num_lesions": (1, 2.5)},
+        {"num_lesions": 3},
+        {"lesion_size": (64, 16)},
+        {"lesion_size": (0.1, 16)},
+        {"lesion_size": (16, 300)},
+        {"lesion_size": (0, 16)},
+        {"gamma": 0.0},
+        {"gamma": float("nan")},
+        {"gamma": float("inf")},
+        {"amplitude": (0.0, 1.0)},
+        {"amplitude": (float("nan"), 1.0)},
+        {"irregularity": 0.6},
+        {"irregularity": -0.1},
+        {"num_masks": 0},
+        {"num_masks": 1.5},
+        {"backend": "fast"},
+    ],
+)
+def test_hostile_settings(settings):
+    name, value = next(iter(settings.items()))
+    with pytest.raises(ValueError, match=f"{name}.*{str(value).replace('(', '.').replace(')', '.')}"):
+        synth_lesion_masks(torch.rand(1, 1, 8, 8), **settings)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "two classes", "far apart", "narrow", "volume"])
+def test_otsu_equals_scikit_image(kind):
+    generator = make_generator(4)
+    images = torch.rand((5, 40, 30), generator=generator)
+    if kind == "two classes":
+        images = 0.2 + 0.05 * torch.randn(images.shape, generator=generator) + 0.5 * (images > 0.7)
+    elif kind == "far apart":
+        images = 0.1 * images + 0.8 * (images > 0.4)
+    elif kind == "narrow":
+        images = 0.5 + 1e-3 * images
+    elif kind == "volume":
+        images = images.reshape(5, 10, 12, 10).square()
+    thresholds = otsu_threshold(images)
+    for image, threshold in zip(images, thresholds, strict=True):
+        bin_width = float(image.max() - image.min()) / 256
+        assert float(threshold) == pytest.approx(threshold_otsu(image.numpy()), abs=1.01 * bin_width)
+
+
+def test_otsu_of_constant_image_is_its_value():
+    assert otsu_threshold(torch.full((2, 5, 5), 0.3)).tolist() == pytest.approx([0.3, 0.3])
+
+
+@pytest.mark.parametrize("shape", [(12, 9), (5, 6, 7)])
+def test_foreground_points_are_uniform_over_the_foreground(shape):
+    images = torch.rand((3, *shape), generator=make_generator()).pow(3)
+    uniforms = torch.linspace(0, 1, 20001).expand(3, -1)
+    points = random_foreground_points(images, uniforms)
+    for image, own in zip(images, points, strict=True):
+        foreground = (image > threshold_otsu(image.numpy())).nonzero()
+        index, counts = (own - 0.5).long().unique(dim=0, return_counts=True)
+        assert torch.equal(own, own.floor() + 0.5)
+        assert torch.equal(index, foreground)
+        assert counts.max() - counts.min() <= 2
+
+
+def test_foreground_points_of_constant_image_are_anywhere():
+    points = random_foreground_points(torch.zeros(1, 3, 4), torch.linspace(0, 1, 1000)[None])
+    assert len(points[0].unique(dim=0)) == 12

@@ -1,0 +1,318 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The array and dictionary transforms around lesion synthesis, and the comparators AnatPaste and CutPaste."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from monai.bundle import ConfigParser
+from monai.data import DataLoader, Dataset, MetaTensor
+from monai.transforms import Compose, ScaleIntensityd
+from monai.utils import set_determinism
+
+from monai_afire.transforms.lesion_synthesis.anat_paste import AnatPaste, segment_lungs
+from monai_afire.transforms.lesion_synthesis.array import LesionVariants, SynthLesionMask
+from monai_afire.transforms.lesion_synthesis.batched import render_lesion_maps
+from monai_afire.transforms.lesion_synthesis.cut_paste import CutPaste
+from monai_afire.transforms.lesion_synthesis.dictionary import (
+    AnatPasted,
+    AnatPasteDict,
+    CutPasted,
+    CutPasteDict,
+    SynthLesionMaskd,
+    SynthLesionMaskDict,
+)
+from monai_afire.transforms.lesion_synthesis.parameters import draw_lesion_parameters
+
+ARRAY = [SynthLesionMask, AnatPaste, CutPaste]
+DICTIONARY = [SynthLesionMaskd, AnatPasted, CutPasted]
+
+
+def random_image(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def chest(side: int = 96) -> torch.Tensor:
+    """Two dark lungs in a bright body in front of dark air, with some noise."""
+    rows, columns = torch.meshgrid(torch.linspace(-1, 1, side), torch.linspace(-1, 1, side), indexing="ij")
+    image = torch.where(columns.abs() < 0.9, 0.7, 0.05)
+    for centre in (-0.4, 0.4):
+        image[((columns - centre) / 0.25) ** 2 + (rows / 0.6) ** 2 < 1] = 0.2
+    return (image + 0.05 * random_image(side, side)).unsqueeze(0)
+
+
+@pytest.mark.parametrize("transform_type", ARRAY)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+@pytest.mark.parametrize("shape", [(1, 64, 64), (3, 40, 56), (1, 9, 5)])
+def test_shapes_range_and_untouched_input(transform_type, shape, dtype):
+    image = random_image(*shape).to(dtype)
+    before = image.clone()
+    for seed in range(5):
+        lesion_images, maps = transform_type(num_masks=3).set_random_state(seed)(image)
+        assert torch.equal(image, before)
+        assert (lesion_images.shape, maps.shape) == ((3, *shape), (3, 1, *shape[1:]))
+        assert (lesion_images.dtype, maps.dtype) == (dtype, dtype)
+        assert 0 <= float(lesion_images.min()) <= float(lesion_images.max()) <= 1
+        assert float(maps.min()) >= 0
+        assert torch.all(maps.flatten(1).amax(1) > 0)
+        unchanged = (maps == 0).expand_as(lesion_images)
+        assert torch.equal(lesion_images[unchanged], image.expand_as(lesion_images)[unchanged])
+        assert not torch.equal(maps[0], maps[1])
+
+
+@pytest.mark.parametrize("transform_type", [SynthLesionMask, CutPaste])
+def test_volumes(transform_type):
+    image = random_image(2, 16, 20, 24)
+    lesion_images, maps = transform_type(num_masks=2).set_random_state(0)(image)
+    assert (lesion_images.shape, maps.shape) == ((2, 2, 16, 20, 24), (2, 1, 16, 20, 24))
+    assert torch.all((lesion_images != image).flatten(1).any(1))
+
+
+def test_anat_paste_refuses_volumes():
+    with pytest.raises(ValueError, match=r"3 spatial dimensions.*SynthLesionMask or CutPaste"):
+        AnatPaste()(random_image(1, 8, 8, 8))
+
+
+@pytest.mark.parametrize("transform_type", ARRAY)
+def test_metadata_is_kept(transform_type):
+    affine = torch.diag(torch.tensor([2.0, 3.0, 1.0, 1.0], dtype=torch.float64))
+    image = MetaTensor(random_image(1, 32, 32), affine=affine, meta={"filename_or_obj": "chest.png"})
+    for output in transform_type().set_random_state(0)(image):
+        assert isinstance(output, MetaTensor)
+        assert torch.equal(output.affine, affine)
+        assert output.meta["filename_or_obj"] == "chest.png"
+    plain = transform_type().set_random_state(0)(image.as_tensor())
+    with_meta = transform_type().set_random_state(0)(image)
+    assert torch.equal(plain[0], with_meta[0].as_tensor())
+    from_numpy = transform_type().set_random_state(0)(image.numpy())
+    assert torch.equal(torch.as_tensor(from_numpy[1]), with_meta[1].as_tensor())
+
+
+@pytest.mark.parametrize("transform_type", ARRAY)
+def test_seed_and_repetition(transform_type):
+    image = random_image(1, 48, 48)
+    transform = transform_type(num_masks=2)
+    with pytest.raises(RuntimeError, match="randomize=True first"):
+        transform(image, randomize=False)
+    transform.set_random_state(seed=3)
+    first, repeated, second = transform(image), transform(image, randomize=False), transform(image)
+    assert torch.equal(first[0], repeated[0])
+    assert not torch.equal(first[0], second[0])
+    transform.set_random_state(seed=3)
+    assert torch.equal(transform(image)[0], first[0])
+    clone = pickle.loads(pickle.dumps(transform))
+    assert torch.equal(clone(image)[0], transform(image)[0])
+
+
+@pytest.mark.parametrize("transform_type", ARRAY)
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        (torch.zeros(8, 8), "spatial dimensions, got shape .8, 8.*EnsureChannelFirst"),
+        (torch.zeros(1, 8), "got shape"),
+        (torch.zeros(1, 0, 8), "non-empty"),
+        (np.zeros((1, 8, 8), dtype=np.int16), "got torch.int16.*ScaleIntensityRanged"),
+        (np.full((1, 8, 8), -1.0, dtype=np.float32), "from -1 to -1"),
+        (np.full((1, 8, 8), np.nan, dtype=np.float32), "NaN"),
+        (torch.full((1, 8, 8), 1.5), "from 1.5 to 1.5"),
+    ],
+)
+def test_hostile_images(transform_type, image, message):
+    with pytest.raises(ValueError, match=message):
+        transform_type()(image)
+
+
+@pytest.mark.parametrize(
+    ("transform_type", "settings"),
+    [
+        (SynthLesionMask, {"num_masks": 0}),
+        (SynthLesionMask, {"lesion_size": (16, 2)}),
+        (AnatPaste, {"patch_size": (0.0, 0.3)}),
+        (AnatPaste, {"strength": (0.5, 1.3)}),
+        (AnatPaste, {"softness": 0.0}),
+        (CutPaste, {"area": (0.2, 0.1)}),
+        (CutPaste, {"area": (0.2, 1.0)}),
+        (CutPaste, {"aspect_ratio": (0, 2)}),
+        (CutPaste, {"jitter": 1.0}),
+    ],
+)
+def test_hostile_settings_fail_at_once(transform_type, settings):
+    with pytest.raises(ValueError, match=next(iter(settings))):
+        transform_type(**settings)
+
+
+def test_transform_equals_batched_function():
+    image = random_image(1, 64, 64)
+    transform = SynthLesionMask(num_masks=3).set_random_state(0)
+    maps = transform(image)[1]
+    assert transform.uniforms is not None
+    parameters = draw_lesion_parameters(image[None], transform.settings, torch.as_tensor(transform.uniforms)[None])
+    torch.testing.assert_close(maps, render_lesion_maps(image[None], parameters, "dense")[0], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("transform_type", DICTIONARY)
+def test_dictionary_transform(transform_type):
+    image = random_image(1, 32, 32)
+    data = {"image": image, "label": 1}
+    transform = transform_type("image", num_masks=2).set_random_state(seed=1)
+    output = transform(data)
+    assert set(data) == {"image", "label"}
+    assert output["image"] is image
+    expected = copy.deepcopy(transform.transform).set_random_state(seed=1)(image)
+    assert torch.equal(output["lesion_image"], expected[0])
+    assert torch.equal(output["lesion_mask"], expected[1])
+
+
+@pytest.mark.parametrize("transform_type", DICTIONARY)
+def test_keys_share_one_draw(transform_type):
+    image = random_image(1, 32, 32)
+    transform = transform_type(["a", "b"], lesion_key=["la", "lb"], mask_key=["ma", "mb"]).set_random_state(seed=1)
+    output = transform({"a": image, "b": image.clone()})
+    assert torch.equal(output["la"], output["lb"])
+    assert torch.equal(output["ma"], output["mb"])
+    first = transform_type("a").set_random_state(seed=1)({"a": image})
+    assert torch.equal(first["lesion_image"], output["la"])
+
+
+def test_missing_keys():
+    image = random_image(1, 16, 16)
+    names: dict[str, Any] = {"lesion_key": ["la", "lb"], "mask_key": ["ma", "mb"]}
+    with pytest.raises(KeyError, match="a"):
+        SynthLesionMaskd(["a", "b"], **names)({"b": image})
+    output = SynthLesionMaskd(["a", "b"], **names, allow_missing_keys=True)({"b": image})
+    assert set(output) == {"b", "lb", "mb"}
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"keys": ["a", "b"]}, "lesion_key must name one new key for each"),
+        ({"keys": ["a", "b"], "lesion_key": ["la", "lb"]}, "mask_key must name one new key for each"),
+        ({"keys": "a", "lesion_key": "a"}, "must all differ"),
+        ({"keys": "a", "lesion_key": "x", "mask_key": "x"}, "must all differ"),
+    ],
+)
+def test_hostile_keys(names, message):
+    with pytest.raises(ValueError, match=message):
+        SynthLesionMaskd(**names)
+
+
+def _load(num_workers: int, transform_type: type) -> torch.Tensor:
+    set_determinism(seed=7)
+    try:
+        data = [{"image": random_image(1, 24, 24)} for _ in range(6)]
+        transform = Compose([ScaleIntensityd("image"), transform_type("image", num_masks=2)])
+        loader = DataLoader(Dataset(data, transform), batch_size=2, num_workers=num_workers)
+        return torch.cat([torch.as_tensor(batch["lesion_mask"]) for batch in loader])
+    finally:
+        set_determinism(seed=None)
+
+
+@pytest.mark.parametrize(
+    ("transform_type", "num_workers"), [(SynthLesionMaskd, 2), (SynthLesionMaskd, 0), (AnatPasted, 0), (CutPasted, 0)]
+)
+def test_data_loader_workers(transform_type, num_workers):
+    maps = _load(num_workers, transform_type)
+    assert maps.shape == (6, 2, 1, 24, 24)
+    variants = maps.flatten(0, 1)
+    assert all(not torch.equal(variants[i], variants[j]) for i in range(12) for j in range(i))
+    assert torch.equal(maps, _load(num_workers, transform_type))
+
+
+def test_config_and_aliases():
+    assert SynthLesionMaskDict is SynthLesionMaskd
+    assert AnatPasteDict is AnatPasted
+    assert CutPasteDict is CutPasted
+    target = f"{SynthLesionMaskd.__module__}.SynthLesionMaskd"
+    config = json.loads(json.dumps({"slm": {"_target_": target, "keys": "image", "lesion_size": [8, 32]}}))
+    transform = ConfigParser(config).get_parsed_content("slm")
+    assert transform({"image": random_image(1, 32, 32)})["lesion_mask"].shape == (1, 1, 32, 32)
+
+
+def test_base_class_cannot_be_used_alone():
+    with pytest.raises(TypeError, match="abstract"):
+        LesionVariants()  # type: ignore[abstract]
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (50, 80), (20, 24, 28)])
+def test_cut_paste_is_a_rectangle_of_the_image(shape):
+    image = random_image(1, *shape)
+    shares, ratios = [], []
+    transform = CutPaste(num_masks=60, jitter=0.0).set_random_state(0)
+    for lesion_image, mask in zip(*transform(image), strict=True):
+        box = [axis.unique() for axis in mask[0].nonzero(as_tuple=True)]
+        sides = [len(axis) for axis in box]
+        assert int(mask.sum()) == np.prod(sides)
+        pasted = lesion_image[0][mask[0] == 1].reshape(sides)
+        corner = (image[0] == pasted.flatten()[0]).nonzero()
+        assert any(torch.equal(image[0][tuple(map(slice, c, c + torch.tensor(sides)))], pasted) for c in corner)
+        shares.append(float(mask.mean()))
+        ratios.append(sides[1] / shape[1] / (sides[0] / shape[0]))
+    assert 0.015 < min(shares) < 0.04
+    assert 0.12 < max(shares) < 0.17
+    assert 0.25 < min(ratios) < 0.5
+    assert 2 < max(ratios) < 4
+
+
+def test_cut_paste_jitter_scales_the_rectangle():
+    image = torch.full((1, 32, 32), 0.5)
+    lesion_images, maps = CutPaste(num_masks=50, jitter=0.2).set_random_state(0)(image)
+    values = lesion_images[maps == 1].unique()
+    assert 0.4 <= float(values.min()) < 0.42
+    assert 0.58 < float(values.max()) <= 0.6
+
+
+def test_lungs_are_found():
+    image = chest()[0]
+    truth = image < 0.3
+    truth[:, :10] = truth[:, -10:] = False
+    lungs = segment_lungs(image)
+    assert int((lungs & truth).sum()) > 0.85 * int(truth.sum())
+    assert int((lungs & ~truth).sum()) < 0.1 * int(truth.sum())
+    assert not segment_lungs(torch.full((32, 32), 0.5)).any()
+
+
+def test_anat_paste_stays_in_the_lungs_and_is_soft():
+    image = chest()
+    lungs = segment_lungs(image[0])
+    lesion_images, maps = AnatPaste(num_masks=40).set_random_state(0)(image)
+    assert torch.all(maps[:, 0][:, ~lungs] == 0)
+    assert torch.equal(lesion_images != image, (lesion_images != image) & (maps > 0))
+    for axis in (-1, -2):
+        assert float(maps.diff(dim=axis).abs().max()) < 0.4  # 0.8 in one step without blending
+    left = maps[..., :48].flatten(1).amax(1) > 0
+    assert 5 < int(left.sum()) < 35
+    brighter = (lesion_images - image).flatten(1).mean(1) > 0
+    assert int(brighter.sum()) >= 38
+
+
+@pytest.mark.parametrize("transform_type", ARRAY)
+@pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
+def test_constant_images(transform_type, value):
+    lesion_images, maps = transform_type(num_masks=4).set_random_state(0)(torch.full((1, 32, 32), value))
+    assert torch.isfinite(lesion_images).all()
+    assert torch.isfinite(maps).all()
+    if value in (0, 1) and transform_type is not CutPaste:
+        assert lesion_images.eq(value).all()
+
+
+def test_real_radiographs(shared_data):
+    files = sorted((shared_data / "nih_cxr_1k" / "images").glob("*.jpg"))[:6]
+    if not files:
+        pytest.skip("no radiographs there")
+    from PIL import Image
+
+    for seed, file in enumerate(files):
+        pixels = np.asarray(Image.open(file).convert("L").resize((224, 224)), dtype=np.float32) / 255
+        image = torch.from_numpy(pixels)[None]
+        lesion_images, maps = SynthLesionMask(num_masks=4).set_random_state(seed)(image)
+        assert torch.all(maps.flatten(1).amax(1) > 0.02)
+        assert 0.002 < float((maps > 0).double().mean()) < 0.2
+        assert torch.all((lesion_images - image).flatten(1).amax(1) > 0.01)
