@@ -116,8 +116,7 @@ class CategoryConsistencyLoss(nn.Module):
         """
         _check_shapes(q, prototypes, normal)
         with torch.autocast(q.device.type, enabled=False):
-            pairs = self.similarity(q.transpose(0, 1), q.transpose(0, 1))  # (L, B anchors, B others)
-            own_prototype = self.similarity.paired(q, prototypes).transpose(0, 1)  # (L, B)
+            pairs, own_prototype = self._scores(q, prototypes)
             is_normal = normal.transpose(0, 1)
             same_image = torch.eye(q.shape[0], dtype=torch.bool, device=q.device)
             pairs = pairs.masked_fill(same_image, NEGLIGIBLE)
@@ -128,6 +127,17 @@ class CategoryConsistencyLoss(nn.Module):
                 loss = torch.where(is_normal, loss, abnormal_loss)
                 anchors = anchors | abnormal_anchors
             return _masked_mean(loss, anchors)
+
+    def _scores(self, q: torch.Tensor, prototypes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log f of all pairs ``(L, B anchors, B others)`` and of each token with its prototype ``(L, B)``."""
+        tokens = q.transpose(0, 1).contiguous()
+        own = prototypes.unsqueeze(1) if prototypes.ndim == 2 else prototypes.transpose(0, 1)
+        # a prototype counts as one more token of its position: one product scores all
+        scores = self.similarity(tokens, torch.cat([tokens, own.to(q.dtype)], dim=1))
+        with_prototypes = scores[..., len(q) :]
+        if prototypes.ndim == 2:
+            return scores[..., : len(q)], with_prototypes.squeeze(-1)
+        return scores[..., : len(q)], torch.diagonal(with_prototypes, dim1=1, dim2=2)
 
 
 class AnomalyRestorationLoss(nn.Module):
@@ -179,7 +189,7 @@ class AnomalyRestorationLoss(nn.Module):
             )
         with torch.autocast(restored.device.type, enabled=False):
             error = (_precise(restored) - _precise(target)).square().mean(-1)
-            weight = torch.where(abnormal, self.abnormal_weight, 1.0).to(error.dtype)
+            weight = torch.ones_like(error).masked_fill(abnormal, self.abnormal_weight)
             return (weight * error).sum() / weight.sum()
 
 

@@ -13,7 +13,8 @@ __all__ = ["tune_cpu"]
 
 # parameters of glibc's mallopt
 M_TRIM_THRESHOLD = -1
-M_MMAP_THRESHOLD = -3
+M_TOP_PAD = -2
+M_MMAP_MAX = -4
 
 
 def tune_cpu() -> None:
@@ -36,7 +37,8 @@ def tune_cpu() -> None:
     if sys.platform == "linux":
         try:
             libc = ctypes.CDLL("libc.so.6")
-            libc.mallopt(M_MMAP_THRESHOLD, 1 << 30)
-            libc.mallopt(M_TRIM_THRESHOLD, -1)
+            libc.mallopt(M_MMAP_MAX, 0)
+            libc.mallopt(M_TRIM_THRESHOLD, 1 << 30)
+            libc.mallopt(M_TOP_PAD, 1 << 26)
         except (OSError, AttributeError):  # another C library
             pass

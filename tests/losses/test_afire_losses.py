@@ -235,6 +235,9 @@ def test_half_precision_input_is_computed_in_float32(dtype: torch.dtype) -> None
         assert value.item() == pytest.approx(exact.item(), rel=1e-4)
         assert half.grad is not None
         assert torch.isfinite(half.grad).all()
+        # prototypes are a float32 buffer: they are not rounded to the tokens' precision
+        value, exact = loss(half.detach(), c.float(), normal), loss(half.detach().double(), c, normal)
+        assert value.item() == pytest.approx(exact.item(), rel=1e-5)
     far = torch.full((1, 2, 3), 300.0, dtype=dtype)  # 300² = 90000 is more than float16 holds
     assert AnomalyRestorationLoss()(far, -far, torch.ones(1, 2, dtype=torch.bool)).item() == pytest.approx(360000.0)
 

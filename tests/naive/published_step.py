@@ -33,7 +33,7 @@ def loop_structure_loss(
     """Eq. 12 with f = exp(-H/τ) formed explicitly: q (B,L,K), prototypes (L,K), normal (B,L) bool -> scalar."""
     losses = [q.sum() * 0.0]
     for j in range(q.shape[1]):
-        entropy = -torch.stack([(q[:, j] * torch.log(c + eps)).sum(-1) for c in prototypes], dim=-1)  # (B,L)
+        entropy = -(q[:, j, None, :] * torch.log(prototypes + eps)).sum(-1)  # (B,L), by broadcasting
         f = torch.exp(-entropy / temperature)
         per_image = -torch.log(f[:, j] / f.sum(-1))
         losses.append(per_image[normal[:, j]].sum())

@@ -66,7 +66,7 @@ def test_every_position_has_its_own_layer() -> None:
     logits = head(token)[0]
     assert (logits[0] - logits[1]).abs().max() > 0.01
     moved = head.mlp(token)[0]
-    assert torch.equal(moved[0], moved[1])  # the MLP is shared
+    torch.testing.assert_close(moved[0], moved[1])  # the MLP is shared
 
 
 def test_head_is_mlp_normalisation_and_cosines() -> None:

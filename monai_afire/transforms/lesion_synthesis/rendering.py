@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from math import expm1, prod
 from operator import add
@@ -18,7 +18,7 @@ from monai_afire.transforms.lesion_synthesis.parameters import NUM_HARMONICS, Le
 
 __all__ = ["lesion_profile", "render_boxes", "render_dense"]
 
-GROUP_SIZE = 32  # lesions computed together on a CPU
+GROUP_PIXELS = 32768  # torch hands larger tensors to several threads, which costs far more than it saves here
 
 
 def lesion_profile(squared_radius: Tensor, gamma: float) -> Tensor:
@@ -51,7 +51,7 @@ def render_boxes(images: Tensor, parameters: LesionParameters) -> Tensor:
     Lesion maps that touch only the pixels near each lesion: the fastest way on a CPU.
 
     Lesions of like size are computed in small groups, in boxes as large as the largest of the group: single lesions
-    would spend their time in the overhead of calls, large groups in waiting for memory.
+    would spend their time in the overhead of calls, large groups in waiting for memory and for other threads.
 
     Args:
         images: texture sources (B, 1, *S).
@@ -68,8 +68,7 @@ def render_boxes(images: Tensor, parameters: LesionParameters) -> Tensor:
     owners = parameters.active.nonzero()[by_size].tolist()
     lesions = _Lesions.of(parameters, spatial_shape).select(parameters.active).select(by_size)
     box_sides = (2 * half_extent[by_size]).ceil().int() + 1
-    for first in range(0, len(owners), GROUP_SIZE):
-        group = slice(first, first + GROUP_SIZE)
+    for group in _groups(box_sides.amax(-1).tolist(), len(spatial_shape)):
         members = lesions.select(group)
         longest = box_sides[group].amax(0).tolist()
         box = tuple(min(side, length) for side, length in zip(spatial_shape, longest, strict=True))
@@ -147,6 +146,17 @@ class _Lesions(NamedTuple):
     def select(self, index: Any) -> _Lesions:
         """The lesions at an index into the leading axes."""
         return _Lesions(*(values[index] for values in self))
+
+
+def _groups(longest_sides: list[int], spatial_dims: int) -> Iterator[slice]:
+    """Consecutive groups of lesions, sorted by their longest side, of at most GROUP_PIXELS pixels or of one lesion."""
+    first = 0
+    for last, side in enumerate(longest_sides):
+        if last > first and (last + 1 - first) * side**spatial_dims > GROUP_PIXELS:
+            yield slice(first, last)
+            first = last
+    if longest_sides:
+        yield slice(first, len(longest_sides))
 
 
 def _box_starts(lesions: _Lesions, box: Sequence[int], spatial_shape: Sequence[int]) -> Tensor:

@@ -1,0 +1,70 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Timing side by side: every way in turn, again and again, so that a machine whose speed drifts is fair to all."""
+
+from __future__ import annotations
+
+import platform
+import resource
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+
+__all__ = ["compare", "machine", "peak_memory"]
+
+
+def machine(device: torch.device | str = "cpu") -> str:
+    """One line on what the figures were measured with."""
+    device = torch.device(device)
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    gpu = f", {torch.cuda.get_device_name(device)}" if device.type == "cuda" else ""
+    cpu = names[0] if names else platform.processor()
+    return f"{cpu}, {torch.get_num_threads()} threads, torch {torch.__version__}{gpu}"
+
+
+def timed(function: Callable[[], object], device: torch.device) -> float:
+    """Seconds of one call."""
+    start = time.perf_counter()
+    function()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start
+
+
+def compare(
+    title: str, ways: Mapping[str, Callable[[], object]], rounds: int = 5, device: torch.device | str = "cpu"
+) -> dict[str, float]:
+    """
+    Print the median and best time of each way and the ratio of medians to the first, the naive one.
+
+    Args:
+        title: printed above the table.
+        ways: name -> call; the first is what the others are compared with.
+        rounds: calls of each way after one that is not counted.
+        device: whose work a call waits for.
+
+    Returns:
+        Median seconds by name.
+    """
+    device = torch.device(device)
+    for function in ways.values():
+        timed(function, device)
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, function in ways.items():
+            times[name].append(timed(function, device))
+    medians = {name: sorted(values)[len(values) // 2] for name, values in times.items()}
+    naive = next(iter(medians.values()))
+    print(f"\n{title}\n{'way':<48}{'median ms':>12}{'best ms':>12}{'times as fast':>15}", flush=True)
+    for name, median in medians.items():
+        print(f"{name:<48}{median * 1e3:>12.2f}{min(times[name]) * 1e3:>12.2f}{naive / median:>15.1f}", flush=True)
+    return medians
+
+
+def peak_memory() -> float:
+    """Largest resident memory of this process so far, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -1,0 +1,80 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Lesions made on the training device."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from monai.data import MetaTensor
+
+from monai_afire.engines import PrepareLesionBatch
+from monai_afire.handlers import EpochSeed
+from monai_afire.transforms import synth_lesion_masks
+
+IMAGE = torch.rand(2, 1, 32, 32, generator=torch.Generator().manual_seed(0))
+
+
+def test_lesions_are_those_of_the_batched_function() -> None:
+    prepare = PrepareLesionBatch({"num_masks": 3, "num_lesions": (2, 2)}, seed=5)
+    batch = {"image": IMAGE.clone()}
+    image, label, extra, keywords = prepare(batch, "cpu")
+    expected = synth_lesion_masks(IMAGE, num_masks=3, num_lesions=(2, 2), generator=torch.Generator().manual_seed(5))
+    assert torch.equal(image, IMAGE)
+    assert label is None
+    assert keywords == {}
+    for value, reference in zip(extra, expected, strict=True):
+        assert torch.equal(value, reference)
+    # the batch has them too, for previews
+    assert torch.equal(batch["lesion_image"], extra[0])
+    assert torch.equal(batch["lesion_mask"], extra[1])
+    assert (extra[0] != IMAGE.unsqueeze(1)).any(dim=(2, 3, 4)).all()
+
+
+def test_batches_differ_and_seeds_repeat() -> None:
+    prepare = PrepareLesionBatch()
+
+    def lesions() -> torch.Tensor:
+        return prepare({"image": IMAGE}, "cpu")[2][1]
+
+    prepare.manual_seed(1)
+    first, second = lesions(), lesions()
+    assert not torch.equal(first, second)
+    prepare.manual_seed(1)
+    assert torch.equal(lesions(), first)
+    assert torch.equal(lesions(), second)
+    prepare.manual_seed(2)
+    assert not torch.equal(lesions(), first)
+
+
+def test_epoch_seed_governs_the_lesions() -> None:
+    from ignite.engine import Engine
+
+    prepare, masks = PrepareLesionBatch(), []
+    engine = Engine(lambda engine, batch: masks.append(prepare({"image": IMAGE}, "cpu")[2][1]))
+    EpochSeed(0, generators=[prepare]).attach(engine)  # type: ignore[list-item]
+    engine.run([0, 1], max_epochs=2)
+    engine.state.max_epochs = None
+    engine.run([0, 1], max_epochs=2)
+    assert len(masks) == 8
+    assert all(torch.equal(a, b) for a, b in zip(masks[:4], masks[4:], strict=True))
+    assert not torch.equal(masks[0], masks[2])
+
+
+def test_labels_pass_through() -> None:
+    _, label, _, _ = PrepareLesionBatch()({"image": IMAGE, "label": torch.tensor([1, 2])}, "cpu")
+    assert label.tolist() == [1, 2]
+
+
+def test_images_with_meta_data() -> None:
+    image, _, (lesion_image, lesion_mask), _ = PrepareLesionBatch(seed=3)({"image": MetaTensor(IMAGE)}, "cpu")
+    expected = PrepareLesionBatch(seed=3)({"image": IMAGE}, "cpu")[2]
+    assert torch.equal(torch.as_tensor(lesion_image), expected[0])
+    assert torch.equal(torch.as_tensor(lesion_mask), expected[1])
+    assert torch.equal(torch.as_tensor(image), IMAGE)
+
+
+@pytest.mark.parametrize("bad", [IMAGE * 255, IMAGE - 0.5, IMAGE * float("nan")])
+def test_images_out_of_range_are_refused_on_the_cpu(bad: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match=r"\[0, 1\]|NaN|nan|finite"):
+        PrepareLesionBatch()({"image": bad}, "cpu")

@@ -1,0 +1,282 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Interrupted and resumed runs end like uninterrupted ones, and no file is ever half written."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from ignite.engine import Engine, Events
+from monai.data import DataLoader, Dataset
+from monai.engines import SupervisedTrainer
+from monai.engines.utils import PrepareBatchExtraInput
+from monai.handlers import ParamSchedulerHandler
+from monai.transforms import Compose, RandScaleIntensityd
+from torch import nn
+
+from monai_afire.handlers import EpochSeed, GradientClipping, ResumableCheckpoint, TeacherUpdate, cosine_schedule
+from monai_afire.losses import AFiReLoss
+from monai_afire.networks import AFiRe, ViTEncoder
+from monai_afire.optimizers import weight_decay_groups
+from monai_afire.transforms import SynthLesionMaskd
+
+
+class Crash(Exception):
+    """Stands for whatever ends a run."""
+
+
+def make_trainer(
+    folder: Path, seed: int = 0, epochs: int = 4, num_workers: int = 0, resume: bool = False, **options: Any
+) -> SupervisedTrainer:
+    """A whole pre-training in miniature; `seed` is that of the initial weights only."""
+    torch.manual_seed(seed)
+    items = [{"image": torch.linspace(0, 0.3 + 0.1 * i, 256).reshape(1, 16, 16)} for i in range(6)]
+    transform = Compose(
+        [
+            RandScaleIntensityd("image", factors=0.2, prob=1.0),
+            SynthLesionMaskd("image", num_masks=2, lesion_size=(0.3, 0.6)),
+        ]
+    )
+    dataset = Dataset(items, transform)
+    loader = DataLoader(dataset, batch_size=2, shuffle=True, num_workers=num_workers)
+    encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=8, num_layers=1, num_heads=2, dropout_rate=0.1)
+    network = AFiRe(encoder, num_clusters=4, head_dim=6, decoder_dim=8, decoder_layers=1, decoder_heads=2)
+    optimizer = torch.optim.AdamW(weight_decay_groups(network), lr=1e-2)
+
+    def set_rate(value: float) -> None:
+        for group in optimizer.param_groups:
+            group["lr"] = value
+
+    schedule = {"total_steps": 12, "start": 1e-2, "end": 1e-4, "warmup_steps": 2}
+    handlers = [
+        EpochSeed(11, dataset),
+        ParamSchedulerHandler(set_rate, cosine_schedule, schedule, event=Events.ITERATION_STARTED),
+        GradientClipping(network.parameters(), 1.0),
+        TeacherUpdate(network),
+        ResumableCheckpoint(str(folder), network, {"optimizer": optimizer}, resume=resume, **options),
+    ]
+    return SupervisedTrainer(
+        device="cpu",
+        max_epochs=epochs,
+        train_data_loader=loader,
+        network=network,
+        optimizer=optimizer,
+        loss_function=AFiReLoss(),
+        prepare_batch=PrepareBatchExtraInput(["lesion_image", "lesion_mask"]),
+        train_handlers=handlers,
+        decollate=False,
+    )
+
+
+def crash_at(trainer: SupervisedTrainer, iteration: int) -> None:
+    def crash(engine: Engine) -> None:
+        if engine.state.iteration == iteration:
+            raise Crash
+
+    trainer.add_event_handler(Events.ITERATION_COMPLETED, crash)
+    with pytest.raises(Crash):
+        trainer.run()
+
+
+def final_state(trainer: SupervisedTrainer) -> dict[str, Any]:
+    return {"network": trainer.network.state_dict(), "optimizer": trainer.optimizer.state_dict()}
+
+
+def assert_same(state: Any, expected: Any) -> None:
+    torch.testing.assert_close(state, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("crash_iteration", "num_workers"), [(5, 0), (10, 0), (8, 2)])
+def test_resumed_run_ends_as_an_uninterrupted_one(tmp_path: Path, crash_iteration: int, num_workers: int) -> None:
+    whole = make_trainer(tmp_path / "whole", num_workers=num_workers)
+    start = {name: value.clone() for name, value in whole.network.state_dict().items()}
+    whole.run()
+    crash_at(make_trainer(tmp_path / "parts", num_workers=num_workers), crash_iteration)
+    resumed = make_trainer(tmp_path / "parts", seed=99, num_workers=num_workers, resume=True)
+    epochs: list[int] = []
+    resumed.add_event_handler(Events.EPOCH_STARTED, lambda engine: epochs.append(engine.state.epoch))
+    resumed.run()
+    assert epochs == list(range((crash_iteration - 1) // 3 + 1, 5))
+    assert_same(final_state(resumed), final_state(whole))
+    for name in ("encoder.blocks.0.mlp.linear1.weight", "teacher_head.mlp.0.weight", "bank.prototypes"):
+        assert not torch.equal(whole.network.state_dict()[name], start[name])
+    assert whole.network.bank.num_updates == 12
+    assert resumed.state.iteration == whole.state.iteration == 12
+    saved = torch.load(tmp_path / "parts" / "model.pt", weights_only=True)
+    assert_same(saved, dict(whole.network.state_dict()))
+
+
+def test_more_epochs_may_be_asked_for(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    make_trainer(tmp_path, epochs=2).run()
+    longer = make_trainer(tmp_path, epochs=3, resume=True)
+    with caplog.at_level(logging.INFO):
+        longer.run()
+    assert (longer.state.epoch, longer.state.iteration) == (3, 9)
+    assert "after epoch 2 of 3" in caplog.text
+    for epochs in (3, 1):  # nothing is left to do
+        finished = make_trainer(tmp_path, seed=99, epochs=epochs, resume=True)
+        finished.run()
+        assert_same(final_state(finished), final_state(longer))
+        assert finished.state.iteration == 9
+
+
+def counting_engine(folder: Path, network: nn.Module, **options: Any) -> Engine:
+    """One training step adds 1 to the network's bias."""
+
+    def step(engine: Engine, batch: int) -> None:
+        network.bias.data += 1  # type: ignore[operator, union-attr]
+
+    engine = Engine(step)
+    ResumableCheckpoint(str(folder), network, **options).attach(engine)
+    return engine
+
+
+def linear(value: float = 0.0, width: int = 2) -> nn.Linear:
+    network = nn.Linear(width, 1)
+    network.bias.data.fill_(value)
+    return network
+
+
+def test_files_are_written_at_the_interval_and_at_the_end(tmp_path: Path) -> None:
+    network = linear()
+    engine = counting_engine(tmp_path, network, interval=2)
+    seen: list[float | None] = []
+
+    def look() -> None:
+        file = tmp_path / "model.pt"
+        seen.append(torch.load(file, weights_only=True)["bias"].item() if file.exists() else None)
+
+    engine.add_event_handler(Events.EPOCH_COMPLETED, look)
+    engine.run([0], max_epochs=5)
+    assert seen == [None, 2.0, 2.0, 4.0, 5.0]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint.pt", "model.pt"]
+
+
+@pytest.mark.parametrize("file", ["checkpoint.pt", "model.pt"])
+def test_a_crash_while_writing_leaves_the_old_file(tmp_path: Path, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = linear()
+    engine = counting_engine(tmp_path, network)
+    save = torch.save
+
+    def save_half(content: Any, path: Path) -> None:
+        save(content, path)
+        if engine.state.epoch == 2 and (file == "model.pt") == ("bias" in content):
+            with Path(path).open("r+b") as half:
+                half.truncate(100)
+            raise Crash
+
+    monkeypatch.setattr(torch, "save", save_half)
+    with pytest.raises(Crash):
+        engine.run([0], max_epochs=3)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint.pt", "model.pt"]
+    content = torch.load(tmp_path / file, weights_only=True)
+    assert content.get("network", content)["bias"].item() == 1.0
+
+
+def test_another_architecture_is_refused_and_nothing_is_loaded(tmp_path: Path) -> None:
+    counting_engine(tmp_path, linear()).run([0])
+    wider = linear(5.0, width=3)
+    with pytest.raises(RuntimeError, match=r"weight is \(1, 2\) in the file, \(1, 3\) in the network.*resume set to f"):
+        counting_engine(tmp_path, wider, resume=True).run([0])
+    assert wider.bias.item() == 5.0
+    deeper = nn.Sequential(linear())
+    with pytest.raises(RuntimeError, match=r"4 differences: 0\.weight is missing in the file"):
+        counting_engine(tmp_path, deeper, resume=True).run([0])
+    without_bias = nn.Linear(2, 1, bias=False)
+    with pytest.raises(RuntimeError, match=r"1 differences: bias is not in the network"):
+        counting_engine(tmp_path, without_bias, resume=True).run([0])
+    assert torch.load(tmp_path / "model.pt", weights_only=True)["bias"].item() == 1.0  # still there
+
+
+def test_nothing_to_resume_is_said_and_training_starts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    network = linear()
+    with caplog.at_level(logging.WARNING):
+        counting_engine(tmp_path / "new" / "folder", network, resume=True).run([0], max_epochs=2)
+    assert "nothing to resume" in caplog.text
+    assert str(tmp_path / "new" / "folder" / "checkpoint.pt") in caplog.text
+    assert network.bias.item() == 2.0
+
+
+def test_unwritable_folder_is_told_before_training(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    network = linear()
+    with pytest.raises(OSError, match=r"cannot write to .*file"):
+        counting_engine(tmp_path / "file" / "models", network).run([0])
+    assert network.bias.item() == 0.0
+
+
+def test_an_older_runs_files_are_kept(tmp_path: Path) -> None:
+    for value in (10.0, 20.0, 30.0):
+        counting_engine(tmp_path, linear(value)).run([0])
+    values = {path.name: torch.load(path, weights_only=True) for path in tmp_path.iterdir()}
+    assert values["model.pt"]["bias"].item() == 31.0
+    assert values["model_previous.pt"]["bias"].item() == 21.0
+    assert values["checkpoint_previous.pt"]["network"]["bias"].item() == 21.0
+    assert len(values) == 4
+
+
+class RunsCode:
+    """A pickle that creates a file when it is loaded."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return Path.touch, (self.path,)
+
+
+def test_checkpoints_that_carry_code_are_refused(tmp_path: Path) -> None:
+    torch.save({"network": linear().state_dict(), "trainer": RunsCode(tmp_path / "owned")}, tmp_path / "checkpoint.pt")
+    with pytest.raises(pickle.UnpicklingError):
+        counting_engine(tmp_path, linear(), resume=True).run([0])
+    assert not (tmp_path / "owned").exists()
+
+
+class Scaler:
+    """Stands for a GradScaler, which needs a GPU."""
+
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+
+    def state_dict(self) -> dict[str, float]:
+        return {"scale": self.scale}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        self.scale = state["scale"]
+
+
+@pytest.mark.parametrize("scaled_before", [True, False])
+@pytest.mark.parametrize("scaled_now", [True, False])
+def test_scaler_is_restored(tmp_path: Path, scaled_before: bool, scaled_now: bool) -> None:
+    engine: Any = counting_engine(tmp_path, linear())
+    engine.scaler = Scaler(1024.0) if scaled_before else None
+    engine.run([0])
+    engine = counting_engine(tmp_path, linear(), resume=True)
+    engine.scaler = Scaler(1.0) if scaled_now else None
+    engine.run([0], max_epochs=2)
+    if scaled_now:
+        assert engine.scaler.scale == (1024.0 if scaled_before else 1.0)
+
+
+def test_only_the_main_rank_writes(tmp_path: Path) -> None:
+    engine = counting_engine(tmp_path / "models", linear())
+    engine.state.rank = 1
+    engine.run([0])
+    assert not (tmp_path / "models").exists()
+
+
+def test_save_contains_the_named_objects(tmp_path: Path) -> None:
+    network = linear()
+    scheduler = SimpleNamespace(state_dict=lambda: {"step": 7}, load_state_dict=lambda state: loaded.append(state))
+    loaded: list[Any] = []
+    counting_engine(tmp_path, network, objects={"scheduler": scheduler}).run([0])
+    saved = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert sorted(saved) == ["network", "scheduler", "trainer"]
+    counting_engine(tmp_path, linear(), objects={"scheduler": scheduler}, resume=True).run([0])
+    assert loaded == [{"step": 7}]

@@ -1,0 +1,101 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The picture of restorations, as a file and in TensorBoard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from monai.data import MetaTensor
+from monai.engines import SupervisedEvaluator
+from monai.engines.utils import PrepareBatchExtraInput
+from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from torch.utils.tensorboard import SummaryWriter
+
+from monai_afire.handlers import RestorationPreview
+from monai_afire.networks import AFiRe, ViTEncoder
+
+
+def tiny_afire(spatial_dims: int = 2, **changes: Any) -> AFiRe:
+    encoder = ViTEncoder(
+        img_size=16, patch_size=8, hidden_size=24, num_layers=1, num_heads=2, spatial_dims=spatial_dims
+    )
+    return AFiRe(encoder, num_clusters=4, head_dim=6, decoder_dim=24, decoder_layers=1, decoder_heads=2, **changes)
+
+
+def evaluate(
+    network: AFiRe, preview: RestorationPreview, images: int = 3, spatial_dims: int = 2, epoch: int = 1
+) -> None:
+    size = (16,) * spatial_dims
+    batch = {
+        "image": MetaTensor(torch.full((images, 1, *size), 0.25)),
+        "lesion_image": torch.full((images, 2, 1, *size), 0.5),
+        "lesion_mask": torch.zeros(images, 2, 1, *size),
+    }
+    batch["lesion_mask"][..., :8] = 0.25
+    evaluator = SupervisedEvaluator(
+        device="cpu",
+        val_data_loader=[batch],
+        network=network,
+        prepare_batch=PrepareBatchExtraInput(["lesion_image", "lesion_mask"]),
+        val_handlers=[preview],
+        decollate=False,
+    )
+    evaluator.run(epoch)
+
+
+def image_size(path: Path) -> tuple[int, int]:
+    with Image.open(path) as picture:
+        assert picture.format == "PNG"
+        return picture.size
+
+
+@pytest.mark.parametrize("spatial_dims", [2, 3])
+def test_picture_is_written_and_sent_to_tensorboard(tmp_path: Path, spatial_dims: int) -> None:
+    network = tiny_afire(spatial_dims)
+    file = tmp_path / "new" / "preview.png"
+    writer = SummaryWriter(str(tmp_path / "events"))
+    preview = RestorationPreview(network.encoder, str(file), writer, num_images=2, tag="pictures")
+    evaluate(network, preview, spatial_dims=spatial_dims, epoch=5)
+    writer.close()
+    width, height = image_size(file)
+    assert (width, height) == (round(110 * 2.2 * 4), round(110 * (2.2 * 2 + 0.5)))
+    assert [path.name for path in file.parent.iterdir()] == ["preview.png"]
+
+    events = EventAccumulator(str(tmp_path / "events"))
+    events.Reload()
+    assert events.Tags()["images"] == ["pictures"]
+    (event,) = events.Images("pictures")
+    assert (event.step, event.width, event.height) == (5, width, height)
+
+
+def test_fewer_images_than_rows_asked_for(tmp_path: Path) -> None:
+    network = tiny_afire()
+    for images, name in ((1, "one.png"), (4, "four.png")):
+        evaluate(network, RestorationPreview(network.encoder, str(tmp_path / name)), images)
+    assert image_size(tmp_path / "one.png")[1] == round(110 * (2.2 + 0.5))
+    assert image_size(tmp_path / "four.png")[1] == round(110 * (2.2 * 4 + 0.5))
+
+
+def test_columns_show_what_their_titles_say(tmp_path: Path) -> None:
+    """Flat gray images: the brightest shade of each column's middle tells which picture it is."""
+    network = tiny_afire()
+    torch.nn.init.zeros_(network.decoder.to_pixels.weight)
+    torch.nn.init.constant_(network.decoder.to_pixels.bias, (0.75 - 0.449) / 0.226)
+    evaluate(network, RestorationPreview(network.encoder, str(tmp_path / "preview.png")), 1)
+    with Image.open(tmp_path / "preview.png") as picture:
+        gray = np.asarray(picture.convert("L"), dtype=float) / 255
+    row = gray[int(0.6 * len(gray))]
+    middles = [row[int(len(row) * (column + 0.35) / 4)] for column in range(4)]
+    np.testing.assert_allclose(middles, [0.25, 0.5, 0.25, 0.75], atol=0.02)
+
+
+def test_nothing_is_drawn_without_a_restoration(tmp_path: Path) -> None:
+    network = tiny_afire(restore=False)
+    evaluate(network, RestorationPreview(network.encoder, str(tmp_path / "preview.png")))
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,128 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""What the terminal shows."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+from ignite.engine import Engine, Events
+
+from monai_afire.handlers import ClosingMessage, TrainingProgressBar
+
+
+def quiet_engine() -> Engine:
+    return Engine(lambda engine, batch: None)
+
+
+def test_one_bar_over_all_epochs(capsys: pytest.CaptureFixture[str]) -> None:
+    engine = quiet_engine()
+    handler = TrainingProgressBar(lambda: {"loss": torch.tensor(0.12345), "rate": 2}, description="learning")
+    handler.attach(engine)
+    counts: list[tuple[int, int | None]] = []
+
+    def look() -> None:
+        assert handler.bar is not None
+        counts.append((handler.bar.n, handler.bar.total))
+
+    engine.add_event_handler(Events.EPOCH_COMPLETED, look)
+    engine.run([0, 1, 2], max_epochs=2)
+    assert counts == [(3, 6), (6, 6)]
+    assert handler.bar is None
+    shown = capsys.readouterr().err
+    assert "learning, epoch 2/2" in shown
+    assert "6/6" in shown
+    assert "loss=0.123" in shown
+    assert "rate=2" in shown
+    engine.run([0, 1, 2], max_epochs=3)  # one more epoch opens a new bar
+    assert "9/9" in capsys.readouterr().err
+
+
+def test_values_are_read_now_and_then() -> None:
+    engine, reads = quiet_engine(), []
+
+    def values() -> dict[str, float]:
+        reads.append(engine.state.iteration)
+        return {}
+
+    TrainingProgressBar(values, refresh=3).attach(engine)
+    engine.run(range(4), max_epochs=2)
+    assert reads == [3, 6]
+
+
+def test_resumed_runs_start_where_they_stopped() -> None:
+    engine, seen = quiet_engine(), []
+    handler = TrainingProgressBar(lambda: {})
+    handler.attach(engine)
+    state = {"epoch": 2, "epoch_length": 5, "max_epochs": 4}
+    engine.add_event_handler(Events.STARTED, lambda: engine.load_state_dict(state))
+    engine.add_event_handler(
+        Events.EPOCH_STARTED, lambda: seen.append((handler.bar.n, handler.bar.total) if handler.bar else None)
+    )
+    engine.run(range(5), max_epochs=4)
+    assert seen[0] == (10, 20)
+
+
+def test_log_messages_are_not_lost_and_logging_is_restored(capsys: pytest.CaptureFixture[str]) -> None:
+    root, stream = logging.getLogger(), logging.StreamHandler()
+    root.addHandler(stream)
+    before = list(root.handlers)
+    try:
+        engine = quiet_engine()
+        TrainingProgressBar(lambda: {}).attach(engine)
+        engine.add_event_handler(Events.ITERATION_COMPLETED, lambda: logging.getLogger().warning("halfway through"))
+        engine.run([0])
+        assert root.handlers == before
+    finally:
+        root.removeHandler(stream)
+    captured = capsys.readouterr()
+    assert "halfway through" in captured.err + captured.out
+
+
+def test_terminated_runs_close_the_bar() -> None:
+    engine = quiet_engine()
+    handler = TrainingProgressBar(lambda: {})
+    handler.attach(engine)
+    engine.add_event_handler(Events.ITERATION_COMPLETED(once=2), lambda: engine.terminate())
+    before = list(logging.getLogger().handlers)
+    engine.run(range(5), max_epochs=3)
+    assert handler.bar is None
+    assert logging.getLogger().handlers == before
+
+
+def test_epochs_of_unknown_length(capsys: pytest.CaptureFixture[str]) -> None:
+    engine = quiet_engine()
+    TrainingProgressBar(lambda: {}).attach(engine)
+    engine.run(iter(range(3)), max_epochs=1)
+    assert "3step" in capsys.readouterr().err
+
+
+def test_other_ranks_are_silent(capsys: pytest.CaptureFixture[str]) -> None:
+    engine = quiet_engine()
+    TrainingProgressBar(lambda: {}).attach(engine)
+    ClosingMessage(["finished"]).attach(engine)
+    engine.state.rank = 1
+    engine.run([0])
+    captured = capsys.readouterr()
+    assert captured.out == captured.err == ""
+
+
+def test_closing_message_comes_once_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
+    engine = quiet_engine()
+    ClosingMessage(["the model is there", "next: look"]).attach(engine)
+    engine.add_event_handler(Events.EPOCH_COMPLETED, lambda: print("epoch"))
+    engine.run([0], max_epochs=2)
+    assert capsys.readouterr().out == "epoch\nepoch\nthe model is there\nnext: look\n"
+
+
+def test_no_closing_message_after_a_crash(capsys: pytest.CaptureFixture[str]) -> None:
+    def crash(engine: Engine, batch: int) -> None:
+        raise RuntimeError("broken")
+
+    engine = Engine(crash)
+    ClosingMessage(["all is well"]).attach(engine)
+    with pytest.raises(RuntimeError, match="broken"):
+        engine.run([0])
+    assert "all is well" not in capsys.readouterr().out

@@ -1,0 +1,132 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Figures of pre-training against loops and cases by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from naive import afire
+
+from monai_afire.metrics import (
+    afire_metrics,
+    position_accuracy,
+    prototype_entropy,
+    prototype_information,
+    restoration_gain,
+)
+from monai_afire.networks import AFiRe, ViTEncoder
+
+
+def random_probabilities(seed: int, *shape: int) -> np.ndarray:
+    return np.random.default_rng(seed).dirichlet(np.ones(shape[-1]), size=shape[:-1])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_restoration_gain_equals_loops(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    target, restored, corrupted = (
+        rng.normal(size=(2, 1, 3, 4)),
+        rng.normal(size=(2, 2, 3, 4)),
+        rng.normal(size=(2, 2, 3, 4)),
+    )
+    abnormal = rng.random((2, 2, 3)) < 0.5
+    error = damage = 0.0
+    for i, n, j in np.argwhere(abnormal):
+        error += ((restored[i, n, j] - target[i, 0, j]) ** 2).sum()
+        damage += ((corrupted[i, n, j] - target[i, 0, j]) ** 2).sum()
+    gain = restoration_gain(*(torch.tensor(x) for x in (restored, target, corrupted, abnormal)))
+    assert gain.item() == pytest.approx(1 - error / damage, abs=1e-9)
+
+
+def test_restoration_gain_by_hand() -> None:
+    target, corrupted = torch.zeros(1, 1, 2, 4), torch.ones(1, 1, 2, 4)
+    abnormal = torch.tensor([[[True, False]]])
+    for restored, expected in ((target, 1.0), (corrupted, 0.0), (2 * corrupted, -3.0)):
+        assert restoration_gain(restored, target, corrupted, abnormal) == expected
+    assert restoration_gain(corrupted, target, corrupted, ~abnormal & abnormal) == 0.0
+    assert restoration_gain(corrupted, target, target, abnormal) == 0.0  # an invisible lesion: nothing to repair
+    half = restoration_gain((corrupted / 2).bfloat16(), target, corrupted, abnormal)
+    assert half.dtype == torch.float32
+    assert half == 0.75
+
+
+@pytest.mark.parametrize("similarity", ["paper", "teacher_ce"])
+def test_position_accuracy_equals_loops(similarity: str) -> None:
+    for seed in range(3):
+        q, c = random_probabilities(seed, 3, 2, 5, 4), random_probabilities(seed + 10, 5, 4)
+        q = 0.5 * q + 0.5 * c
+        normal = np.random.default_rng(seed).random((3, 2, 5)) < 0.7
+        right = [
+            int(np.argmin([afire.cross_entropy(q[i, n, j], row, similarity) for row in c])) == j
+            for i, n, j in np.argwhere(normal)
+        ]
+        accuracy = position_accuracy(torch.tensor(q), torch.tensor(c), torch.tensor(normal), similarity)
+        assert accuracy.item() == pytest.approx(sum(right) / len(right))
+        assert 0 < accuracy < 1
+
+
+def test_position_accuracy_of_no_token_is_zero() -> None:
+    q = torch.full((1, 3, 2), 0.5)
+    assert position_accuracy(q, q[0], torch.zeros(1, 3, dtype=torch.bool)) == 0.0
+
+
+@pytest.mark.parametrize("images", [1, 2, 3])
+def test_position_accuracy_with_prototypes_of_each_image(images: int) -> None:
+    """What the network gives without its bank: every image has its own L prototypes, shared by its N variants."""
+    own = torch.tensor(random_probabilities(0, images, 5, 4))
+    q = own.unsqueeze(1).repeat(1, 2, 1, 1)
+    normal = torch.ones(images, 2, 5, dtype=torch.bool)
+    expected = [position_accuracy(q[i], own[i], normal[i]).item() for i in range(images)]
+    assert position_accuracy(q, own, normal).item() == pytest.approx(sum(expected) / images)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_entropy_and_information_equal_loops(seed: int) -> None:
+    c = random_probabilities(seed, 6, 5)
+    entropies = [-sum(p * math.log(p) for p in row) for row in c]
+    mean_row = [sum(c[:, k]) / 6 for k in range(5)]
+    of_mean = -sum(p * math.log(p) for p in mean_row)
+    entropy = prototype_entropy(torch.tensor(c)).item()
+    assert entropy == pytest.approx(sum(entropies) / 6 / math.log(5), abs=1e-7)
+    information = prototype_information(torch.tensor(c)).item()
+    assert information == pytest.approx((of_mean - sum(entropies) / 6) / math.log(5), abs=1e-7)
+
+
+def test_entropy_and_information_by_hand() -> None:
+    different, uniform = torch.eye(4), torch.full((4, 4), 0.25)
+    one_cluster = torch.eye(4)[:1].expand(4, 4)
+    for prototypes, entropy, information in ((different, 0.0, 1.0), (uniform, 1.0, 0.0), (one_cluster, 0.0, 0.0)):
+        assert prototype_entropy(prototypes).item() == pytest.approx(entropy, abs=1e-6)
+        assert prototype_information(prototypes).item() == pytest.approx(information, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "defined"),
+    [
+        ({}, (True, True)),
+        ({"contrast": False}, (True, False)),
+        ({"restore": False}, (False, True)),
+        ({"use_prototypes": False}, (True, True)),
+        ({"contrast_space": "features"}, (True, True)),
+    ],
+)
+def test_metrics_of_every_ablation(options: dict[str, bool | str], defined: tuple[bool, bool]) -> None:
+    torch.manual_seed(0)
+    encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=8, num_layers=1, num_heads=2)
+    sizes = {"num_clusters": 6, "head_dim": 8, "decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2}
+    network = AFiRe(encoder, **sizes, **options).eval()  # type: ignore[arg-type]
+    image, mask = torch.rand(3, 1, 16, 16), torch.zeros(3, 2, 1, 16, 16)
+    mask[..., :8, :8] = 0.5
+    with torch.no_grad():
+        outputs = network(image, (image.unsqueeze(1) + mask).clamp(0, 1), mask)
+    similarity = "cosine" if options.get("contrast_space") == "features" else "paper"
+    metrics = afire_metrics(outputs, similarity)
+    assert sorted(metrics) == ["position_accuracy", "restoration_gain"]
+    assert torch.isfinite(metrics["restoration_gain"]) == defined[0]
+    assert torch.isfinite(metrics["position_accuracy"]) == defined[1]
+    if defined[1]:
+        assert 0 <= metrics["position_accuracy"] <= 1

@@ -1,0 +1,332 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The AFiRe network: who sees what, how often, and what is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from monai.data import MetaTensor
+from naive import afire, afire_training
+from torch import nn
+
+from monai_afire.losses import AFiReLoss
+from monai_afire.networks import AFiRe, ViTEncoder, patchify
+
+B, N, L, K, P = 3, 2, 4, 6, 64
+
+
+def tiny_afire(dtype: torch.dtype = torch.float32, spatial_dims: int = 2, **changes: Any) -> AFiRe:
+    torch.manual_seed(0)
+    encoder = ViTEncoder(
+        img_size=16, patch_size=8, hidden_size=24, num_layers=1, num_heads=2, spatial_dims=spatial_dims
+    )
+    settings = {"num_clusters": K, "head_dim": 12, "decoder_dim": 24, "decoder_layers": 1, "decoder_heads": 2}
+    return AFiRe(encoder, **(settings | changes)).to(dtype)
+
+
+def batch(
+    seed: int = 0, images: int = B, variants: int = N, dtype: torch.dtype = torch.float32, spatial_dims: int = 2
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Images, lesion images and maps; the lesion covers one random patch."""
+    generator = torch.Generator().manual_seed(seed)
+    size = (16,) * spatial_dims
+    image = torch.rand(images, 1, *size, generator=generator)
+    mask = torch.zeros(images, variants, 1, *size)
+    for i, n in np.ndindex(images, variants):
+        corner = torch.randint(0, 2, (spatial_dims,), generator=generator) * 8
+        mask[(i, n, 0, *(slice(int(c) + 1, int(c) + 7) for c in corner))] = 0.5
+    lesion_image = (image.unsqueeze(1) + mask).clamp(0, 1)
+    return image.to(dtype), lesion_image.to(dtype), mask.to(dtype)
+
+
+def count_calls(*modules: nn.Module) -> list[list[torch.Size]]:
+    """Shapes of the first argument of every call of each module."""
+    shapes: list[list[torch.Size]] = [[] for _ in modules]
+    for module, seen in zip(modules, shapes, strict=True):
+        module.register_forward_pre_hook(lambda _, arguments, seen=seen: seen.append(arguments[0].shape))
+    return shapes
+
+
+@pytest.mark.parametrize("spatial_dims", [2, 3])
+@pytest.mark.parametrize(("images", "variants"), [(1, 1), (3, 2), (2, 5)])
+def test_outputs(images: int, variants: int, spatial_dims: int) -> None:
+    network = tiny_afire(spatial_dims=spatial_dims)
+    image, lesion_image, mask = batch(0, images, variants, spatial_dims=spatial_dims)
+    tokens, pixels = 2**spatial_dims, 8**spatial_dims
+    outputs = network(image, lesion_image, mask)
+    expected = {
+        "abnormal": (images, variants, tokens),
+        "q": (images, variants, tokens, K),
+        "prototypes": (tokens, K),
+        "restored": (images, variants, tokens, pixels),
+        "target": (images, 1, tokens, pixels),
+    }
+    assert {name: tuple(value.shape) for name, value in outputs.items()} == expected
+    assert (outputs["abnormal"].sum(-1) == 1).all()
+    torch.testing.assert_close(outputs["q"].sum(-1), torch.ones(images, variants, tokens))
+    target = (patchify(image, 8) - network.encoder.mean.item()) / network.encoder.std.item()
+    torch.testing.assert_close(outputs["target"][:, 0], target)
+    assert torch.isfinite(AFiReLoss()(outputs))
+    network.eval()
+    corrupted = network(image, lesion_image, mask)["corrupted"]
+    assert corrupted.shape == expected["restored"]
+    changed = (corrupted != outputs["target"]).any(-1)
+    assert torch.equal(changed, outputs["abnormal"])
+
+
+def test_pass_equals_one_assembled_by_hand() -> None:
+    network = tiny_afire(torch.float64, student_temperature=0.2, teacher_temperature=0.05)
+    image, lesion_image, mask = batch(dtype=torch.float64)
+    outputs = network(image, lesion_image, mask)
+    for i, n in np.ndindex(B, N):
+        tokens = network.encoder(lesion_image[i, n].unsqueeze(0))
+        expected = afire.softmax(network.head(tokens)[0].detach().numpy(), 0.2)
+        np.testing.assert_allclose(outputs["q"][i, n].detach().numpy(), expected, rtol=0, atol=1e-9)
+        abnormal = torch.tensor(afire.patch_labels(mask[i, n].unsqueeze(0).numpy(), 8))
+        assert torch.equal(outputs["abnormal"][i, n], abnormal[0])
+        restored = network.decoder(tokens, abnormal)[0]
+        torch.testing.assert_close(outputs["restored"][i, n], restored, rtol=0, atol=1e-9)
+    logits = network.teacher_head(network.teacher_encoder(image)).flatten(0, 1)
+    q = afire.sinkhorn_knopp(logits.detach().numpy(), 0.05, 3).reshape(B, L, K)
+    expected = afire.prototype_update(None, q, 0.9)
+    np.testing.assert_allclose(outputs["prototypes"].numpy(), expected, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(network.bank.prototypes.numpy(), expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("variants", [1, 2, 7])
+def test_teacher_sees_each_normal_image_once(variants: int) -> None:
+    network = tiny_afire()
+    teacher, head, student = count_calls(network.teacher_encoder, network.teacher_head, network.encoder)
+    network(*batch(0, B, variants))
+    assert teacher == [(B, 1, 16, 16)]
+    assert head == [(B, L, 24)]
+    assert student == [(B * variants, 1, 16, 16)]
+
+
+def test_teacher_and_bank_get_no_gradient_and_the_student_does() -> None:
+    network = tiny_afire()
+    outputs = network(*batch())
+    assert not outputs["prototypes"].requires_grad
+    AFiReLoss()(outputs).backward()
+    for name, parameter in network.named_parameters():
+        if name.startswith("teacher_"):
+            assert not parameter.requires_grad
+            assert parameter.grad is None
+        elif parameter.requires_grad:
+            assert parameter.grad is not None, name  # one without would stop distributed training
+            assert torch.isfinite(parameter.grad).all()
+
+
+def test_student_never_sees_the_normal_image_and_the_teacher_never_the_lesions() -> None:
+    network = tiny_afire()
+    image, lesion_image, mask = batch()
+    first = network(image, lesion_image, mask)
+    network.bank.num_updates.zero_()  # the next update copies again
+    second = network(image, lesion_image.flip(1), mask)
+    torch.testing.assert_close(second["prototypes"], first["prototypes"], rtol=0, atol=0)
+    network.bank.num_updates.zero_()
+    third = network(image.flip(-1), lesion_image, mask)
+    assert torch.equal(third["q"], first["q"])
+    assert torch.equal(third["restored"], first["restored"])
+    assert not torch.equal(third["prototypes"], first["prototypes"])
+
+
+def test_evaluation_leaves_the_bank_and_needs_no_teacher() -> None:
+    network = tiny_afire()
+    network(*batch(1))
+    before = {name: value.clone() for name, value in network.bank.state_dict().items()}
+    network.eval()
+    (teacher,) = count_calls(network.teacher_encoder)
+    outputs = network(*batch(2))
+    assert teacher == []
+    torch.testing.assert_close(dict(network.bank.state_dict()), before, rtol=0, atol=0)
+    assert torch.equal(outputs["prototypes"], before["prototypes"])
+    network.train()
+    network(*batch(2))
+    assert network.bank.num_updates == 2
+
+
+def test_switches_leave_work_out() -> None:
+    network = tiny_afire(contrast=False)
+    teacher, head, teacher_head = count_calls(network.teacher_encoder, network.head, network.teacher_head)
+    assert sorted(network(*batch())) == ["abnormal", "restored", "target"]
+    assert teacher == head == teacher_head == []
+    assert network.bank.num_updates == 0
+    network = tiny_afire(restore=False)
+    (decoder,) = count_calls(network.decoder)
+    for mode in (True, False):
+        assert sorted(network.train(mode)(*batch())) == ["abnormal", "prototypes", "q"]
+    assert decoder == []
+
+
+def test_abnormal_patches_are_restored_without_their_own_tokens() -> None:
+    network = tiny_afire(torch.float64)
+    image, lesion_image, mask = batch(dtype=torch.float64)
+    recorded: list[torch.Tensor] = []
+
+    def keep(_: nn.Module, arguments: tuple[torch.Tensor, ...]) -> None:
+        recorded.append(arguments[0])
+        arguments[0].retain_grad()
+
+    network.decoder.register_forward_pre_hook(keep)
+    outputs = network(image, lesion_image, mask)
+    outputs["restored"].square().sum().backward()
+    gradient = recorded[0].grad
+    assert gradient is not None
+    hidden = outputs["abnormal"].flatten(0, 1)
+    assert not gradient[hidden].any()
+    assert (gradient[~hidden].abs().amax(-1) > 0).all()
+
+    open_network = tiny_afire(torch.float64, use_mask_tokens=False)
+    seen = open_network(image, lesion_image, mask)["restored"]
+    plain = open_network.decoder(open_network.encoder(lesion_image.flatten(0, 1)))
+    torch.testing.assert_close(seen.flatten(0, 1), plain, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_without_prototypes_each_image_has_the_teachers_assignment(training: bool) -> None:
+    network = tiny_afire(torch.float64, use_prototypes=False).train(training)
+    image, lesion_image, mask = batch(dtype=torch.float64)
+    outputs = network(image, lesion_image, mask)
+    logits = network.teacher_head(network.teacher_encoder(image)).flatten(0, 1)
+    expected = afire.sinkhorn_knopp(logits.detach().numpy(), 0.04, 3).reshape(B, L, K)
+    np.testing.assert_allclose(outputs["prototypes"].numpy(), expected, rtol=0, atol=1e-9)
+    assert torch.isfinite(AFiReLoss()(outputs))
+    assert network.bank.num_updates == int(training)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_features_instead_of_probabilities(dtype: torch.dtype) -> None:
+    network = tiny_afire(dtype, contrast_space="features")
+    (head,) = count_calls(network.head)
+    image, lesion_image, mask = batch(dtype=dtype)
+    outputs = network(image, lesion_image, mask)
+    assert head == []
+    tokens = network.encoder(lesion_image.flatten(0, 1)).detach()
+    expected = tokens / torch.linalg.vector_norm(tokens, dim=-1, keepdim=True)
+    assert outputs["q"].dtype == dtype
+    torch.testing.assert_close(outputs["q"].flatten(0, 1), expected, rtol=0, atol=1e-6 if dtype.itemsize == 4 else 1e-9)
+    assert outputs["prototypes"].shape == (L, 24)
+    loss = AFiReLoss(similarity="cosine")
+    loss(outputs).backward()
+    assert all(torch.isfinite(term) for term in loss.terms.values())
+
+
+def test_prototypes_of_a_pass_survive_the_next_pass() -> None:
+    network = tiny_afire()
+    loss = AFiReLoss()
+    first = network(*batch(1))
+    kept = first["prototypes"].clone()
+    loss_of_first = loss(first)
+    network(*batch(2))
+    assert torch.equal(first["prototypes"], kept)
+    loss_of_first.backward()  # fails if the bank changed a tensor that the graph saved
+    assert not torch.equal(network.bank.prototypes, kept)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.9, 0.996, 1.0])
+def test_teacher_update_equals_the_reference(decay: float) -> None:
+    network = tiny_afire(torch.float64, teacher_decay=decay)
+    generator = torch.Generator().manual_seed(1)
+    for parameter in network.parameters():
+        parameter.data += 0.1 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+
+    def arrays(*modules: nn.Module) -> dict[str, np.ndarray]:
+        pairs = [(f"{i}.{name}", p) for i, m in enumerate(modules) for name, p in m.named_parameters()]
+        return {name: p.detach().numpy().copy() for name, p in pairs}
+
+    student = arrays(network.encoder, network.head)
+    expected = afire_training.ema_update(arrays(network.teacher_encoder, network.teacher_head), student, decay)
+    network.update_teacher()
+    after = arrays(network.teacher_encoder, network.teacher_head)
+    for name, value in expected.items():
+        np.testing.assert_allclose(after[name], value, rtol=0, atol=1e-12)
+    for name, value in arrays(network.encoder, network.head).items():
+        np.testing.assert_array_equal(value, student[name])
+
+
+def test_teacher_starts_as_the_student() -> None:
+    network = tiny_afire()
+    for student, teacher in ((network.encoder, network.teacher_encoder), (network.head, network.teacher_head)):
+        for (name, a), (other, b) in zip(student.named_parameters(), teacher.named_parameters(), strict=True):
+            assert name == other
+            assert torch.equal(a, b)
+            assert a.data_ptr() != b.data_ptr()
+
+
+def test_restoring_an_image_alone() -> None:
+    network = tiny_afire().eval()
+    image, lesion_image, _ = batch()
+    restored = network(image)
+    assert restored.shape == image.shape
+    assert restored.min() >= 0
+    assert restored.max() <= 1
+    patches = network.decoder(network.encoder(image)) * network.encoder.std.item() + network.encoder.mean.item()
+    torch.testing.assert_close(patchify(restored, 8), patches.clamp(0, 1))
+    assert torch.equal(network(image, lesion_image), restored)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_training_pass_is_finite_and_near(dtype: torch.dtype) -> None:
+    """Every loss term is within 5 % of float32's, and all gradients are finite."""
+    exact, loss = tiny_afire(), AFiReLoss()
+    loss(exact(*batch()))
+    expected = {name: term.item() for name, term in loss.terms.items()}
+    network = tiny_afire()
+    with torch.autocast("cpu", dtype=dtype):
+        outputs = network(*batch())
+        total = loss(outputs)
+    total.backward()
+    assert outputs["q"].dtype == outputs["prototypes"].dtype == torch.float32
+    torch.testing.assert_close(outputs["q"].sum(-1), torch.ones(B, N, L))
+    assert {name: term.item() for name, term in loss.terms.items()} == pytest.approx(expected, rel=0.05)
+    assert all(torch.isfinite(p.grad).all() for p in network.parameters() if p.grad is not None)
+
+
+def test_meta_tensors_are_welcome_and_do_not_stick() -> None:
+    expected = tiny_afire()(*batch())
+    network = tiny_afire()
+    outputs = network(*(MetaTensor(x) for x in batch()))
+    for name, value in expected.items():
+        torch.testing.assert_close(torch.as_tensor(outputs[name]), value)
+    AFiReLoss()(outputs).backward()
+    assert not any(isinstance(value, MetaTensor) for value in network.state_dict().values())
+    assert not any(isinstance(p.grad, MetaTensor) for p in network.parameters())
+
+
+def test_state_dict_continues_exactly() -> None:
+    network, other = tiny_afire(), tiny_afire(prototype_momentum=0.9)
+    network(*batch(1))
+    network.teacher_head.last_layer.weight.data += 1.0
+    other.load_state_dict(network.state_dict(), strict=True)
+    for name, value in network(*batch(2)).items():
+        assert torch.equal(other(*batch(2))[name] if name != "prototypes" else network.bank.prototypes, value)
+
+
+Damage = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], tuple[torch.Tensor, ...]]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda image, lesion, mask: (image, lesion[:2], mask[:2]),
+        lambda image, lesion, mask: (image, lesion, mask[:, :1]),
+        lambda image, lesion, mask: (image, lesion.flatten(0, 1), mask.flatten(0, 1)),
+        lambda image, lesion, mask: (image, lesion[..., :8], mask),
+        lambda image, lesion, mask: (image, lesion, mask.expand(-1, -1, 2, -1, -1)),
+        lambda image, lesion, mask: (image, lesion.expand(-1, -1, 3, -1, -1), mask),
+    ],
+)
+def test_lesions_that_do_not_fit_are_refused(damage: Damage) -> None:
+    with pytest.raises(ValueError, match=r"lesion_image must be \(B, N, C, \*S\)"):
+        tiny_afire()(*damage(*batch()))
+
+
+def test_unknown_contrast_space_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"contrast_space must be one of .*'logits'"):
+        tiny_afire(contrast_space="logits")

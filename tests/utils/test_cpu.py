@@ -1,0 +1,59 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The faster setting keeps float32's precision on this CPU."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from monai_afire.utils import tune_cpu
+
+
+def has_matrix_units() -> bool:
+    info = Path("/proc/cpuinfo")
+    return info.is_file() and "amx_bf16" in info.read_text()
+
+
+@pytest.fixture(autouse=True)
+def restored_precision() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU gets another setting")
+@pytest.mark.skipif(has_matrix_units(), reason="AMX computes float32 products in bfloat16 under this setting")
+def test_products_keep_the_error_of_float32() -> None:
+    torch.set_float32_matmul_precision("highest")
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(256, 256, generator=generator) for _ in range(2))
+    exact = a.double() @ b.double()
+    usual = (a @ b - exact).norm() / exact.norm()
+    tune_cpu()
+    assert torch.get_float32_matmul_precision() == "medium"
+    tuned = (a @ b - exact).norm() / exact.norm()
+    tuned_linear = (torch.nn.functional.linear(a, b.T) - exact).norm() / exact.norm()
+    rounded = (a.bfloat16().double() @ b.bfloat16().double() - exact).norm() / exact.norm()
+    assert max(tuned, tuned_linear) < 5 * usual < 1e-5
+    assert rounded > 1e-3  # what bfloat16 would cost
+
+
+def test_gpu_gets_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    tune_cpu()
+    assert torch.get_float32_matmul_precision() == "high"
+
+
+def test_another_c_library_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise OSError(name)
+
+    monkeypatch.setattr(ctypes, "CDLL", missing)
+    tune_cpu()
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())  # without mallopt
+    tune_cpu()
