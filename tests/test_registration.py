@@ -12,7 +12,6 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
-import monai
 import pytest
 from monai.bundle import ConfigParser
 from monai.bundle.config_item import ComponentLocator
@@ -138,19 +137,8 @@ print(type(ConfigParser(config).get_parsed_content("bank")).__module__)
 
 
 def monai_modules() -> list[ModuleType]:
-    rooms = [
-        monai.transforms,
-        monai.networks.nets,
-        monai.networks.blocks,
-        monai.networks.layers,
-        monai.losses,
-        monai.handlers,
-        monai.metrics,
-        monai.inferers,
-        monai.data,
-        monai.engines,
-        monai.optimizers,
-    ]
+    names = "transforms networks.nets networks.blocks networks.layers losses handlers metrics inferers data engines"
+    rooms = [import_module(f"monai.{name}") for name in (*names.split(), "optimizers")]
     modules = list(rooms)
     for room in rooms:
         for info in pkgutil.iter_modules(room.__path__, f"{room.__name__}."):

@@ -34,7 +34,9 @@ def afire_metrics(outputs: Mapping[str, torch.Tensor], similarity: str = "paper"
     if "restored" in outputs:
         gain = restoration_gain(outputs["restored"], outputs["target"], outputs["corrupted"], abnormal)
     if "q" in outputs:
-        accuracy = position_accuracy(outputs["q"], outputs["prototypes"], ~abnormal, similarity)
+        prototypes = outputs["prototypes"]
+        prototypes = prototypes.unsqueeze(1) if prototypes.ndim == 3 else prototypes  # of each image: for all variants
+        accuracy = position_accuracy(outputs["q"], prototypes, ~abnormal, similarity)
     return {"restoration_gain": gain, "position_accuracy": accuracy}
 
 
@@ -79,7 +81,7 @@ def position_accuracy(
 
     Args:
         q: token probabilities ``(..., L, K)``.
-        prototypes: ``(L, K)``.
+        prototypes: ``(L, K)``, or more axes that broadcast to those of q.
         normal: ``(..., L)`` bool, the tokens that count.
         similarity: as in :class:`monai_afire.losses.StructureConsistencyLoss`.
 
@@ -92,7 +94,7 @@ def position_accuracy(
         tensor(1.)
     """
     nearest = TokenSimilarity(1.0, similarity)(q, prototypes).argmax(-1)
-    right = (nearest == torch.arange(len(prototypes), device=q.device)) & normal
+    right = (nearest == torch.arange(q.shape[-2], device=q.device)) & normal
     return right.sum() / normal.sum().clamp_min(1)
 
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,6 +46,10 @@ def trainer(network: nn.Module, data: Data, handlers: list[Any], epochs: int = 1
 def linear_network() -> nn.Linear:
     torch.manual_seed(1)
     return nn.Linear(3, 1)
+
+
+def weight_of(network: nn.Linear) -> list[nn.Parameter]:
+    return [network.get_parameter("weight")]
 
 
 @pytest.mark.parametrize("accumulation_steps", [1, 2, 3])
@@ -116,13 +121,13 @@ def test_wrong_norm_is_refused(max_norm: float) -> None:
 def test_frozen_parameters_hold_still_for_the_first_epochs(frozen_epochs: int) -> None:
     network = linear_network()
     history: list[tuple[torch.Tensor, torch.Tensor]] = []
-    engine = trainer(network, random_data(2), [FreezeParameters([network.weight], frozen_epochs)], epochs=3)
+    engine = trainer(network, random_data(2), [FreezeParameters(weight_of(network), frozen_epochs)], epochs=3)
     engine.add_event_handler(
         Events.EPOCH_STARTED | Events.COMPLETED,
         lambda: history.append((network.weight.detach().clone(), network.bias.detach().clone())),
     )
     engine.run()
-    for epoch, (before, after) in enumerate(zip(history, history[1:], strict=False), start=1):
+    for epoch, (before, after) in enumerate(itertools.pairwise(history), start=1):
         assert torch.equal(before[0], after[0]) == (epoch <= frozen_epochs)
         assert not torch.equal(before[1], after[1])
 
@@ -130,7 +135,7 @@ def test_frozen_parameters_hold_still_for_the_first_epochs(frozen_epochs: int) -
 def test_frozen_gradients_do_not_count_in_the_norm() -> None:
     network = linear_network()
     clipping = GradientClipping(network.parameters(), 1e6)
-    trainer(network, random_data(1), [FreezeParameters([network.weight]), clipping]).run()
+    trainer(network, random_data(1), [FreezeParameters(weight_of(network)), clipping]).run()
     assert clipping.norm is not None
     assert network.bias.grad is not None
     assert clipping.norm.item() == pytest.approx(network.bias.grad.abs().item())
@@ -166,9 +171,12 @@ def test_stepping_iterations_are_those_of_monai(length: int, accumulation_steps:
     predicted: list[bool] = []
     stepped: list[bool] = []
     engine = trainer(network, random_data(length), [], epochs=3, accumulation_steps=accumulation_steps)
-    engine.add_event_handler(
-        IterationEvents.BACKWARD_COMPLETED, lambda: (predicted.append(is_optimizer_step(engine)), stepped.append(False))
-    )
+
+    def predict() -> None:
+        predicted.append(is_optimizer_step(engine))
+        stepped.append(False)
+
+    engine.add_event_handler(IterationEvents.BACKWARD_COMPLETED, predict)
 
     def mark(*_: Any) -> None:
         stepped[-1] = True

@@ -39,7 +39,7 @@ def evaluate(
     }
     batch["lesion_mask"][..., :8] = 0.25
     evaluator = SupervisedEvaluator(
-        device="cpu",
+        device=torch.device("cpu"),
         val_data_loader=[batch],
         network=network,
         prepare_batch=PrepareBatchExtraInput(["lesion_image", "lesion_mask"]),

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 import torch
@@ -100,7 +101,7 @@ def test_epochs_of_unknown_length(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_other_ranks_are_silent(capsys: pytest.CaptureFixture[str]) -> None:
-    engine = quiet_engine()
+    engine: Any = quiet_engine()
     TrainingProgressBar(lambda: {}).attach(engine)
     ClosingMessage(["finished"]).attach(engine)
     engine.state.rank = 1

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,10 +18,6 @@ from monai_afire.handlers import EpochSeed
 from monai_afire.transforms import SynthLesionMaskd
 
 Draws = list[list[float]]
-
-
-class Stop(Exception):
-    """Ends a run in the middle."""
 
 
 def draw_everything(seeder: EpochSeed, epochs: int, first: int = 1, generator: torch.Generator | None = None) -> Draws:
@@ -57,7 +54,7 @@ def test_constant_seed_repeats_each_epoch() -> None:
 def test_ranks_differ() -> None:
     draws = []
     for rank in range(3):
-        engine = Engine(lambda engine, _: None)
+        engine: Any = Engine(lambda engine, _: None)
         engine.state.rank = rank
         seeder = EpochSeed(3)
         engine.state.epoch = 1

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,7 +44,7 @@ def test_values_move_one_way_and_reach_the_end(start_end: tuple[float, float]) -
         values = [schedule(step, 50, start, end) for step in range(1, 60)]
         assert values[0] == start
         assert values[50] == values[-1] == end
-        steps = [(b - a) * (end - start) for a, b in zip(values, values[1:], strict=False)]
+        steps = [(b - a) * (end - start) for a, b in itertools.pairwise(values)]
         assert min(steps) >= 0
 
 
@@ -87,7 +88,7 @@ def test_trainer_sets_every_value_in_every_iteration() -> None:
             )
 
     def schedule(setter: Any, calculator: Any, **settings: float) -> ParamSchedulerHandler:
-        return ParamSchedulerHandler(setter, calculator, settings, event=Events.ITERATION_STARTED)
+        return ParamSchedulerHandler(setter, calculator, settings, event=Events.ITERATION_STARTED)  # type: ignore[arg-type]
 
     trainer = SupervisedTrainer(
         device="cpu",

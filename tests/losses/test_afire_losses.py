@@ -22,7 +22,6 @@ from monai_afire.losses.afire import (
 SIMILARITIES = ["paper", "teacher_ce"]
 SHAPES = [(4, 6, 5), (1, 3, 4), (2, 1, 3), (3, 4, 2), (5, 2, 7)]  # B, L, K
 SEEDS = range(3)
-EXACT = {"rtol": 0, "atol": 1e-9}
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -91,11 +90,11 @@ def test_contrastive_losses_equal_the_references(shape: tuple[int, ...], tempera
         value, gradient = value_and_gradient(StructureConsistencyLoss(*options), *case)
         assert value == pytest.approx(afire.structure_consistency_loss(*case, *options), abs=1e-9)
         expected = afire_gradients.structure_consistency_gradient(*case, *options)
-        np.testing.assert_allclose(gradient, expected, **EXACT)
+        np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-9)
         value, gradient = value_and_gradient(CategoryConsistencyLoss(*options), *case)
         assert value == pytest.approx(afire.category_consistency_loss(*case, *options), abs=1e-9)
         expected = afire_gradients.category_consistency_gradient(*case, *options)
-        np.testing.assert_allclose(gradient, expected, **EXACT)
+        np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-9)
 
 
 NaiveLoss = Callable[[np.ndarray, np.ndarray, np.ndarray, str, float], float]
@@ -211,7 +210,9 @@ def test_restoration_loss_equals_the_reference(weight: float, shape: tuple[int, 
         value, gradient = value_and_gradient(AnomalyRestorationLoss(weight), restored, target, abnormal)
         arguments = (restored, target, abnormal, weight)
         assert value == pytest.approx(afire.anomaly_restoration_loss(*arguments), abs=1e-9)
-        np.testing.assert_allclose(gradient, afire_gradients.anomaly_restoration_gradient(*arguments), **EXACT)
+        np.testing.assert_allclose(
+            gradient, afire_gradients.anomaly_restoration_gradient(*arguments), rtol=0, atol=1e-9
+        )
 
 
 @pytest.mark.parametrize("fill", [False, True])
@@ -292,8 +293,8 @@ def test_whole_loss_with_variants_equals_the_references(shape: tuple[int, ...], 
     by_q = 0.5 * afire_gradients.structure_consistency_gradient(*flat).reshape(q.shape)
     by_q += 2.0 * afire_gradients.category_consistency_gradient_variants(q, c, normal, 0.4, similarity)
     by_restored = 0.7 * afire_gradients.anomaly_restoration_gradient(*restoration).reshape(B, N, L, -1)
-    np.testing.assert_allclose(gradients[0].numpy(), by_q, **EXACT)
-    np.testing.assert_allclose(gradients[1].numpy(), by_restored, **EXACT)
+    np.testing.assert_allclose(gradients[0].numpy(), by_q, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(gradients[1].numpy(), by_restored, rtol=0, atol=1e-9)
 
 
 def test_whole_loss_with_prototypes_of_each_image() -> None:
@@ -312,7 +313,7 @@ def test_whole_loss_with_prototypes_of_each_image() -> None:
 
 @pytest.mark.parametrize("off", ["structure", "category", "restoration"])
 def test_terms_of_weight_zero_are_not_computed(off: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    loss = AFiReLoss(**{f"{off}_weight": 0.0})
+    loss = AFiReLoss(**{f"{off}_weight": 0.0})  # type: ignore[arg-type]
 
     def fail(*arguments: torch.Tensor) -> torch.Tensor:
         raise AssertionError("computed although its weight is 0")

@@ -39,7 +39,8 @@ def batch(
     mask = torch.zeros(images, variants, 1, *size)
     for i, n in np.ndindex(images, variants):
         corner = torch.randint(0, 2, (spatial_dims,), generator=generator) * 8
-        mask[(i, n, 0, *(slice(int(c) + 1, int(c) + 7) for c in corner))] = 0.5
+        box = tuple(slice(int(c) + 1, int(c) + 7) for c in corner)
+        mask[i, n, 0][box] = 0.5
     lesion_image = (image.unsqueeze(1) + mask).clamp(0, 1)
     return image.to(dtype), lesion_image.to(dtype), mask.to(dtype)
 

@@ -81,7 +81,7 @@ def random_masks(seed: int, count: int, size: tuple[int, ...]) -> np.ndarray:
         for _ in range(rng.integers(0, 6)):
             low = [rng.integers(0, s) for s in size]
             box = tuple(slice(a, a + rng.integers(1, 6)) for a in low)
-            image[(0, *box)] += rng.choice([1, 2, 8, 64]) / 64
+            image[0][box] += rng.choice([1, 2, 8, 64]) / 64
     return masks
 
 

@@ -17,7 +17,7 @@ from monai_afire.networks.blocks.prototype_bank import PrototypeBank
 def test_updates_equal_the_reference(shape: tuple[int, ...], momentum: float) -> None:
     for seed in range(3):
         rng = np.random.default_rng(seed)
-        bank = PrototypeBank(*shape[1:], momentum).double()
+        bank = PrototypeBank(shape[1], shape[2], momentum).double()
         expected = None
         for step in range(4):
             q = rng.dirichlet(np.ones(shape[2]), size=shape[:2])

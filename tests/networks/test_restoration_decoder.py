@@ -14,7 +14,14 @@ from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
 
 def tiny_decoder(**changes: Any) -> RestorationDecoder:
     torch.manual_seed(0)
-    settings = {"in_dim": 6, "grid_size": (2, 3), "out_dim": 5, "hidden_dim": 16, "num_layers": 2, "num_heads": 2}
+    settings: dict[str, Any] = {
+        "in_dim": 6,
+        "grid_size": (2, 3),
+        "out_dim": 5,
+        "hidden_dim": 16,
+        "num_layers": 2,
+        "num_heads": 2,
+    }
     return RestorationDecoder(**(settings | changes)).double()
 
 

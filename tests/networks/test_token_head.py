@@ -72,9 +72,9 @@ def test_every_position_has_its_own_layer() -> None:
 def test_head_is_mlp_normalisation_and_cosines() -> None:
     head = TokenProbabilityHead(in_dim=6, num_tokens=4, num_clusters=5, hidden_dim=8).double()
     tokens = torch.randn(3, 4, 6, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    first, last = head.mlp[0], head.mlp[2]
-    hidden = F.gelu(tokens @ first.weight.T + first.bias) @ last.weight.T + last.bias
-    expected = afire.token_probability_head(hidden.detach().numpy(), head.last_layer.weight.detach().numpy())
+    weights = [parameter.detach() for parameter in head.mlp.parameters()]
+    hidden = F.gelu(tokens @ weights[0].T + weights[1]) @ weights[2].T + weights[3]
+    expected = afire.token_probability_head(hidden.numpy(), head.last_layer.weight.detach().numpy())
     logits = head(tokens).detach().numpy()
     np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-9)
     assert np.abs(logits).max() <= 1 + 1e-12

@@ -56,7 +56,12 @@ def test_content_is_flushed_to_disk_before_the_rename(tmp_path: Path, monkeypatc
     events: list[str] = []
     replace = Path.replace
     monkeypatch.setattr(os, "fsync", lambda handle: events.append("flush"))
-    monkeypatch.setattr(Path, "replace", lambda self, target: (events.append("rename"), replace(self, target))[1])
+
+    def recorded_replace(self: Path, target: Path) -> Path:
+        events.append("rename")
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", recorded_replace)
     with atomic_path(tmp_path / "note.txt") as temporary:
         temporary.write_text("text")
     assert events == ["flush", "rename"]

@@ -1,0 +1,252 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The AFiRe bundle, end to end on the phantom."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from bundles.bundle_runs import TINY, command, copy_bundles, environment, run_bundle
+from monai.bundle import ConfigParser, run
+from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+CONFIG = "bundles/afire/configs/train.json"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A clone's bundles in a folder of their own, with which the test starts."""
+    monkeypatch.chdir(copy_bundles(tmp_path))
+    return tmp_path
+
+
+def train(**overrides: object) -> dict[str, torch.Tensor]:
+    """Train in this process; returns the weights that were saved."""
+    precision = torch.get_float32_matmul_precision()
+    try:
+        run(config_file=CONFIG, **{**TINY, **overrides})
+    finally:
+        torch.set_float32_matmul_precision(precision)
+    return torch.load("bundles/afire/models/model.pt", weights_only=True)
+
+
+def write_images(folder: Path, count: int, size: int = 48) -> list[str]:
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(0)
+    names = [f"image_{i}.png" for i in range(count)]
+    for name in names:
+        Image.fromarray(rng.integers(0, 255, (size, size), dtype=np.uint8)).save(folder / name)
+    return names
+
+
+@pytest.mark.slow
+def test_default_run_learns_and_says_where_things_are(workspace: Path) -> None:
+    # the README's command with fewer epochs
+    result = run_bundle(workspace, CONFIG, {"epochs": 20, "val_interval": 20})
+    assert result.returncode == 0, result.stderr[-3000:]
+    last_lines = "\n".join(result.stdout.strip().splitlines()[-4:])
+    for words in ("models/model.pt", "checkpoint.pt", "restoration.png", "tensorboard --logdir", "inference.json"):
+        assert words in last_lines
+    for words in ("20/20", "structure="):  # the progress bar
+        assert words in result.stderr
+    bundle = workspace / "bundles/afire"
+    assert (bundle / "models/model.pt").is_file()
+    assert (bundle / "models/checkpoint.pt").is_file()
+    assert Image.open(bundle / "output/restoration.png").size[0] > 500
+
+    events = EventAccumulator(str(bundle / "output")).Reload()
+    scalars = {tag: [event.value for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    for tag in (
+        *("total", "structure", "category", "restoration", "learning_rate", "weight_decay", "teacher_decay"),
+        *("teacher_temperature", "abnormal_fraction", "prototype_entropy", "prototype_information"),
+    ):
+        assert tag in scalars, f"{tag} is not in TensorBoard"
+    assert "restoration" in events.Tags()["images"]
+    assert np.mean(scalars["total"][-5:]) < 0.2 * np.mean(scalars["total"][:3])
+    assert scalars["restoration_gain"][-1] > 0.2  # 0: as bad as copying the lesions
+    assert scalars["position_accuracy"][-1] > 0.5  # chance: 1/64
+    assert scalars["prototype_information"][-1] > 0.3  # 0: all positions alike, collapsed
+    assert 0.02 < np.mean(scalars["abnormal_fraction"]) < 0.5
+
+
+@pytest.mark.slow
+def test_killed_run_resumes_to_the_same_weights(workspace: Path) -> None:
+    overrides = {**TINY, "epochs": 8, "learning_rate": 0.003}
+    whole = run_bundle(workspace, CONFIG, overrides)
+    assert whole.returncode == 0, whole.stderr[-3000:]
+    models = workspace / "bundles/afire/models"
+    expected = torch.load(models / "model.pt", weights_only=True)
+    for file in models.iterdir():
+        file.unlink()
+
+    process = subprocess.Popen(
+        command(CONFIG, overrides),
+        cwd=workspace,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 300
+    while not (models / "checkpoint.pt").is_file() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.15)  # into some later epoch
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    epoch = torch.load(models / "checkpoint.pt", weights_only=True)["trainer"]["iteration"] // 3
+    assert 1 <= epoch < 8, "the run was not interrupted half-way"
+
+    resumed = run_bundle(workspace, CONFIG, {**overrides, "resume": "true"})
+    assert resumed.returncode == 0, resumed.stderr[-3000:]
+    assert f"after epoch {epoch} of 8" in resumed.stdout + resumed.stderr
+    weights = torch.load(models / "model.pt", weights_only=True)
+    assert weights.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(weights[name], value, rtol=0, atol=0, msg=name)
+
+
+def test_two_runs_with_one_seed_are_equal_and_another_seed_differs(workspace: Path) -> None:
+    first, again, other = train(), train(), train(seed=1)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["head.mlp.0.weight"], other["head.mlp.0.weight"])
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        {"augmentation": "AnatPaste"},
+        {"augmentation": "CutPaste"},
+        {"use_prototypes": "false"},
+        {"contrast_weight": 0},
+        {"category_weight": 0},
+        {"structure_weight": 0},
+        {"restoration_weight": 0},
+        {"contrast_space": "features"},
+        {"use_mask_tokens": "false"},
+        {"include_abnormal_pairs": "true"},
+        {"num_clusters": 12},
+        {"lesions_on_device": "true"},
+        {"num_masks": 3},
+    ],
+    ids=lambda override: "-".join(f"{name}={value}" for name, value in override.items()),
+)
+def test_every_ablation_is_one_override(workspace: Path, override: dict[str, object]) -> None:
+    weights = train(epochs=1, **override)
+    assert all(bool(value.isfinite().all()) for value in weights.values() if value.is_floating_point())
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ({"augmentation": "Mixup"}, "SynthLesionMask"),
+        ({"contrast_space": "pixels"}, "contrast_space"),
+        ({"use_prototypes": "perhaps"}, "expected true or false"),
+        ({"image_size": 36}, "patches"),
+        ({"structure_weight": 0, "category_weight": 0, "restoration_weight": 0}, "all zero"),
+    ],
+)
+def test_wrong_options_are_named(workspace: Path, override: dict[str, object], words: str) -> None:
+    with pytest.raises(Exception) as error:  # noqa: PT011  MONAI's parser wraps what it meets
+        train(**override)
+    assert words in _all_messages(error.value)
+
+
+def _all_messages(error: BaseException | None) -> str:
+    messages = []
+    while error is not None:
+        messages.append(str(error))
+        error = error.__cause__ or error.__context__
+    return "\n".join(messages)
+
+
+def test_paper_overlay_sets_the_papers_values() -> None:
+    root = Path(__file__).resolve().parents[2] / "bundles/afire/configs"
+    parser = ConfigParser()
+    parser.read_config([str(root / "train.json"), str(root / "paper.json")])
+    base = ConfigParser.load_config_file(str(root / "train.json"))
+    overlay = ConfigParser.load_config_file(str(root / "paper.json"))
+    assert set(overlay) <= set(base), "the overlay may only set what train.json has"
+    expected = {"epochs": 800, "batch_size": 64, "num_masks": 9, "num_clusters": 256, "warmup_epochs": 20}
+    expected |= {"hidden_size": 768, "num_layers": 12, "decoder_dim": 512, "decoder_layers": 8, "image_size": 224}
+    assert {name: parser.get_parsed_content(name) for name in expected} == expected
+    assert parser.get_parsed_content("learning_rate") == pytest.approx(5e-4 * 64 / 256)
+
+
+def test_trains_on_a_folder_and_on_a_data_list(workspace: Path) -> None:
+    images = workspace / "images"
+    names = write_images(images, 24)
+    train(epochs=1, dataset_dir=str(images))
+    items = [{"image": name} for name in names]
+    (workspace / "list.json").write_text(json.dumps({"training": items[:8], "validation": items[8:12]}))
+    train(epochs=1, dataset_dir=str(images), datalist=str(workspace / "list.json"))
+    # fewer images than a batch: one smaller batch, not an empty run
+    (workspace / "list.json").write_text(json.dumps({"training": items[:3], "validation": items[8:12]}))
+    train(epochs=1, dataset_dir=str(images), datalist=str(workspace / "list.json"))
+
+
+def test_bad_data_stop_the_run_with_their_names(workspace: Path) -> None:
+    images = workspace / "images"
+    images.mkdir()
+    with pytest.raises(Exception) as error:  # noqa: PT011
+        train(dataset_dir=str(images))
+    assert str(images) in _all_messages(error.value)
+
+    names = write_images(images, 24)
+    (images / names[3]).write_bytes((images / names[3]).read_bytes()[:100])
+    with pytest.raises(Exception) as error:  # noqa: PT011
+        train(dataset_dir=str(images))
+    assert names[3] in _all_messages(error.value)
+
+    items = [{"image": names[0]}, {"picture": names[1]}]
+    (workspace / "list.json").write_text(json.dumps({"training": items, "validation": items[:1]}))
+    with pytest.raises(Exception) as error:  # noqa: PT011
+        train(dataset_dir=str(images), datalist=str(workspace / "list.json"))
+    assert "image" in _all_messages(error.value)
+    assert "1" in _all_messages(error.value)
+
+
+def test_checkpoint_of_another_architecture_is_refused(workspace: Path) -> None:
+    train(epochs=1)
+    with pytest.raises(RuntimeError) as error:
+        train(hidden_size=36, resume="true")
+    assert "another architecture" in _all_messages(error.value)
+
+
+def test_inference_restores_images(workspace: Path) -> None:
+    train()
+    settings = {name: value for name, value in TINY.items() if name not in ("epochs", "val_interval")}
+    run(config_file="bundles/afire/configs/inference.json", **settings)
+    restored = sorted((workspace / "bundles/afire/output/restored").glob("*.png"))
+    assert len(restored) == 4
+    assert Image.open(restored[0]).size == (32, 32)
+
+
+def test_bundle_keeps_the_rules_of_the_model_zoo(workspace: Path) -> None:
+    tool = Path(os.environ.get("MONAI_AFIRE_SHARED", Path(__file__).resolve().parents[3] / "shared"))
+    tool = tool / "tools" / "check_bundle.py"
+    if not tool.is_file():
+        pytest.skip("the folder shared/tools is not here")
+    settings = {**TINY, "image_size": 128, "patch_size": 16}
+    defaults = ("hidden_size", "num_layers", "num_heads", "head_dim", "num_clusters")
+    defaults += ("decoder_dim", "decoder_layers", "decoder_heads")
+    result = run_bundle(workspace, CONFIG, {k: v for k, v in settings.items() if k not in defaults} | {"epochs": 1})
+    assert result.returncode == 0, result.stderr[-3000:]
+    (workspace / "bundles/afire/models/checkpoint.pt").unlink()  # is not published
+    checked = subprocess.run(
+        [sys.executable, str(tool), "bundles/afire", "--repo-root", str(workspace)],
+        cwd=workspace,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, "\n".join(x for x in checked.stdout.splitlines() if not x.startswith("ok"))
