@@ -8,6 +8,10 @@ import os
 from pathlib import Path
 
 import pytest
+import torch
+
+# the tests' networks are tiny: waking a second thread costs more than it does
+torch.set_num_threads(1)
 
 REPOSITORY_ROOT = Path(__file__).resolve().parents[1]
 

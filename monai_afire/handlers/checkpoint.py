@@ -107,6 +107,12 @@ class ResumableCheckpoint:
     def load(self, engine: Any) -> None:
         """Restore network, objects, progress and scaler from the checkpoint."""
         state = torch.load(self.checkpoint_file, map_location="cpu", weights_only=True)
+        missing = [name for name in ("network", "trainer", *self.objects) if name not in state]
+        if missing:
+            raise RuntimeError(
+                f"{self.checkpoint_file} holds no {' and no '.join(missing)} but {sorted(state)}: it was not written by "
+                "this run's settings; start anew with resume set to false"
+            )
         _check_fits(state["network"], self.network.state_dict(), self.checkpoint_file)
         self.network.load_state_dict(state["network"])
         for name, item in self.objects.items():

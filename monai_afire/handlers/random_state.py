@@ -60,12 +60,12 @@ class EpochSeed:
         epoch = 0 if self.constant else engine.state.epoch
         rank = getattr(engine.state, "rank", 0)
         # SeedSequence mixes the three numbers, so that neighbouring seeds and epochs share nothing
-        entropy = np.random.SeedSequence([self.seed, epoch, rank]).generate_state(1)
-        value = int(entropy[0])
+        sequence = np.random.SeedSequence([self.seed, epoch, rank])
+        value, *generator_values = (int(state) for state in sequence.generate_state(1 + len(self.generators)))
         random.seed(value)
         np.random.seed(value)  # noqa: NPY002  third-party transforms use the global state
         torch.manual_seed(value)
-        for generator in self.generators:
-            generator.manual_seed(value)
+        for generator, generator_value in zip(self.generators, generator_values, strict=True):
+            generator.manual_seed(generator_value)
         if self.dataset is not None:
             set_rnd(self.dataset, seed=value)

@@ -130,10 +130,10 @@ class CategoryConsistencyLoss(nn.Module):
 
     def _scores(self, q: torch.Tensor, prototypes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Log f of all pairs ``(L, B anchors, B others)`` and of each token with its prototype ``(L, B)``."""
-        tokens = q.transpose(0, 1).contiguous()
+        tokens = _precise(q).transpose(0, 1).contiguous()
         own = prototypes.unsqueeze(1) if prototypes.ndim == 2 else prototypes.transpose(0, 1)
         # a prototype counts as one more token of its position: one product scores all
-        scores = self.similarity(tokens, torch.cat([tokens, own.to(q.dtype)], dim=1))
+        scores = self.similarity(tokens, torch.cat([tokens, own.to(tokens.dtype)], dim=1))
         with_prototypes = scores[..., len(q) :]
         if prototypes.ndim == 2:
             return scores[..., : len(q)], with_prototypes.squeeze(-1)

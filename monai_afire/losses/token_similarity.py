@@ -54,11 +54,6 @@ class TokenSimilarity:
         q, c = self._maps(q, c)
         return q @ c.transpose(-2, -1)
 
-    def paired(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
-        """Scores of each q with its own c: ``(..., K)`` and a shape that broadcasts to it, to ``(...)``."""
-        q, c = self._maps(q, c)
-        return (q * c).sum(-1)
-
     def _maps(self, q: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         q = q if q.dtype == torch.float64 else q.float()
         c = c.to(q.dtype)

@@ -109,7 +109,7 @@ def prototype_entropy(prototypes: torch.Tensor) -> torch.Tensor:
         prototypes: ``(L, K)`` probability vectors.
 
     Returns:
-        Scalar in [0, 1].
+        Scalar in [0, 1]; NaN for prototypes of features, which are no probabilities.
 
     Example:
         >>> round(float(prototype_entropy(torch.full((3, 8), 1 / 8))), 4)
@@ -142,7 +142,8 @@ def prototype_information(prototypes: torch.Tensor) -> torch.Tensor:
 
 
 def _entropy(probabilities: torch.Tensor) -> torch.Tensor:
-    return torch.special.entr(probabilities).sum(-1)
+    entropy = torch.special.entr(probabilities).sum(-1)
+    return torch.where(entropy.isfinite(), entropy, torch.nan)  # negative numbers are no probabilities
 
 
 def _largest_entropy(probabilities: torch.Tensor) -> torch.Tensor:

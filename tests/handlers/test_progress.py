@@ -82,11 +82,12 @@ def test_log_messages_are_not_lost_and_logging_is_restored(capsys: pytest.Captur
     assert "halfway through" in captured.err + captured.out
 
 
-def test_terminated_runs_close_the_bar() -> None:
+@pytest.mark.parametrize("skip_completed", [False, True])
+def test_terminated_runs_close_the_bar(skip_completed: bool) -> None:
     engine = quiet_engine()
     handler = TrainingProgressBar(lambda: {})
     handler.attach(engine)
-    engine.add_event_handler(Events.ITERATION_COMPLETED(once=2), lambda: engine.terminate())
+    engine.add_event_handler(Events.ITERATION_COMPLETED(once=2), lambda: engine.terminate(skip_completed))
     before = list(logging.getLogger().handlers)
     engine.run(range(5), max_epochs=3)
     assert handler.bar is None

@@ -81,7 +81,7 @@ def test_position_accuracy_with_prototypes_of_each_image(images: int) -> None:
     q = own.unsqueeze(1).repeat(1, 2, 1, 1)
     normal = torch.ones(images, 2, 5, dtype=torch.bool)
     expected = [position_accuracy(q[i], own[i], normal[i]).item() for i in range(images)]
-    assert position_accuracy(q, own, normal).item() == pytest.approx(sum(expected) / images)
+    assert position_accuracy(q, own.unsqueeze(1), normal).item() == pytest.approx(sum(expected) / images)
 
 
 @pytest.mark.parametrize("seed", range(3))

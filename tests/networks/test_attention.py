@@ -47,7 +47,7 @@ def test_explicit_kernel_is_the_softmax_of_scaled_products() -> None:
     x = torch.randn(2, 5, 8, dtype=torch.float64)
     query, key, value = (part.reshape(2, 5, 2, 4).transpose(1, 2) for part in block.qkv(x).chunk(3, dim=-1))
     mixed = unfused_attention(query, key, value).transpose(1, 2).reshape(2, 5, 8)
-    expected = mixed @ block.out_proj.weight.T + block.out_proj.bias
+    expected = block.out_proj(mixed)
     torch.testing.assert_close(block(x), expected, rtol=0, atol=1e-10)
 
 

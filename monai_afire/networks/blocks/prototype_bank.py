@@ -73,7 +73,7 @@ class PrototypeBank(nn.Module):
             dist.all_reduce(total)
             dist.all_reduce(count)
         # decided on the device: no host synchronisation
-        keep = torch.where(self.num_updates > 0, self.momentum, 0.0).to(total.dtype)
+        keep = total.new_tensor(self.momentum) * (self.num_updates > 0)
         self.prototypes.mul_(keep).add_(total * ((1 - keep) / count))
         self.num_updates += 1
 

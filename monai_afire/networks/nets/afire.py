@@ -186,7 +186,7 @@ class AFiRe(nn.Module):
 
     def _student_q(self, tokens: torch.Tensor) -> torch.Tensor:
         if self.contrast_space == "features":
-            return F.normalize(tokens.float(), dim=-1)
+            return F.normalize(_at_least_float32(tokens), dim=-1)
         logits = self.head(tokens)
         return torch.softmax(_at_least_float32(logits) / self.student_temperature, dim=-1)
 
@@ -197,7 +197,7 @@ class AFiRe(nn.Module):
             return self.bank.prototypes
         tokens = self.teacher_encoder(image)
         if self.contrast_space == "features":
-            q = F.normalize(tokens.float(), dim=-1)
+            q = F.normalize(_at_least_float32(tokens), dim=-1)
         else:
             logits = self.teacher_head(tokens)
             q = sinkhorn_knopp(logits.flatten(0, 1), self.teacher_temperature).view(logits.shape)
