@@ -110,8 +110,8 @@ class ResumableCheckpoint:
         missing = [name for name in ("network", "trainer", *self.objects) if name not in state]
         if missing:
             raise RuntimeError(
-                f"{self.checkpoint_file} holds no {' and no '.join(missing)} but {sorted(state)}: it was not written by "
-                "this run's settings; start anew with resume set to false"
+                f"{self.checkpoint_file} has no {' and no '.join(missing)}, only {sorted(state)}: a run with other "
+                "settings wrote it; start anew with resume set to false"
             )
         _check_fits(state["network"], self.network.state_dict(), self.checkpoint_file)
         self.network.load_state_dict(state["network"])

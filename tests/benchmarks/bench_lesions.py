@@ -9,10 +9,8 @@ Speed of lesion synthesis: the loop over pixels against both back ends, measured
 from __future__ import annotations
 
 import argparse
-import platform
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 
@@ -23,28 +21,10 @@ from monai_afire.transforms.lesion_synthesis.parameters import (
     draw_lesion_parameters,
     num_lesion_uniforms,
 )
+from tests.benchmarks.timing import machine, timed
 from tests.naive.lesions import naive_lesion_map
 
 __all__ = ["main"]
-
-
-def machine(device: torch.device) -> str:
-    """One line on what the figures were measured with."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    gpu = f", {torch.cuda.get_device_name(device)}" if device.type == "cuda" else ""
-    cpu = names[0] if names else platform.processor()
-    return f"{cpu}, {torch.get_num_threads()} threads, torch {torch.__version__}{gpu}"
-
-
-def timed(function: Callable[[], object], device: torch.device) -> float:
-    """Seconds of one call."""
-    start = time.perf_counter()
-    function()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - start
 
 
 def naive_batch(images: torch.Tensor, num_masks: int) -> list[object]:

@@ -20,7 +20,7 @@ from monai_afire.losses import AFiReLoss, CategoryConsistencyLoss, StructureCons
 from monai_afire.networks import AFiRe, PositionwiseLinear, ViTEncoder, patch_labels, patchify, sinkhorn_knopp
 from monai_afire.optimizers import weight_decay_groups
 from monai_afire.utils import tune_cpu
-from tests.benchmarks.timing import compare, machine, peak_memory
+from tests.benchmarks.timing import compare, machine, peak_memory, reset_peak_memory
 from tests.naive.published_step import (
     LoopedLastLayer,
     loop_contrastive_loss,
@@ -169,6 +169,7 @@ def bench_step(images: int = 8) -> None:
 
 def _loss_memory(batch: int, queue: multiprocessing.Queue) -> None:
     q, prototypes, normal = token_batch(batch)
+    reset_peak_memory()
     before = peak_memory()
     leaf = q.requires_grad_()
     (
