@@ -12,6 +12,7 @@ from typing import Any
 
 from monai_afire.data.datalist import load_radiograph_datalist
 from monai_afire.data.phantom import export_phantom
+from monai_afire.data.phantom.dataset import PHANTOM_VERSION
 
 __all__ = ["bundle_items", "cached_phantom"]
 
@@ -56,7 +57,7 @@ def bundle_items(
 
 def cached_phantom(folder: str | os.PathLike, arguments: Mapping[str, Any]) -> Path:
     """
-    Draw the phantom into a folder unless it is there already, drawn with the same arguments.
+    Draw the phantom into a folder unless it is there already, drawn with the same arguments by the same version.
 
     Args:
         folder: where its files are.
@@ -73,6 +74,7 @@ def cached_phantom(folder: str | os.PathLike, arguments: Mapping[str, Any]) -> P
         True
     """
     drawn = {name: value for name, value in arguments.items() if name not in ("progress", "num_processes")}
+    drawn["version"] = PHANTOM_VERSION
     recipe, datalist = Path(folder) / "recipe.json", Path(folder) / "datalist.json"
     if recipe.is_file() and datalist.is_file() and json.loads(recipe.read_text()) == json.loads(json.dumps(drawn)):
         return datalist

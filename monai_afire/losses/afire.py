@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from monai_afire.losses.token_similarity import TokenSimilarity
+from monai_afire.utils.precision import at_least_float32
 
 __all__ = ["AFiReLoss", "AnomalyRestorationLoss", "CategoryConsistencyLoss", "StructureConsistencyLoss"]
 
@@ -130,7 +131,7 @@ class CategoryConsistencyLoss(nn.Module):
 
     def _scores(self, q: torch.Tensor, prototypes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Log f of all pairs ``(L, B anchors, B others)`` and of each token with its prototype ``(L, B)``."""
-        tokens = _precise(q).transpose(0, 1).contiguous()
+        tokens = at_least_float32(q).transpose(0, 1).contiguous()
         own = prototypes.unsqueeze(1) if prototypes.ndim == 2 else prototypes.transpose(0, 1)
         # a prototype counts as one more token of its position: one product scores all
         scores = self.similarity(tokens, torch.cat([tokens, own.to(tokens.dtype)], dim=1))
@@ -188,7 +189,7 @@ class AnomalyRestorationLoss(nn.Module):
                 f"{tuple(restored.shape)}, {tuple(target.shape)} and {tuple(abnormal.shape)}"
             )
         with torch.autocast(restored.device.type, enabled=False):
-            error = (_precise(restored) - _precise(target)).square().mean(-1)
+            error = (at_least_float32(restored) - at_least_float32(target)).square().mean(-1)
             weight = torch.ones_like(error).masked_fill(abnormal, self.abnormal_weight)
             return (weight * error).sum() / weight.sum()
 
@@ -316,10 +317,6 @@ def _masked_logsumexp(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 def _masked_mean(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Mean where the mask is True, 0 where it nowhere is; neither value nor gradient sees the rest."""
     return torch.where(mask, x, 0.0).sum() / mask.sum().clamp_min(1)
-
-
-def _precise(x: torch.Tensor) -> torch.Tensor:
-    return x if x.dtype == torch.float64 else x.float()
 
 
 def _check_shapes(q: torch.Tensor, prototypes: torch.Tensor, normal: torch.Tensor) -> None:

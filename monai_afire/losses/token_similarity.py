@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import torch
 
+from monai_afire.utils.precision import at_least_float32
+
 __all__ = ["TokenSimilarity"]
 
 SIMILARITIES = ("paper", "teacher_ce", "cosine")
@@ -55,7 +57,7 @@ class TokenSimilarity:
         return q @ c.transpose(-2, -1)
 
     def _maps(self, q: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        q = q if q.dtype == torch.float64 else q.float()
+        q = at_least_float32(q)
         c = c.to(q.dtype)
         if self.name == "paper":
             c = (c + self.epsilon).log()

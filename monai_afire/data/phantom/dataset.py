@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import sys
-import tempfile
 import warnings
 import zipfile
 import zlib
@@ -25,6 +24,7 @@ from monai_afire.data.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES
 from monai_afire.data.phantom.cohort import MAX_LESIONS, Cohort, as_kinds
 from monai_afire.data.phantom.lesions import LESION_KINDS
 from monai_afire.data.phantom.phantom import ChestPhantom
+from monai_afire.utils.files import atomic_path
 
 __all__ = ["PHANTOM_VERSION", "ChestPhantomDataset"]
 
@@ -229,15 +229,8 @@ def _pack_one(arrays: dict[str, np.ndarray], index: int, phantom: ChestPhantom) 
 
 def _write(path: Path, arrays: dict[str, np.ndarray]) -> None:
     """Writes all or nothing: other processes see the complete file or none."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(suffix=".tmp", prefix=path.stem, dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
 def _read(path: Path, cohort: Cohort) -> dict[str, np.ndarray] | None:

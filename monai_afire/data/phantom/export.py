@@ -17,6 +17,7 @@ from monai_afire.data.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES
 from monai_afire.data.phantom.cohort import SECTIONS, Cohort, as_kinds
 from monai_afire.data.phantom.lesions import LESION_KINDS
 from monai_afire.data.phantom.phantom import ChestPhantom
+from monai_afire.utils.files import atomic_path
 
 __all__ = ["export_phantom"]
 
@@ -124,7 +125,6 @@ def _write_list(folder: Path, lists: Mapping[str, list[dict[str, Any]]]) -> Path
     content.update({f"num{section.capitalize()}": len(items) for section, items in lists.items()})
     content.update(lists)
     path = folder / "datalist.json"
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
-    os.replace(temporary, path)
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
     return path

@@ -7,6 +7,8 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
+from monai_afire.utils.precision import at_least_float32
+
 __all__ = ["sinkhorn_knopp"]
 
 
@@ -40,7 +42,7 @@ def sinkhorn_knopp(logits: torch.Tensor, epsilon: float | torch.Tensor = 0.05, n
     if num_iters < 1:
         raise ValueError(f"num_iters must be at least 1, got {num_iters}")
     with torch.autocast(logits.device.type, enabled=False):
-        log_q = (logits if logits.dtype == torch.float64 else logits.float()) / epsilon
+        log_q = at_least_float32(logits) / epsilon
         for _ in range(num_iters):
             log_q = log_q - _logsumexp_over_samples(log_q)
             log_q = torch.log_softmax(log_q, dim=1)

@@ -18,6 +18,7 @@ from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
 from monai_afire.networks.blocks.sinkhorn import sinkhorn_knopp
 from monai_afire.networks.blocks.token_head import TokenProbabilityHead
 from monai_afire.networks.nets.vit_encoder import ViTEncoder
+from monai_afire.utils.precision import at_least_float32
 
 __all__ = ["AFiRe"]
 
@@ -186,9 +187,9 @@ class AFiRe(nn.Module):
 
     def _student_q(self, tokens: torch.Tensor) -> torch.Tensor:
         if self.contrast_space == "features":
-            return F.normalize(_at_least_float32(tokens), dim=-1)
+            return F.normalize(at_least_float32(tokens), dim=-1)
         logits = self.head(tokens)
-        return torch.softmax(_at_least_float32(logits) / self.student_temperature, dim=-1)
+        return torch.softmax(at_least_float32(logits) / self.student_temperature, dim=-1)
 
     @torch.no_grad()
     def _prototypes(self, image: torch.Tensor) -> torch.Tensor:
@@ -197,7 +198,7 @@ class AFiRe(nn.Module):
             return self.bank.prototypes
         tokens = self.teacher_encoder(image)
         if self.contrast_space == "features":
-            q = F.normalize(_at_least_float32(tokens), dim=-1)
+            q = F.normalize(at_least_float32(tokens), dim=-1)
         else:
             logits = self.teacher_head(tokens)
             q = sinkhorn_knopp(logits.flatten(0, 1), self.teacher_temperature).view(logits.shape)
@@ -217,8 +218,3 @@ class AFiRe(nn.Module):
                 f"(B, N, 1, *S); got {tuple(lesion_image.shape)} and {tuple(lesion_mask.shape)}"
             )
         return batch, variants
-
-
-def _at_least_float32(x: torch.Tensor) -> torch.Tensor:
-    """Probabilities and their logarithms need more digits than a half-precision autocast leaves."""
-    return x if x.dtype == torch.float64 else x.float()

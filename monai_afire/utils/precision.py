@@ -1,0 +1,26 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Number formats."""
+
+from __future__ import annotations
+
+import torch
+
+__all__ = ["at_least_float32"]
+
+
+def at_least_float32(x: torch.Tensor) -> torch.Tensor:
+    """
+    Widen half precision to float32; probabilities and their logarithms need more digits than autocast leaves.
+
+    Args:
+        x: tensor of any float type.
+
+    Returns:
+        The same in float32, or unchanged if it is float64.
+
+    Example:
+        >>> at_least_float32(torch.zeros(1, dtype=torch.bfloat16)).dtype
+        torch.float32
+    """
+    return x if x.dtype == torch.float64 else x.float()
