@@ -130,5 +130,5 @@ def planar_affine(spacing: tuple[float, float] | None = None) -> np.ndarray:
 
 def rgb_to_gray(rgb: np.ndarray) -> np.ndarray:
     """Luma of Rec. 601 of unsigned integers ``(H, W, 3)`` -> ``(H, W)``; exact where the three channels are equal."""
-    weighted = rgb[..., 0] * np.uint32(299) + rgb[..., 1] * np.uint32(587) + rgb[..., 2] * np.uint32(114)
+    weighted = rgb.astype(np.uint32) @ np.array([299, 587, 114], dtype=np.uint32)
     return ((weighted + 500) // 1000).astype(rgb.dtype)
