@@ -1,10 +1,14 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Values as they come from a command line."""
+"""Between a bundle and the person at the command line."""
 
 from __future__ import annotations
 
-__all__ = ["as_bool"]
+import sys
+from traceback import walk_tb
+from types import TracebackType
+
+__all__ = ["as_bool", "show_cause_last"]
 
 
 def as_bool(value: bool | int | str) -> bool:
@@ -32,3 +36,35 @@ def as_bool(value: bool | int | str) -> bool:
     if word in ("false", "0", "no", "off"):
         return False
     raise ValueError(f"expected true or false, got {value!r}")
+
+
+def show_cause_last() -> None:
+    """
+    Print the cause of an uncaught error once more below its traceback.
+
+    MONAI's config parser wraps an error in several of its own, so that the last line a person sees is "Failed to
+    evaluate ConfigExpression" and the message that names the file and the remedy stands far above. Changes
+    ``sys.excepthook`` of the process: for applications, such as a bundle's ``initialize``.
+
+    Example:
+        >>> before = sys.excepthook
+        >>> show_cause_last()
+        >>> sys.excepthook = before
+    """
+    show_traceback = sys.excepthook
+
+    def show(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        show_traceback(kind, error, traceback)
+        cause = error
+        while cause.__cause__ is not None and _raised_by_monai(cause):
+            cause = cause.__cause__
+        if cause is not error:
+            print(f"\nThe cause: {cause}", file=sys.stderr, flush=True)
+
+    sys.excepthook = show
+
+
+def _raised_by_monai(error: BaseException) -> bool:
+    """Whether MONAI itself, not this package or one that MONAI calls, raised the error."""
+    frames = list(walk_tb(error.__traceback__))
+    return bool(frames) and str(frames[-1][0].f_globals.get("__name__")).split(".")[0] == "monai"

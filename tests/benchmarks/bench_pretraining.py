@@ -29,7 +29,7 @@ from tests.naive.published_step import (
 )
 
 B, L, K, WIDTH = 64, 196, 256, 256
-N = 2
+N = 4
 
 
 def token_batch(batch: int = B) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -152,7 +152,7 @@ def with_precision(precision: str, step: Callable[..., None], *batch: torch.Tens
     return call
 
 
-def bench_step(images: int = 8) -> None:
+def bench_step(images: int = 4) -> None:
     """One whole step of AFiRe, ViT-B/16 at 224, with the decoder of the paper."""
     image = torch.rand(images, 1, 224, 224)
     lesion_mask = torch.zeros(images, N, 1, 224, 224)

@@ -214,6 +214,20 @@ def test_bad_data_stop_the_run_with_their_names(workspace: Path) -> None:
     assert "1" in _all_messages(error.value)
 
 
+@pytest.mark.slow
+def test_the_last_line_of_an_error_names_the_cause(workspace: Path) -> None:
+    (workspace / "empty").mkdir()
+    result = run_bundle(workspace, CONFIG, {"dataset_dir": workspace / "empty"})
+    assert result.returncode != 0
+    assert f"no radiographs found under {workspace / 'empty'}" in result.stderr.strip().splitlines()[-1]
+
+    names = write_images(workspace / "images", 8)
+    (workspace / "images" / names[0]).write_bytes(b"\x89PNG\r\n\x1a\n half of it")
+    result = run_bundle(workspace, CONFIG, {"dataset_dir": workspace / "images"})
+    assert result.returncode != 0
+    assert names[0] in result.stderr.strip().splitlines()[-1]
+
+
 def test_checkpoint_of_another_architecture_is_refused(workspace: Path) -> None:
     train(epochs=1)
     with pytest.raises(RuntimeError) as error:
