@@ -58,6 +58,7 @@ def load_radiograph_datalist(
     seed: int = 0,
     patient_key: str = "patient_id",
     patient_pattern: str | None = None,
+    hold_out: bool = False,
     check_files: bool = True,
 ) -> list[dict[str, Any]]:
     """
@@ -82,6 +83,7 @@ def load_radiograph_datalist(
         patient_key: key of the patient in the items of a datalist, for the warning about leaks.
         patient_pattern: regular expression with one group, searched in the relative name of a file of a folder, that
             gives the patient. By default the names of NIH, CheXpert and MIMIC-CXR are known.
+        hold_out: take "validation" out of "training", as for a folder, where a datalist has no such section.
         check_files: look whether each file exists.
 
     Returns:
@@ -108,12 +110,21 @@ def load_radiograph_datalist(
     if not base.is_dir():
         raise DatalistError(f"{base}: the folder dataset_dir does not exist; check the name.")
     sections = _read_sections(source)
-    entries = _section(sections, section, source)
-    items = [_to_item(entry, number, section, source, path_keys, base) for number, entry in enumerate(entries)]
-    require_keys(items, required_keys, section, source)
+    divide = hold_out and section in ("training", "validation") and "validation" not in sections
+    listed = "training" if divide else section
+    entries = _section(sections, listed, source)
+    items = [_to_item(entry, number, listed, source, path_keys, base) for number, entry in enumerate(entries)]
+    require_keys(items, required_keys, listed, source)
     if check_files:
-        require_files(items, path_keys, section, source)
-    warn_about_leaks(sections, section, source, path_keys, patient_key)
+        require_files(items, path_keys, listed, source)
+    warn_about_leaks(sections, listed, source, path_keys, patient_key)
+    if divide:
+        patients = [_patient(item, patient_key, path_keys[0], patient_pattern) for item in items]
+        try:
+            in_validation = split_by_patient(patients, validation_fraction, seed)
+        except DatalistError as error:
+            raise DatalistError(f"{source}: {error}") from error
+        items = [item for item, chosen in zip(items, in_validation, strict=True) if chosen == (section == "validation")]
     return items
 
 
@@ -226,6 +237,11 @@ def split_by_patient(patients: Sequence[str], validation_fraction: float, seed: 
     count = sum(int.from_bytes(place[patient], "big") < limit for patient in order)
     chosen = set(order[: min(max(count, 1), len(order) - 1)])
     return [patient in chosen for patient in patients]
+
+
+def _patient(item: Mapping[str, Any], patient_key: str, path_key: str, pattern: str | None) -> str:
+    """Patient of a listed item: as the list says, or by the file's name."""
+    return str(item[patient_key]) if patient_key in item else patient_of(str(item[path_key]), pattern)
 
 
 def _folder_items(

@@ -27,8 +27,9 @@ def bundle_items(
     """
     Items of one section for a bundle's data set.
 
-    With ``dataset_dir`` or ``datalist`` the user's own images (:func:`load_radiograph_datalist`), without either the
-    phantom, which is drawn once into ``phantom_dir`` and found there afterwards.
+    With ``dataset_dir`` or ``datalist`` the user's own images (:func:`load_radiograph_datalist`; a tenth of the
+    training patients is held out where there is no validation section), without either the phantom, which is drawn
+    once into ``phantom_dir`` and found there afterwards.
 
     Args:
         section: "training", "validation" or "test".
@@ -51,7 +52,7 @@ def bundle_items(
         (2, 0)
     """
     if dataset_dir or datalist:
-        return load_radiograph_datalist(dataset_dir, datalist, section)
+        return load_radiograph_datalist(dataset_dir, datalist, section, hold_out=True)
     return load_radiograph_datalist(None, cached_phantom(phantom_dir, dict(phantom or {})), section)
 
 

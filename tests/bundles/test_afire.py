@@ -188,6 +188,9 @@ def test_trains_on_a_folder_and_on_a_data_list(workspace: Path) -> None:
     items = [{"image": name} for name in names]
     (workspace / "list.json").write_text(json.dumps({"training": items[:8], "validation": items[8:12]}))
     train(epochs=1, dataset_dir=str(images), datalist=str(workspace / "list.json"))
+    # no validation section: some of the training images are held out
+    (workspace / "list.json").write_text(json.dumps({"training": items}))
+    train(epochs=1, dataset_dir=str(images), datalist=str(workspace / "list.json"))
     # fewer images than a batch: one smaller batch, not an empty run
     (workspace / "list.json").write_text(json.dumps({"training": items[:3], "validation": items[8:12]}))
     train(epochs=1, dataset_dir=str(images), datalist=str(workspace / "list.json"))

@@ -375,3 +375,21 @@ def test_scan_recognises_dicom_without_preamble(tmp_path: Path) -> None:
     dataset.PatientID = "made up"
     dataset.save_as(tmp_path / "IM0001", implicit_vr=False, little_endian=True)
     assert scan_radiographs(tmp_path) == ["IM0001"]
+
+
+def test_validation_is_held_out_of_a_list_without_it(tmp_path: Path) -> None:
+    entries = [{"image": f"{number}.png", "patient_id": f"p{number // 2}"} for number in range(40)]
+    for entry in entries:
+        (tmp_path / entry["image"]).touch()
+    source = tmp_path / "list.json"
+    source.write_text(json.dumps({"training": entries}))
+    parts = [load_radiograph_datalist(None, source, part, hold_out=True) for part in ("training", "validation")]
+    patients = [{item["patient_id"] for item in part} for part in parts]
+    assert sum(map(len, parts)) == 40
+    assert all(patients)
+    assert not patients[0] & patients[1]
+    with pytest.raises(DatalistError, match="no section 'validation'"):
+        load_radiograph_datalist(None, source, "validation")
+    # a section of its own is taken as it is
+    source.write_text(json.dumps({"training": entries[:30], "validation": entries[30:]}))
+    assert len(load_radiograph_datalist(None, source, "training", hold_out=True)) == 30
