@@ -123,6 +123,8 @@ class ResumableCheckpoint:
         if getattr(engine, "scaler", None) is not None and "scaler" in state:
             engine.scaler.load_state_dict(state["scaler"])
         logger.info(f"resumed from {self.checkpoint_file} after epoch {engine.state.epoch} of {max_epochs}")
+        if max_epochs is not None and engine.state.epoch >= max_epochs:
+            logger.warning("this run is complete already; ask for more epochs to train on")
 
 
 def _check_fits(saved: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor], path: Path) -> None:

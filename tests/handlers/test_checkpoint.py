@@ -120,8 +120,10 @@ def test_more_epochs_may_be_asked_for(tmp_path: Path, caplog: pytest.LogCaptureF
     assert (longer.state.epoch, longer.state.iteration) == (3, 9)
     assert "after epoch 2 of 3" in caplog.text
     for epochs in (3, 1):  # nothing is left to do
+        caplog.clear()
         finished = make_trainer(tmp_path, seed=99, epochs=epochs, resume=True)
         finished.run()
+        assert "complete already" in caplog.text
         assert_same(final_state(finished), final_state(longer))
         assert finished.state.iteration == 9
 
