@@ -26,7 +26,7 @@ class RestorationPreview:
     """
     Picture grid of normal image | lesion image | lesion mask | restored, for TensorBoard and as a PNG file.
 
-    Attach it to the validation evaluator, whose last batch is shown (of 3-D images the middle slice).
+    Attach it to the validation evaluator, whose first batch is shown (of 3-D images the middle slice).
 
     Args:
         encoder: encoder of the network, for the patch grid and the intensity normalisation.
@@ -59,10 +59,11 @@ class RestorationPreview:
 
     def attach(self, engine: Engine) -> None:
         """Register with an evaluator."""
-        engine.add_event_handler(Events.EPOCH_COMPLETED, self)
+        first_batch = Events.ITERATION_COMPLETED(event_filter=lambda engine, _: _is_first_of_epoch(engine))
+        engine.add_event_handler(first_batch, self)
 
     def __call__(self, engine: Any) -> None:
-        """Draw the grid from the evaluator's last batch."""
+        """Draw the grid from the evaluator's batch."""
         outputs = engine.state.output[CommonKeys.PRED]
         if getattr(engine.state, "rank", 0) or "restored" not in outputs:
             return
@@ -90,6 +91,10 @@ class RestorationPreview:
         )
         columns = [[_plane(picture) for picture in column] for column in pictures]
         return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _is_first_of_epoch(engine: Engine) -> bool:
+    return (engine.state.iteration - 1) % (engine.state.epoch_length or 1) == 0
 
 
 def _plane(image: torch.Tensor) -> np.ndarray:

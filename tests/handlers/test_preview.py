@@ -99,3 +99,22 @@ def test_nothing_is_drawn_without_a_restoration(tmp_path: Path) -> None:
     network = tiny_afire(restore=False)
     evaluate(network, RestorationPreview(network.encoder, str(tmp_path / "preview.png")))
     assert not list(tmp_path.iterdir())
+
+
+def test_only_the_first_batch_is_shown(tmp_path: Path) -> None:
+    shown: list[int] = []
+
+    class Recorder(RestorationPreview):
+        def __call__(self, engine: Any) -> None:
+            shown.append(engine.state.iteration)
+
+    evaluator = SupervisedEvaluator(
+        device=torch.device("cpu"),
+        val_data_loader=[{"image": torch.zeros(2, 3)}, {"image": torch.zeros(1, 3)}],
+        network=torch.nn.Identity(),
+        val_handlers=[Recorder(tiny_afire().encoder, str(tmp_path / "preview.png"))],
+        decollate=False,
+    )
+    for epoch in (1, 2):
+        evaluator.run(epoch)
+    assert shown == [1, 1]
