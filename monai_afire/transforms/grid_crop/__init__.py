@@ -1,0 +1,19 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Pairs of overlapping crops on a common grid, and which of their patches show the same place (PEAC, ACE)."""
+
+from __future__ import annotations
+
+from monai_afire.transforms.grid_crop.array import GRID_CROP_SETTINGS, GridCropPair
+from monai_afire.transforms.grid_crop.correspondence import matching_patches, overlap_masks
+from monai_afire.transforms.grid_crop.dictionary import GridCropPairD, GridCropPaird, GridCropPairDict
+
+__all__ = [
+    "GRID_CROP_SETTINGS",
+    "GridCropPair",
+    "GridCropPaird",
+    "GridCropPairD",
+    "GridCropPairDict",
+    "overlap_masks",
+    "matching_patches",
+]

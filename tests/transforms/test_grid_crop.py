@@ -1,0 +1,341 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Grid crop pairs show the same places where their offsets say so, and the masks and matches say which."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import pickle
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from monai.data import DataLoader, Dataset, MetaTensor
+
+from monai_afire.transforms.grid_crop import (
+    GRID_CROP_SETTINGS,
+    GridCropPair,
+    GridCropPairD,
+    GridCropPaird,
+    GridCropPairDict,
+    matching_patches,
+    overlap_masks,
+)
+
+# cells of 4 pixels in the papers' proportions keep the tests fast
+SMALL_PEAC: dict[str, Any] = {**GRID_CROP_SETTINGS["peac_448"], "cell": 4}
+SMALL_ACE: dict[str, Any] = {**GRID_CROP_SETTINGS["ace_448"], "cell": 4, "out_size": 56}
+
+
+def coordinate_image(*size: int) -> torch.Tensor:
+    """Image whose channels are the coordinates of the pixels."""
+    return torch.stack(torch.meshgrid(*(torch.arange(n, dtype=torch.float64) for n in size), indexing="ij"))
+
+
+def patches_of(image: torch.Tensor, patch: int) -> torch.Tensor:
+    """(C, *S) -> (L, C, pixels), patches in row-major order; a loop."""
+    counts = [n // patch for n in image.shape[1:]]
+    slices = [[slice(i * patch, i * patch + patch) for i in range(n)] for n in counts]
+    return torch.stack([image[(slice(None),) + box].flatten(1) for box in itertools.product(*slices)])  # noqa: RUF005
+
+
+def naive_masks(offset_1: Any, offset_2: Any, crops: Any, patch_cells: Any) -> tuple[list, list, list]:
+    """Masks and matches from sets of cells, patch by patch."""
+
+    def cells(offset: Any, crop: int, size: int) -> list[set]:
+        starts = itertools.product(*(range(o, o + crop, size) for o in offset))
+        return [set(itertools.product(*(range(s, s + size) for s in start))) for start in starts]
+
+    first, second = (cells(o, k, p) for o, k, p in zip((offset_1, offset_2), crops, patch_cells, strict=True))
+    all_1, all_2 = set().union(*first), set().union(*second)
+    match = [next((j for j, big in enumerate(second) if patch <= big), -1) for patch in first]
+    return [patch <= all_2 for patch in first], [patch <= all_1 for patch in second], match
+
+
+def as_batch(offset_1: np.ndarray, offset_2: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.as_tensor(offset_1)[None], torch.as_tensor(offset_2)[None]
+
+
+@pytest.mark.parametrize("size", [(76, 76), (100, 81), (40, 70)])
+def test_peac_matches_show_identical_pixels(size: tuple[int, int]) -> None:
+    image = coordinate_image(*size)
+    transform = GridCropPair(**SMALL_PEAC).set_random_state(seed=3)
+    for _ in range(40):
+        crop_1, crop_2, offset_1, offset_2 = transform(image)
+        assert crop_1.shape == crop_2.shape == (2, 56, 56)
+        match = matching_patches(*as_batch(offset_1, offset_2), crops=(14, 14))[0]
+        found = match >= 0
+        assert 100 <= int(found.sum()) <= 196
+        patches_1, patches_2 = patches_of(crop_1, 4), patches_of(crop_2, 4)
+        assert torch.equal(patches_1[found], patches_2[match[found]])
+        # complete, too: a patch without a match is shown nowhere in the other crop
+        centres_1, centres_2 = patches_1.mean(-1), patches_2.mean(-1)
+        # (cdist rounds to about 1e-6)
+        assert torch.equal((torch.cdist(centres_1, centres_2) < 1e-2).any(1), found)
+
+
+def test_three_dimensions_match_and_keep_the_place_of_the_crop() -> None:
+    image = coordinate_image(18, 21, 30)
+    transform = GridCropPair(grid=(6, 7, 6), cell=3, crops=(4, 4)).set_random_state(seed=0)
+    seen = set()
+    for _ in range(30):
+        crop_1, crop_2, offset_1, offset_2 = transform(image)
+        assert transform.pixel_offset is not None
+        # no resizing is needed here: the third axis is cut to 18 from pixel 6 on
+        first_pixel = np.array([0, 0, 6]) + transform.pixel_offset + 3 * offset_1
+        assert crop_1[:, 0, 0, 0].tolist() == first_pixel.tolist()
+        match = matching_patches(*as_batch(offset_1, offset_2), crops=(4, 4))[0]
+        found = match >= 0
+        assert found.any()
+        assert torch.equal(patches_of(crop_1, 3)[found], patches_of(crop_2, 3)[match[found]])
+        seen.add((*offset_1, *offset_2))
+    assert len(seen) > 20
+
+
+@pytest.mark.parametrize("size", [(128, 128), (128, 200)])
+def test_ace_patches_compose_exactly(size: tuple[int, int]) -> None:
+    image = coordinate_image(*size)
+    transform = GridCropPair(**SMALL_ACE).set_random_state(seed=5)
+    for _ in range(20):
+        crop_1, crop_2, offset_1, offset_2 = transform(image)
+        assert crop_1.shape == crop_2.shape == (2, 56, 56)
+        assert ((offset_1 - offset_2) % 2 == 0).all()
+        offsets = as_batch(offset_1, offset_2)
+        mask_1, mask_2 = overlap_masks(*offsets, crops=(14, 28), patch_cells=(1, 2))
+        match = matching_patches(*offsets, crops=(14, 28), patch_cells=(1, 2))[0]
+        assert torch.equal(match >= 0, mask_1[0])
+        counts = torch.bincount(match[match >= 0], minlength=196)
+        assert torch.equal(counts, 4 * mask_2[0])  # each overlap patch is composed of exactly four, all others of none
+        place_1, place_2 = patches_of(crop_1, 4).mean(-1), patches_of(crop_2, 4).mean(-1)
+        for patch in torch.nonzero(mask_2[0]).flatten():
+            block = place_1[match == patch]
+            assert torch.allclose(block.mean(0), place_2[patch], atol=0.15)  # antialiasing clamps at the crop's rim
+            assert (block.amax(0) - block.amin(0)).tolist() == [4, 4]
+
+
+@pytest.mark.parametrize(("spatial_dims", "crops", "patch_cells"), [(1, (4, 6), (2, 3)), (2, (3, 4), (1, 2))])
+def test_masks_and_matches_against_sets_of_cells(spatial_dims: int, crops: Any, patch_cells: Any) -> None:
+    offsets = torch.as_tensor(np.random.RandomState(0).randint(-1, 6, size=(2, 60, spatial_dims)))
+    masks = overlap_masks(offsets[0], offsets[1], crops, patch_cells)
+    match = matching_patches(offsets[0], offsets[1], crops, patch_cells)
+    for b in range(60):
+        expected = naive_masks(offsets[0, b].tolist(), offsets[1, b].tolist(), crops, patch_cells)
+        assert [masks[0][b].tolist(), masks[1][b].tolist(), match[b].tolist()] == list(expected)
+
+
+def test_masks_and_matches_in_three_dimensions() -> None:
+    offsets = torch.as_tensor(np.random.RandomState(1).randint(0, 4, size=(2, 40, 3)))
+    masks = overlap_masks(offsets[0], offsets[1], (3, 3))
+    match = matching_patches(offsets[0], offsets[1], (3, 3))
+    for b in range(40):
+        expected = naive_masks(offsets[0, b].tolist(), offsets[1, b].tolist(), (3, 3), (1, 1))
+        assert [masks[0][b].tolist(), masks[1][b].tolist(), match[b].tolist()] == list(expected)
+
+
+def draws(settings: Mapping[str, Any], count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    transform = GridCropPair(**settings).set_random_state(seed=11)
+    rows = []
+    for _ in range(count):
+        transform.randomize(2)
+        rows.append((transform.offset_1, transform.offset_2, transform.pixel_offset))
+    first, second, shift = (np.stack(values) for values in zip(*rows, strict=True))
+    return first, second, shift
+
+
+def assert_uniform(values: list, categories: int) -> None:
+    counts = Counter(values)
+    expected = len(values) / categories
+    assert len(counts) == categories
+    assert all(abs(n - expected) < 5 * np.sqrt(expected) for n in counts.values())
+
+
+def test_distribution_of_peac() -> None:
+    first, second, shift = draws(GRID_CROP_SETTINGS["peac_448"], 5000)
+    overlap = 14 - np.abs(first - second)
+    assert overlap.min() == 10
+    assert overlap.prod(1).min() >= 0.5 * 196  # the paper's 50 % to 100 %
+    assert_uniform([tuple(pair) for pair in np.stack([first[:, 0], second[:, 0]], 1).tolist()], 25)
+    assert_uniform([tuple(pair) for pair in first.tolist()], 25)  # the axes are independent
+    assert_uniform(shift[:, 1].tolist(), 32)
+
+
+def test_distribution_of_ace() -> None:
+    first, second, shift = draws(GRID_CROP_SETTINGS["ace_448"], 5000)
+    assert not shift.any()
+    overlap = np.minimum(first + 14, second + 28) - np.maximum(first, second)
+    assert overlap.min() == 10
+    assert (overlap % 2 == 0).all()
+    valid = [(a, b) for a in range(19) for b in range(5) if (a - b) % 2 == 0]
+    pairs = [tuple(pair) for pair in np.stack([first[:, 1], second[:, 1]], 1).tolist()]
+    assert set(pairs) == set(valid)
+    assert_uniform(pairs, len(valid))
+
+
+def test_min_overlap_holds_where_it_binds() -> None:
+    first, second, _ = draws({"grid": 20, "cell": 2, "crops": (5, 7), "jitter": False, "min_overlap": 3}, 3000)
+    overlap = np.minimum(first + 5, second + 7) - np.maximum(first, second)
+    assert overlap.min() == 3
+    assert overlap.max() == 5
+    first, second, _ = draws({"grid": 20, "cell": 2, "crops": (5, 7), "jitter": False}, 3000)
+    assert (np.minimum(first + 5, second + 7) - np.maximum(first, second)).min() == 1
+
+
+def test_resize_keeps_the_aspect_and_cuts_the_centre() -> None:
+    image = coordinate_image(152, 304)
+    transform = GridCropPair(grid=19, cell=4, crops=(19, 19), jitter=False)
+    crop, _, offset_1, _ = transform(image)
+    # 152 x 304 -> 76 x 152 -> the middle 76 columns, two pixels of the image each
+    assert offset_1.tolist() == [0, 0]
+    assert torch.allclose(crop[0, 1:-1, 0], torch.arange(76, dtype=torch.float64)[1:-1] * 2 + 0.5)
+    assert torch.allclose(crop[1, 0], (torch.arange(76, dtype=torch.float64) + 38) * 2 + 0.5)
+
+
+def test_small_images_are_enlarged_and_constants_stay() -> None:
+    transform = GridCropPair(**SMALL_ACE).set_random_state(seed=0)
+    for size in [(1, 1), (5, 300), (17, 3)]:
+        crop_1, crop_2, *_ = transform(torch.full((1, *size), 0.25))
+        assert crop_1.shape == crop_2.shape == (1, 56, 56)
+        assert torch.allclose(torch.stack([crop_1, crop_2]), torch.tensor(0.25), atol=1e-6)
+
+
+def test_values_stay_in_range_and_types_are_kept() -> None:
+    image = torch.rand(1, 90, 120, generator=torch.Generator().manual_seed(0))
+    transform = GridCropPair(**SMALL_PEAC).set_random_state(seed=0)
+    for dtype, expected in [
+        (torch.float16, torch.float16),
+        (torch.float64, torch.float64),
+        (torch.uint8, torch.float32),
+    ]:
+        crop, *_ = transform(image.to(dtype))
+        assert crop.dtype == expected
+        assert crop.min() >= 0
+        assert crop.max() <= 1
+    crop, *_ = transform(image.numpy())
+    assert isinstance(crop, torch.Tensor)
+
+
+@pytest.mark.parametrize(("settings", "size"), [(SMALL_PEAC, (152, 228)), (SMALL_ACE, (384, 256))])
+def test_metatensor_affine_points_to_the_place_of_the_crop(settings: dict[str, Any], size: tuple[int, int]) -> None:
+    affine = torch.tensor([[0.0, -0.5, 0, 7], [0.25, 0, 0, -3], [0, 0, 1, 0], [0, 0, 0, 1]], dtype=torch.float64)
+    # reduced by exactly 2, where the antialiasing filter is symmetric and keeps coordinates exactly
+    image = MetaTensor(coordinate_image(*size), affine=affine, meta={"patient": "a"})
+    for crop in GridCropPair(**settings).set_random_state(seed=2)(image)[:2]:
+        assert isinstance(crop, MetaTensor)
+        assert crop.meta["patient"] == "a"
+        for pixel in [(20, 30), (7, 41)]:
+            shown = torch.cat([crop.as_tensor()[:, pixel[0], pixel[1]], torch.tensor([0.0, 1.0])])
+            place = crop.affine @ torch.tensor([*pixel, 0, 1], dtype=torch.float64)
+            assert torch.allclose(place, affine @ shown.double(), atol=1e-6)
+    assert torch.equal(image.affine, affine)
+
+
+def test_input_is_untouched_and_crops_share_no_memory() -> None:
+    image = torch.rand(1, 76, 76)
+    before = image.clone()
+    crop_1, crop_2, offset_1, offset_2 = (transform := GridCropPair(**SMALL_PEAC))(image)
+    for result in (crop_1, crop_2):
+        result.zero_()
+    for offset in (offset_1, offset_2):
+        offset.fill(-9)
+    assert torch.equal(image, before)
+    assert transform.offset_1 is not None
+    assert transform.offset_1.min() >= 0
+
+
+def test_seeds_and_repetition() -> None:
+    image = coordinate_image(76, 80)
+    one = GridCropPair(**SMALL_PEAC).set_random_state(seed=7)
+    two = pickle.loads(pickle.dumps(GridCropPair(**SMALL_PEAC))).set_random_state(seed=7)
+    results: list[Any] = [one(image) for _ in range(3)]
+    for result in results:
+        again: Any = two(image)
+        assert all(np.array_equal(a, b) for a, b in zip(result, again, strict=True))
+    assert any(not torch.equal(results[0][0], result[0]) for result in results[1:])
+    assert torch.equal(one(image, randomize=False)[0], results[-1][0])
+    with pytest.raises(RuntimeError, match="3 spatial dimensions"):
+        one(coordinate_image(20, 20, 20), randomize=False)
+    with pytest.raises(RuntimeError, match="randomize=True first"):
+        GridCropPair()(image, randomize=False)
+
+
+def test_dictionary_form() -> None:
+    image = coordinate_image(90, 76)
+    data: dict[Any, Any] = {"image": image, "copy": image.clone(), "label": 1}
+    before = copy.deepcopy(data)
+    transform = GridCropPaird(["image", "copy"], **SMALL_PEAC).set_random_state(seed=1)
+    output = transform(data)
+    assert list(output) == [*data, "image_1", "image_2", "offset_1", "offset_2", "copy_1", "copy_2"]
+    assert list(data) == list(before)
+    assert output["image"] is image
+    assert torch.equal(image, before["image"])
+    assert torch.equal(output["image_1"], output["copy_1"])
+    assert torch.equal(output["image_2"], output["copy_2"])
+    expected: Any = GridCropPair(**SMALL_PEAC).set_random_state(seed=1)(image)
+    for key, value in zip(["image_1", "image_2", "offset_1", "offset_2"], expected, strict=True):
+        assert np.array_equal(output[key], value)
+    assert output["offset_1"].dtype == np.int64
+    assert GridCropPairD is GridCropPairDict is GridCropPaird
+
+
+def test_dictionary_form_in_a_data_loader() -> None:
+    items = [{"image": torch.rand(1, 64, 64 + 8 * i)} for i in range(6)]
+    transform = GridCropPaird("image", **SMALL_ACE).set_random_state(seed=0)
+    (batch,) = DataLoader(Dataset(items, transform), batch_size=6, num_workers=0, collate_fn=collate_new_keys)
+    assert batch["image_1"].shape == batch["image_2"].shape == (6, 1, 56, 56)
+    assert batch["offset_1"].dtype == torch.int64
+    assert batch["offset_1"].shape == (6, 2)
+    assert overlap_masks(batch["offset_1"], batch["offset_2"], (14, 28), (1, 2))[0].any(1).all()
+
+
+def collate_new_keys(items: list[dict]) -> dict:
+    return torch.utils.data.default_collate([{k: v for k, v in item.items() if k != "image"} for item in items])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"grid": 14}, "No two crops"),  # jitter leaves 13 cells
+        ({"grid": 0}, "grid must be whole"),
+        ({"grid": (19, 5)}, "No two crops"),
+        ({"cell": 2.5}, "cell must be whole"),
+        ({"crops": (3,)}, "two numbers of cells"),
+        ({"crops": (-3, 3)}, "crops must be whole"),
+        ({"out_size": 0}, "out_size must be whole"),
+        ({"align": 0}, "align must be whole"),
+        ({"min_overlap": 15}, "overlap of at least 15"),
+    ],
+)
+def test_bad_settings(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GridCropPair(**settings)
+    with pytest.raises(ValueError, match=message):
+        GridCropPaird("image", **settings)
+
+
+def test_bad_calls() -> None:
+    with pytest.raises(ValueError, match=r"no empty axis, got shape \(0, 5, 5\)"):
+        GridCropPair()(torch.rand(0, 5, 5))
+    with pytest.raises(ValueError, match="no empty axis"):
+        GridCropPair()(torch.rand(5))
+    with pytest.raises(ValueError, match="grid has 3 numbers, but the image has 2"):
+        GridCropPair(grid=(19, 19, 19), cell=2)(torch.rand(1, 50, 50))
+    with pytest.raises(ValueError, match="all new keys must differ"):
+        GridCropPaird(["image", "image_1"])
+    with pytest.raises(KeyError):
+        GridCropPaird("image")({"label": 0})
+    assert GridCropPaird("image", allow_missing_keys=True)({"label": 0}) == {"label": 0}
+
+
+def test_bad_offsets() -> None:
+    good = torch.zeros(2, 2, dtype=torch.int64)
+    for function in (overlap_masks, matching_patches):
+        with pytest.raises(ValueError, match="must both be"):
+            function(good, good[0], (3, 3))
+        with pytest.raises(ValueError, match="whole numbers of cells"):
+            function(good.float(), good, (3, 3))
+        with pytest.raises(ValueError, match="cannot be divided"):
+            function(good, good, (3, 3), (1, 2))

@@ -1,0 +1,86 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Shuffled patches are the original ones in the order that is returned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from monai.data import MetaTensor
+
+from monai_afire.transforms.patch_distortion import ShufflePatches, ShufflePatchesd, ShufflePatchesDict
+
+
+def patch_at(image: torch.Tensor, place: int) -> torch.Tensor:
+    """Patch of 4 x 2 pixels of an image with 3 patches per row."""
+    row, column = divmod(place, 3)
+    return image[:, row * 4 : row * 4 + 4, column * 2 : column * 2 + 2]
+
+
+def test_order_names_the_original_place_and_inverts() -> None:
+    image = torch.rand(2, 8, 6)
+    before = image.clone()
+    transform = ShufflePatches((4, 2)).set_random_state(seed=1)
+    seen = set()
+    for _ in range(50):
+        shuffled, order = transform(image)
+        assert order.dtype == np.int64
+        for n in range(6):
+            assert torch.equal(patch_at(shuffled, n), patch_at(image, order[n]))
+        inverse = np.argsort(order)
+        for n in range(6):
+            assert torch.equal(patch_at(image, n), patch_at(shuffled, inverse[n]))
+        seen.add(tuple(order))
+    assert len(seen) > 40
+    assert torch.equal(image, before)
+
+
+def test_three_dimensions() -> None:
+    image = (
+        torch.arange(8.0).reshape(1, 2, 2, 2).repeat_interleave(3, 1).repeat_interleave(3, 2).repeat_interleave(3, 3)
+    )
+    shuffled, order = ShufflePatches(3).set_random_state(seed=0)(image)
+    assert order.tolist() != list(range(8))
+    assert torch.equal(shuffled[0, ::3, ::3, ::3].flatten(), torch.as_tensor(order).float())
+
+
+def test_probability_seed_and_metadata() -> None:
+    image = MetaTensor(torch.rand(1, 8, 8), meta={"patient": "a"})
+    transform = ShufflePatchesd("image", 2, prob=0.3).set_random_state(seed=0)
+    results = [transform({"image": image}) for _ in range(1000)]
+    assert 250 < sum(r["shuffled"] for r in results) < 350
+    for r in results:
+        assert r["shuffled"] == (r["image_order"].tolist() != list(range(16)))
+        assert r["shuffled"] or torch.equal(r["image"], image)
+    assert results[0]["image"].meta["patient"] == "a"
+    again = ShufflePatchesDict("image", 2, prob=0.3).set_random_state(seed=0)
+    assert all(np.array_equal(r["image_order"], again({"image": image})["image_order"]) for r in results)
+
+
+def test_keys_share_the_draw_and_results_share_no_memory() -> None:
+    data: dict[Any, Any] = {"a": torch.rand(1, 8, 8), "b": torch.rand(3, 8, 8)}
+    before = {key: value.clone() for key, value in data.items()}
+    for prob in (0.0, 1.0):
+        output = ShufflePatchesd(["a", "b"], 4, prob=prob)(data)
+        assert output["a_order"].tolist() == output["b_order"].tolist()
+        assert output["shuffled"] is bool(prob)
+        output["a"].zero_()
+        assert all(torch.equal(data[key], before[key]) for key in data)
+
+
+def test_errors() -> None:
+    with pytest.raises(ValueError, match="resize or pad"):
+        ShufflePatches(3)(torch.rand(1, 9, 10))
+    with pytest.raises(ValueError, match="do not fit"):
+        ShufflePatches((3, 3, 3))(torch.rand(1, 9, 9))
+    with pytest.raises(ValueError, match="patch_size must be"):
+        ShufflePatches(0)
+    with pytest.raises(ValueError, match="prob must be"):
+        ShufflePatches(2, prob=1.1)
+    with pytest.raises(ValueError, match="must all differ"):
+        ShufflePatchesd(["image", "image_order"], 2)
+    with pytest.raises(RuntimeError, match="randomize=True"):
+        ShufflePatches(2)(torch.rand(1, 4, 4), randomize=False)
