@@ -9,6 +9,7 @@ from monai_afire.networks.blocks.patches import grid_size, patch_labels, patchif
 from monai_afire.networks.blocks.prototype_bank import PrototypeBank
 from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
 from monai_afire.networks.blocks.sinkhorn import sinkhorn_knopp
+from monai_afire.networks.blocks.token_density import TokenDensity
 from monai_afire.networks.blocks.token_head import PositionwiseLinear, TokenProbabilityHead
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "PositionwiseLinear",
     "PrototypeBank",
     "RestorationDecoder",
+    "TokenDensity",
     "TokenProbabilityHead",
     "grid_size",
     "patch_labels",
