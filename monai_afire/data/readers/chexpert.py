@@ -1,0 +1,138 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""CheXpert: labels from reports with uncertain and missing values."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from monai_afire.data.datalist import patient_of
+from monai_afire.data.readers.base import UNCERTAIN, LabelledImage, LabelledSet, LabelReader
+from monai_afire.data.readers.images import existing_files
+from monai_afire.data.readers.tables import Table, find_label_file, read_table
+
+__all__ = ["CHEXPERT_FINDINGS", "LABEL_VALUES", "CheXpertReader", "is_abnormal", "report_labels"]
+
+CHEXPERT_FINDINGS = (
+    "No Finding",
+    "Enlarged Cardiomediastinum",
+    "Cardiomegaly",
+    "Lung Opacity",
+    "Lung Lesion",
+    "Edema",
+    "Consolidation",
+    "Pneumonia",
+    "Atelectasis",
+    "Pneumothorax",
+    "Pleural Effusion",
+    "Pleural Other",
+    "Fracture",
+    "Support Devices",
+)
+LABEL_VALUES = {"1": "present", "0": "absent", "-1": "uncertain", "null": "not mentioned"}
+"""Meaning of the labels, for the datalist's header."""
+
+_ACCEPTED: dict[str, int | None] = {"1.0": 1, "0.0": 0, "-1.0": -1, "": None, "1": 1, "0": 0, "-1": -1}
+_FOLDERS = ("train", "valid", "test")
+
+
+@dataclass
+class CheXpertReader(LabelReader):
+    """
+    Labels of 14 observations: "label" is a list of 1, 0, -1 (uncertain) and null (not mentioned).
+
+    ``numpy.asarray(label, dtype="float32")`` turns null into NaN. The published valid.csv, labelled by radiologists,
+    becomes "test", as the literature uses it, or "validation" where the files of the test set are there, too.
+    """
+
+    title = "CheXpert"
+    layout = """\
+https://stanfordmlgroup.github.io/competitions/chexpert
+  ROOT/train.csv, valid.csv         as published; valid.csv is the test section ...
+  ROOT/test.csv or test_labels.csv  ... unless the test set is there: then it is the validation section
+  ROOT/train/patient00001/study1/view1_frontal.jpg ...
+ROOT is the folder CheXpert-v1.0 or CheXpert-v1.0-small, or the one around it."""
+    reference = "Irvin et al., CheXpert, AAAI 2019"
+    has_split = True
+
+    def read(self, root: Path, labels: Path, official: bool) -> LabelledSet:
+        """See :meth:`LabelReader.read`."""
+        train = find_label_file(labels, ["train.csv"], "labels")
+        valid = find_label_file(labels, ["valid.csv"], "labels of the validation set", required=False)
+        test = find_label_file(labels, ["test.csv", "test_labels.csv"], "labels of the test set", required=False)
+        sources = [(train, "training"), (valid, "test" if test is None else "validation"), (test, "test")]
+        images = []
+        for path, section in sources:
+            if path is not None:
+                images += _read_images(path, root, section if official else None)
+        notes = (
+            [] if test else ["valid.csv is the test section"] if valid else ["neither valid.csv nor test.csv is there"]
+        )
+        return LabelledSet(images, {"finding_names": list(CHEXPERT_FINDINGS), "label_values": LABEL_VALUES}, notes)
+
+
+def report_labels(table: Table) -> list[list[int | None]]:
+    """
+    Labels of the 14 observations, in the order of ``CHEXPERT_FINDINGS``.
+
+    Raises:
+        DatalistError: When a value is none of 1.0, 0.0, -1.0 and empty.
+    """
+    columns = [table.values(finding, _ACCEPTED) for finding in CHEXPERT_FINDINGS]
+    return [list(values) for values in zip(*columns, strict=True)]
+
+
+def is_abnormal(values: Sequence[int | None]) -> int:
+    """
+    Whether the labels of an image say that it is abnormal.
+
+    Args:
+        values: labels of the 14 observations.
+
+    Returns:
+        0 if there is no finding and no disease is present or uncertain; devices are no disease. 1 if a disease is
+        present. -1 if the labels do not tell.
+
+    Example:
+        >>> is_abnormal([1] + [None] * 12 + [1]), is_abnormal([None] * 5 + [1] + [None] * 8), is_abnormal([None] * 14)
+        (0, 1, -1)
+    """
+    no_finding, diseases = values[0], values[1:-1]
+    if 1 in diseases:
+        return 1
+    return 0 if no_finding == 1 and UNCERTAIN not in diseases else UNCERTAIN
+
+
+def _read_images(path: Path, root: Path, section: str | None) -> list[LabelledImage]:
+    table = read_table(path, ["Path", *CHEXPERT_FINDINGS])
+    table.require_cells("Path")
+    table.require_unique("Path")
+    names = table.column("Path")
+    unknown = [(row, name) for row, name in enumerate(names) if patient_of(name) == name]
+    table.refuse(unknown, "no patient in the Path", "expected .../patient00001/study1/view1_frontal.jpg")
+    projections = table.column("AP/PA") if "AP/PA" in table.names else [""] * len(table)
+    base = _base_folder(names[0], root)
+    files = existing_files([os.path.join(base, *_below_set(name)) for name in names])
+    images = []
+    for name, file, values, projection in zip(names, files, report_labels(table), projections, strict=True):
+        frontal = projection if projection in ("AP", "PA") else "frontal"
+        view = "lateral" if "lateral" in name.rsplit("/", 1)[-1].lower() else frontal
+        item = {"label": values, "abnormal": is_abnormal(values), "patient_id": patient_of(name), "view": view}
+        images.append(LabelledImage(name, file, item, section))
+    return images
+
+
+def _below_set(name: str) -> tuple[str, ...]:
+    """Parts of a listed path without the name of the set in front."""
+    parts = PurePosixPath(name).parts
+    return parts if parts[0] in _FOLDERS else parts[1:]
+
+
+def _base_folder(name: str, root: Path) -> Path:
+    """Folder in which train, valid and test lie: the root, or the set's folder in it."""
+    inside = root / PurePosixPath(name).parts[0]
+    split = _below_set(name)[0]
+    return inside if not (root / split).is_dir() and (inside / split).is_dir() else root

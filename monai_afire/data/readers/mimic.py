@@ -1,0 +1,90 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""MIMIC-CXR-JPG: labels from reports by two labelers, official split."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from monai_afire.data.readers.base import LabelledImage, LabelledSet, LabelReader, option
+from monai_afire.data.readers.chexpert import CHEXPERT_FINDINGS, LABEL_VALUES, is_abnormal, report_labels
+from monai_afire.data.readers.images import existing_files
+from monai_afire.data.readers.tables import Table, find_label_file, read_table
+
+__all__ = ["MIMICReader"]
+
+_SECTIONS = {"train": "training", "validate": "validation", "test": "test"}
+_LATERAL = {"LATERAL", "LL", "RL", "XTABLE LATERAL"}
+
+
+@dataclass
+class MIMICReader(LabelReader):
+    """
+    Labels of 14 observations of each study, in CheXpert's order: 1, 0, -1 (uncertain), null (not mentioned).
+
+    An image whose study has no labels has null for all of them.
+    """
+
+    labeler: str = option("chexpert", "which labels: mimic-cxr-2.0.0-LABELER.csv", ("chexpert", "negbio"))
+
+    title = "MIMIC-CXR-JPG"
+    layout = """\
+https://physionet.org/content/mimic-cxr-jpg
+  ROOT/mimic-cxr-2.0.0-chexpert.csv.gz (or -negbio), -split.csv.gz
+  ROOT/mimic-cxr-2.0.0-metadata.csv.gz      if there: views
+  ROOT/files/p10/p10000032/s50414267/*.jpg ...
+For pre-training AFiRe on normal images add --normal_only --frontal_only."""
+    reference = "Johnson et al., MIMIC-CXR-JPG, arXiv:1901.07042"
+    has_split = True
+
+    def read(self, root: Path, labels: Path, official: bool) -> LabelledSet:
+        """See :meth:`LabelReader.read`."""
+        studies = self._study_labels(labels)
+        path = find_label_file(labels, ["mimic-cxr-*-split.csv"], "list of images with the official split")
+        assert path is not None
+        table = read_table(path, ["dicom_id", "study_id", "subject_id", "split"])
+        table.require_cells("dicom_id", "study_id", "subject_id")
+        table.require_unique("dicom_id")
+        sections = table.values("split", _SECTIONS)
+        views = _views(labels)
+        base = root / "files" if (root / "files").is_dir() else root
+        names = _relative_paths(table)
+        files = existing_files([os.path.join(base, *name.split("/")) for name in names])
+        subjects, study_ids, dicom_ids = (table.column(key) for key in ("subject_id", "study_id", "dicom_id"))
+        nothing: list[int | None] = [None] * len(CHEXPERT_FINDINGS)
+        images = []
+        for row, (name, file) in enumerate(zip(names, files, strict=True)):
+            values = studies.get(study_ids[row], nothing)
+            view = views.get(dicom_ids[row], "unknown")
+            item = {"label": values, "abnormal": is_abnormal(values), "patient_id": subjects[row], "view": view}
+            images.append(LabelledImage(name, file, item, sections[row] if official else None))
+        unlabelled = sum(study not in studies for study in study_ids)
+        notes = [f"{unlabelled:,} images have no labels"] if unlabelled else []
+        if not views:
+            notes.append("views unknown: mimic-cxr-2.0.0-metadata.csv.gz is not there")
+        return LabelledSet(images, {"finding_names": list(CHEXPERT_FINDINGS), "label_values": LABEL_VALUES}, notes)
+
+    def _study_labels(self, labels: Path) -> dict[str, list[int | None]]:
+        path = find_label_file(labels, [f"mimic-cxr-*-{self.labeler}.csv"], f"labels by {self.labeler}")
+        assert path is not None
+        table = read_table(path, ["subject_id", "study_id", *CHEXPERT_FINDINGS])
+        table.require_cells("study_id")
+        table.require_unique("study_id")
+        return dict(zip(table.column("study_id"), report_labels(table), strict=True))
+
+
+def _relative_paths(table: Table) -> list[str]:
+    columns = (table.column(key) for key in ("subject_id", "study_id", "dicom_id"))
+    return [f"p{subject[:2]}/p{subject}/s{study}/{dicom}.jpg" for subject, study, dicom in zip(*columns, strict=True)]
+
+
+def _views(labels: Path) -> dict[str, str]:
+    """View of each image; empty without the metadata file."""
+    path = find_label_file(labels, ["mimic-cxr-*-metadata.csv"], "metadata", required=False)
+    if path is None:
+        return {}
+    table = read_table(path, ["dicom_id", "ViewPosition"])
+    views = ("lateral" if view in _LATERAL else view or "unknown" for view in table.column("ViewPosition"))
+    return dict(zip(table.column("dicom_id"), views, strict=True))

@@ -1,0 +1,143 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""RSNA Pneumonia: boxes of lung opacities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from monai_afire.data.datalist_checks import DatalistError
+from monai_afire.data.readers.base import UNCERTAIN, LabelledImage, LabelledSet, LabelReader, option
+from monai_afire.data.readers.images import files_by_name, read_dicom_headers
+from monai_afire.data.readers.tables import Table, find_label_file, read_json_array, read_table
+
+__all__ = ["RSNAReader"]
+
+_IMAGE_SIZE = 1024
+_BOX_SIDES = ("x", "y", "width", "height")
+_CLASSES = {"Normal": 0, "No Lung Opacity / Not Normal": 1, "Lung Opacity": 2}
+_MAPPING = "pneumonia-challenge-dataset-mappings_2018.json"
+
+
+@dataclass
+class RSNAReader(LabelReader):
+    """
+    Lung opacity or none, with "boxes" [x, y, width, height] in pixels of the 1024 x 1024 image, none for the others.
+
+    "abnormal" needs the file of detailed classes: without opacity, an image may show other diseases. Each "patientId"
+    of the challenge is an image of NIH ChestX-ray14, whose patients only RSNA's mapping tells.
+    """
+
+    three_classes: bool = option(False, "label 0 normal, 1 not normal but no opacity, 2 opacity; needs the class file")
+    headers: bool = option(True, "take the view from the DICOM headers, where the images are DICOM files")
+
+    title = "RSNA Pneumonia"
+    layout = f"""\
+https://www.kaggle.com/c/rsna-pneumonia-detection-challenge
+  ROOT/stage_2_train_labels.csv
+  ROOT/stage_2_detailed_class_info.csv   if there: which images are normal
+  ROOT/stage_2_train_images/*.dcm        the images, in any subfolders; converted ones, too
+  ROOT/{_MAPPING}
+                                         if there (from RSNA's page of the challenge): patients"""
+    reference = "Shih et al., Radiology: Artificial Intelligence 1 (2019)"
+
+    def read(self, root: Path, labels: Path, official: bool) -> LabelledSet:
+        """See :meth:`LabelReader.read`."""
+        path = find_label_file(labels, ["stage_2_train_labels.csv"], "labels and boxes")
+        assert path is not None
+        boxes = _boxes(read_table(path, ["patientId", *_BOX_SIDES, "Target"]))
+        classes = self._detailed_classes(labels, boxes)
+        patients = _patients(labels)
+        names = list(boxes)
+        files = files_by_name(root, names)
+        headers = read_dicom_headers(files) if self.headers else [None] * len(files)
+        images = []
+        for name, file, header in zip(names, files, headers, strict=True):
+            item: dict[str, Any] = {
+                "label": classes[name] if self.three_classes else int(bool(boxes[name])),
+                "abnormal": 1 if boxes[name] else min(classes.get(name, UNCERTAIN), 1),
+                "patient_id": patients.get(name, name),
+                "view": (header[1] if header else "") or "frontal",
+                "boxes": boxes[name],
+            }
+            images.append(LabelledImage(name, file, item))
+        return LabelledSet(images, self._header(), self._notes(bool(classes), bool(patients)))
+
+    def _header(self) -> dict[str, Any]:
+        names = ("normal", "not normal, no lung opacity", "lung opacity")
+        labels = names if self.three_classes else ("no lung opacity", "lung opacity")
+        return {
+            "labels": {str(number): name for number, name in enumerate(labels)},
+            "box_mode": "xywh",
+            "box_image_size": [_IMAGE_SIZE, _IMAGE_SIZE],
+        }
+
+    def _notes(self, classes: bool, patients: bool) -> list[str]:
+        notes = [] if classes else ["normal images unknown: stage_2_detailed_class_info.csv is not there"]
+        return notes if patients else [*notes, f"each image counts as one patient: {_MAPPING} is not there"]
+
+    def _detailed_classes(self, labels: Path, boxes: Mapping[str, list]) -> dict[str, int]:
+        """Number of the class of each image; empty without the file."""
+        pattern = ["stage_2_detailed_class_info.csv"]
+        path = find_label_file(labels, pattern, "detailed classes", required=self.three_classes)
+        if path is None:
+            return {}
+        table = read_table(path, ["patientId", "class"])
+        names, values = table.column("patientId"), table.values("class", _CLASSES)
+        wrong = [
+            (row, f"{name}: {table.column('class')[row]}")
+            for row, (name, value) in enumerate(zip(names, values, strict=True))
+            if name in boxes and (value == 2) != bool(boxes[name])
+        ]
+        table.refuse(wrong, "classes that contradict Target in stage_2_train_labels.csv", "download both files")
+        classes = dict(zip(names, values, strict=True))
+        if absent := [name for name in boxes if name not in classes]:
+            raise DatalistError(f"{path}: lacks {len(absent)} images, such as {absent[0]}; download both files again.")
+        return classes
+
+
+def _boxes(table: Table) -> dict[str, list[list[float]]]:
+    """Boxes of each image, none for those without opacity."""
+    table.require_cells("patientId", "Target")
+    targets = table.values("Target", {"0": 0, "1": 1})
+    names = table.column("patientId")
+    sides = [table.column(side) for side in _BOX_SIDES]
+    boxes: dict[str, list[list[float]]] = {}
+    wrong = []
+    for row, (name, target, *cells) in enumerate(zip(names, targets, *sides, strict=True)):
+        known = name in boxes
+        mine = boxes.setdefault(name, [])
+        if known and bool(mine) != bool(target):
+            wrong.append((row, f"{name} with another Target"))
+        elif not target and any(cells):
+            wrong.append((row, "a box with Target 0"))
+        elif target and (box := _box(cells)) is None:
+            wrong.append((row, f"box {', '.join(cells)}"))
+        elif target and box is not None:
+            mine.append(box)
+    table.refuse(wrong, f"wrong rows: Target 1 needs a box inside {_IMAGE_SIZE} x {_IMAGE_SIZE}", "download it again")
+    return boxes
+
+
+def _box(cells: list[str]) -> list[float] | None:
+    try:
+        x, y, width, height = (float(cell) for cell in cells)
+    except ValueError:
+        return None
+    # comparisons chained so that NaN fails them
+    inside = 0 <= x < x + width <= _IMAGE_SIZE and 0 <= y < y + height <= _IMAGE_SIZE
+    return [x, y, width, height] if inside else None
+
+
+def _patients(labels: Path) -> dict[str, str]:
+    """NIH patient of each image, by RSNA's mapping; empty without it."""
+    path = find_label_file(labels, [_MAPPING], "mapping to NIH ChestX-ray14", required=False)
+    if path is None:
+        return {}
+    return {
+        str(entry["subset_img_id"]): str(entry["img_id"])[:8]
+        for entry in read_json_array(path, ["img_id", "subset_img_id"])
+    }
