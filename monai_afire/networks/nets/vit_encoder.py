@@ -12,15 +12,12 @@ from monai.utils import ensure_tuple_rep
 
 from monai_afire.networks.blocks.attention import prepare_transformer_blocks
 from monai_afire.networks.blocks.patches import grid_size
+from monai_afire.networks.nets.radiograph_encoder import GRAY_MEAN, GRAY_STD, RadiographEncoder
 
 __all__ = ["GRAY_MEAN", "GRAY_STD", "ViTEncoder"]
 
-# mean and standard deviation of ImageNet's photographs in gray, the paper's choice
-GRAY_MEAN = 0.449
-GRAY_STD = 0.226
 
-
-class ViTEncoder(ViT):
+class ViTEncoder(RadiographEncoder, ViT):
     """
     MONAI's ``ViT`` that takes images in [0, 1] and returns tokens.
 
@@ -52,9 +49,6 @@ class ViTEncoder(ViT):
         torch.Size([2, 4, 24])
     """
 
-    mean: torch.Tensor
-    std: torch.Tensor
-
     def __init__(
         self,
         in_channels: int = 1,
@@ -73,7 +67,7 @@ class ViTEncoder(ViT):
     ) -> None:
         image_shape = ensure_tuple_rep(img_size, spatial_dims)
         patch_shape = ensure_tuple_rep(patch_size, spatial_dims)
-        grid = grid_size(image_shape, patch_shape)
+        grid_size(image_shape, patch_shape)  # an image of another size is refused before MONAI says so less clearly
         super().__init__(
             in_channels=in_channels,
             img_size=image_shape,
@@ -88,23 +82,7 @@ class ViTEncoder(ViT):
             qkv_bias=qkv_bias,
         )
         prepare_transformer_blocks(self.blocks)
-        self.in_channels = in_channels
-        self.img_size = image_shape
-        self.patch_size = patch_shape
-        self.grid_size = grid
-        self.hidden_size = hidden_size
-        per_channel = (1, -1, *[1] * spatial_dims)
-        # not in the state dict, which stays that of MONAI's ViT
-        self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float32).reshape(per_channel), persistent=False)
-        self.register_buffer("std", torch.as_tensor(std, dtype=torch.float32).reshape(per_channel), persistent=False)
-
-    def normalize(self, images: torch.Tensor) -> torch.Tensor:
-        """Normalise intensities: ``(B, C, *S)`` in [0, 1] to mean 0 and standard deviation 1 of the reference data."""
-        return (images - self.mean) / self.std
-
-    def denormalize(self, images: torch.Tensor) -> torch.Tensor:
-        """Undo :meth:`normalize`, clipped to the valid range [0, 1]."""
-        return (images * self.std + self.mean).clamp(0, 1)
+        self.set_interface(in_channels, image_shape, patch_shape, hidden_size, mean, std)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """
@@ -119,11 +97,7 @@ class ViTEncoder(ViT):
         Raises:
             ValueError: when channels or size differ from the encoder's.
         """
-        if images.shape[1:] != (self.in_channels, *self.img_size):
-            raise ValueError(
-                f"this encoder takes images (B, {self.in_channels}, {', '.join(map(str, self.img_size))}), got "
-                f"{tuple(images.shape)}: resize the images, or build the encoder with their size"
-            )
+        self.check_images(images)
         tokens = self.patch_embedding(self.normalize(images))
         for block in self.blocks:
             tokens = block(tokens)

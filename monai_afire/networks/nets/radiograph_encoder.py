@@ -1,0 +1,100 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""What all encoders have in common: images in [0, 1] in, tokens of a known grid out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from monai_afire.networks.blocks.patches import grid_size
+
+__all__ = ["GRAY_MEAN", "GRAY_STD", "RadiographEncoder"]
+
+# mean and standard deviation of ImageNet's photographs in gray, the paper's choice
+GRAY_MEAN = 0.449
+GRAY_STD = 0.226
+
+
+class RadiographEncoder(nn.Module):
+    """
+    Base of the encoders: the geometry of their tokens, and the normalisation of intensities inside.
+
+    Networks that take "an encoder" rely on what is listed here and on ``encoder(images)``, which turns images
+    ``(B, C, *S)`` in [0, 1] into tokens ``(B, L, D)``, L in row-major order of the grid. No parameter and no entry of
+    the state dict comes from this class. A subclass calls :meth:`set_interface` in its constructor.
+
+    Attributes:
+        in_channels: C, channels of the images.
+        img_size: spatial size of the images in pixels.
+        patch_size: pixels per token along each axis.
+        grid_size: tokens along each axis; their product is L.
+        hidden_size: D, width of the tokens.
+    """
+
+    in_channels: int
+    img_size: tuple[int, ...]
+    patch_size: tuple[int, ...]
+    grid_size: tuple[int, ...]
+    hidden_size: int
+    mean: torch.Tensor
+    std: torch.Tensor
+
+    def set_interface(
+        self,
+        in_channels: int,
+        img_size: tuple[int, ...],
+        patch_size: tuple[int, ...],
+        hidden_size: int,
+        mean: Sequence[float] | float,
+        std: Sequence[float] | float,
+    ) -> None:
+        """
+        Set the attributes and the statistics of the intensities.
+
+        Args:
+            in_channels: channels of the images.
+            img_size: spatial size of the images in pixels.
+            patch_size: pixels per token along each axis.
+            hidden_size: width of the tokens.
+            mean: mean intensity to subtract, one value or one per channel.
+            std: standard deviation to divide by, one value or one per channel.
+
+        Raises:
+            ValueError: when an axis of the image is not a multiple of the patch.
+        """
+        self.in_channels = in_channels
+        self.img_size = img_size
+        self.patch_size = patch_size
+        self.grid_size = grid_size(img_size, patch_size)
+        self.hidden_size = hidden_size
+        per_channel = (1, -1, *[1] * len(img_size))
+        # not in the state dict, which stays that of the network that the encoder is built on
+        self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float32).reshape(per_channel), persistent=False)
+        self.register_buffer("std", torch.as_tensor(std, dtype=torch.float32).reshape(per_channel), persistent=False)
+
+    def normalize(self, images: torch.Tensor) -> torch.Tensor:
+        """Normalise intensities: ``(B, C, *S)`` in [0, 1] to mean 0 and standard deviation 1 of the reference data."""
+        return (images - self.mean) / self.std
+
+    def denormalize(self, images: torch.Tensor) -> torch.Tensor:
+        """Undo :meth:`normalize`, clipped to the valid range [0, 1]."""
+        return (images * self.std + self.mean).clamp(0, 1)
+
+    def check_images(self, images: torch.Tensor) -> None:
+        """
+        Refuse images that the encoder was not built for.
+
+        Args:
+            images: ``(B, C, *S)``.
+
+        Raises:
+            ValueError: when channels or size differ from the encoder's.
+        """
+        if images.shape[1:] != (self.in_channels, *self.img_size):
+            raise ValueError(
+                f"this encoder takes images (B, {self.in_channels}, {', '.join(map(str, self.img_size))}), got "
+                f"{tuple(images.shape)}: resize the images, or build the encoder with their size"
+            )

@@ -1,0 +1,12 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Pre-trained encoder weights: in from other formats (:func:`load_encoder_weights`), out (:func:`export_encoder`)."""
+
+from __future__ import annotations
+
+from monai_afire.networks.weights.export import export_encoder
+from monai_afire.networks.weights.loading import load_encoder_weights
+from monai_afire.networks.weights.report import LoadReport
+from monai_afire.networks.weights.whole_network import load_network
+
+__all__ = ["LoadReport", "export_encoder", "load_encoder_weights", "load_network"]

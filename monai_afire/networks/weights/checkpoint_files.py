@@ -1,0 +1,183 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Reading checkpoint files of any nesting, without ever running code that a file may carry."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pickle
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+__all__ = ["HEADER_KEYS", "PRODUCER", "Checkpoint", "flatten_tensors", "read_checkpoint", "read_pickle"]
+
+PRODUCER = "monai_afire"
+HEADER_KEYS = ("img_size", "patch_size", "mean", "std", "num_heads", "layer_norm_eps")
+
+
+@dataclass
+class Checkpoint:
+    """
+    The tensors of a checkpoint in one flat dictionary.
+
+    Attributes:
+        name: the file, for messages.
+        tensors: floating-point tensors by dotted path, e.g. "teacher.backbone.norm.weight".
+        header: what :func:`monai_afire.networks.weights.export_encoder` wrote about the encoder, else empty.
+    """
+
+    name: str
+    tensors: dict[str, torch.Tensor]
+    header: dict[str, Any] = field(default_factory=dict)
+
+
+def read_checkpoint(path_or_state_dict: str | os.PathLike | Mapping[str, Any]) -> Checkpoint:
+    """
+    Read a PyTorch or safetensors file, or take a state dict that is in memory.
+
+    Args:
+        path_or_state_dict: the file, or a (nested) mapping.
+
+    Returns:
+        Its tensors, on the CPU if they come from a file.
+
+    Raises:
+        FileNotFoundError: when there is no such file.
+        ValueError: when the file is no checkpoint, is damaged, carries code or holds no tensors.
+
+    Example:
+        >>> read_checkpoint({"model": {"norm.weight": torch.ones(2)}, "epoch": 3}).tensors
+        {'model.norm.weight': tensor([1., 1.])}
+    """
+    header: dict[str, Any] = {}
+    if isinstance(path_or_state_dict, Mapping):
+        name, content = "the given state dict", path_or_state_dict
+    else:
+        path = Path(path_or_state_dict)
+        name = str(path)
+        _check_is_file(path)
+        if _is_safetensors(path):
+            content, header = _read_safetensors(path)
+        else:
+            content = read_pickle(path)
+    tensors = dict(flatten_tensors(content))
+    if not tensors:
+        raise ValueError(f"{name} holds no floating-point tensors, it is a {type(content).__name__}: is it weights?")
+    return Checkpoint(name, tensors, header)
+
+
+def flatten_tensors(content: Any, prefix: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """
+    All floating-point tensors of nested mappings.
+
+    Args:
+        content: a mapping, or anything else (which has none).
+        prefix: what to put before every key.
+
+    Yields:
+        Dotted path and tensor. Wrappers' path segments ("module", "_orig_mod", ...) are left out.
+
+    Example:
+        >>> [path for path, _ in flatten_tensors({"a": {"module.b": torch.ones(1)}, "step": torch.tensor(1)})]
+        ['a.b']
+    """
+    if not isinstance(content, Mapping):
+        return
+    for key, value in content.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            yield _without_wrappers(path), value.detach()
+        else:
+            yield from flatten_tensors(value, f"{path}.")
+
+
+_WRAPPERS = {"module", "_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module"}
+
+
+def _without_wrappers(path: str) -> str:
+    return ".".join(segment for segment in path.split(".") if segment not in _WRAPPERS)
+
+
+def _check_is_file(path: Path) -> None:
+    if path.is_dir():
+        inside = sorted(p.name for p in path.iterdir() if p.suffix in {".pt", ".pth", ".bin", ".safetensors", ".ckpt"})
+        raise ValueError(f"{path} is a folder: name the checkpoint file in it, e.g. one of {inside[:5]}")
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no checkpoint {path}: check the path (relative to {Path.cwd()})")
+
+
+def _is_safetensors(path: Path) -> bool:
+    with path.open("rb") as file:
+        start = file.read(9)
+    return path.suffix == ".safetensors" or start[8:] == b"{"
+
+
+def _read_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
+        header = _read_header(metadata["encoder"]) if metadata.get("producer") == PRODUCER else {}
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is not a readable safetensors file ({error}): copy or download it again") from error
+    return tensors, header
+
+
+def _read_header(text: str) -> dict[str, Any]:
+    header = json.loads(text)
+    return {name: header[name] for name in HEADER_KEYS}
+
+
+def read_pickle(path: str | os.PathLike) -> Any:
+    """
+    Read a file of ``torch.save``, refusing one that could run code.
+
+    Args:
+        path: the file.
+
+    Returns:
+        Its content, tensors on the CPU.
+
+    Raises:
+        ValueError: when the file is damaged or carries code.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "weights.pt"
+        >>> torch.save({"weight": torch.ones(1)}, path)
+        >>> read_pickle(path)
+        {'weight': tensor([1.])}
+    """
+    path = Path(path)
+    try:
+        # training scripts (DINO, MAE) store their arguments beside the weights; a Namespace only holds values
+        with torch.serialization.safe_globals([argparse.Namespace]):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged file fails in the unpickler in a dozen ways
+        names = re.findall(r"GLOBAL (\w[\w.]*)", str(error))
+        if names:
+            raise ValueError(
+                f"{path} is refused: it contains more than tensors ({', '.join(sorted(set(names)))}), and loading that "
+                "could run code; if you trust its author, load it with weights_only=False in a separate process and "
+                "save its state dict alone (torch.save or safetensors)"
+            ) from None
+        raise ValueError(
+            f"{path} is not a readable PyTorch checkpoint ({path.stat().st_size} bytes; {_reason(error)}): copy or "
+            "download it again, or save the network's state dict with torch.save or safetensors"
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    """PyTorch's words without its advice, which is to load the file with weights_only=False."""
+    text = str(error).strip().split("\n")[0]
+    if "TorchScript" in text:
+        return "a TorchScript archive: open it with torch.jit.load and save its state_dict()"
+    return "no archive of tensors" if isinstance(error, pickle.UnpicklingError) or not text else text[:200]

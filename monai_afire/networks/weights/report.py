@@ -1,0 +1,74 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""What was loaded from a checkpoint, and what was not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+__all__ = ["LoadReport", "shorten"]
+
+
+def shorten(names: Sequence[str], limit: int = 4) -> str:
+    """
+    The first few of many names.
+
+    Args:
+        names: the names.
+        limit: how many to write out.
+
+    Returns:
+        One line.
+
+    Example:
+        >>> shorten(["a", "b", "c"], limit=2)
+        'a, b, ... (1 more)'
+    """
+    more = len(names) - limit
+    return ", ".join(names[:limit]) + (f", ... ({more} more)" if more > 0 else "")
+
+
+@dataclass
+class LoadReport:
+    """
+    The outcome of :func:`monai_afire.networks.weights.load_encoder_weights`; ``print`` it for a summary.
+
+    Attributes:
+        file: where the weights came from.
+        layout: whose key names the checkpoint has, e.g. "timm".
+        prefix: what preceded these names in the file, e.g. "teacher.backbone.".
+        loaded: the encoder's keys that were overwritten.
+        missing: the encoder's keys that the checkpoint does not have; they keep their values.
+        unexpected: the checkpoint's keys (without prefix) that mean nothing to the encoder.
+        resized: the loaded keys that were resampled or had other channels, with both sizes.
+        dropped: the checkpoint's keys that are left out on purpose: class token, heads, decoders, other branches.
+        notes: assumptions and conversions that are worth knowing.
+
+    Example:
+        >>> print(LoadReport(file="dino.pth", layout="timm", loaded=["norm.weight"], missing=["norm.bias"]))
+        encoder weights from dino.pth (timm names)
+          loaded     1: norm.weight
+          missing    1: norm.bias
+          unexpected 0
+          resized    0
+          dropped    0
+    """
+
+    file: str
+    layout: str
+    prefix: str = ""
+    loaded: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)
+    resized: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        prefix = f", prefix {self.prefix!r}" if self.prefix else ""
+        lines = [f"encoder weights from {self.file} ({self.layout} names{prefix})"]
+        for title in ("loaded", "missing", "unexpected", "resized", "dropped"):
+            names = getattr(self, title)
+            lines.append(f"  {title:<10} {len(names)}" + (f": {shorten(names)}" if names else ""))
+        return "\n".join(lines + [f"  note: {note}" for note in self.notes])

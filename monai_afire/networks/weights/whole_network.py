@@ -1,0 +1,79 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Weights of a whole network of this package, which must fit exactly."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+
+from monai_afire.networks.weights.checkpoint_files import read_pickle
+
+__all__ = ["check_fits", "load_network"]
+
+
+def load_network(network: nn.Module, path: str | os.PathLike, hint: str = "") -> None:
+    """
+    Load the file that a run of a bundle has written (``model.pt``) into the network it was written from.
+
+    Args:
+        network: a network of the same settings.
+        path: the file; ``weights_only=True`` always.
+        hint: what to do if there is no such file, for the message.
+
+    Raises:
+        FileNotFoundError: when there is no such file.
+        ValueError: when the file is damaged or carries code.
+        RuntimeError: when it holds another architecture; the first differences are named.
+
+    Example:
+        >>> import tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "model.pt")
+        >>> torch.save(nn.Linear(2, 1).state_dict(), path)
+        >>> load_network(nn.Linear(2, 1), path)
+    """
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"there are no weights {path}: {hint or 'check the path'}")
+    state = read_pickle(path)
+    if not isinstance(state, Mapping):
+        raise ValueError(f"{path} holds a {type(state).__name__} instead of a network's state dict")
+    check_fits(
+        state, network.state_dict(), path, "give the settings (sizes, layers, clusters) of the run that wrote it"
+    )
+    network.load_state_dict(state)
+
+
+def check_fits(
+    saved: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor], path: str | os.PathLike, remedy: str
+) -> None:
+    """
+    Compare names and shapes before anything is loaded.
+
+    Args:
+        saved: state dict of the file.
+        expected: state dict of the network.
+        path: the file, for the message.
+        remedy: what to do, for the message.
+
+    Raises:
+        RuntimeError: when they differ; the first differences are named.
+
+    Example:
+        >>> check_fits({"a": torch.ones(2)}, {"a": torch.ones(3)}, "model.pt", "use the same settings")
+        Traceback (most recent call last):
+        RuntimeError: model.pt holds another architecture (1 difference: a is (2,) in the file, (3,) in the network):
+        use the same settings
+    """
+    differences = [f"{name} is missing in the file" for name in expected if name not in saved]
+    differences += [f"{name} is not in the network" for name in saved if name not in expected]
+    differences += [
+        f"{name} is {tuple(saved[name].shape)} in the file, {tuple(expected[name].shape)} in the network"
+        for name in expected
+        if name in saved and saved[name].shape != expected[name].shape
+    ]
+    if differences:
+        count = f"{len(differences)} difference{'s' if len(differences) > 1 else ''}"
+        raise RuntimeError(f"{path} holds another architecture ({count}: {'; '.join(differences[:3])}): {remedy}")

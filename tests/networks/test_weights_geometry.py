@@ -1,0 +1,130 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Resampling and channel conversion of weights against direct computation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from monai_afire.networks.weights.geometry import (
+    convert_channels,
+    resize_matrix,
+    resize_patch_kernel,
+    resize_position_embedding,
+    source_grid,
+)
+
+SIZES = [(14, 16), (16, 14), (16, 8), (8, 32), (7, 7), (5, 1), (1, 4)]
+
+
+@pytest.mark.parametrize(("old", "new"), SIZES)
+def test_resize_matrix_is_torch_interpolation_of_images(old: int, new: int) -> None:
+    torch.manual_seed(0)
+    images = torch.rand(2, 3, old, 11, dtype=torch.float64)
+    matrix, across = resize_matrix(old, new), resize_matrix(11, 9)
+    expected = F.interpolate(images, (new, 9), mode="bicubic", antialias=True)
+    torch.testing.assert_close(torch.einsum("ih,jw,nchw->ncij", matrix, across, images), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(matrix.sum(1), torch.ones(new, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(("old", "new"), [((14, 14), (20, 13)), ((6, 9), (3, 9)), ((2, 2), (2, 5))])
+def test_positions_are_interpolated_as_images(old: tuple[int, int], new: tuple[int, int]) -> None:
+    torch.manual_seed(1)
+    embedding = torch.randn(1, old[0] * old[1], 8)
+    as_image = embedding.reshape(1, *old, 8).permute(0, 3, 1, 2)
+    expected = F.interpolate(as_image, new, mode="bicubic", antialias=True).flatten(2).transpose(1, 2)
+    result = resize_position_embedding(embedding, old, new)
+    assert result.dtype == embedding.dtype
+    torch.testing.assert_close(result, expected, rtol=0, atol=1e-5)
+
+
+def test_positions_of_volumes_keep_a_separable_function() -> None:
+    """A product of one function per axis is resized to the product of the resized functions."""
+    torch.manual_seed(2)
+    axes = [torch.rand(n, dtype=torch.float64) for n in (4, 3, 5)]
+    new = (6, 3, 2)
+    resized = [resize_matrix(len(axis), n) @ axis for axis, n in zip(axes, new, strict=True)]
+    embedding = torch.einsum("i,j,k->ijk", *axes).reshape(1, -1, 1)
+    expected = torch.einsum("i,j,k->ijk", *resized).reshape(1, -1, 1)
+    torch.testing.assert_close(resize_position_embedding(embedding, (4, 3, 5), new), expected)
+
+
+@pytest.mark.parametrize("new", [(16, 16), (28, 20), (14, 14)])
+def test_enlarged_patches_give_the_same_tokens(new: tuple[int, int]) -> None:
+    torch.manual_seed(3)
+    kernel = torch.randn(6, 2, 14, 14, dtype=torch.float64)
+    patch = torch.rand(5, 2, 14, 14, dtype=torch.float64)
+    enlarged = F.interpolate(patch, new, mode="bicubic", antialias=True)
+    tokens = torch.einsum("nchw,dchw->nd", patch, kernel)
+    result = torch.einsum("nchw,dchw->nd", enlarged, resize_patch_kernel(kernel, new))
+    torch.testing.assert_close(result, tokens, rtol=0, atol=1e-8)
+
+
+def test_smaller_patches_give_the_best_kernel_in_least_squares() -> None:
+    """The pseudo-inverse of the whole two-dimensional interpolation, computed without the separation into axes."""
+    torch.manual_seed(4)
+    kernel = torch.randn(3, 1, 8, 6, dtype=torch.float64)
+    units = torch.eye(48, dtype=torch.float64).reshape(48, 1, 8, 6)
+    interpolation = F.interpolate(units, (4, 5), mode="bicubic", antialias=True).reshape(48, 20).T
+    expected = (torch.linalg.pinv(interpolation.T) @ kernel.reshape(3, 48).T).T.reshape(3, 1, 4, 5)
+    torch.testing.assert_close(resize_patch_kernel(kernel, (4, 5)), expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(("old", "new"), [(3, 1), (3, 3), (1, 3), (1, 1), (4, 1)])
+@pytest.mark.parametrize("patch", [(4, 4), (2, 3, 2)])
+def test_converted_patch_embedding_sees_the_same_image(old: int, new: int, patch: tuple[int, ...]) -> None:
+    """The source sees the image repeated (or averaged) over its channels in its own normalisation."""
+    torch.manual_seed(5)
+    kernel, bias = torch.randn(7, old, *patch, dtype=torch.float64), torch.randn(7, dtype=torch.float64)
+    means, stds = torch.rand(old, dtype=torch.float64), torch.rand(old, dtype=torch.float64) + 0.1
+    new_means, new_stds = torch.rand(new, dtype=torch.float64), torch.rand(new, dtype=torch.float64) + 0.1
+    image = torch.rand(2, new, *patch, dtype=torch.float64)
+    shape = (1, -1, *[1] * len(patch))
+    theirs = image if old == new else image.mean(1, keepdim=True).expand(2, old, *patch)
+    theirs = (theirs - means.reshape(shape)) / stds.reshape(shape)
+    ours = (image - new_means.reshape(shape)) / new_stds.reshape(shape)
+    expected = theirs.flatten(1) @ kernel.flatten(1).T + bias
+    weight, shift = convert_channels(kernel, bias, (means, stds), (new_means, new_stds))
+    torch.testing.assert_close(ours.flatten(1) @ weight.flatten(1).T + shift, expected, rtol=0, atol=1e-9)
+
+
+def test_equal_normalisation_sums_over_colours_and_changes_nothing_else() -> None:
+    gray = torch.tensor([0.449]), torch.tensor([0.226])
+    kernel, bias = torch.rand(4, 3, 2, 2), torch.rand(4)
+    weight, same_bias = convert_channels(kernel, bias, None, gray)
+    torch.testing.assert_close(weight, kernel.sum(1, keepdim=True))
+    torch.testing.assert_close(same_bias, bias)
+    one_channel = kernel[:, :1]
+    unchanged, _ = convert_channels(one_channel, bias, gray, gray)
+    assert unchanged is one_channel
+
+
+def test_colours_that_cannot_be_mixed_are_refused() -> None:
+    two = torch.zeros(2), torch.ones(2)
+    with pytest.raises(ValueError, match=r"3 channels cannot be made into one of 2: .*in_channels=3 or 1"):
+        convert_channels(torch.rand(4, 3, 2, 2), torch.rand(4), None, two)
+
+
+@pytest.mark.parametrize(
+    ("positions", "prefix", "grid", "same_first", "expected"),
+    [
+        (197, 1, (14, 14), False, (1, (14, 14))),
+        (196, 1, (14, 14), False, (0, (14, 14))),  # timm's no_embed_class
+        (198, 2, (20, 20), False, (2, (14, 14))),  # DeiT's distillation token
+        (197, 5, (14, 14), False, (1, (14, 14))),  # register tokens without position
+        (1370, 1, (14, 14), False, (1, (37, 37))),
+        (393, 1, (14, 28), False, (1, (14, 28))),
+        (36, 0, (4, 9), True, (0, (4, 9))),
+        (36, 0, (4, 9), False, (0, (6, 6))),
+        (27, 0, (2, 2, 2), True, (0, (3, 3, 3))),
+        (393, 1, (14, 14), False, None),
+        (1, 1, (2, 2), False, (0, (1, 1))),
+        (0, 0, (2, 2), False, None),
+    ],
+)
+def test_grid_is_told_from_the_number_of_positions(
+    positions: int, prefix: int, grid: tuple[int, ...], same_first: bool, expected: tuple | None
+) -> None:
+    assert source_grid(positions, prefix, grid, same_first) == expected

@@ -1,0 +1,190 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Features of loaded Swin weights against a plain re-implementation of timm's network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from monai_afire.networks.nets.peac import PEAC
+from monai_afire.networks.nets.swin_encoder import SwinEncoder
+from monai_afire.networks.nets.vit_encoder import ViTEncoder
+from monai_afire.networks.weights import export_encoder, load_encoder_weights
+
+MEAN = torch.tensor([0.485, 0.456, 0.406], dtype=torch.float64).reshape(1, 3, 1, 1)
+STD = torch.tensor([0.229, 0.224, 0.225], dtype=torch.float64).reshape(1, 3, 1, 1)
+WIDTH, DEPTHS, HEADS, PATCH, WINDOW = 8, (2, 1, 2), (2, 4, 2), 2, 3
+
+State = dict[str, torch.Tensor]
+
+
+def build(**options: Any) -> SwinEncoder:
+    torch.manual_seed(99)
+    default: dict[str, Any] = {
+        "img_size": 24,
+        "patch_size": PATCH,
+        "window_size": WINDOW,
+        "embed_dim": WIDTH,
+        "depths": DEPTHS,
+    }
+    default |= {"num_heads": HEADS}
+    return SwinEncoder(**(default | options)).double().eval()
+
+
+def timm_state(channels: int = 3, window: int = WINDOW, old: bool = False) -> State:
+    """Random values under timm's names; the old ones put the merging at the end of a stage."""
+    generator = torch.Generator().manual_seed(0)
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator, dtype=torch.float64) * 0.3
+
+    state: State = {}
+
+    def norm(name: str, width: int) -> None:
+        state.update({f"{name}.weight": 1 + random(width), f"{name}.bias": random(width)})
+
+    def linear(name: str, *shape: int) -> None:
+        state.update({f"{name}.weight": random(*shape), f"{name}.bias": random(shape[0])})
+
+    linear("patch_embed.proj", WIDTH, channels, PATCH, PATCH)
+    norm("patch_embed.norm", WIDTH)
+    for stage, (depth, heads) in enumerate(zip(DEPTHS, HEADS, strict=True)):
+        width = WIDTH * 2**stage
+        for i in range(depth):
+            block = f"layers.{stage}.blocks.{i}"
+            norm(f"{block}.norm1", width)
+            norm(f"{block}.norm2", width)
+            state[f"{block}.attn.relative_position_bias_table"] = random((2 * window - 1) ** 2, heads)
+            linear(f"{block}.attn.qkv", 3 * width, width)
+            linear(f"{block}.attn.proj", width, width)
+            linear(f"{block}.mlp.fc1", 4 * width, width)
+            linear(f"{block}.mlp.fc2", width, 4 * width)
+    for stage in range(len(DEPTHS) - 1):
+        merge = f"layers.{stage if old else stage + 1}.downsample"
+        norm(f"{merge}.norm", 4 * WIDTH * 2**stage)
+        state[f"{merge}.reduction.weight"] = random(2 * WIDTH * 2**stage, 4 * WIDTH * 2**stage)
+    norm("norm", WIDTH * 2 ** (len(DEPTHS) - 1))
+    return state
+
+
+def windows_of(x: torch.Tensor, window: int) -> torch.Tensor:
+    """(B, H, W, C) -> (B, windows, pixels of a window, C)."""
+    return x.unfold(1, window, window).unfold(2, window, window).permute(0, 1, 2, 4, 5, 3).flatten(3, 4).flatten(1, 2)
+
+
+def timm_attention(x: torch.Tensor, state: State, block: str, heads: int, shift: int) -> torch.Tensor:
+    size, width = x.shape[1], x.shape[3]
+    x = x.roll((-shift, -shift), (1, 2))
+    # after the roll, pixels of one window are neighbours in the image only if none of them came over the border
+    region = torch.arange(size).add(shift).ge(size)
+    region = (2 * region[:, None].int() + region[None].int())[None, :, :, None]
+    regions = windows_of(region, WINDOW)[0, :, :, 0]
+    apart = regions[:, :, None] != regions[:, None, :]
+    qkv = F.linear(windows_of(x, WINDOW), state[f"{block}.attn.qkv.weight"], state[f"{block}.attn.qkv.bias"])
+    query, key, value = (part.unflatten(-1, (heads, -1)).transpose(2, 3) for part in qkv.chunk(3, -1))
+    row, column = torch.arange(WINDOW**2) // WINDOW, torch.arange(WINDOW**2) % WINDOW
+    offset = (row[:, None] - row + WINDOW - 1) * (2 * WINDOW - 1) + column[:, None] - column + WINDOW - 1
+    bias = state[f"{block}.attn.relative_position_bias_table"][offset].permute(2, 0, 1)
+    scores = query @ key.mT / (width // heads) ** 0.5 + bias
+    scores = scores.masked_fill(apart[:, None], -torch.inf)
+    mixed = (scores.softmax(-1) @ value).transpose(2, 3).flatten(3)
+    mixed = F.linear(mixed, state[f"{block}.attn.proj.weight"], state[f"{block}.attn.proj.bias"])
+    per_axis = size // WINDOW
+    image = mixed.unflatten(1, (per_axis, per_axis)).unflatten(3, (WINDOW, WINDOW))
+    return image.transpose(2, 3).reshape(len(x), size, size, width).roll((shift, shift), (1, 2))
+
+
+def timm_forward(state: State, images: torch.Tensor) -> torch.Tensor:
+    """The tokens of the last stage, for new names."""
+
+    def norm(x: torch.Tensor, name: str) -> torch.Tensor:
+        return F.layer_norm(x, x.shape[-1:], state[f"{name}.weight"], state[f"{name}.bias"])
+
+    x = F.conv2d(images, state["patch_embed.proj.weight"], state["patch_embed.proj.bias"], stride=PATCH)
+    x = norm(x.movedim(1, -1), "patch_embed.norm")
+    for stage, (depth, heads) in enumerate(zip(DEPTHS, HEADS, strict=True)):
+        if stage:
+            corners = [x[:, i::2, j::2] for j in (0, 1) for i in (0, 1)]
+            merged = norm(torch.cat(corners, -1), f"layers.{stage}.downsample.norm")
+            x = F.linear(merged, state[f"layers.{stage}.downsample.reduction.weight"])
+        for i in range(depth):
+            block = f"layers.{stage}.blocks.{i}"
+            shift = WINDOW // 2 if i % 2 and x.shape[1] > WINDOW else 0
+            x = x + timm_attention(norm(x, f"{block}.norm1"), state, block, heads, shift)
+            hidden = F.linear(
+                norm(x, f"{block}.norm2"), state[f"{block}.mlp.fc1.weight"], state[f"{block}.mlp.fc1.bias"]
+            )
+            x = x + F.linear(F.gelu(hidden), state[f"{block}.mlp.fc2.weight"], state[f"{block}.mlp.fc2.bias"])
+    return norm(x, "norm").flatten(1, 2)
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_timm_features_of_gray_images(old: bool, reverse: bool) -> None:
+    state, encoder = timm_state(), build()
+    images = torch.rand(2, 1, 24, 24, dtype=torch.float64)
+    given = timm_state(old=old)
+    given |= {"head.fc.weight": torch.ones(2, 2), "layers.0.blocks.1.attn_mask": torch.ones(4)}
+    given["layers.0.blocks.1.attn.relative_position_index"] = torch.ones(2, dtype=torch.int64)
+    if reverse:
+        given = dict(reversed(given.items()))
+    report = load_encoder_weights(encoder, {"model": given}, source="timm", strict=True)
+    expected = timm_forward(state, (images.expand(-1, 3, -1, -1) - MEAN) / STD)
+    torch.testing.assert_close(encoder(images), expected, rtol=0, atol=1e-9)
+    assert sorted(report.dropped) == ["head.fc.weight", "layers.0.blocks.1.attn_mask"]
+    assert report.resized == ["patch_embed.proj.weight (8, 3, 2, 2) -> (8, 1, 2, 2)"]
+
+
+def test_another_window_and_patch() -> None:
+    state = timm_state(channels=1, window=4)
+    encoder = build(patch_size=4, img_size=48)
+    report = load_encoder_weights(encoder, state)
+    assert report.resized == [
+        "patch_embed.proj.weight (8, 1, 2, 2) -> (8, 1, 4, 4)",
+        "layers.0.blocks: 2 tables of relative positions -> window 3 x 3",
+        "layers.1.blocks: 1 tables of relative positions -> window 3 x 3",
+        "layers.2.blocks: 2 tables of relative positions -> window 3 x 3",
+    ]
+    name = "layers.1.blocks.0.attn.relative_position_bias_table"
+    as_image = state[name].T.reshape(1, 4, 7, 7)
+    expected = F.interpolate(as_image, (5, 5), mode="bicubic", antialias=True).flatten(2)[0].T
+    torch.testing.assert_close(encoder.state_dict()[name], expected)
+
+
+def test_table_of_no_square_window() -> None:
+    state = timm_state()
+    name = "layers.1.blocks.0.attn.relative_position_bias_table"
+    state[name] = state[name][:-2]
+    with pytest.raises(ValueError, match=rf"{name} is \(23, 4\).*\(3, 3\).*window_size"):
+        load_encoder_weights(build(), state)
+
+
+@pytest.mark.parametrize("spatial_dims", [2, 3])
+def test_own_weights_of_a_network_with_a_teacher(spatial_dims: int) -> None:
+    options = {"spatial_dims": spatial_dims, "in_channels": 3, "img_size": 16, "depths": (1, 1), "num_heads": (1, 2)}
+    source, target = build(**options), build(**options)
+    for parameter in source.parameters():
+        torch.nn.init.normal_(parameter)
+    content = {f"network.teacher_encoder.{name}": tensor for name, tensor in source.state_dict().items()}
+    content |= {f"network.encoder.{name}": tensor for name, tensor in build(**options).state_dict().items()}
+    network = PEAC(target, expander_dim=4, expander_hidden_dim=4)
+    report = load_encoder_weights(network, content, strict=True)
+    assert (report.layout, report.prefix, report.resized) == ("afire", "network.teacher_encoder.", [])
+    for encoder in (network.encoder, network.teacher_encoder):
+        state = encoder.state_dict()
+        assert all(torch.equal(tensor, state[name]) for name, tensor in source.state_dict().items())
+
+
+def test_other_sizes_and_architectures_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"embed_dim=8, depths=\(2, 1, 2\), num_heads=\(2, 4, 2\)"):
+        load_encoder_weights(build(num_heads=(1, 2, 4)), timm_state())
+    with pytest.raises(ValueError, match="no encoder weights found"):
+        load_encoder_weights(ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2), timm_state())
+    with pytest.raises(ValueError, match=r"source must be one of \['auto', 'timm', 'afire'\], got 'mae'"):
+        load_encoder_weights(build(), timm_state(), source="mae")
+    with pytest.raises(TypeError, match="only ViTEncoder can be exported, this network has a SwinEncoder"):
+        export_encoder(build(), "never.safetensors")
