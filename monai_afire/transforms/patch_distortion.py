@@ -12,9 +12,11 @@ import torch
 from monai.config import KeysCollection
 from monai.config.type_definitions import NdarrayOrTensor
 from monai.data.meta_obj import get_track_meta
-from monai.transforms import MapTransform, Randomizable, Transform
+from monai.transforms import Randomizable, Transform
 from monai.utils import TransformBackends, convert_to_dst_type, convert_to_tensor, ensure_tuple, ensure_tuple_rep
 from torch import Tensor
+
+from monai_afire.transforms.delegating import DelegatingMapTransform
 
 __all__ = ["ShufflePatches", "ShufflePatchesd", "ShufflePatchesD", "ShufflePatchesDict"]
 
@@ -106,7 +108,7 @@ class ShufflePatches(Randomizable, Transform):
         return convert_to_dst_type(result, image, dtype=result.dtype)[0], self.order.copy()
 
 
-class ShufflePatchesd(Randomizable, MapTransform):
+class ShufflePatchesd(DelegatingMapTransform):
     """
     Dictionary-based wrapper of ``ShufflePatches``: replaces each key, adds ``<key>_order`` (N,) and ``shuffled``.
 
@@ -124,6 +126,7 @@ class ShufflePatchesd(Randomizable, MapTransform):
     """
 
     backend = ShufflePatches.backend
+    transform: ShufflePatches
 
     def __init__(
         self,
@@ -133,22 +136,9 @@ class ShufflePatchesd(Randomizable, MapTransform):
         shuffled_key: str = "shuffled",
         allow_missing_keys: bool = False,
     ) -> None:
-        MapTransform.__init__(self, keys, allow_missing_keys)
-        self.transform = ShufflePatches(patch_size, prob)
+        new_keys = (*(f"{key}_order" for key in ensure_tuple(keys)), shuffled_key)
+        super().__init__(keys, ShufflePatches(patch_size, prob), new_keys, allow_missing_keys)
         self.shuffled_key = shuffled_key
-        all_keys = (*self.keys, *(f"{key}_order" for key in self.keys), shuffled_key)
-        if len(set(all_keys)) != len(all_keys):
-            raise ValueError(f"keys and new keys must all differ, got {all_keys}.")
-
-    def set_random_state(self, seed: int | None = None, state: np.random.RandomState | None = None) -> ShufflePatchesd:
-        """Seed the array transform, which makes the random draws."""
-        super().set_random_state(seed, state)
-        self.transform.set_random_state(seed, state)
-        return self
-
-    def randomize(self, num_patches: int) -> None:
-        """Draw the order that all keys share."""
-        self.transform.randomize(num_patches)
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """
@@ -161,11 +151,8 @@ class ShufflePatchesd(Randomizable, MapTransform):
             The data with shuffled images and the new entries.
         """
         output = dict(data)
-        drawn = False
-        for key in self.key_iterator(output):
-            output[key], output[f"{key}_order"] = self.transform(output[key], randomize=not drawn)
-            output[self.shuffled_key] = self.transform.shuffled
-            drawn = True
+        for key, (image, order) in self.transformed(data):
+            output |= {key: image, f"{key}_order": order, self.shuffled_key: self.transform.shuffled}
         return output
 
 

@@ -7,17 +7,16 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from monai.config import KeysCollection
-from monai.transforms import MapTransform, Randomizable
 from monai.utils import ensure_tuple
 
+from monai_afire.transforms.delegating import DelegatingMapTransform
 from monai_afire.transforms.grid_crop.array import GridCropPair
 
 __all__ = ["GridCropPaird", "GridCropPairD", "GridCropPairDict"]
 
 
-class GridCropPaird(Randomizable, MapTransform):
+class GridCropPaird(DelegatingMapTransform):
     """
     Dictionary-based wrapper of ``GridCropPair``: adds ``<key>_1``, ``<key>_2``, ``offset_1`` and ``offset_2``.
 
@@ -62,22 +61,12 @@ class GridCropPaird(Randomizable, MapTransform):
         offset_keys: Sequence[str] = ("offset_1", "offset_2"),
         allow_missing_keys: bool = False,
     ) -> None:
-        MapTransform.__init__(self, keys, allow_missing_keys)
-        self.transform = GridCropPair(grid, cell, crops, out_size, jitter, align, min_overlap)
         self.offset_keys = ensure_tuple(offset_keys)
-        new_keys = (*(f"{key}_{n}" for key in self.keys for n in (1, 2)), *self.offset_keys)
-        if len(self.offset_keys) != 2 or len({*self.keys, *new_keys}) != len(self.keys) + len(new_keys):
-            raise ValueError(f"offset_keys must be two keys, and all new keys must differ: {self.keys} -> {new_keys}.")
-
-    def set_random_state(self, seed: int | None = None, state: np.random.RandomState | None = None) -> GridCropPaird:
-        """Seed the array transform, which makes the random draws."""
-        super().set_random_state(seed, state)
-        self.transform.set_random_state(seed, state)
-        return self
-
-    def randomize(self, spatial_dims: int) -> None:
-        """Draw the offsets that all keys share."""
-        self.transform.randomize(spatial_dims)
+        if len(self.offset_keys) != 2:
+            raise ValueError(f"offset_keys must be two keys, got {self.offset_keys}.")
+        transform = GridCropPair(grid, cell, crops, out_size, jitter, align, min_overlap)
+        new_keys = (*(f"{key}_{n}" for key in ensure_tuple(keys) for n in (1, 2)), *self.offset_keys)
+        super().__init__(keys, transform, new_keys, allow_missing_keys)
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """
@@ -90,12 +79,9 @@ class GridCropPaird(Randomizable, MapTransform):
             The data with the new entries.
         """
         output = dict(data)
-        drawn = False
-        for key in self.key_iterator(output):
-            crop_1, crop_2, offset_1, offset_2 = self.transform(output[key], randomize=not drawn)
+        for key, (crop_1, crop_2, offset_1, offset_2) in self.transformed(data):
             output.update({f"{key}_1": crop_1, f"{key}_2": crop_2})
             output.update(zip(self.offset_keys, (offset_1, offset_2), strict=True))
-            drawn = True
         return output
 
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from monai.config import KeysCollection
-from monai.transforms import MapTransform, Randomizable
 from monai.utils import ensure_tuple
 
+from monai_afire.transforms.delegating import DelegatingMapTransform
 from monai_afire.transforms.lesion_synthesis.anat_paste import AnatPaste
 from monai_afire.transforms.lesion_synthesis.array import LesionVariants, SynthLesionMask
 from monai_afire.transforms.lesion_synthesis.cut_paste import CutPaste
@@ -30,7 +29,7 @@ __all__ = [
 ]
 
 
-class LesionVariantsd(Randomizable, MapTransform):
+class LesionVariantsd(DelegatingMapTransform):
     """
     Base of the dictionary transforms around a ``LesionVariants`` transform.
 
@@ -59,25 +58,11 @@ class LesionVariantsd(Randomizable, MapTransform):
         mask_key: KeysCollection,
         allow_missing_keys: bool = False,
     ) -> None:
-        MapTransform.__init__(self, keys, allow_missing_keys)
         self.lesion_key, self.mask_key = ensure_tuple(lesion_key), ensure_tuple(mask_key)
+        super().__init__(keys, transform, (*self.lesion_key, *self.mask_key), allow_missing_keys)
         for name, new_keys in (("lesion_key", self.lesion_key), ("mask_key", self.mask_key)):
             if len(new_keys) != len(self.keys):
                 raise ValueError(f"{name} must name one new key for each of the keys {self.keys}, got {new_keys}.")
-        all_keys = (*self.keys, *self.lesion_key, *self.mask_key)
-        if len(set(all_keys)) != len(all_keys):
-            raise ValueError(f"keys, lesion_key and mask_key must all differ, got {all_keys}.")
-        self.transform = transform
-
-    def set_random_state(self, seed: int | None = None, state: np.random.RandomState | None = None) -> LesionVariantsd:
-        """Seed the array transform, which makes the random draws."""
-        super().set_random_state(seed, state)
-        self.transform.set_random_state(seed, state)
-        return self
-
-    def randomize(self, spatial_dims: int) -> None:
-        """Draw the random numbers that all keys share."""
-        self.transform.randomize(spatial_dims)
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """
@@ -90,10 +75,9 @@ class LesionVariantsd(Randomizable, MapTransform):
             The data with two more entries per key.
         """
         output = dict(data)
-        drawn = False
-        for key, lesion_key, mask_key in self.key_iterator(output, self.lesion_key, self.mask_key):
-            output[lesion_key], output[mask_key] = self.transform(output[key], randomize=not drawn)
-            drawn = True
+        new_keys = dict(zip(self.keys, zip(self.lesion_key, self.mask_key, strict=True), strict=True))
+        for key, lesion_images_and_maps in self.transformed(data):
+            output.update(zip(new_keys[key], lesion_images_and_maps, strict=True))
         return output
 
 

@@ -1,0 +1,335 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Distortion of the appearance of an image, which PEAC's student restores."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from monai.config import KeysCollection
+from monai.config.type_definitions import NdarrayOrTensor
+from monai.data.meta_obj import get_track_meta
+from monai.transforms import Randomizable, Transform
+from monai.utils import TransformBackends, convert_to_dst_type, convert_to_tensor
+from torch import Tensor
+
+from monai_afire.transforms.delegating import DelegatingMapTransform
+
+__all__ = [
+    "DistortAppearance",
+    "DistortAppearanced",
+    "DistortAppearanceD",
+    "DistortAppearanceDict",
+    "bezier_curve",
+]
+
+CURVE_POINTS = 1024  # between them the curve is straight: no intensities are merged
+ROUNDING = 1e-4  # how far images may leave [0, 1], which resampling and float16 do
+
+
+def bezier_curve(control_points: Sequence[Sequence[float]], num_points: int = CURVE_POINTS) -> np.ndarray:
+    r"""
+    Monotone intensity curve from (0, 0) to (1, 1), a cubic Bézier curve with two free control points.
+
+    .. math:: (x, y)(t) = 3 (1 - t)^2 t P_1 + 3 (1 - t) t^2 P_2 + t^3 (1, 1), \quad t \in [0, 1]
+
+    With control points in the unit square neither x nor y ever falls.
+
+    Args:
+        control_points: :math:`P_1` and :math:`P_2`, each (x, y) in [0, 1].
+        num_points: number of points of the result, and of the steps of t.
+
+    Returns:
+        y at ``num_points`` equally spaced x from 0 to 1, float64.
+
+    Raises:
+        ValueError: when the control points are not two points of the unit square.
+
+    Example:
+        >>> bezier_curve([(1 / 3, 1 / 3), (2 / 3, 2 / 3)], num_points=5).round(6).tolist()
+        [0.0, 0.25, 0.5, 0.75, 1.0]
+    """
+    points = np.asarray(control_points, dtype=np.float64)
+    if points.shape != (2, 2) or not ((points >= 0) & (points <= 1)).all():
+        raise ValueError(f"control_points must be two points (x, y) in [0, 1], got {control_points!r}.")
+    t = np.linspace(0, 1, num_points)
+    x, y = (3 * (1 - t) ** 2 * t * first + 3 * (1 - t) * t**2 * second + t**3 for first, second in points.T)
+    return np.interp(np.linspace(0, 1, num_points), x, y)
+
+
+class DistortAppearance(Randomizable, Transform):
+    """
+    Distort the appearance of an image but not its anatomy (PEAC's patch appearance distortion): ``(C, *S)`` in [0, 1].
+
+    In this order:
+
+    1. Local shuffling: in ``num_blocks`` small blocks at random places the pixels are put into random order.
+    2. With ``curve_prob`` all intensities are mapped by a random monotone curve (:func:`bezier_curve`), which with
+       ``invert_prob`` is turned upside down, so that dark becomes bright.
+    3. With ``paint_prob`` a part of the image is replaced by noise, uniform in [0, 1) and independent per pixel: with
+       ``outpaint_prob`` all *outside* of some large boxes (out-painting), else the *inside* of some small ones
+       (in-painting). The boxes may overlap.
+
+    All channels share places, order, curve and noise. Use it *before* intensity normalisation.
+
+    Args:
+        num_blocks: number of blocks for local shuffling, 0 for none.
+        block_size: largest side of a block as a fraction of the image side; from 2 pixels, uniform, per axis.
+        curve_prob: probability of the intensity curve.
+        invert_prob: probability that a curve falls.
+        paint_prob: probability of in- or out-painting.
+        outpaint_prob: probability of out-painting if there is any.
+        num_boxes: smallest and largest number of boxes for painting.
+        inpaint_size: range of the sides of the boxes for in-painting, as fractions of the image sides.
+        outpaint_size: the same for out-painting, whose boxes stay visible.
+
+    Raises:
+        ValueError: on settings out of range.
+
+    Example:
+        >>> transform = DistortAppearance().set_random_state(seed=0)
+        >>> image = torch.rand(1, 64, 64)
+        >>> distorted = transform(image)
+        >>> distorted.shape, bool(0 <= distorted.min() <= distorted.max() <= 1), torch.equal(distorted, image)
+        (torch.Size([1, 64, 64]), True, False)
+    """
+
+    backend = [TransformBackends.TORCH]  # noqa: RUF012
+
+    def __init__(
+        self,
+        num_blocks: int = 40,
+        block_size: float = 0.1,
+        curve_prob: float = 0.9,
+        invert_prob: float = 0.5,
+        paint_prob: float = 0.9,
+        outpaint_prob: float = 0.8,
+        num_boxes: Sequence[int] = (1, 5),
+        inpaint_size: Sequence[float] = (1 / 6, 1 / 3),
+        outpaint_size: Sequence[float] = (1 / 2, 3 / 4),
+    ) -> None:
+        if int(num_blocks) != num_blocks or num_blocks < 0:
+            raise ValueError(f"num_blocks must be a whole number of at least 0, got {num_blocks}.")
+        if not 0 < block_size <= 1:
+            raise ValueError(f"block_size must be a fraction of the image side in (0, 1], got {block_size}.")
+        if len(num_boxes) != 2 or any(int(n) != n for n in num_boxes) or not 1 <= num_boxes[0] <= num_boxes[1]:
+            raise ValueError(f"num_boxes must be two whole numbers, 1 <= smallest <= largest, got {num_boxes}.")
+        self.num_blocks, self.block_size = int(num_blocks), float(block_size)
+        self.num_boxes = int(num_boxes[0]), int(num_boxes[1])
+        self.inpaint_size = _fractions("inpaint_size", inpaint_size)
+        self.outpaint_size = _fractions("outpaint_size", outpaint_size)
+        self.curve_prob, self.invert_prob = float(curve_prob), float(invert_prob)
+        self.paint_prob, self.outpaint_prob = float(paint_prob), float(outpaint_prob)
+        for name in ("curve_prob", "invert_prob", "paint_prob", "outpaint_prob"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}.")
+        self.pixel_order: np.ndarray | None = None
+        self.curve: np.ndarray | None = None
+        self.noise_mask: np.ndarray | None = None
+        self.noise: np.ndarray | None = None
+
+    def set_random_state(
+        self, seed: int | None = None, state: np.random.RandomState | None = None
+    ) -> DistortAppearance:
+        """Seed the random draws."""
+        super().set_random_state(seed, state)
+        return self
+
+    def randomize(self, spatial_shape: Sequence[int]) -> None:
+        """
+        Draw the order of the pixels, the intensity curve, and the places and values of the noise.
+
+        Args:
+            spatial_shape: spatial shape S of the image.
+        """
+        size = tuple(int(n) for n in spatial_shape)
+        order = np.arange(np.prod(size), dtype=np.int64).reshape(size)
+        for _ in range(self.num_blocks):
+            block = self._random_box(size, [self._block_side(side) for side in size])
+            order[block] = self.R.permutation(order[block].ravel()).reshape(order[block].shape)
+        self.pixel_order = order
+        self.curve = self.noise_mask = self.noise = None
+        if self.R.random_sample() < self.curve_prob:
+            curve = bezier_curve(self.R.random_sample((2, 2)).tolist())
+            self.curve = 1 - curve if self.R.random_sample() < self.invert_prob else curve
+        if self.R.random_sample() < self.paint_prob:
+            outside = self.R.random_sample() < self.outpaint_prob
+            boxes = self._random_boxes(size, self.outpaint_size if outside else self.inpaint_size)
+            self.noise_mask = ~boxes if outside else boxes
+            self.noise = self.R.random_sample(size).astype(np.float32)
+
+    def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> Tensor:
+        """
+        Distort an image, which itself stays as it is.
+
+        Args:
+            img: image (C, *S), floating point in [0, 1].
+            randomize: draw a new distortion; False repeats that of the last call.
+
+        Returns:
+            The distorted image (C, *S) in [0, 1], of the same dtype.
+
+        Raises:
+            ValueError: on an image of wrong shape, dtype or range.
+            RuntimeError: when ``randomize`` is False and the last draw was not for an image of this spatial shape.
+        """
+        image = convert_to_tensor(img, track_meta=get_track_meta())
+        plain = convert_to_tensor(image, track_meta=False)
+        _check_image(plain)
+        size = tuple(plain.shape[1:])
+        if randomize:
+            self.randomize(size)
+        if self.pixel_order is None or self.pixel_order.shape != size:
+            raise RuntimeError(
+                f"There is no last distortion of an image of {size} pixels to repeat: call with randomize=True first; "
+                f"images that share one distortion must have the same spatial shape."
+            )
+        order = torch.as_tensor(self.pixel_order, device=plain.device)
+        result = plain.flatten(1)[:, order.flatten()].reshape(plain.shape)
+        result = result.to(torch.promote_types(plain.dtype, torch.float32)).clamp(0, 1)
+        if self.curve is not None:
+            result = _look_up(result, torch.as_tensor(self.curve).to(result))
+        if self.noise_mask is not None:
+            mask = torch.as_tensor(self.noise_mask, device=plain.device)
+            result = torch.where(mask, torch.as_tensor(self.noise).to(result), result)
+        return convert_to_dst_type(result, image, dtype=plain.dtype)[0]
+
+    def _block_side(self, side: int) -> int:
+        """Random side of a block for local shuffling: a single pixel would not be shuffled."""
+        shortest = min(2, side)
+        return int(self.R.randint(shortest, max(shortest, int(side * self.block_size)) + 1))
+
+    def _random_boxes(self, size: tuple[int, ...], fractions: tuple[float, float]) -> np.ndarray:
+        """True inside some random boxes whose sides are a random part of those of the image."""
+        inside = np.zeros(size, dtype=bool)
+        for _ in range(self.R.randint(self.num_boxes[0], self.num_boxes[1] + 1)):
+            sides = [max(1, round(side * self.R.uniform(*fractions))) for side in size]
+            inside[self._random_box(size, sides)] = True
+        return inside
+
+    def _random_box(self, size: tuple[int, ...], sides: Sequence[int]) -> tuple[slice, ...]:
+        """A box of the given sides at a random place within the image."""
+        starts = [self.R.randint(n - length + 1) for n, length in zip(size, sides, strict=True)]
+        return tuple(slice(start, start + length) for start, length in zip(starts, sides, strict=True))
+
+
+class DistortAppearanced(DelegatingMapTransform):
+    """
+    Dictionary-based wrapper of ``DistortAppearance``: replaces each key.
+
+    All keys share one draw. The tensors themselves stay as they are: copy the key before (CopyItemsd) to keep both.
+    PEAC's student gets one of two distortions, each with probability 0.5: patches shuffled, or else this one::
+
+        CopyItemsd("image_1", names="distorted"),
+        ShufflePatchesd("distorted", patch_size=32, prob=0.5),
+        DistortAppearanced("distorted", skip_key="shuffled"),
+
+    Args:
+        keys: keys of the images (C, *S), floating point in [0, 1], all of the same spatial shape.
+        num_blocks: number of blocks for local shuffling, 0 for none.
+        block_size: largest side of a block as a fraction of the image side.
+        curve_prob: probability of the intensity curve.
+        invert_prob: probability that a curve falls.
+        paint_prob: probability of in- or out-painting.
+        outpaint_prob: probability of out-painting if there is any.
+        num_boxes: smallest and largest number of boxes for painting.
+        inpaint_size: range of the sides of the boxes for in-painting, as fractions of the image sides.
+        outpaint_size: the same for out-painting, whose boxes stay visible.
+        skip_key: key of a bool; where it is True the images are left alone. None distorts all.
+        allow_missing_keys: do not raise an error if a key is missing.
+
+    Raises:
+        ValueError: on settings out of range; when called, on an image of wrong shape, dtype or range.
+
+    Example:
+        >>> transform = DistortAppearanced("image", skip_key="shuffled").set_random_state(seed=0)
+        >>> image = torch.rand(1, 32, 32)
+        >>> [transform({"image": image, "shuffled": flag})["image"] is image for flag in (True, False)]
+        [True, False]
+    """
+
+    backend = DistortAppearance.backend
+
+    def __init__(
+        self,
+        keys: KeysCollection,
+        num_blocks: int = 40,
+        block_size: float = 0.1,
+        curve_prob: float = 0.9,
+        invert_prob: float = 0.5,
+        paint_prob: float = 0.9,
+        outpaint_prob: float = 0.8,
+        num_boxes: Sequence[int] = (1, 5),
+        inpaint_size: Sequence[float] = (1 / 6, 1 / 3),
+        outpaint_size: Sequence[float] = (1 / 2, 3 / 4),
+        skip_key: Hashable | None = None,
+        allow_missing_keys: bool = False,
+    ) -> None:
+        probabilities = (curve_prob, invert_prob, paint_prob, outpaint_prob)
+        transform = DistortAppearance(num_blocks, block_size, *probabilities, num_boxes, inpaint_size, outpaint_size)
+        super().__init__(keys, transform, allow_missing_keys=allow_missing_keys)
+        self.skip_key = skip_key
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        """
+        Distort the images in a copy of the data.
+
+        Args:
+            data: dictionary with the images (C, *S) and, if there is a ``skip_key``, the flag.
+
+        Returns:
+            The data with distorted images; as it is where the flag is True.
+
+        Raises:
+            KeyError: when a key or the flag is missing.
+        """
+        output = dict(data)
+        if self.skip_key is not None and self.skip_key not in output:
+            raise KeyError(
+                f"skip_key {self.skip_key!r} is not in the data, which has {list(output)}: put the transform that adds "
+                f"it (ShufflePatchesd adds 'shuffled') before DistortAppearanced."
+            )
+        if self.skip_key is None or not bool(output[self.skip_key]):
+            output.update(self.transformed(data))
+        return output
+
+
+def _fractions(name: str, value: Sequence[float]) -> tuple[float, float]:
+    """The range ``value`` if it is one of fractions of the image side."""
+    if len(value) != 2 or not 0 < value[0] <= value[1] <= 1:
+        raise ValueError(f"{name} must be two fractions of the image side, 0 < smallest <= largest <= 1, got {value}.")
+    return float(value[0]), float(value[1])
+
+
+def _check_image(image: Tensor) -> None:
+    """Refuse what has no intensities in [0, 1]; on a GPU values are not looked at, which would wait for the device."""
+    if image.ndim < 2 or 0 in image.shape:
+        raise ValueError(f"The image must be (C, *S) with no empty axis, got shape {tuple(image.shape)}.")
+    if not image.is_floating_point():
+        raise ValueError(
+            f"Appearance distortion needs a floating-point image in [0, 1], got {image.dtype}: scale it first, for "
+            f"example with ScaleIntensityRange(a_min, a_max, b_min=0.0, b_max=1.0, clip=True)."
+        )
+    if image.device.type != "cpu":
+        return
+    low, high = (float(v) for v in torch.aminmax(image.detach()))
+    if not (low >= -ROUNDING and high <= 1 + ROUNDING):
+        found = "NaN" if low != low else f"values from {low:g} to {high:g}"
+        raise ValueError(
+            f"Appearance distortion needs an image in [0, 1], since its curves and noise are in these units, got "
+            f"{found}: scale it before, and normalise intensities after."
+        )
+
+
+def _look_up(values: Tensor, curve: Tensor) -> Tensor:
+    """The curve, given at equally spaced points from 0 to 1, at ``values`` in [0, 1]."""
+    position = values * (len(curve) - 1)
+    lower = position.floor().clamp(max=len(curve) - 2)
+    index = lower.long()
+    return torch.lerp(curve[index], curve[index + 1], position - lower).clamp(0, 1)
+
+
+DistortAppearanceD = DistortAppearanceDict = DistortAppearanced

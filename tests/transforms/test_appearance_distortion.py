@@ -1,0 +1,345 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Each of the three distortions alone, all of them against a slow version, and the choice between two distortions."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from monai.data import MetaTensor
+from monai.transforms import Compose, CopyItemsd
+
+from monai_afire.transforms.appearance_distortion import (
+    DistortAppearance,
+    DistortAppearanceD,
+    DistortAppearanced,
+    DistortAppearanceDict,
+    bezier_curve,
+)
+from monai_afire.transforms.patch_distortion import ShufflePatchesd
+
+NOTHING: dict[str, Any] = {"num_blocks": 0, "curve_prob": 0.0, "paint_prob": 0.0}
+
+
+def random_image(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def box_of(mask: torch.Tensor) -> list[int]:
+    """Sides of the box around the True pixels (*S) of a mask."""
+    return [int(axis.max() - axis.min()) + 1 for axis in mask.nonzero(as_tuple=True)]
+
+
+def test_curve_is_the_bezier_curve_and_monotone() -> None:
+    generator = np.random.RandomState(0)
+    for number in range(300):
+        first, second = generator.random_sample((2, 2)) if number > 3 else [[number % 2, 0.0], [number // 2, 1.0]]
+        curve = bezier_curve([tuple(first), tuple(second)])
+        assert (curve[0], curve[-1]) == (0, 1)
+        assert (np.diff(curve) >= 0).all()
+        for t in (0.1, 0.35, 0.8):  # de Casteljau: midpoints of midpoints
+            corners = [np.zeros(2), np.asarray(first), np.asarray(second), np.ones(2)]
+            while len(corners) > 1:
+                corners = [(1 - t) * a + t * b for a, b in itertools.pairwise(corners)]
+            x, y = corners[0]
+            if number > 3:  # some of the extreme ones have vertical pieces, where y is not a function of x
+                below, above = curve[int(x * 1023)], curve[math.ceil(x * 1023)]
+                assert below - 1e-3 <= y <= above + 1e-3
+    for bad in ([(0, 0)], [(0, 0), (1, 1.1)], [(0, -0.1), (1, 1)], [(0, 0), (1, math.nan)]):
+        with pytest.raises(ValueError, match="two points"):
+            bezier_curve(bad)
+
+
+@pytest.mark.parametrize("shape", [(60, 43), (30, 41, 25), (70,)])
+def test_one_shuffled_block(shape: tuple[int, ...]) -> None:
+    """The pixels of one small box change places, all others stay; its sides go from 2 pixels to the largest."""
+    transform = DistortAppearance(**(NOTHING | {"num_blocks": 1, "block_size": 0.2})).set_random_state(seed=0)
+    image = torch.arange(float(math.prod(shape))).reshape(1, *shape) / math.prod(shape)
+    largest = [int(0.2 * side) for side in shape]
+    sides = []
+    for _ in range(200):
+        result = transform(image)
+        assert torch.equal(result.flatten().sort().values, image.flatten())
+        changed = (result != image)[0]
+        if changed.any():
+            sides.append(box_of(changed))
+            assert all(side <= limit for side, limit in zip(sides[-1], largest, strict=True))
+            inside = tuple(slice(int(a.min()), int(a.max()) + 1) for a in changed.nonzero(as_tuple=True))
+            assert torch.equal(image[0][inside].flatten().sort().values, result[0][inside].flatten().sort().values)
+    assert len(sides) > 150
+    assert np.max(sides, 0).tolist() == largest
+    assert (np.min(sides, 0) <= 2).all()
+
+
+def test_shuffling_is_local_and_frequent() -> None:
+    """By default some 40 blocks of up to a tenth of the side, mean 9.5 of 160 pixels: 13 % of the image at most."""
+    rows, columns = torch.meshgrid(torch.arange(160) / 200, torch.arange(160) / 200, indexing="ij")
+    image = torch.stack([rows, columns])
+    transform = DistortAppearance(curve_prob=0, paint_prob=0).set_random_state(seed=3)
+    shares, moves = [], []
+    for _ in range(20):
+        move = (transform(image) - image) * 200
+        shares.append(float((move.abs() > 0.5).any(0).double().mean()))
+        moves.append(float(move.abs().mean(0)[(move.abs() > 0.5).any(0)].mean()))
+    assert 0.07 < np.mean(shares) < 0.14
+    assert 2 < np.mean(moves) < 8
+
+
+def test_curve_alone_is_a_monotone_function_of_the_intensity() -> None:
+    transform = DistortAppearance(**(NOTHING | {"curve_prob": 0.9})).set_random_state(seed=0)
+    image = torch.linspace(0, 1, 60).reshape(1, 6, 10)
+    rising = falling = kept = 0
+    for _ in range(600):
+        result = transform(image)
+        steps = result.flatten().diff()
+        if torch.equal(result, image):
+            kept += 1
+        elif (steps >= 0).all():
+            rising += 1
+            assert result.flatten()[[0, -1]].tolist() == [0, 1]
+        else:
+            falling += 1
+            assert (steps <= 0).all()
+            assert result.flatten()[[0, -1]].tolist() == [1, 0]
+        assert transform.curve is None or np.allclose(
+            result.flatten(),
+            np.interp(image.flatten(), np.linspace(0, 1, len(transform.curve)), transform.curve),
+            atol=1e-6,
+        )
+    assert 40 < kept < 80
+    assert 230 < rising < 310
+    assert 230 < falling < 310
+
+
+@pytest.mark.parametrize("outside", [False, True])
+@pytest.mark.parametrize("shape", [(60, 36), (20, 30, 24)])
+def test_one_box_of_painting(outside: bool, shape: tuple[int, ...]) -> None:
+    transform = DistortAppearance(num_blocks=0, curve_prob=0, paint_prob=1, outpaint_prob=outside, num_boxes=(1, 1))
+    transform.set_random_state(seed=0)
+    image = random_image(2, *shape)
+    fractions, noise = [], []
+    for _ in range(60):
+        result = transform(image)
+        changed = (result != image).all(0)
+        assert torch.equal(changed, (result != image).any(0))
+        assert torch.equal(result[0][changed], result[1][changed])  # the channels share the noise
+        box = ~changed if outside else changed
+        sides = box_of(box)
+        assert int(box.sum()) == math.prod(sides)
+        fractions += [side / n for side, n in zip(sides, shape, strict=True)]
+        noise.append(result[0][changed])
+    low, high = (1 / 2, 3 / 4) if outside else (1 / 6, 1 / 3)
+    assert low - 0.5 / 20 <= min(fractions) < low + 0.03
+    assert high - 0.03 < max(fractions) <= high + 0.5 / 20
+    values = torch.cat(noise)
+    assert float(values.mean()) == pytest.approx(0.5, abs=0.01)
+    assert float(values.var()) == pytest.approx(1 / 12, abs=0.005)
+
+
+def test_frequency_of_painting_and_number_of_boxes() -> None:
+    image = random_image(1, 24, 24)
+    transform = DistortAppearance(num_blocks=0, curve_prob=0, num_boxes=(1, 1)).set_random_state(seed=0)
+    shares = [float((transform(image) != image).double().mean()) for _ in range(1000)]
+    # inside of one box of at most a third of the sides, or outside of one of at most three quarters
+    inside, outside = sum(0 < share < 0.2 for share in shares), sum(share > 0.4 for share in shares)
+    assert 70 < 1000 - inside - outside < 130
+    assert 1000 - inside - outside == shares.count(0)
+    assert 140 < inside < 220
+    few, many = (
+        DistortAppearance(num_blocks=0, curve_prob=0, paint_prob=1, outpaint_prob=0, num_boxes=(n, n)).set_random_state(
+            0
+        )
+        for n in (1, 5)
+    )
+    areas = [np.mean([float((t(image) != image).double().mean()) for _ in range(200)]) for t in (few, many)]
+    assert areas[1] > 2.5 * areas[0]
+
+
+def naive_distortion(image: np.ndarray, transform: DistortAppearance) -> np.ndarray:
+    """Pixel by pixel, from what the transform drew."""
+    result = np.empty_like(image)
+    places = list(np.ndindex(*image.shape[1:]))
+    assert transform.pixel_order is not None
+    for place in places:
+        for channel in range(len(image)):
+            value = image[channel][places[transform.pixel_order[place]]]
+            if transform.curve is not None:
+                value = np.interp(value, np.linspace(0, 1, len(transform.curve)), transform.curve)
+            if transform.noise_mask is not None and transform.noise is not None and transform.noise_mask[place]:
+                value = transform.noise[place]
+            result[channel][place] = value
+    return result
+
+
+@pytest.mark.parametrize("shape", [(1, 30, 24), (3, 20, 20), (2, 10, 12, 9), (1, 50), (1, 1, 1), (1, 3, 2), (1, 1, 40)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+def test_all_together(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    image = random_image(*shape).to(dtype)
+    before = image.clone()
+    transform = DistortAppearance().set_random_state(seed=1)
+    for _ in range(6):
+        result = transform(image)
+        assert (result.shape, result.dtype) == (image.shape, dtype)
+        assert 0 <= result.min() <= result.max() <= 1
+        expected = torch.from_numpy(naive_distortion(image.double().numpy(), transform))
+        atol = 1e-3 if dtype == torch.float16 else 1e-6
+        torch.testing.assert_close(result.double(), expected, rtol=0, atol=atol)
+        assert torch.equal(image, before)
+        result.zero_()
+        assert torch.equal(image, before)
+
+
+@pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
+def test_constant_images_stay_in_range(value: float) -> None:
+    transform = DistortAppearance().set_random_state(seed=0)
+    for _ in range(50):
+        result = transform(torch.full((1, 16, 16), value))
+        assert torch.isfinite(result).all()
+        assert 0 <= result.min() <= result.max() <= 1
+
+
+def test_nothing_to_do_gives_a_copy() -> None:
+    image = random_image(1, 8, 8)
+    result = DistortAppearance(**NOTHING)(image)
+    assert torch.equal(result, image)
+    assert result.data_ptr() != image.data_ptr()
+
+
+def test_metadata_and_array_types() -> None:
+    affine = torch.diag(torch.tensor([2.0, 3.0, 1.0, 1.0], dtype=torch.float64))
+    image = MetaTensor(random_image(1, 32, 32), affine=affine, meta={"filename_or_obj": "chest.png"})
+    result = DistortAppearance().set_random_state(seed=0)(image)
+    assert isinstance(result, MetaTensor)
+    assert torch.equal(result.affine, affine)
+    assert result.meta["filename_or_obj"] == "chest.png"
+    for other in (image.as_tensor(), image.numpy()):
+        again = DistortAppearance().set_random_state(seed=0)(other)
+        assert torch.equal(torch.as_tensor(again), result.as_tensor())
+
+
+def test_seed_and_repetition() -> None:
+    image = random_image(1, 32, 32)
+    transform = DistortAppearance()
+    with pytest.raises(RuntimeError, match="randomize=True first"):
+        transform(image, randomize=False)
+    transform.set_random_state(seed=3)
+    first, repeated, second = transform(image), transform(image, randomize=False), transform(image)
+    assert torch.equal(first, repeated)
+    assert not torch.equal(first, second)
+    with pytest.raises(RuntimeError, match="same spatial shape"):
+        transform(random_image(1, 32, 31), randomize=False)
+    clone = pickle.loads(pickle.dumps(transform))
+    assert torch.equal(clone(image), transform(image))
+    assert torch.equal(transform.set_random_state(seed=3)(image), first)
+
+
+def test_keys_share_one_draw() -> None:
+    data: dict[Any, Any] = {"a": random_image(1, 24, 24), "b": random_image(3, 24, 24, seed=1), "c": 5}
+    before = {key: torch.as_tensor(value).clone() for key, value in data.items()}
+    output = DistortAppearanced(["a", "b"]).set_random_state(seed=2)(data)
+    alone = DistortAppearance().set_random_state(seed=2)
+    assert torch.equal(output["a"], alone(data["a"]))
+    assert torch.equal(output["b"], alone(data["b"], randomize=False))
+    assert all(torch.equal(torch.as_tensor(data[key]), before[key]) for key in data)
+    assert output["c"] == 5
+    assert DistortAppearanceD is DistortAppearanceDict is DistortAppearanced
+    with pytest.raises(RuntimeError, match="same spatial shape"):
+        DistortAppearanced(["a", "b"])({"a": random_image(1, 8, 8), "b": random_image(1, 8, 9)})
+
+
+@pytest.mark.parametrize("flag", [True, 1, torch.tensor(True), np.bool_(True)])
+def test_skipped_images_are_left_alone(flag: Any) -> None:
+    image = random_image(1, 16, 16)
+    transform = DistortAppearanced("image", skip_key="shuffled")
+    data: dict[Any, Any] = {"image": image, "shuffled": flag}
+    output = transform(data)
+    assert output["image"] is image
+    assert output is not data
+    assert not torch.equal(transform(data | {"shuffled": not flag})["image"], image)
+    with pytest.raises(KeyError, match=r"skip_key 'shuffled' is not in the data.*ShufflePatchesd adds"):
+        transform({"image": image})
+
+
+def test_student_gets_one_of_two_distortions() -> None:
+    """As PEAC wants it: patches shuffled or appearance distorted, half and half, and the original kept."""
+    transform = Compose(
+        [
+            CopyItemsd("image", names="distorted"),
+            ShufflePatchesd("distorted", patch_size=8, prob=0.5),
+            DistortAppearanced("distorted", skip_key="shuffled"),
+        ]
+    ).set_random_state(seed=0)
+    image = random_image(1, 32, 32)
+    shuffled = 0
+    for _ in range(400):
+        output: Any = transform({"image": image})
+        assert torch.equal(output["image"], image)
+        same_pixels = torch.equal(output["distorted"].flatten().sort().values, image.flatten().sort().values)
+        in_order = output["distorted_order"].tolist() == list(range(16))
+        assert output["shuffled"] is not in_order
+        if output["shuffled"]:
+            assert same_pixels
+            for place, source in enumerate(output["distorted_order"]):
+                patches = (
+                    img[0, row * 8 : row * 8 + 8, column * 8 : column * 8 + 8]
+                    for img, (row, column) in zip(
+                        (output["distorted"], image), (divmod(place, 4), divmod(source, 4)), strict=True
+                    )
+                )
+                assert torch.equal(*patches)
+        else:
+            assert not torch.equal(output["distorted"], image)
+        shuffled += output["shuffled"]
+    assert 160 < shuffled < 240
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_blocks": -1}, "num_blocks must be"),
+        ({"num_blocks": 1.5}, "num_blocks must be"),
+        ({"block_size": 0.0}, "block_size must be a fraction"),
+        ({"block_size": 16}, "block_size must be a fraction"),
+        ({"curve_prob": 1.1}, "curve_prob must be"),
+        ({"invert_prob": -0.1}, "invert_prob must be"),
+        ({"paint_prob": math.nan}, "paint_prob must be"),
+        ({"outpaint_prob": 2}, "outpaint_prob must be"),
+        ({"num_boxes": (0, 2)}, "num_boxes must be"),
+        ({"num_boxes": (3, 2)}, "num_boxes must be"),
+        ({"num_boxes": (1,)}, "num_boxes must be"),
+        ({"inpaint_size": (0.3, 0.2)}, "inpaint_size must be"),
+        ({"outpaint_size": (0.5, 1.2)}, "outpaint_size must be"),
+    ],
+)
+def test_hostile_settings_fail_at_once(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        DistortAppearance(**settings)
+    with pytest.raises(ValueError, match=message):
+        DistortAppearanced("image", **settings)
+
+
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        (torch.zeros(8), r"must be \(C, \*S\)"),
+        (torch.zeros(1, 0, 8), "no empty axis"),
+        (np.zeros((1, 8, 8), dtype=np.int16), r"got torch.int16: scale it first"),
+        (torch.full((1, 8, 8), -1.0), "values from -1 to -1"),
+        (torch.full((1, 8, 8), math.nan), "NaN"),
+        (torch.full((1, 8, 8), 255.0), "values from 255 to 255"),
+    ],
+)
+def test_hostile_images(image: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        DistortAppearance()(image)
+
+
+def test_rounding_errors_of_resampling_are_clipped() -> None:
+    image = torch.tensor([[[-5e-5, 0.5], [0.25, 1 + 5e-5]]])
+    assert DistortAppearance(**NOTHING)(image).tolist() == [[[0.0, 0.5], [0.25, 1.0]]]
