@@ -9,11 +9,25 @@ MONAI finds components in every loaded module whose name begins with "monai".
 
 from __future__ import annotations
 
-from monai_afire import data, engines, handlers, inferers, losses, metrics, networks, optimizers, transforms, utils
+from monai_afire import (
+    anomaly,
+    data,
+    engines,
+    handlers,
+    inferers,
+    losses,
+    metrics,
+    networks,
+    optimizers,
+    transforms,
+    utils,
+    visualize,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "anomaly",
     "data",
     "engines",
     "handlers",
@@ -24,4 +38,5 @@ __all__ = [
     "optimizers",
     "transforms",
     "utils",
+    "visualize",
 ]

@@ -311,7 +311,7 @@ def _to_item(
         raise DatalistError(f"{where} is {_kind(entry)}, where an object or a file name is expected.")
     item = dict(entry)
     for key in path_keys:
-        if key not in item:
+        if key not in item or (item[key] is None and key != path_keys[0]):
             continue
         names = item[key] if isinstance(item[key], list) else [item[key]]
         if not names or not all(isinstance(name, str) and name for name in names):

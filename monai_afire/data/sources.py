@@ -16,6 +16,8 @@ from monai_afire.data.phantom.dataset import PHANTOM_VERSION
 
 __all__ = ["bundle_items", "cached_phantom"]
 
+_PATH_KEYS = ("image", "mask", "lesion_truth")
+
 
 def bundle_items(
     section: str,
@@ -23,6 +25,7 @@ def bundle_items(
     datalist: str | None = None,
     phantom_dir: str = "data/phantom",
     phantom: Mapping[str, Any] | None = None,
+    check_files: bool = True,
 ) -> list[dict[str, Any]]:
     """
     Items of one section for a bundle's data set.
@@ -33,10 +36,11 @@ def bundle_items(
 
     Args:
         section: "training", "validation" or "test".
-        dataset_dir: folder of images, searched if there is no datalist.
+        dataset_dir: folder of images, searched if there is no datalist; or one image file.
         datalist: JSON file that lists the images by section.
         phantom_dir: folder of the phantom's files.
         phantom: arguments of :func:`monai_afire.data.export_phantom`.
+        check_files: False leaves it to the loading to find files that do not exist.
 
     Returns:
         Dictionaries with at least "image", the path of a file that exists.
@@ -51,9 +55,14 @@ def bundle_items(
         >>> len(items), items[0]["abnormal"]
         (2, 0)
     """
+    if dataset_dir and not datalist and os.path.isfile(os.path.expanduser(dataset_dir)):
+        return [{"image": os.path.abspath(os.path.expanduser(dataset_dir))}]
     if dataset_dir or datalist:
-        return load_radiograph_datalist(dataset_dir, datalist, section, hold_out=True)
-    return load_radiograph_datalist(None, cached_phantom(phantom_dir, dict(phantom or {})), section)
+        return load_radiograph_datalist(
+            dataset_dir, datalist, section, path_keys=_PATH_KEYS, hold_out=True, check_files=check_files
+        )
+    source = cached_phantom(phantom_dir, dict(phantom or {}))
+    return load_radiograph_datalist(None, source, section, path_keys=_PATH_KEYS)
 
 
 def cached_phantom(folder: str | os.PathLike, arguments: Mapping[str, Any]) -> Path:

@@ -5,6 +5,9 @@
 from __future__ import annotations
 
 from monai_afire.handlers.checkpoint import ResumableCheckpoint
+from monai_afire.handlers.detection import DetectorFit
+from monai_afire.handlers.detection_writer import DetectionWriter
+from monai_afire.handlers.evaluation_report import EvaluationReport
 from monai_afire.handlers.gradients import FreezeParameters, GradientClipping
 from monai_afire.handlers.preview import RestorationPreview
 from monai_afire.handlers.progress import ClosingMessage, TrainingProgressBar
@@ -14,7 +17,10 @@ from monai_afire.handlers.teacher import TeacherUpdate, is_optimizer_step
 
 __all__ = [
     "ClosingMessage",
+    "DetectionWriter",
+    "DetectorFit",
     "EpochSeed",
+    "EvaluationReport",
     "FreezeParameters",
     "GradientClipping",
     "ResumableCheckpoint",

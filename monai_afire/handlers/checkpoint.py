@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import torch
 from ignite.engine import Engine, Events
 from torch import nn
 
+from monai_afire.networks.weights.checkpoint_files import read_pickle
+from monai_afire.networks.weights.whole_network import check_fits
 from monai_afire.utils.files import atomic_path, check_writable
 
 __all__ = ["ResumableCheckpoint"]
@@ -38,6 +41,8 @@ class ResumableCheckpoint:
         objects: further objects with state_dict and load_state_dict, e.g. ``{"optimizer": optimizer}``.
         interval: save every so many epochs, and at the end.
         resume: continue from ``checkpoint.pt``; without one, start anew and say so.
+        validator: with a validator, ``model.pt`` is the network of the validation with the largest key metric, not the
+            last one.
 
     Raises:
         OSError: when training starts and ``save_dir`` cannot be written to.
@@ -60,6 +65,7 @@ class ResumableCheckpoint:
         objects: Mapping[str, Any] | None = None,
         interval: int = 1,
         resume: bool = False,
+        validator: Engine | None = None,
     ) -> None:
         self.checkpoint_file = Path(save_dir) / "checkpoint.pt"
         self.model_file = Path(save_dir) / "model.pt"
@@ -67,9 +73,13 @@ class ResumableCheckpoint:
         self.objects = dict(objects or {})
         self.interval = interval
         self.resume = resume
+        self.validator = validator
+        self.best_metric: float | None = None
 
     def attach(self, engine: Engine) -> None:
         """Register with a trainer."""
+        if self.validator is not None:
+            self.validator.add_event_handler(Events.COMPLETED, self.save_if_best)
         engine.add_event_handler(Events.STARTED, self.start)
         engine.add_event_handler(Events.EPOCH_COMPLETED, self.save_if_due)
 
@@ -93,30 +103,41 @@ class ResumableCheckpoint:
         if _is_main_rank(engine) and (epoch % self.interval == 0 or epoch == engine.state.max_epochs):
             self.save(engine)
 
+    def save_if_best(self, validator: Any) -> None:
+        """Write ``model.pt`` if this validation is the best so far (or nothing better than NaN is known)."""
+        value = float(validator.state.metrics[validator.state.key_metric_name])
+        if _is_main_rank(validator) and (self.best_metric is None or value > self.best_metric):
+            self.best_metric = value if math.isfinite(value) else None
+            _write(self.network.state_dict(), self.model_file)
+
     def save(self, engine: Any) -> None:
-        """Write both files."""
+        """Write both files; with a validator ``model.pt`` only if no validation has."""
         model = self.network.state_dict()
         state = {name: item.state_dict() for name, item in self.objects.items()}
         state |= {"network": model, "trainer": engine.state_dict()}
         if getattr(engine, "scaler", None) is not None:
             state["scaler"] = engine.scaler.state_dict()
-        for content, path in ((state, self.checkpoint_file), (model, self.model_file)):
-            with atomic_path(path) as temporary:
-                torch.save(content, temporary)
+        if self.best_metric is not None:
+            state["best_metric"] = self.best_metric
+        _write(state, self.checkpoint_file)
+        if self.validator is None or not self.model_file.is_file():
+            _write(model, self.model_file)
 
     def load(self, engine: Any) -> None:
         """Restore network, objects, progress and scaler from the checkpoint."""
-        state = torch.load(self.checkpoint_file, map_location="cpu", weights_only=True)
+        state = read_pickle(self.checkpoint_file)
         missing = [name for name in ("network", "trainer", *self.objects) if name not in state]
         if missing:
             raise RuntimeError(
                 f"{self.checkpoint_file} has no {' and no '.join(missing)}, only {sorted(state)}: a run with other "
                 "settings wrote it; start anew with resume set to false"
             )
-        _check_fits(state["network"], self.network.state_dict(), self.checkpoint_file)
+        remedy = "resume with the settings of the run that wrote it, or start anew with resume set to false"
+        check_fits(state["network"], self.network.state_dict(), self.checkpoint_file, remedy)
         self.network.load_state_dict(state["network"])
         for name, item in self.objects.items():
             item.load_state_dict(state[name])
+        self.best_metric = state.get("best_metric")
         max_epochs = engine.state.max_epochs
         engine.load_state_dict(state["trainer"])
         engine.state.max_epochs = max_epochs  # more (or fewer) epochs may be asked for now
@@ -127,20 +148,9 @@ class ResumableCheckpoint:
             logger.warning("this run is complete already; ask for more epochs to train on")
 
 
-def _check_fits(saved: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor], path: Path) -> None:
-    """Compare names and shapes before anything is loaded."""
-    differences = [f"{name} is missing in the file" for name in expected if name not in saved]
-    differences += [f"{name} is not in the network" for name in saved if name not in expected]
-    differences += [
-        f"{name} is {tuple(saved[name].shape)} in the file, {tuple(expected[name].shape)} in the network"
-        for name in expected
-        if name in saved and saved[name].shape != expected[name].shape
-    ]
-    if differences:
-        raise RuntimeError(
-            f"{path} holds another architecture ({len(differences)} differences: {'; '.join(differences[:3])}): resume "
-            "with the settings of the run that wrote it, or start anew with resume set to false or another folder"
-        )
+def _write(content: Any, path: Path) -> None:
+    with atomic_path(path) as temporary:
+        torch.save(content, temporary)
 
 
 def _is_main_rank(engine: Any) -> bool:

@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 from ignite.engine import Engine, Events
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from monai.utils import CommonKeys
 from torch.utils.tensorboard import SummaryWriter
 
 from monai_afire.networks.blocks.patches import unpatchify
-from monai_afire.networks.nets.vit_encoder import ViTEncoder
-from monai_afire.utils.files import atomic_path
+from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
+from monai_afire.visualize.figures import figure_to_array, picture_grid, save_figure
 
 __all__ = ["RestorationPreview"]
 
@@ -36,6 +34,7 @@ class RestorationPreview:
         tag: name in TensorBoard.
 
     Example:
+        >>> from monai_afire.networks import ViTEncoder
         >>> encoder = ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2)
         >>> RestorationPreview(encoder, "preview.png").columns
         ('normal', 'with synthetic lesions', 'lesion mask', 'restored')
@@ -45,7 +44,7 @@ class RestorationPreview:
 
     def __init__(
         self,
-        encoder: ViTEncoder,
+        encoder: RadiographEncoder,
         path: str,
         summary_writer: SummaryWriter | None = None,
         num_images: int = 4,
@@ -68,14 +67,10 @@ class RestorationPreview:
         if getattr(engine.state, "rank", 0) or "restored" not in outputs:
             return
         rows = self._rows(engine.state.batch, outputs)
-        figure = _draw(rows, self.columns, f"epoch {engine.state.epoch}")
-        with atomic_path(self.path) as temporary:
-            figure.savefig(temporary, format="png")
+        figure = picture_grid(rows, self.columns, f"epoch {engine.state.epoch}")
+        save_figure(figure, self.path)
         if self.summary_writer is not None:
-            canvas = FigureCanvasAgg(figure)
-            canvas.draw()
-            picture = np.asarray(canvas.buffer_rgba())[..., :3]
-            self.summary_writer.add_image(self.tag, picture, engine.state.epoch, dataformats="HWC")
+            self.summary_writer.add_image(self.tag, figure_to_array(figure), engine.state.epoch, dataformats="HWC")
 
     @torch.no_grad()
     def _rows(self, batch: dict[str, torch.Tensor], outputs: dict[str, torch.Tensor]) -> list[list[np.ndarray]]:
@@ -103,16 +98,3 @@ def _plane(image: torch.Tensor) -> np.ndarray:
     while plane.ndim > 2:
         plane = plane[..., plane.shape[-1] // 2]
     return plane.numpy()
-
-
-def _draw(rows: list[list[np.ndarray]], columns: tuple[str, ...], title: str) -> Figure:
-    figure = Figure(figsize=(2.2 * len(columns), 2.2 * len(rows) + 0.5), dpi=110, layout="compressed")
-    axes = figure.subplots(len(rows), len(columns), squeeze=False)
-    for row_axes, row in zip(axes, rows, strict=True):
-        for axis, picture in zip(row_axes, row, strict=True):
-            axis.imshow(picture, cmap="gray", vmin=0, vmax=1)
-            axis.set_axis_off()
-    for axis, name in zip(axes[0], columns, strict=True):
-        axis.set_title(name, fontsize=9)
-    figure.suptitle(title, fontsize=10)
-    return figure

@@ -6,4 +6,5 @@ from __future__ import annotations
 
 from monai_afire.metrics.anomaly import *
 from monai_afire.metrics.detection import *
+from monai_afire.metrics.localization import *
 from monai_afire.metrics.pretraining import *

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""How good is a detector of abnormal images and pixels: exact metrics on NumPy arrays.
+"""How good is a detector of abnormal images: exact metrics on NumPy arrays. For pixels see ``localization``.
 
 Everywhere a label is 1 (or True) for abnormal and 0 for normal, a larger score is more abnormal, an image is called
 abnormal when score >= threshold, and a metric that the data does not define (one class only) is NaN.
@@ -8,23 +8,19 @@ abnormal when score >= threshold, and a metric that the data does not define (on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
-from skimage.measure import label as connected_components
 
 __all__ = [
-    "aupro",
     "average_precision",
     "best_f1_threshold",
     "bootstrap_interval",
     "matched_pair_auc",
     "matched_pairs",
     "metrics_at_threshold",
-    "pixel_auroc",
-    "pointing_game",
     "roc_auc",
 ]
 
@@ -49,7 +45,7 @@ def roc_auc(labels: ArrayLike, scores: ArrayLike) -> float:
         >>> roc_auc([0, 0, 1, 1], [0.1, 0.4, 0.4, 0.8])
         0.875
     """
-    truth, values = _checked(labels, scores)
+    truth, values = checked_labels(labels, scores)
     _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
     middle_ranks = np.cumsum(sizes) - (sizes - 1) / 2  # counted from 1
     abnormal = int(truth.sum())
@@ -75,10 +71,10 @@ def average_precision(labels: ArrayLike, scores: ArrayLike) -> float:
         >>> round(average_precision([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]), 4)
         0.8333
     """
-    truth, values = _checked(labels, scores)
+    truth, values = checked_labels(labels, scores)
     if truth.all() or not truth.any():
         return NAN
-    _, hits, alarms = _alarms(truth, values)
+    _, hits, alarms = alarm_counts(truth, values)
     gains = np.diff(hits, prepend=0) / truth.sum()
     return float((gains * hits / alarms).sum())
 
@@ -98,10 +94,10 @@ def best_f1_threshold(labels: ArrayLike, scores: ArrayLike) -> float:
         >>> best_f1_threshold([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8])
         0.35
     """
-    truth, values = _checked(labels, scores)
+    truth, values = checked_labels(labels, scores)
     if truth.all() or not truth.any():
         return NAN
-    thresholds, hits, alarms = _alarms(truth, values)
+    thresholds, hits, alarms = alarm_counts(truth, values)
     return float(thresholds[np.argmax(2 * hits / (alarms + truth.sum()))])
 
 
@@ -122,7 +118,7 @@ def metrics_at_threshold(labels: ArrayLike, scores: ArrayLike, threshold: float)
         >>> metrics_at_threshold([0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8], threshold=0.5)
         {'accuracy': 0.75, 'f1': 0.6666666666666666, 'sensitivity': 0.5, 'specificity': 1.0}
     """
-    truth, values = _checked(labels, scores)
+    truth, values = checked_labels(labels, scores)
     if np.isnan(threshold):
         return dict.fromkeys(("accuracy", "f1", "sensitivity", "specificity"), NAN)
     alarm = values >= threshold
@@ -169,7 +165,7 @@ def bootstrap_interval(
         >>> bootstrap_interval(roc_auc, [0, 0, 1, 1], [0.1, 0.2, 0.8, 0.9], num_samples=20)
         (1.0, 1.0)
     """
-    truth, values = _checked(labels, scores)
+    truth, values = checked_labels(labels, scores)
     if num_samples < 1 or not 0 < confidence < 1:
         raise ValueError(f"num_samples must be >= 1 and confidence in (0, 1), got {num_samples} and {confidence}")
     rng = np.random.default_rng(seed)
@@ -210,7 +206,7 @@ def matched_pairs(
         >>> matched_pairs([1, 0, 0, 1], [0.50, 0.40, 0.52, 0.90], ["PA", "PA", "PA", "AP"], caliper=0.1).tolist()
         [[0, 2]]
     """
-    truth, values = _checked(labels, brightness, "brightness")
+    truth, values = checked_labels(labels, brightness, "brightness")
     if not caliper >= 0:
         raise ValueError(f"caliper must be >= 0, got {caliper}")
     if np.isinf(values).any():
@@ -246,7 +242,7 @@ def matched_pair_auc(scores: ArrayLike, pairs: ArrayLike) -> float:
         >>> matched_pair_auc([0.9, 0.1, 0.5, 0.5], [[0, 1], [2, 3]])
         0.75
     """
-    values, indices = _numbers(scores, "scores"), np.asarray(pairs)
+    values, indices = checked_numbers(scores, "scores"), np.asarray(pairs)
     if indices.size == 0:
         return NAN
     if indices.ndim != 2 or indices.shape[1] != 2 or indices.min() < 0 or indices.max() >= values.size:
@@ -256,126 +252,6 @@ def matched_pair_auc(scores: ArrayLike, pairs: ArrayLike) -> float:
         )
     abnormal, normal = values[indices[:, 0]], values[indices[:, 1]]
     return float(np.mean((abnormal > normal) + 0.5 * (abnormal == normal)))
-
-
-def pixel_auroc(maps: Iterable[ArrayLike], masks: Iterable[ArrayLike]) -> tuple[float, list[float]]:
-    """
-    Area under the ROC curve over the pixels of each image.
-
-    Args:
-        maps: one ``(*S)`` anomaly map per image (an array ``(B, *S)`` will do); sizes may differ.
-        masks: one ``(*S)`` per image, non-zero where abnormal.
-
-    Returns:
-        Mean over the images where it is defined (NaN if none), and the value of each image, NaN where its mask is
-        empty or full.
-
-    Raises:
-        ValueError: for no image, unequal numbers or shapes, or NaN (also of :func:`aupro`).
-
-    Example:
-        >>> pixel_auroc([[[0.1, 0.9]], [[0.3, 0.2]]], [[[0, 1]], [[0, 0]]])
-        (1.0, [1.0, nan])
-    """
-    areas = [roc_auc(mask.ravel(), values.ravel()) for values, mask in _map_pairs(maps, masks)]
-    defined = [area for area in areas if not np.isnan(area)]
-    return (float(np.mean(defined)) if defined else NAN), areas
-
-
-def pointing_game(anomaly_map: ArrayLike, mask_or_boxes: ArrayLike) -> float:
-    """
-    Does the map's largest value lie in a lesion? If several pixels share it, the share of them that does.
-
-    Args:
-        anomaly_map: ``(*S)`` of one image.
-        mask_or_boxes: ``(*S)``, non-zero where abnormal; or boxes ``(2 n,)`` or ``(boxes, 2 n)`` for n spatial axes,
-            first the lower ends along the axes of S, then the upper ends, which are outside of the box (MONAI's
-            StandardMode); pixels that a box touches belong to it. What has the shape of the map is a mask.
-
-    Returns:
-        In [0, 1], to be averaged over images; NaN without a lesion.
-
-    Raises:
-        ValueError: for an empty map, NaN, a target that is neither, or a box beyond the map or upside down.
-
-    Example:
-        >>> anomaly_map = [[0.1, 0.2, 0.1], [0.0, 0.9, 0.3]]
-        >>> pointing_game(anomaly_map, [[0, 0, 0], [0, 1, 1]]), pointing_game(anomaly_map, [0, 0, 1, 3])
-        (1.0, 0.0)
-    """
-    values, target = np.asarray(anomaly_map, dtype=np.float64), np.asarray(mask_or_boxes)
-    _numbers(values.ravel(), "the map's pixels")
-    if target.shape == values.shape:
-        inside = _mask(target)
-    elif target.size == 0 or (target.ndim in (1, 2) and target.shape[-1] == 2 * values.ndim):
-        inside = np.zeros(values.shape, dtype=bool)
-        _numbers(target.ravel(), "box coordinates", may_be_empty=True)
-        for box in target.reshape(-1, 2 * values.ndim):
-            pixels = inside[_box_slices(box, values.ndim)]
-            if pixels.size == 0:
-                raise ValueError(
-                    f"box {box.tolist()} covers no pixel of a map of shape {values.shape}: give the lower ends along "
-                    "all axes, then the upper ends, in pixels of the map"
-                )
-            pixels[...] = True
-    else:
-        raise ValueError(
-            f"target of shape {target.shape} is neither a mask of the map's shape {values.shape} nor boxes of "
-            f"{2 * values.ndim} numbers each: resize the map to the image first"
-        )
-    return float(inside[values == values.max()].mean()) if inside.any() else NAN
-
-
-def aupro(maps: Iterable[ArrayLike], masks: Iterable[ArrayLike], max_fpr: float = 0.3) -> float:
-    """
-    Area under the per-region overlap: small lesions count as much as large ones.
-
-    For every threshold, the overlap is the mean over all lesions of all images (connected regions of the masks,
-    diagonal neighbours included) of the share of the lesion that is found; the false positive rate is the share of
-    all normal pixels that is not. The area under the curve of overlap over rate, from (0, 0) by straight lines up to
-    max_fpr, is divided by max_fpr.
-
-    Args:
-        maps: one ``(*S)`` anomaly map per image; comparable between images.
-        masks: one ``(*S)`` per image, non-zero where abnormal; images without a lesion take part by their pixels.
-        max_fpr: in (0, 1].
-
-    Returns:
-        In [0, 1]; NaN without a lesion or without a normal pixel.
-
-    Example:
-        >>> aupro([[[0.9, 0.1, 0.2, 0.8]]], [[[1, 0, 0, 1]]])
-        1.0
-    """
-    if not 0 < max_fpr <= 1:
-        raise ValueError(f"max_fpr must be in (0, 1], got {max_fpr}")
-    values, weights, normal = [], [], []  # of all pixels; weight: what finding the pixel adds to the sum of overlaps
-    num_regions = 0
-    for image, mask in _map_pairs(maps, masks):
-        regions = connected_components(mask, connectivity=mask.ndim)
-        sizes = np.bincount(regions.ravel())
-        num_regions += sizes.size - 1
-        values.append(image.ravel())
-        weights.append(np.where(mask, 1 / np.maximum(sizes, 1)[regions], 0.0).ravel())
-        normal.append(~mask.ravel())
-    is_normal = np.concatenate(normal)
-    if num_regions == 0 or not is_normal.any():
-        return NAN
-    order, last = _descending(np.concatenate(values))
-    overlap = np.append(0.0, np.cumsum(np.concatenate(weights)[order])[last] / num_regions)
-    rate = np.append(0.0, np.cumsum(is_normal[order])[last] / is_normal.sum())
-    return _area_up_to(rate, overlap, max_fpr) / max_fpr
-
-
-def _area_up_to(x: NDArray, y: NDArray, end: float) -> float:
-    """Trapezoids under a curve of rising x that begins at 0, cut off at `end`."""
-    inside = int(np.searchsorted(x, end, side="right"))
-    x_cut, y_cut = x[:inside], y[:inside]
-    if inside < x.size:
-        share = (end - x[inside - 1]) / (x[inside] - x[inside - 1])
-        x_cut = np.append(x_cut, end)
-        y_cut = np.append(y_cut, y[inside - 1] + share * (y[inside] - y[inside - 1]))
-    return float((np.diff(x_cut) * (y_cut[1:] + y_cut[:-1]) / 2).sum())
 
 
 def _match(abnormal: NDArray, normal: NDArray, brightness: NDArray, caliper: float) -> list[tuple[int, int]]:
@@ -390,26 +266,22 @@ def _match(abnormal: NDArray, normal: NDArray, brightness: NDArray, caliper: flo
     return [(int(i), int(j)) for i, j in zip(abnormal[rows[kept]], normal[columns[kept]], strict=True)]
 
 
-def _box_slices(box: NDArray, ndim: int) -> tuple[slice, ...]:
-    lower, upper = np.floor(box[:ndim]).clip(0), np.ceil(box[ndim:]).clip(0)  # a slice's negative end would wrap around
-    return tuple(slice(int(first), int(end)) for first, end in zip(lower, upper, strict=True))
-
-
-def _descending(values: NDArray) -> tuple[NDArray, NDArray]:
+def descending_order(values: NDArray) -> tuple[NDArray, NDArray]:
     """Order from the largest value down, and the last place in it of each distinct value."""
     order = np.argsort(-values, kind="stable")
     ordered = values[order]
     return order, np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
 
 
-def _alarms(truth: NDArray, values: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+def alarm_counts(truth: NDArray, values: NDArray) -> tuple[NDArray, NDArray, NDArray]:
     """Thresholds from the largest score down, true alarms and all alarms at each."""
-    order, last = _descending(values)
+    order, last = descending_order(values)
     return values[order][last], np.cumsum(truth[order])[last], last + 1
 
 
-def _checked(labels: ArrayLike, scores: ArrayLike, name: str = "scores") -> tuple[NDArray, NDArray]:
-    truth, values = np.asarray(labels), _numbers(scores, name)
+def checked_labels(labels: ArrayLike, scores: ArrayLike, name: str = "scores") -> tuple[NDArray, NDArray]:
+    """Labels as bool and scores as float64, one of each per image."""
+    truth, values = np.asarray(labels), checked_numbers(scores, name)
     if truth.shape != values.shape:
         raise ValueError(f"labels have shape {truth.shape} and {name} {values.shape}: give one of each per image")
     wrong = np.flatnonzero(~np.isin(truth, (0, 1)))
@@ -418,7 +290,8 @@ def _checked(labels: ArrayLike, scores: ArrayLike, name: str = "scores") -> tupl
     return truth.astype(bool), values
 
 
-def _numbers(numbers: ArrayLike, name: str, may_be_empty: bool = False) -> NDArray:
+def checked_numbers(numbers: ArrayLike, name: str, may_be_empty: bool = False) -> NDArray:
+    """A vector of numbers without NaN, in float64; the error calls them by their name."""
     values = np.asarray(numbers, dtype=np.float64)
     if values.ndim != 1 or (values.size == 0 and not may_be_empty):
         raise ValueError(f"{name} have shape {values.shape} instead of (M,) with M > 0")
@@ -427,22 +300,3 @@ def _numbers(numbers: ArrayLike, name: str, may_be_empty: bool = False) -> NDArr
         shown = f"{bad[:10].tolist()}" + (f" and {bad.size - 10} more" if bad.size > 10 else "")
         raise ValueError(f"{name} at index {shown} are NaN: an exploded or wrongly loaded network; leave none out")
     return values
-
-
-def _mask(mask: NDArray) -> NDArray[np.bool_]:
-    _numbers(mask.ravel(), "the mask's pixels")
-    return mask != 0
-
-
-def _map_pairs(maps: Iterable[ArrayLike], masks: Iterable[ArrayLike]) -> list[tuple[NDArray, NDArray]]:
-    images, targets = [np.asarray(x, dtype=np.float64) for x in maps], [np.asarray(x) for x in masks]
-    if not images or len(images) != len(targets):
-        raise ValueError(f"{len(images)} maps and {len(targets)} masks: give one of each per image, at least one")
-    for index, (image, target) in enumerate(zip(images, targets, strict=True)):
-        if image.shape != target.shape:
-            raise ValueError(
-                f"map {index} has shape {image.shape}, its mask {target.shape}: resize the map to the image first"
-            )
-        if np.isnan(image).any():
-            raise ValueError(f"map {index} has {int(np.isnan(image).sum())} NaN pixels: leave no image out, find why")
-    return [(image, _mask(target)) for image, target in zip(images, targets, strict=True)]

@@ -22,6 +22,7 @@ from monai_afire.transforms.radiograph_io.common import (
     RadiographWarning,
     SizeLimits,
     first_line,
+    planar_affine,
     refuse,
     warn_about,
 )
@@ -135,6 +136,14 @@ class LoadRadiograph(Transform):
         tensor = convert_to_dst_type(image[None], torch.empty(0), dtype=self.dtype)[0]
         return MetaTensor(tensor, meta=meta) if get_track_meta() else tensor
 
+    def blank(self, path: str) -> torch.Tensor:
+        """A black picture of the smallest accepted size with the metadata of a loaded one, for a rejected file."""
+        side = self.limits.min_size
+        values = np.zeros((side, side), dtype=np.float32)
+        meta = _metadata(path, RadiographPixels(values, "", "", 0, planar_affine()), (0.0, 1.0), "none")
+        tensor = convert_to_dst_type(values[None], torch.empty(0), dtype=self.dtype)[0]
+        return MetaTensor(tensor, meta=meta) if get_track_meta() else tensor
+
     def _read(self, path: str, file_format: str) -> RadiographPixels:
         raw = self.scaling == "none"
         try:
@@ -171,6 +180,8 @@ class LoadRadiographd(MapTransform):
     Args:
         keys: keys of the file names.
         allow_missing_keys: skip keys that an item lacks instead of raising.
+        rejected_key: None raises on a file that cannot be read. With a key, one bad file does not stop a run over
+            thousands: the item gets a black picture in its place and, under this key, the reason ("" for a good one).
         scaling, use_window, min_size, max_pixels, max_aspect, dtype: as for :py:class:`LoadRadiograph`.
 
     Example:
@@ -195,15 +206,26 @@ class LoadRadiographd(MapTransform):
         max_aspect: float = 8.0,
         dtype: DtypeLike | torch.dtype = np.float32,
         allow_missing_keys: bool = False,
+        rejected_key: str | None = None,
     ) -> None:
         super().__init__(keys, allow_missing_keys)
+        self.rejected_key = rejected_key
         self.loader = LoadRadiograph(scaling, use_window, min_size, max_pixels, max_aspect, dtype)
 
     def __call__(self, data: Mapping[Hashable, PathLike]) -> dict[Hashable, object]:
         """Load the pictures of one item; the item itself is left as it is."""
         item: dict[Hashable, object] = dict(data)
+        if self.rejected_key is None:
+            for key in self.key_iterator(item):
+                item[key] = self.loader(data[key])
+            return item
+        item[self.rejected_key] = ""
         for key in self.key_iterator(item):
-            item[key] = self.loader(data[key])
+            try:
+                item[key] = self.loader(data[key])
+            except RadiographError as error:
+                item[key] = self.loader.blank(str(data[key]))
+                item[self.rejected_key] = str(error)
         return item
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from monai_afire.utils.command_line import as_bool, show_cause_last
 from monai_afire.utils.cpu import tune_cpu
-from monai_afire.utils.files import atomic_path, check_writable
+from monai_afire.utils.files import atomic_path, check_writable, output_path
 from monai_afire.utils.precision import at_least_float32
 
-__all__ = ["at_least_float32", "as_bool", "atomic_path", "check_writable", "show_cause_last", "tune_cpu"]
+__all__ = ["at_least_float32", "as_bool", "atomic_path", "check_writable", "output_path", "show_cause_last", "tune_cpu"]

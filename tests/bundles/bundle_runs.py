@@ -69,3 +69,12 @@ def run_bundle(
         timeout=timeout,
         check=False,
     )
+
+
+def all_messages(error: BaseException | None) -> str:
+    """What an error and those that it was raised from say: MONAI's parser wraps what it meets."""
+    messages = []
+    while error is not None:
+        messages.append(str(error))
+        error = error.__cause__ or error.__context__
+    return "\n".join(messages)

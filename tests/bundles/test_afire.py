@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from bundles.bundle_runs import TINY, command, copy_bundles, environment, run_bundle
+from bundles.bundle_runs import TINY, all_messages, command, copy_bundles, environment, run_bundle
 from monai.bundle import ConfigParser, run
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -55,7 +55,13 @@ def test_default_run_learns_and_says_where_things_are(workspace: Path) -> None:
     result = run_bundle(workspace, CONFIG, {"epochs": 20, "val_interval": 20})
     assert result.returncode == 0, result.stderr[-3000:]
     last_lines = "\n".join(result.stdout.strip().splitlines()[-4:])
-    for words in ("models/model.pt", "checkpoint.pt", "restoration.png", "tensorboard --logdir", "inference.json"):
+    for words in (
+        "models/model.pt",
+        "checkpoint.pt",
+        "restoration.png",
+        "tensorboard --logdir",
+        "finetune_anomaly.json",
+    ):
         assert words in last_lines
     for words in ("20/20", "structure="):  # the progress bar
         assert words in result.stderr
@@ -157,15 +163,7 @@ def test_every_ablation_is_one_override(workspace: Path, override: dict[str, obj
 def test_wrong_options_are_named(workspace: Path, override: dict[str, object], words: str) -> None:
     with pytest.raises(Exception) as error:  # noqa: PT011  MONAI's parser wraps what it meets
         train(**override)
-    assert words in _all_messages(error.value)
-
-
-def _all_messages(error: BaseException | None) -> str:
-    messages = []
-    while error is not None:
-        messages.append(str(error))
-        error = error.__cause__ or error.__context__
-    return "\n".join(messages)
+    assert words in all_messages(error.value)
 
 
 def test_paper_overlay_sets_the_papers_values() -> None:
@@ -201,20 +199,20 @@ def test_bad_data_stop_the_run_with_their_names(workspace: Path) -> None:
     images.mkdir()
     with pytest.raises(Exception) as error:  # noqa: PT011
         train(dataset_dir=str(images))
-    assert str(images) in _all_messages(error.value)
+    assert str(images) in all_messages(error.value)
 
     names = write_images(images, 24)
     (images / names[3]).write_bytes((images / names[3]).read_bytes()[:100])
     with pytest.raises(Exception) as error:  # noqa: PT011
         train(dataset_dir=str(images))
-    assert names[3] in _all_messages(error.value)
+    assert names[3] in all_messages(error.value)
 
     items = [{"image": names[0]}, {"picture": names[1]}]
     (workspace / "list.json").write_text(json.dumps({"training": items, "validation": items[:1]}))
     with pytest.raises(Exception) as error:  # noqa: PT011
         train(dataset_dir=str(images), datalist=str(workspace / "list.json"))
-    assert "image" in _all_messages(error.value)
-    assert "1" in _all_messages(error.value)
+    assert "image" in all_messages(error.value)
+    assert "1" in all_messages(error.value)
 
 
 @pytest.mark.slow
@@ -235,13 +233,14 @@ def test_checkpoint_of_another_architecture_is_refused(workspace: Path) -> None:
     train(epochs=1)
     with pytest.raises(RuntimeError) as error:
         train(hidden_size=36, resume="true")
-    assert "another architecture" in _all_messages(error.value)
+    assert "another architecture" in all_messages(error.value)
 
 
-def test_inference_restores_images(workspace: Path) -> None:
+def test_restores_images(workspace: Path) -> None:
     train()
     settings = {name: value for name, value in TINY.items() if name not in ("epochs", "val_interval")}
-    run(config_file="bundles/afire/configs/inference.json", **settings)
+    config = ["bundles/afire/configs/inference.json", "bundles/afire/configs/restore.json"]
+    run(config_file=config, phantom_dir="bundles/afire/data/phantom", **settings)
     restored = sorted((workspace / "bundles/afire/output/restored").glob("*.png"))
     assert len(restored) == 4
     assert Image.open(restored[0]).size == (32, 32)

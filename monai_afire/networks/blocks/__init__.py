@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 from monai_afire.networks.blocks.attention import DeviceSelfAttention, prepare_transformer_blocks
+from monai_afire.networks.blocks.moving_average import move_towards
+from monai_afire.networks.blocks.normal_memory import NormalMemory
 from monai_afire.networks.blocks.patches import grid_size, patch_labels, patchify, unpatchify
 from monai_afire.networks.blocks.prototype_bank import PrototypeBank
 from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
@@ -14,12 +16,14 @@ from monai_afire.networks.blocks.token_head import PositionwiseLinear, TokenProb
 
 __all__ = [
     "DeviceSelfAttention",
+    "NormalMemory",
     "PositionwiseLinear",
     "PrototypeBank",
     "RestorationDecoder",
     "TokenDensity",
     "TokenProbabilityHead",
     "grid_size",
+    "move_towards",
     "patch_labels",
     "patchify",
     "prepare_transformer_blocks",

@@ -12,12 +12,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from monai_afire.networks.blocks.moving_average import move_towards
 from monai_afire.networks.blocks.patches import patch_labels, patchify, unpatchify
 from monai_afire.networks.blocks.prototype_bank import PrototypeBank
 from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
 from monai_afire.networks.blocks.sinkhorn import sinkhorn_knopp
 from monai_afire.networks.blocks.token_head import TokenProbabilityHead
-from monai_afire.networks.nets.vit_encoder import ViTEncoder
+from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.utils.precision import at_least_float32
 
 __all__ = ["AFiRe"]
@@ -57,6 +58,7 @@ class AFiRe(nn.Module):
         ValueError: for an unknown contrast_space.
 
     Example:
+        >>> from monai_afire.networks import ViTEncoder
         >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
         >>> network = AFiRe(encoder, num_clusters=8, head_dim=16, decoder_dim=16, decoder_layers=1, decoder_heads=2)
         >>> image, lesion_image = torch.rand(2, 1, 32, 32), torch.rand(2, 3, 1, 32, 32)
@@ -70,7 +72,7 @@ class AFiRe(nn.Module):
 
     def __init__(
         self,
-        encoder: ViTEncoder,
+        encoder: RadiographEncoder,
         num_clusters: int = 256,
         head_dim: int = 256,
         decoder_dim: int = 512,
@@ -155,7 +157,7 @@ class AFiRe(nn.Module):
         abnormal = patch_labels(lesion_mask.flatten(0, 1), self.encoder.patch_size)
         outputs = {"abnormal": abnormal.unflatten(0, variants)}
         if self.contrast:
-            outputs["q"] = self._student_q(tokens).unflatten(0, variants)
+            outputs["q"] = self.token_probabilities(tokens).unflatten(0, variants)
             outputs["prototypes"] = self._prototypes(image)
         if self.restore:
             restored = self.decoder(tokens, abnormal if self.use_mask_tokens else None)
@@ -170,22 +172,27 @@ class AFiRe(nn.Module):
         patches = self.decoder(self.encoder(image))
         return self.encoder.denormalize(unpatchify(patches, self.encoder.grid_size, self.encoder.patch_size))
 
-    @torch.no_grad()
     def update_teacher(self) -> None:
         r"""
         Move the teacher towards the student: :math:`\theta^T \leftarrow \lambda\theta^T + (1 - \lambda)\theta^S`.
 
-        λ is ``teacher_decay``; 1 keeps the teacher as it is. (Eq. 1 as printed has the two swapped.) One fused
-        operation over all tensors.
+        λ is ``teacher_decay``; 1 keeps the teacher as it is. (Eq. 1 as printed has the two swapped.)
         """
-        student: list[torch.Tensor] = [*self.encoder.parameters(), *self.head.parameters()]
-        teacher: list[torch.Tensor] = [*self.teacher_encoder.parameters(), *self.teacher_head.parameters()]
-        torch._foreach_lerp_(teacher, student, 1 - self.teacher_decay)
+        move_towards([self.teacher_encoder, self.teacher_head], [self.encoder, self.head], self.teacher_decay)
 
     def _patches(self, images: torch.Tensor) -> torch.Tensor:
         return patchify(self.encoder.normalize(images), self.encoder.patch_size)
 
-    def _student_q(self, tokens: torch.Tensor) -> torch.Tensor:
+    def token_probabilities(self, tokens: torch.Tensor) -> torch.Tensor:
+        """
+        The student's view of its tokens, as the losses compare it with the prototypes.
+
+        Args:
+            tokens: ``(B, L, D)`` of ``encoder``.
+
+        Returns:
+            q ``(B, L, K)``, rows sum to 1; or the normalised features ``(B, L, D)`` if those are contrasted.
+        """
         if self.contrast_space == "features":
             return F.normalize(at_least_float32(tokens), dim=-1)
         logits = self.head(tokens)

@@ -1,0 +1,285 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""A pre-trained AFiRe as a detector of abnormal radiographs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from monai_afire.inferers.masked_restoration import MaskedRestorationInferer
+from monai_afire.metrics.anomaly import aggregate_tokens, anomaly_score, prototype_distance
+from monai_afire.metrics.detection import best_f1_threshold
+from monai_afire.networks.blocks.normal_memory import NormalMemory
+from monai_afire.networks.blocks.patches import patchify
+from monai_afire.networks.blocks.token_density import TokenDensity
+from monai_afire.networks.nets.afire import AFiRe
+from monai_afire.utils.precision import at_least_float32
+
+__all__ = ["MAP_NAMES", "SCORE_NAMES", "AnomalyDetector"]
+
+# what each token is asked: how far from its restoration, without and with itself hidden, from its prototype, from the
+# normal images' tokens at its place, and how far its restoration's error is from normal images' errors there
+MAP_NAMES = ("restoration", "masked_restoration", "prototype_distance", "token_density", "residual_neighbors")
+SCORE_NAMES = (*MAP_NAMES, "restoration_mean", "fused")
+
+_RESIDUAL_CELLS = 4  # along each axis of a patch
+
+
+class AnomalyDetector(nn.Module):
+    r"""
+    Scores, heat map and decision for radiographs, from a network that has learned what normal ones look like.
+
+    Image scores, the larger the more abnormal, in the order of ``SCORE_NAMES``:
+
+    * "restoration": Eq. 51, :func:`monai_afire.metrics.anomaly_score`;
+    * "masked_restoration": squared error of the restoration of each token from the others;
+    * "prototype_distance": cross-entropy of each token to its prototype;
+    * "token_density": Mahalanobis distance of each token to the normal images' tokens at its position;
+    * "residual_neighbors": distance of the coarse error of the masked restoration, with its sign, to the nearest ones
+      of normal images at its position (:class:`monai_afire.networks.NormalMemory`): what the decoder cannot know, such
+      as the ribs' exact course, is in their errors too, a lesion is not;
+    * "restoration_mean": squared error of the restoration, the mean over the pixels in place of Eq. 51;
+    * "fused": the mean of the ``fusion`` scores, each in standard deviations of the normal images.
+
+    Token maps are in standard deviations of the normal images at the same position, if ``standardize``: otherwise
+    positions that are always hard to restore, such as the ribs' edges, outshine a lesion in the lung.
+
+    :meth:`fit` takes all statistics from normal images, :meth:`fit_thresholds` the thresholds from validation scores.
+    Both are buffers of the state dict, as is ``heat_range``: the fused heat that normal tokens seldom and never reach,
+    between which a picture of the heat map is to be coloured.
+
+    Args:
+        network: the pre-trained network.
+        fusion: scores that are fused.
+        aggregation: of the token maps, "mean", "max" or "top_k", see :func:`monai_afire.metrics.aggregate_tokens`.
+        k_fraction: share of the tokens for "top_k".
+        standardize: see above.
+        similarity: of the contrastive losses that the network was trained with.
+        masked_restoration: how tokens are hidden.
+        memory_size: normal images that "residual_neighbors" remembers, and that :meth:`fit` takes at most.
+
+    Raises:
+        ValueError: for a fusion of no or unknown scores, and for a network without teacher or decoder.
+
+    Example:
+        >>> from monai_afire.networks import ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+        >>> network = AFiRe(encoder, num_clusters=8, head_dim=16, decoder_dim=16, decoder_layers=1, decoder_heads=2)
+        >>> detector = AnomalyDetector(network).eval()
+        >>> detector.fit([torch.rand(8, 1, 32, 32)])
+        >>> outputs = detector(torch.rand(2, 1, 32, 32))
+        >>> {name: tuple(value.shape) for name, value in outputs.items()}
+        {'scores': (2, 7), 'maps': (2, 6, 16), 'tokens': (2, 16, 24)}
+    """
+
+    map_mean: torch.Tensor
+    map_std: torch.Tensor
+    score_mean: torch.Tensor
+    score_std: torch.Tensor
+    thresholds: torch.Tensor
+    heat_range: torch.Tensor
+
+    def __init__(
+        self,
+        network: AFiRe,
+        fusion: Sequence[str] = ("token_density", "residual_neighbors"),
+        aggregation: str = "mean",
+        k_fraction: float = 0.1,
+        standardize: bool = True,
+        similarity: str = "paper",
+        masked_restoration: MaskedRestorationInferer | None = None,
+        memory_size: int = 1024,
+    ) -> None:
+        super().__init__()
+        if not fusion or not set(fusion) <= set(SCORE_NAMES[:-1]):
+            raise ValueError(f"fusion must name some of {SCORE_NAMES[:-1]}, got {tuple(fusion)}")
+        if not (network.contrast and network.restore):
+            raise ValueError("the detector needs teacher and decoder: build the network with contrast and restore True")
+        self.network = network
+        num_tokens = network.bank.prototypes.shape[0]
+        self.patch_pixels = network.encoder.in_channels * math.prod(network.encoder.patch_size)
+        self.density = TokenDensity(num_tokens, network.encoder.hidden_size)
+        self.memory = NormalMemory(num_tokens, _RESIDUAL_CELLS ** len(network.encoder.grid_size), memory_size)
+        self.fusion = [SCORE_NAMES.index(name) for name in fusion]
+        self.fused_maps = [MAP_NAMES.index(name) for name in fusion if name in MAP_NAMES] or [0]
+        self.aggregation = aggregation
+        self.k_fraction = k_fraction
+        self.standardize = standardize
+        self.similarity = similarity
+        self.masked_restoration = masked_restoration or MaskedRestorationInferer()
+        for name in ("map_mean", "map_std"):
+            self.register_buffer(name, torch.full((len(MAP_NAMES), num_tokens), float(name == "map_std")))
+        for name in ("score_mean", "score_std"):
+            self.register_buffer(name, torch.full((len(SCORE_NAMES) - 1,), float(name == "score_std")))
+        self.register_buffer("thresholds", torch.full((len(SCORE_NAMES),), torch.nan))
+        self.register_buffer("heat_range", torch.tensor([0.0, 1.0]))
+
+    def forward(self, image: torch.Tensor) -> dict[str, torch.Tensor]:
+        """
+        Judge radiographs.
+
+        Args:
+            image: ``(B, C, *S)`` in [0, 1].
+
+        Returns:
+            "scores" ``(B, 7)`` in the order of ``SCORE_NAMES``; "maps" ``(B, 6, L)``, those of ``MAP_NAMES`` and the
+            fused one; "tokens" ``(B, L, D)`` of the teacher.
+
+        Raises:
+            RuntimeError: before :meth:`fit`, or loading a fitted one.
+        """
+        raw, eq_51, tokens = self._token_maps(image)
+        maps, scores = self._standardized(raw), self._member_scores(raw, eq_51)
+        fused_map = maps[:, self.fused_maps].mean(1, keepdim=True)
+        fused = ((scores - self.score_mean) / self.score_std)[:, self.fusion].mean(1, keepdim=True)
+        return {
+            "scores": torch.cat([scores, fused], 1),
+            "maps": torch.cat([maps, fused_map], 1),
+            "tokens": at_least_float32(tokens),
+        }
+
+    def heat_map(self, token_map: torch.Tensor) -> torch.Tensor:
+        """
+        Upsample token maps to the size of the images.
+
+        Args:
+            token_map: ``(B, L)``.
+
+        Returns:
+            ``(B, 1, *S)``, linearly interpolated.
+        """
+        encoder = self.network.encoder
+        mode = {2: "bilinear", 3: "trilinear"}[len(encoder.grid_size)]
+        return F.interpolate(token_map.unflatten(1, encoder.grid_size).unsqueeze(1), size=encoder.img_size, mode=mode)
+
+    @torch.no_grad()
+    def fit(self, batches: Iterable[torch.Tensor], shrinkage: float = 0.05) -> None:
+        """
+        Take the statistics of normal tokens, maps and scores from normal images.
+
+        Args:
+            batches: images ``(B, C, *S)`` in [0, 1]; iterated twice, so not a generator.
+            shrinkage: of the token density's covariance.
+
+        Raises:
+            RuntimeError: for fewer than two images, or when all tokens are equal.
+        """
+        self.density.reset()
+        self.memory.reset()
+        for image in self._first(batches):
+            _, (_, masked, target) = self._restored(image)
+            self.density.update(self.network.teacher_encoder(image))
+            self.memory.update(self._coarse_error(masked, target))
+        self.density.finalize(shrinkage)
+        self.memory.finalize()
+        all_maps, all_eq_51 = [], []
+        for image in self._first(batches):
+            raw, eq_51, _ = self._token_maps(image, remembered=True)
+            all_maps.append(raw)
+            all_eq_51.append(eq_51)
+        if sum(len(raw) for raw in all_maps) < self.density.num_images:
+            raise RuntimeError("the normal images can be iterated only once: give a list or a loader")
+        maps = torch.cat(all_maps)
+        self.map_mean.copy_(maps.mean(0))
+        # positions outside of the chest can be the same in all images
+        spread = maps.std(0)
+        self.map_std.copy_(spread.clamp_min(1e-6).maximum(1e-3 * spread.mean(1, keepdim=True)))
+        scores = self._member_scores(maps, torch.cat(all_eq_51))
+        self.score_mean.copy_(scores.mean(0))
+        self.score_std.copy_(scores.std(0).clamp_min(1e-6))
+        fused = self._standardized(maps)[:, self.fused_maps].mean(1).flatten().sort().values
+        # what one normal token in twenty reaches is not worth a colour; the strongest is for what none reaches
+        self.heat_range.copy_(torch.stack([fused[int(0.95 * (len(fused) - 1))], fused[-1] + 1e-6]))
+
+    @torch.no_grad()
+    def fit_thresholds(
+        self, scores: torch.Tensor, labels: torch.Tensor | None = None, specificity: float | None = 0.95
+    ) -> None:
+        """
+        Choose the threshold of each score on validation images.
+
+        Args:
+            scores: ``(M, 7)`` of validation images.
+            labels: ``(M,)`` of 0 (normal) and 1; None: all are normal.
+            specificity: share of the normal images that may stay below the threshold, which is their quantile; None
+                takes the best F1, for which abnormal images are needed.
+
+        Raises:
+            ValueError: without a normal image, or without an abnormal one for the best F1.
+
+        Example:
+            >>> from monai_afire.networks import ViTEncoder
+            >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
+            >>> detector = AnomalyDetector(AFiRe(encoder, 8, 16, 16, 1, 2))
+            >>> detector.fit_thresholds(torch.arange(101.0)[:, None].expand(-1, 7), specificity=0.9)
+            >>> detector.thresholds[0]
+            tensor(90.)
+        """
+        scores = scores.detach().float().cpu()
+        abnormal = torch.zeros(len(scores), dtype=torch.bool) if labels is None else labels.flatten().cpu() > 0
+        if abnormal.all():
+            raise ValueError("no normal validation image to fit a threshold on: add some with label 0")
+        if specificity is not None:
+            self.thresholds.copy_(torch.quantile(scores[~abnormal], specificity, dim=0))
+        elif abnormal.any():
+            best = [best_f1_threshold(abnormal.numpy(), column.numpy()) for column in scores.T]
+            self.thresholds.copy_(torch.tensor(best))
+        else:
+            raise ValueError("the best F1 needs abnormal validation images: add some, or give a specificity")
+
+    def _token_maps(
+        self, image: torch.Tensor, remembered: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Maps ``(B, 5, L)`` as measured, Eq. 51 ``(B,)`` and the teacher's tokens."""
+        network = self.network
+        student, (restored, masked, target) = self._restored(image)
+        teacher = network.teacher_encoder(image)
+        q = network.token_probabilities(student)
+        # the distances are differences of like numbers: half precision would leave little of them
+        with torch.autocast(image.device.type, enabled=False):
+            eq_51, distances = anomaly_score(restored, target)
+            _, masked_distances = anomaly_score(masked, target)
+            prototypes = prototype_distance(at_least_float32(q), network.bank.prototypes, self.similarity)
+            density = self.density(teacher)
+            neighbors = self.memory(self._coarse_error(masked, target), remembered)
+        return torch.stack([distances, masked_distances, prototypes, density, neighbors], 1), eq_51, teacher
+
+    def _restored(self, image: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        """The student's tokens; the restored patches, those restored with themselves hidden, and the image's own."""
+        network = self.network
+        student = network.encoder(image)
+        target = patchify(network.encoder.normalize(image), network.encoder.patch_size)
+        return student, (network.decoder(student), self.masked_restoration.restore_patches(student, network), target)
+
+    def _coarse_error(self, restored: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """Signed error of each patch, averaged over a few cells along each axis: ``(B, L, cells)``."""
+        encoder = self.network.encoder
+        error = at_least_float32(target) - at_least_float32(restored)
+        pixels = error.unflatten(-1, (encoder.in_channels, *encoder.patch_size)).mean(2)
+        pool = {2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}[len(encoder.patch_size)]
+        return pool(pixels, _RESIDUAL_CELLS).flatten(2)
+
+    def _first(self, batches: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
+        """As many images as the memory takes."""
+        room = self.memory.capacity
+        for image in batches:
+            if room <= 0:
+                return
+            yield image[:room]
+            room -= len(image)
+
+    def _standardized(self, raw: torch.Tensor) -> torch.Tensor:
+        return (raw - self.map_mean) / self.map_std if self.standardize else raw
+
+    def _member_scores(self, raw: torch.Tensor, eq_51: torch.Tensor) -> torch.Tensor:
+        """``(B, 6)``: all but the fused one."""
+        maps = self._standardized(raw)
+        columns = [eq_51]
+        columns += [aggregate_tokens(maps[:, i], self.aggregation, self.k_fraction) for i in range(1, len(MAP_NAMES))]
+        columns.append(raw[:, 0].mean(-1) / self.patch_pixels)
+        return torch.stack(columns, 1)

@@ -1,0 +1,175 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""What a detector's scores are worth, with and without the help of exposure: from one row per image to all figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from monai_afire.metrics.detection import (
+    average_precision,
+    bootstrap_interval,
+    matched_pair_auc,
+    matched_pairs,
+    metrics_at_threshold,
+    roc_auc,
+)
+
+__all__ = ["EXPOSURE_BASELINES", "evaluate_scores"]
+
+# what tells images apart without a look at any lesion, see DescribeRadiographd: column and the sign that is abnormal
+EXPOSURE_BASELINES = {"darkness": ("brightness", -1.0), "sharpness": ("sharpness", 1.0)}
+
+
+def evaluate_scores(
+    table: pd.DataFrame,
+    score_names: Sequence[str],
+    thresholds: Mapping[str, float] | None = None,
+    caliper: float = 0.02,
+    num_bootstraps: int = 1000,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """
+    Figures of merit of each score, as far as the table allows them.
+
+    * "detection": AUC, average precision, and accuracy, F1, sensitivity and specificity at the stored threshold, each
+      with its bootstrap 95 % interval; beside the scores the exposure baselines, which look at no lesion.
+    * "within_view": AUC among the images of one view.
+    * "matched_pairs": AUC on pairs of an abnormal and a normal image of the same view and brightness.
+    * "localization": mean over the abnormal images of the columns "pixel_auroc_<name>" and "pointing_<name>".
+    * "controlled": AUC of the same normal images with against without a painted lesion, by kind, contrast and size.
+
+    Args:
+        table: one row per image with "label" (0 or 1), a column for each score, and as far as known "view",
+            "brightness", "sharpness", the localisation columns, and for painted lesions "image", "kind", "contrast" and
+            "size". "kind" is "" (or missing, as in a CSV file that was read back) for original images, "view" where
+            it is not known.
+        score_names: columns of the scores.
+        thresholds: stored threshold of each score.
+        caliper: largest difference of brightness within a pair, in units of [0, 1].
+        num_bootstraps: samples of each interval.
+        seed: of the bootstrap.
+
+    Returns:
+        Nested dictionaries of numbers; a figure that is not defined is None.
+
+    Example:
+        >>> table = pd.DataFrame({"label": [0, 0, 1, 1], "fused": [0.1, 0.4, 0.35, 0.8]})
+        >>> metrics = evaluate_scores(table, ["fused"], {"fused": 0.3}, num_bootstraps=10)
+        >>> metrics["detection"]["fused"]["auc"], metrics["detection"]["fused"]["sensitivity"]
+        (0.75, 1.0)
+    """
+    table = table.assign(**{name: _texts(table[name]) for name in ("kind", "view") if name in table})
+    original = table[table["kind"] == ""] if "kind" in table else table
+    thresholds = thresholds or {}
+    result: dict[str, Any] = {
+        "images": {"normal": int((original["label"] == 0).sum()), "abnormal": int((original["label"] == 1).sum())}
+    }
+    labels = original["label"].to_numpy()
+    columns = {name: original[name].to_numpy() for name in score_names}
+    baselines = {
+        name: sign * original[column].to_numpy()
+        for name, (column, sign) in EXPOSURE_BASELINES.items()
+        if column in original
+    }
+    if len(set(labels)) == 2:
+        result["detection"] = {
+            name: _detection(labels, scores, thresholds.get(name), num_bootstraps, seed)
+            for name, scores in {**columns, **baselines}.items()
+        }
+        if "view" in original:
+            result["within_view"] = _within_view(labels, original["view"].to_numpy(), {**columns, **baselines})
+        if "brightness" in original:
+            views = original["view"].tolist() if "view" in original else None
+            pairs = matched_pairs(labels, original["brightness"].to_numpy(), views, caliper)
+            result["matched_pairs"] = _matched(pairs, {**columns, **baselines}, num_bootstraps, seed)
+    result["localization"] = _localization(original)
+    result["controlled"] = _controlled(table, [*score_names], original) if "kind" in table else {}
+    return _finite({name: value for name, value in result.items() if value})
+
+
+def _detection(
+    labels: np.ndarray, scores: np.ndarray, threshold: float | None, num_bootstraps: int, seed: int
+) -> dict[str, Any]:
+    figures: dict[str, Any] = {}
+    for name, metric in (("auc", roc_auc), ("average_precision", average_precision)):
+        figures[name] = metric(labels, scores)
+        figures[f"{name}_interval"] = bootstrap_interval(metric, labels, scores, num_bootstraps, seed)
+    if threshold is None:
+        return figures
+    figures["threshold"] = threshold
+    for name, value in metrics_at_threshold(labels, scores, threshold).items():
+        figures[name] = value
+
+        def at_threshold(y: np.ndarray, s: np.ndarray, name: str = name) -> float:
+            return metrics_at_threshold(y, s, threshold)[name]
+
+        figures[f"{name}_interval"] = bootstrap_interval(at_threshold, labels, scores, num_bootstraps, seed)
+    return figures
+
+
+def _within_view(labels: np.ndarray, views: np.ndarray, columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for view in sorted(set(views) - {""}):
+        chosen = views == view
+        counts = {"normal": int((labels[chosen] == 0).sum()), "abnormal": int((labels[chosen] == 1).sum())}
+        if all(counts.values()):
+            aucs = {name: roc_auc(labels[chosen], scores[chosen]) for name, scores in columns.items()}
+            result[view] = {"images": counts, "auc": aucs}
+    return result
+
+
+def _matched(pairs: np.ndarray, columns: Mapping[str, np.ndarray], num_bootstraps: int, seed: int) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    samples = [rng.integers(0, len(pairs), len(pairs)) for _ in range(num_bootstraps)] if len(pairs) else []
+    result: dict[str, Any] = {"pairs": len(pairs)}
+    for name, scores in columns.items():
+        resampled = [matched_pair_auc(scores, pairs[sample]) for sample in samples]
+        interval = np.quantile(resampled, [0.025, 0.975]).tolist() if resampled else None
+        result[name] = {"auc": matched_pair_auc(scores, pairs), "auc_interval": interval}
+    return result
+
+
+def _localization(rows: pd.DataFrame) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for column in rows.columns:
+        for figure in ("pixel_auroc", "pointing"):
+            if column.startswith(f"{figure}_") and rows[column].notna().any():
+                values = rows[column].dropna()
+                entry = result.setdefault(column.removeprefix(f"{figure}_"), {"images": len(values)})
+                entry[figure] = float(values.mean())
+    return result
+
+
+def _controlled(table: pd.DataFrame, score_names: Sequence[str], original: pd.DataFrame) -> dict[str, Any]:
+    """The painted copies against the same originals."""
+    result: dict[str, Any] = {}
+    painted = table[table["kind"] != ""]
+    for (kind, contrast, size), copies in painted.groupby(["kind", "contrast", "size"]):
+        before = original[original["image"].isin(copies["image"])]
+        labels = np.r_[np.zeros(len(before), dtype=int), np.ones(len(copies), dtype=int)]
+        entry: dict[str, Any] = {"kind": kind, "contrast": contrast, "size": size, "images": len(copies)}
+        entry["auc"] = {name: roc_auc(labels, np.r_[before[name], copies[name]]) for name in score_names}
+        entry["localization"] = _localization(copies)
+        result[f"{kind}, contrast {contrast:g}, size {size:g}"] = entry
+    return result
+
+
+def _texts(column: pd.Series) -> list[str]:
+    """Its cells as text, "" for a missing one."""
+    return ["" if missing else str(value) for value, missing in zip(column, column.isna(), strict=True)]
+
+
+def _finite(value: Any) -> Any:
+    """Plain numbers; None for what is not defined, as JSON has no NaN."""
+    if isinstance(value, Mapping):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    if isinstance(value, (float, np.floating)):
+        return float(value) if np.isfinite(value) else None
+    return int(value) if isinstance(value, np.integer) else value

@@ -1,0 +1,114 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Restoration of every token from the others, so that a lesion cannot be copied through."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from monai.inferers import Inferer
+
+from monai_afire.networks.blocks.patches import unpatchify
+from monai_afire.networks.nets.afire import AFiRe
+
+__all__ = ["MaskedRestorationInferer", "complementary_masks"]
+
+
+def complementary_masks(grid_size: Sequence[int], stride: int = 2, block: int = 1) -> torch.Tensor:
+    """
+    Masks over a patch grid that hide every token exactly once, far apart from each other.
+
+    Each pass hides one block of tokens out of ``stride`` along each axis, like one colour of a chessboard.
+
+    Args:
+        grid_size: patches along each of n axes.
+        stride: distance of the hidden blocks in blocks; there are at most ``stride ** n`` masks.
+        block: tokens per axis that are hidden together; larger lesions want larger blocks.
+
+    Returns:
+        ``(G, L)`` bool, L in row-major order, one True per column.
+
+    Raises:
+        ValueError: for a stride or block below 1, or when one mask would hide everything.
+
+    Example:
+        >>> complementary_masks((2, 4)).int().sum(0).tolist(), complementary_masks((2, 4)).shape
+        ([1, 1, 1, 1, 1, 1, 1, 1], torch.Size([4, 8]))
+    """
+    if stride < 1 or block < 1:
+        raise ValueError(f"stride and block must be at least 1, got {stride} and {block}")
+    phases = [torch.div(torch.arange(size), block, rounding_mode="floor") % stride for size in grid_size]
+    group = torch.zeros(tuple(grid_size), dtype=torch.long)
+    for axis, phase in enumerate(phases):
+        shape = [1] * len(grid_size)
+        shape[axis] = -1
+        group = group * stride + phase.view(shape)
+    values = group.flatten()
+    masks = values.unique()[:, None] == values
+    if len(masks) < 2 and math.prod(grid_size) > 1:
+        raise ValueError(
+            f"stride {stride} and block {block} hide all {math.prod(grid_size)} tokens of the grid "
+            f"{tuple(grid_size)} at once: choose a stride of 2 or more and a smaller block"
+        )
+    return masks
+
+
+class MaskedRestorationInferer(Inferer):
+    """
+    Restore an image with every token hidden behind its mask token once, in G complementary passes of the decoder.
+
+    The encoder runs once; the G passes of the decoder are one batch. What is hidden is the token, as in training: its
+    neighbours' tokens have seen its pixels in the encoder.
+
+    Args:
+        stride: see :func:`complementary_masks`.
+        block: see :func:`complementary_masks`.
+
+    Example:
+        >>> from monai_afire.networks import ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+        >>> network = AFiRe(encoder, num_clusters=8, head_dim=16, decoder_dim=16, decoder_layers=1, decoder_heads=2)
+        >>> MaskedRestorationInferer()(torch.rand(2, 1, 32, 32), network).shape
+        torch.Size([2, 1, 32, 32])
+    """
+
+    def __init__(self, stride: int = 2, block: int = 1) -> None:
+        super().__init__()
+        self.stride = stride
+        self.block = block
+
+    def __call__(self, inputs: torch.Tensor, network: AFiRe) -> torch.Tensor:  # type: ignore[override]
+        """
+        Restore images.
+
+        Args:
+            inputs: ``(B, C, *S)`` in [0, 1].
+            network: the pre-trained network.
+
+        Returns:
+            ``(B, C, *S)`` in [0, 1].
+        """
+        encoder = network.encoder
+        patches = self.restore_patches(encoder(inputs), network)
+        return encoder.denormalize(unpatchify(patches, encoder.grid_size, encoder.patch_size))
+
+    def restore_patches(self, tokens: torch.Tensor, network: AFiRe) -> torch.Tensor:
+        """
+        The same from the student's tokens, for callers that have them.
+
+        Args:
+            tokens: ``(B, L, D)`` of ``network.encoder``.
+            network: the pre-trained network.
+
+        Returns:
+            ``(B, L, P)`` patches in normalised intensity.
+        """
+        masks = complementary_masks(network.encoder.grid_size, self.stride, self.block).to(tokens.device)
+        batch, passes = tokens.shape[0], masks.shape[0]
+        hidden = masks.repeat_interleave(batch, 0)  # (G B, L)
+        restored = network.decoder(tokens.repeat(passes, 1, 1), hidden)
+        # each token is taken from the one pass that hid it; where, not a product, keeps infinities out
+        kept = torch.where(hidden.unsqueeze(-1), restored, 0)
+        return kept.unflatten(0, (passes, batch)).sum(0)

@@ -1,0 +1,163 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""How well do anomaly maps locate lesions: exact metrics of pixels and regions on NumPy arrays.
+
+A mask is non-zero where abnormal, a larger value of the map is more abnormal, and a metric that the data does not
+define (no lesion, or nothing but lesion) is NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from skimage.measure import label as connected_components
+
+from monai_afire.metrics.detection import NAN, checked_numbers, descending_order, roc_auc
+
+__all__ = ["aupro", "pixel_auroc", "pointing_game"]
+
+
+def pixel_auroc(maps: Iterable[ArrayLike], masks: Iterable[ArrayLike]) -> tuple[float, list[float]]:
+    """
+    Area under the ROC curve over the pixels of each image.
+
+    Args:
+        maps: one ``(*S)`` anomaly map per image (an array ``(B, *S)`` will do); sizes may differ.
+        masks: one ``(*S)`` per image, non-zero where abnormal.
+
+    Returns:
+        Mean over the images where it is defined (NaN if none), and the value of each image, NaN where its mask is
+        empty or full.
+
+    Raises:
+        ValueError: for no image, unequal numbers or shapes, or NaN (also of :func:`aupro`).
+
+    Example:
+        >>> pixel_auroc([[[0.1, 0.9]], [[0.3, 0.2]]], [[[0, 1]], [[0, 0]]])
+        (1.0, [1.0, nan])
+    """
+    areas = [roc_auc(mask.ravel(), values.ravel()) for values, mask in _map_pairs(maps, masks)]
+    defined = [area for area in areas if not np.isnan(area)]
+    return (float(np.mean(defined)) if defined else NAN), areas
+
+
+def pointing_game(anomaly_map: ArrayLike, mask_or_boxes: ArrayLike) -> float:
+    """
+    Does the map's largest value lie in a lesion? If several pixels share it, the share of them that does.
+
+    Args:
+        anomaly_map: ``(*S)`` of one image.
+        mask_or_boxes: ``(*S)``, non-zero where abnormal; or boxes ``(2 n,)`` or ``(boxes, 2 n)`` for n spatial axes,
+            first the lower ends along the axes of S, then the upper ends, which are outside of the box (MONAI's
+            StandardMode); pixels that a box touches belong to it. What has the shape of the map is a mask.
+
+    Returns:
+        In [0, 1], to be averaged over images; NaN without a lesion.
+
+    Raises:
+        ValueError: for an empty map, NaN, a target that is neither, or a box beyond the map or upside down.
+
+    Example:
+        >>> anomaly_map = [[0.1, 0.2, 0.1], [0.0, 0.9, 0.3]]
+        >>> pointing_game(anomaly_map, [[0, 0, 0], [0, 1, 1]]), pointing_game(anomaly_map, [0, 0, 1, 3])
+        (1.0, 0.0)
+    """
+    values, target = np.asarray(anomaly_map, dtype=np.float64), np.asarray(mask_or_boxes)
+    checked_numbers(values.ravel(), "the map's pixels")
+    if target.shape == values.shape:
+        inside = _mask(target)
+    elif target.size == 0 or (target.ndim in (1, 2) and target.shape[-1] == 2 * values.ndim):
+        inside = np.zeros(values.shape, dtype=bool)
+        checked_numbers(target.ravel(), "box coordinates", may_be_empty=True)
+        for box in target.reshape(-1, 2 * values.ndim):
+            pixels = inside[_box_slices(box, values.ndim)]
+            if pixels.size == 0:
+                raise ValueError(
+                    f"box {box.tolist()} covers no pixel of a map of shape {values.shape}: give the lower ends along "
+                    "all axes, then the upper ends, in pixels of the map"
+                )
+            pixels[...] = True
+    else:
+        raise ValueError(
+            f"target of shape {target.shape} is neither a mask of the map's shape {values.shape} nor boxes of "
+            f"{2 * values.ndim} numbers each: resize the map to the image first"
+        )
+    return float(inside[values == values.max()].mean()) if inside.any() else NAN
+
+
+def aupro(maps: Iterable[ArrayLike], masks: Iterable[ArrayLike], max_fpr: float = 0.3) -> float:
+    """
+    Area under the per-region overlap: small lesions count as much as large ones.
+
+    For every threshold, the overlap is the mean over all lesions of all images (connected regions of the masks,
+    diagonal neighbours included) of the share of the lesion that is found; the false positive rate is the share of
+    all normal pixels that is not. The area under the curve of overlap over rate, from (0, 0) by straight lines up to
+    max_fpr, is divided by max_fpr.
+
+    Args:
+        maps: one ``(*S)`` anomaly map per image; comparable between images.
+        masks: one ``(*S)`` per image, non-zero where abnormal; images without a lesion take part by their pixels.
+        max_fpr: in (0, 1].
+
+    Returns:
+        In [0, 1]; NaN without a lesion or without a normal pixel.
+
+    Example:
+        >>> aupro([[[0.9, 0.1, 0.2, 0.8]]], [[[1, 0, 0, 1]]])
+        1.0
+    """
+    if not 0 < max_fpr <= 1:
+        raise ValueError(f"max_fpr must be in (0, 1], got {max_fpr}")
+    values, weights, normal = [], [], []  # of all pixels; weight: what finding the pixel adds to the sum of overlaps
+    num_regions = 0
+    for image, mask in _map_pairs(maps, masks):
+        regions = connected_components(mask, connectivity=mask.ndim)
+        sizes = np.bincount(regions.ravel())
+        num_regions += sizes.size - 1
+        values.append(image.ravel())
+        weights.append(np.where(mask, 1 / np.maximum(sizes, 1)[regions], 0.0).ravel())
+        normal.append(~mask.ravel())
+    is_normal = np.concatenate(normal)
+    if num_regions == 0 or not is_normal.any():
+        return NAN
+    order, last = descending_order(np.concatenate(values))
+    overlap = np.append(0.0, np.cumsum(np.concatenate(weights)[order])[last] / num_regions)
+    rate = np.append(0.0, np.cumsum(is_normal[order])[last] / is_normal.sum())
+    return _area_up_to(rate, overlap, max_fpr) / max_fpr
+
+
+def _area_up_to(x: NDArray, y: NDArray, end: float) -> float:
+    """Trapezoids under a curve of rising x that begins at 0, cut off at `end`."""
+    inside = int(np.searchsorted(x, end, side="right"))
+    x_cut, y_cut = x[:inside], y[:inside]
+    if inside < x.size:
+        share = (end - x[inside - 1]) / (x[inside] - x[inside - 1])
+        x_cut = np.append(x_cut, end)
+        y_cut = np.append(y_cut, y[inside - 1] + share * (y[inside] - y[inside - 1]))
+    return float((np.diff(x_cut) * (y_cut[1:] + y_cut[:-1]) / 2).sum())
+
+
+def _box_slices(box: NDArray, ndim: int) -> tuple[slice, ...]:
+    lower, upper = np.floor(box[:ndim]).clip(0), np.ceil(box[ndim:]).clip(0)  # a slice's negative end would wrap around
+    return tuple(slice(int(first), int(end)) for first, end in zip(lower, upper, strict=True))
+
+
+def _mask(mask: NDArray) -> NDArray[np.bool_]:
+    checked_numbers(mask.ravel(), "the mask's pixels")
+    return mask != 0
+
+
+def _map_pairs(maps: Iterable[ArrayLike], masks: Iterable[ArrayLike]) -> list[tuple[NDArray, NDArray]]:
+    images, targets = [np.asarray(x, dtype=np.float64) for x in maps], [np.asarray(x) for x in masks]
+    if not images or len(images) != len(targets):
+        raise ValueError(f"{len(images)} maps and {len(targets)} masks: give one of each per image, at least one")
+    for index, (image, target) in enumerate(zip(images, targets, strict=True)):
+        if image.shape != target.shape:
+            raise ValueError(
+                f"map {index} has shape {image.shape}, its mask {target.shape}: resize the map to the image first"
+            )
+        if np.isnan(image).any():
+            raise ValueError(f"map {index} has {int(np.isnan(image).sum())} NaN pixels: leave no image out, find why")
+    return [(image, _mask(target)) for image, target in zip(images, targets, strict=True)]

@@ -1,0 +1,349 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Lesions of known kind, contrast, size and place, for tests on the same images with and without a lesion."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from monai.config import KeysCollection
+from monai.config.type_definitions import NdarrayOrTensor
+from monai.data.meta_obj import get_track_meta
+from monai.transforms import MapTransform, Randomizable, Transform
+from monai.utils import TransformBackends, convert_to_dst_type, convert_to_tensor, ensure_tuple
+from scipy import ndimage
+from torch import Tensor
+
+from monai_afire.transforms.lesion_synthesis.anat_paste import AnatPaste, segment_lungs
+from monai_afire.transforms.lesion_synthesis.batched import check_image_range
+from monai_afire.transforms.lesion_synthesis.cut_paste import CutPaste
+
+__all__ = [
+    "LESION_KINDS",
+    "AddControlledLesionD",
+    "AddControlledLesionDict",
+    "AddControlledLesiond",
+    "SoftNodule",
+    "controlled_lesion",
+    "controlled_lesion_items",
+]
+
+LESION_KINDS = ("SoftNodule", "AnatPaste", "CutPaste")
+VISIBLE_SHARE = 0.1  # of the contrast that must have been added for a pixel to belong to the lesion
+TYPICAL_QUANTILE = 0.95  # of the changes in a pasted lesion: its largest may be that of a single odd pixel
+RADIUS_IN_SIGMAS = math.sqrt(-2 * math.log(VISIBLE_SHARE))  # where a Gaussian has fallen to this share
+NO_LESION: dict[str, Any] = {"kind": "", "contrast": 0.0, "size": 0.0, "seed": 0}
+
+
+class SoftNodule(Randomizable, Transform):
+    """
+    Add one soft round nodule to the lungs of a radiograph (bright = dense).
+
+    The nodule is a Gaussian without any edge, ``x' = min(1, x + contrast * exp(-r² / (2 s²)))``, and the same in every
+    channel. Its place is drawn uniformly among the places in the lungs (``segment_lungs``; the whole image where none
+    are found) at which the nodule fits into them; a nodule too large for that is put into their deeper half. The place
+    depends on image, diameter and random draw, not on the contrast.
+
+    Args:
+        contrast: intensity added at the centre, in (0, 1] for images in [0, 1].
+        diameter: diameter of the circle on which a tenth of the contrast is added, as a fraction of the image's
+            shorter side, in (0, 1).
+
+    Raises:
+        ValueError: on settings out of range.
+
+    Example:
+        >>> transform = SoftNodule(contrast=0.3, diameter=0.25).set_random_state(seed=0)
+        >>> lesion_image, mask = transform(torch.zeros(1, 64, 64))
+        >>> tuple(lesion_image.shape), round(float(lesion_image.max()), 2), mask.dtype, int(mask.sum())
+        ((1, 64, 64), 0.3, torch.bool, 197)
+    """
+
+    backend = [TransformBackends.TORCH]  # noqa: RUF012
+
+    def __init__(self, contrast: float = 0.2, diameter: float = 0.1) -> None:
+        _check_settings("SoftNodule", contrast, diameter)
+        self.contrast = float(contrast)
+        self.diameter = float(diameter)
+        self.uniform: float | None = None
+
+    def set_random_state(self, seed: int | None = None, state: np.random.RandomState | None = None) -> SoftNodule:
+        """Seed the random draws."""
+        super().set_random_state(seed, state)
+        return self
+
+    def randomize(self, data: Any = None) -> None:
+        """Draw the place: its rank among all possible ones."""
+        self.uniform = float(self.R.random_sample())
+
+    def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> tuple[Tensor, Tensor]:
+        """
+        Add a nodule to a copy of the image.
+
+        Args:
+            img: radiograph (C, H, W), floating point in [0, 1].
+            randomize: draw a new place; False repeats that of the last call.
+
+        Returns:
+            The lesion image (C, H, W), and the mask (1, H, W), bool, of the pixels to which at least a tenth of the
+            contrast was added: fewer than those of the circle where the image was white before. Both have the metadata
+            of ``img``.
+
+        Raises:
+            ValueError: on an image of wrong shape, dtype or range.
+            RuntimeError: when ``randomize`` is False and nothing was drawn before.
+        """
+        image = convert_to_tensor(img, track_meta=get_track_meta())
+        plain = _checked_radiograph(image)
+        if randomize:
+            self.randomize()
+        if self.uniform is None:
+            raise RuntimeError("SoftNodule has no place to repeat: call it with randomize=True first.")
+        radius = self.diameter * min(plain.shape[1:]) / 2
+        profile = _gaussian(self._centre(plain, radius), radius / RADIUS_IN_SIGMAS, plain)
+        exact = plain.to(profile.dtype)
+        added = (self.contrast * profile).minimum(1 - exact).clamp(min=0)
+        mask = (added >= VISIBLE_SHARE * self.contrast).any(0, keepdim=True)
+        return _like(exact + added, image, plain.dtype), _like(mask, image, torch.bool)
+
+    def _centre(self, image: Tensor, radius: float) -> tuple[int, int]:
+        lungs = segment_lungs(image.float().mean(0)).cpu().numpy()
+        if not lungs.any():
+            lungs = np.ones_like(lungs)
+        depth = ndimage.distance_transform_edt(np.pad(lungs, 1))[1:-1, 1:-1]  # the image's border is a rim, too
+        places = np.flatnonzero(depth >= (radius if radius <= depth.max() else depth.max() / 2))
+        rank = min(int((self.uniform or 0.0) * len(places)), len(places) - 1)
+        row, column = divmod(int(places[rank]), depth.shape[1])
+        return row, column
+
+
+def controlled_lesion(
+    image: NdarrayOrTensor, kind: str, contrast: float, size: float, seed: int
+) -> tuple[Tensor, Tensor]:
+    """
+    Paint one lesion of a given kind, contrast and size into a radiograph.
+
+    The result depends on the arguments only: neither on the global state of any random generator nor on earlier calls.
+    The place and, for the pasting kinds, the source depend on image, kind, size and seed, not on the contrast.
+
+    ``"SoftNodule"`` adds the contrast at the centre of a nodule whose diameter is ``size`` shorter sides of the image.
+    ``"AnatPaste"`` and ``"CutPaste"`` paste a rectangle with sides of ``size`` times those of the image, AnatPaste
+    softly and into the lungs only. Their own strength says little about what is seen, which depends on what is pasted
+    where. Therefore it is chosen such that the most changed twentieth of the lesion's pixels changes by at least the
+    contrast, or to be 1 (nothing of the original left at the strongest pixel) where that does not suffice.
+
+    Args:
+        image: radiograph (C, H, W), floating point in [0, 1]; it stays as it is.
+        kind: one of ``LESION_KINDS``.
+        contrast: how much the intensity changes, in (0, 1].
+        size: how large, in (0, 1).
+        seed: of place and source.
+
+    Returns:
+        The lesion image (C, H, W), and the mask (1, H, W), bool: where at least a tenth of the contrast was added
+        (SoftNodule), the blending weight is at least a tenth of its largest (AnatPaste), in the rectangle (CutPaste).
+
+    Raises:
+        ValueError: for an unknown kind, numbers out of range and images of wrong shape, dtype or range.
+
+    Example:
+        >>> image = torch.rand(1, 64, 64)
+        >>> lesion_image, mask = controlled_lesion(image, "CutPaste", contrast=1.0, size=0.25, seed=3)
+        >>> int(mask.sum()), torch.equal(lesion_image[~mask], image[~mask])
+        (256, True)
+    """
+    _check_settings(kind, contrast, size)
+    if kind == "SoftNodule":
+        return SoftNodule(contrast, size).set_random_state(seed)(image)
+    source = convert_to_tensor(image, track_meta=get_track_meta())
+    plain = _checked_radiograph(source)
+    paste: AnatPaste | CutPaste
+    if kind == "AnatPaste":
+        paste = AnatPaste(patch_size=(size, size), strength=(1.0, 1.0))
+    else:
+        paste = CutPaste(area=(size**2, size**2), aspect_ratio=(1.0, 1.0))
+    exact = plain.to(torch.promote_types(plain.dtype, torch.float32))
+    [pasted], [weight] = (convert_to_tensor(x, track_meta=False) for x in paste.set_random_state(seed)(exact))
+    mask = weight >= VISIBLE_SHARE * weight.max()
+    change = pasted - exact
+    sizes = change.abs().amax(0)[mask[0]]
+    typical = sizes.kthvalue(1 + int(TYPICAL_QUANTILE * (len(sizes) - 1))).values
+    painted = (exact + change * (contrast / typical).minimum(1 / weight.max())).clamp(0, 1)
+    return _like(painted, source, plain.dtype), _like(mask, source, torch.bool)
+
+
+class AddControlledLesiond(MapTransform):
+    """
+    Paint the lesion that an item asks for into its image; an item that asks for none keeps its image.
+
+    What is painted is decided by the item alone, see :func:`controlled_lesion`: the transform makes no random draw, so
+    that neither seeds, nor workers, nor the order of the items matter, and cached datasets may cache its result.
+
+    Args:
+        keys: keys of the radiographs (C, H, W), floating point in [0, 1], before intensity normalisation. They are
+            replaced, not changed in place. All keys get the same lesion.
+        spec_key: key of the lesion, ``{"kind": ..., "contrast": ..., "size": ..., "seed": ...}``. None, an empty kind
+            or no such key stands for no lesion. In the output every item has all four, so that items with and without
+            a lesion form one batch: kind "" and zeros for none.
+        mask_key: new key of the mask (1, H, W), bool; one for each of the ``keys``.
+        allow_missing_keys: do not raise an error if a key is missing.
+
+    Raises:
+        ValueError: when there is not one mask key per key, or two keys are the same; when called, for a lesion that
+            lacks something and as :func:`controlled_lesion`.
+
+    Example:
+        >>> transform = AddControlledLesiond("image")
+        >>> image = torch.full((1, 64, 64), 0.4)
+        >>> lesion = {"kind": "SoftNodule", "contrast": 0.2, "size": 0.25, "seed": 7}
+        >>> with_lesion, without = transform({"image": image, "lesion": lesion}), transform({"image": image})
+        >>> round(float(with_lesion["image"].max()), 2), int(with_lesion["lesion_mask"].sum())
+        (0.6, 197)
+        >>> torch.equal(without["image"], image), bool(without["lesion_mask"].any()), without["lesion"]["kind"]
+        (True, False, '')
+    """
+
+    backend = SoftNodule.backend
+
+    def __init__(
+        self,
+        keys: KeysCollection,
+        spec_key: Hashable = "lesion",
+        mask_key: KeysCollection = "lesion_mask",
+        allow_missing_keys: bool = False,
+    ) -> None:
+        super().__init__(keys, allow_missing_keys)
+        self.spec_key, self.mask_key = spec_key, ensure_tuple(mask_key)
+        if len(self.mask_key) != len(self.keys):
+            raise ValueError(f"mask_key must name one new key for each of the keys {self.keys}, got {self.mask_key}.")
+        all_keys = (*self.keys, *self.mask_key, spec_key)
+        if len(set(all_keys)) != len(all_keys):
+            raise ValueError(f"keys, mask_key and spec_key must all differ, got {all_keys}.")
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        """
+        Paint the lesion into a copy of the item.
+
+        Args:
+            data: the item.
+
+        Returns:
+            The item with new images, masks, and the lesion in full.
+        """
+        output = dict(data)
+        lesion = output[self.spec_key] = _complete(output.get(self.spec_key))
+        for key, mask_key in self.key_iterator(output, self.mask_key):
+            if lesion["kind"]:
+                output[key], output[mask_key] = controlled_lesion(output[key], **lesion)
+            else:
+                image = output[key] = convert_to_tensor(output[key], track_meta=get_track_meta())
+                output[mask_key] = _like(torch.zeros_like(_checked_radiograph(image)[:1]), image, torch.bool)
+        return output
+
+
+AddControlledLesionD = AddControlledLesionDict = AddControlledLesiond
+
+
+def controlled_lesion_items(
+    items: Iterable[Mapping],
+    kinds: Sequence[str],
+    contrasts: Sequence[float],
+    sizes: Sequence[float],
+    seed: int = 0,
+    spec_key: str = "lesion",
+) -> list[dict]:
+    """
+    Items for a controlled test: each normal image once without a lesion, and once with each lesion.
+
+    The seed of a lesion is a hash of ``seed``, the image's number, kind and size, but not of the contrast: one image
+    has the lesion at one place in all contrasts.
+
+    Args:
+        items: of normal images, each without an entry ``spec_key`` or with None.
+        kinds: any of ``LESION_KINDS``.
+        contrasts: see :func:`controlled_lesion`.
+        sizes: see :func:`controlled_lesion`.
+        seed: another one puts the lesions elsewhere.
+        spec_key: new key of the lesion, for :class:`AddControlledLesiond`; None where there shall be none.
+
+    Returns:
+        Copies of the items, image by image: first without a lesion, then by kind, size and contrast as given. All other
+        entries, labels included, are those of the normal image.
+
+    Raises:
+        ValueError: for an unknown kind, a number out of range or given twice, and an item that has a lesion.
+
+    Example:
+        >>> items = controlled_lesion_items([{"image": "a.png"}], ["SoftNodule"], contrasts=[0.1, 0.2], sizes=[0.1])
+        >>> [item["lesion"] and item["lesion"]["contrast"] for item in items]
+        [None, 0.1, 0.2]
+        >>> items[1]["lesion"]["seed"] == items[2]["lesion"]["seed"]
+        True
+    """
+    for name, values in (("kinds", kinds), ("contrasts", contrasts), ("sizes", sizes)):
+        if isinstance(values, str) or len(set(values)) != len(values):
+            raise ValueError(f"{name} must be a list of different values, got {values!r}.")
+    for kind, contrast, size in itertools.product(kinds, contrasts, sizes):
+        _check_settings(kind, contrast, size)
+    lesions = [(kind, size) for kind in kinds for size in sizes]
+    output: list[dict] = []
+    for index, item in enumerate(items):
+        if item.get(spec_key):
+            raise ValueError(f"item {index} has a lesion already ({spec_key}={item[spec_key]!r}): give normal images.")
+        output.append({**item, spec_key: None})
+        for kind, size in lesions:
+            lesion = {"kind": kind, "contrast": 1.0, "size": size, "seed": _hash(int(seed), index, kind, float(size))}
+            output += [{**item, spec_key: _complete({**lesion, "contrast": contrast})} for contrast in contrasts]
+    return output
+
+
+def _complete(lesion: Mapping[str, Any] | None) -> dict[str, Any]:
+    """All four entries of a lesion in plain types, which PyTorch can collate."""
+    if not lesion or not lesion.get("kind"):
+        return dict(NO_LESION)
+    if set(lesion) != set(NO_LESION):
+        raise ValueError(f"a lesion has the entries {', '.join(NO_LESION)}, got {', '.join(map(str, lesion))}.")
+    try:
+        return {name: type(default)(lesion[name]) for name, default in NO_LESION.items()}
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"kind must be text and contrast, size and seed numbers, got {dict(lesion)!r}.") from error
+
+
+def _hash(*parts: object) -> int:
+    """A seed of 32 bits that is the same in every process, unlike Python's own hash of text."""
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4], "little")
+
+
+def _gaussian(centre: tuple[int, int], sigma: float, like: Tensor) -> Tensor:
+    """Gaussian (H, W) of height 1 around a pixel, at least in float32."""
+    dtype = torch.promote_types(like.dtype, torch.float32)
+    squares = [
+        ((torch.arange(length, device=like.device, dtype=dtype) - middle) / sigma).square()
+        for length, middle in zip(like.shape[1:], centre, strict=True)
+    ]
+    return torch.exp(-(squares[0][:, None] + squares[1]) / 2)
+
+
+def _checked_radiograph(image: Tensor) -> Tensor:
+    plain = convert_to_tensor(image, track_meta=False)
+    check_image_range(plain, channel_axis=0)
+    if plain.ndim != 3:
+        raise ValueError(f"controlled lesions are for radiographs (C, H, W), got shape {tuple(plain.shape)}.")
+    return plain
+
+
+def _check_settings(kind: str, contrast: float, size: float) -> None:
+    if kind not in LESION_KINDS:
+        raise ValueError(f"the kind of a lesion must be one of {', '.join(LESION_KINDS)}, got {kind!r}.")
+    if not (0 < contrast <= 1 and 0 < size < 1):
+        raise ValueError(f"contrast must be in (0, 1] and size (diameter) in (0, 1), got {contrast!r} and {size!r}.")
+
+
+def _like(result: Tensor, image: Tensor, dtype: torch.dtype) -> Tensor:
+    return convert_to_dst_type(result, image, dtype=dtype)[0]

@@ -1,0 +1,79 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""What must be remembered of a radiograph before it is resized for a network."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+import torch
+from monai.config import KeysCollection
+from monai.data import MetaTensor
+from monai.transforms import MapTransform
+from monai.utils import MetaKeys, TransformBackends
+from torch.nn import functional as F
+
+__all__ = ["DescribeRadiographd", "DescribeRadiographD", "DescribeRadiographDict"]
+
+
+class DescribeRadiographd(MapTransform):
+    """
+    Add what results need of the original: geometry, a picture to draw on, and how it was exposed.
+
+    Adds plain tensors and numbers that collate whatever the sizes of the originals:
+
+    * ``"spatial_shape"`` ``(2,)`` int64, rows and columns, and ``"affine"`` ``(4, 4)`` float64;
+    * ``"brightness"``, the mean of the picture, and ``"sharpness"``, the mean absolute difference of neighbouring
+      pixels: two measures of how an image was acquired, by which a detector may tell patient groups apart without
+      looking at any lesion;
+    * ``"picture"`` uint8 ``(1, picture_size, picture_size)``, squeezed to a square, if ``picture_size`` is not 0.
+
+    Args:
+        keys: the one key of the radiograph ``(1, H, W)`` in [0, 1], as :class:`LoadRadiographd` gives it.
+        picture_size: side of the picture in pixels, 0 for none.
+        allow_missing_keys: do not raise an error if the key is missing.
+
+    Raises:
+        ValueError: for more than one key, or an image of another shape.
+
+    Example:
+        >>> item = DescribeRadiographd("image", picture_size=16)({"image": torch.full((1, 64, 48), 0.5)})
+        >>> item["spatial_shape"].tolist(), item["brightness"], item["sharpness"], tuple(item["picture"].shape)
+        ([64, 48], 0.5, 0.0, (1, 16, 16))
+    """
+
+    backend = [TransformBackends.TORCH]  # noqa: RUF012  MONAI declares it so
+
+    def __init__(self, keys: KeysCollection, picture_size: int = 0, allow_missing_keys: bool = False) -> None:
+        super().__init__(keys, allow_missing_keys)
+        if len(self.keys) != 1:
+            raise ValueError(f"one key is described, got {self.keys}")
+        self.picture_size = picture_size
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        """Describe the radiograph of one item; the item itself is left as it is."""
+        item = dict(data)
+        for key in self.key_iterator(item):
+            image = torch.as_tensor(item[key])
+            if image.ndim != 3 or image.shape[0] != 1:
+                raise ValueError(f"{key} has shape {tuple(image.shape)} instead of (1, H, W): use LoadRadiographd")
+            affine = item[key].meta.get(MetaKeys.AFFINE) if isinstance(item[key], MetaTensor) else None
+            plane = image.as_tensor() if isinstance(image, MetaTensor) else image
+            item["spatial_shape"] = torch.tensor(plane.shape[1:])
+            item["affine"] = torch.eye(4, dtype=torch.float64) if affine is None else torch.as_tensor(affine).double()
+            item["brightness"] = float(plane.mean())
+            item["sharpness"] = (_mean_step(plane, 1) + _mean_step(plane, 2)) / 2
+            if self.picture_size:
+                size = (self.picture_size, self.picture_size)
+                picture = F.interpolate(plane[None], size=size, mode="area")[0]
+                item["picture"] = (picture.clamp(0, 1) * 255).round().to(torch.uint8)
+        return item
+
+
+def _mean_step(plane: torch.Tensor, dim: int) -> float:
+    """Mean absolute difference of neighbours, 0 for a single row or column, which has none."""
+    return float(plane.diff(dim=dim).abs().mean()) if plane.shape[dim] > 1 else 0.0
+
+
+DescribeRadiographD = DescribeRadiographDict = DescribeRadiographd

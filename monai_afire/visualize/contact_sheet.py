@@ -1,0 +1,237 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Contact sheets: many radiographs beside their heat maps on one page."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike, NDArray
+from PIL import Image
+from skimage.measure import find_contours
+
+from monai_afire.visualize.figures import save_figure
+from monai_afire.visualize.heat_map import overlay_heat_map
+
+__all__ = ["contact_sheet", "heat_range"]
+
+MAX_PICTURES = 400
+PICTURE_INCHES = 1.9  # side of one picture
+DPI = 150
+TITLE_COLUMNS = 54  # characters of 7 points that fit above a pair of pictures
+TITLE_LINES = 3
+GAP = 0.02  # between radiograph and overlay, in widths of the picture
+OUTLINE: dict[str, Any] = {
+    "color": "#00e5ff",
+    "linewidth": 0.9,
+}  # cyan occurs in no heat colour and shows on black and white
+
+
+def heat_range(heat_maps: Sequence[ArrayLike]) -> tuple[float, float]:
+    """
+    A range of heat that shows the hot spots of all pictures: from the median of their pixels to the 99.5th percentile.
+
+    Args:
+        heat_maps: one ``(H, W)`` per image; sizes may differ. Infinite values do not count.
+
+    Returns:
+        ``(low, high)`` with low < high, for :func:`overlay_heat_map`. Where the two percentiles are the same number,
+        high is the largest heat or, if all are the same, low + 1.
+
+    Example:
+        >>> low, high = heat_range([np.arange(1001.0).reshape(77, 13)])
+        >>> round(low), round(high)
+        (500, 995)
+    """
+    pixels = np.concatenate([np.asarray(heat, dtype=np.float64).ravel() for heat in heat_maps])
+    pixels = pixels[np.isfinite(pixels)]
+    if not pixels.size:
+        return 0.0, 1.0
+    low, high = np.quantile(pixels, [0.5, 0.995]).tolist()
+    if low < high:
+        return low, high
+    top = float(pixels.max())
+    return low, top if low < top else float(np.nextafter(low + 1, np.inf))
+
+
+@dataclass(frozen=True)
+class _Style:
+    low: float
+    high: float
+    alpha: float
+
+
+def contact_sheet(
+    images: Sequence[ArrayLike],
+    heat_maps: Sequence[ArrayLike],
+    titles: Sequence[str],
+    path: str | os.PathLike | None,
+    masks_or_boxes: Sequence[ArrayLike | None] | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    alpha: float = 0.6,
+    pairs_per_row: int = 4,
+    title: str = "",
+    meaning: str = "anomaly per pixel",
+) -> Figure:
+    """
+    One page of radiographs, each beside the same with its heat map, in the order given.
+
+    All pictures share one range of heat, so that the same colour means the same heat; a colour bar tells which. What
+    is known to be abnormal is outlined in cyan in both pictures of a pair.
+
+    Args:
+        images: one ``(H, W)`` in [0, 1] per image; sizes may differ.
+        heat_maps: one ``(H, W)`` per image, of its size.
+        titles: one per image, shown over the pair as it is (no TeX); long ones are broken and cut.
+        path: the file; its extension says the format. None writes none.
+        masks_or_boxes: None, or for each image None, a mask ``(H, W)``, non-zero where abnormal, or boxes ``(4,)`` or
+            ``(boxes, 4)``, ``[x, y, width, height]`` in pixels. What has the shape of the image is a mask.
+        low: largest heat that is not shown; by default that of :func:`heat_range`.
+        high: smallest heat in the strongest colour; by default that of :func:`heat_range`.
+        alpha: opacity of the strongest colour, in (0, 1].
+        pairs_per_row: how many pairs stand side by side.
+        title: of the whole sheet.
+        meaning: of the heat, beside the colour bar.
+
+    Returns:
+        The figure.
+
+    Raises:
+        ValueError: for no image, more than 400, unequal numbers, a mask or box of wrong shape, and as
+            :func:`overlay_heat_map`; the message names the image.
+
+    Example:
+        >>> import tempfile
+        >>> image, heat = np.full((32, 32), 0.5), np.eye(32)
+        >>> path = os.path.join(tempfile.mkdtemp(), "sheet.png")
+        >>> _ = contact_sheet([image] * 2, [heat] * 2, ["a: 0.9", "b: 0.1"], path, [None, [4, 4, 16, 8]], low=0, high=1)
+        >>> Image.open(path).format
+        'PNG'
+    """
+    targets = [None] * len(images) if masks_or_boxes is None else masks_or_boxes
+    _check_numbers(len(images), {"heat maps": heat_maps, "titles": titles, "masks or boxes": targets})
+    if pairs_per_row < 1:
+        raise ValueError(f"pairs_per_row must be at least 1, got {pairs_per_row}")
+    shared = heat_range(heat_maps)
+    style = _Style(shared[0] if low is None else low, shared[1] if high is None else high, alpha)
+    columns = min(pairs_per_row, len(images))
+    headings = [_broken(text) for text in titles]
+    lines = max(heading.count("\n") + 1 for heading in headings)
+    figure, axes, bar = _page(columns, -(-len(images) // columns), lines, title)
+    for axis in axes[len(images) :]:
+        axis.set_visible(False)
+    for index, (axis, image, heat, target) in enumerate(zip(axes, images, heat_maps, targets, strict=False)):
+        try:
+            _draw_pair(axis, np.asarray(image), heat, target, style)
+        except ValueError as error:
+            raise ValueError(f"image {index} ({titles[index]}): {error}") from error
+        axis.set_title(headings[index], fontsize=7, pad=2, parse_math=False)
+    _draw_color_bar(bar, style, meaning)
+    if path is not None:
+        save_figure(figure, path)
+    return figure
+
+
+def _check_numbers(count: int, others: dict[str, Sequence]) -> None:
+    if not 1 <= count <= MAX_PICTURES:
+        raise ValueError(f"{count} images: a sheet shows 1 to {MAX_PICTURES}; choose some, or make several sheets")
+    for name, values in others.items():
+        if len(values) != count:
+            raise ValueError(f"{count} images, but {len(values)} {name}: give one per image")
+
+
+def _page(columns: int, rows: int, title_lines: int, title: str) -> tuple[Figure, list[Axes], Axes]:
+    """The empty page: axes of the pairs in reading order, and those of the colour bar at the right."""
+    title_inches, pair_title_inches, bar_inches, margin = 0.3 if title else 0.0, 0.12 + 0.12 * title_lines, 0.95, 0.1
+    width = columns * (2 * PICTURE_INCHES + margin) + bar_inches
+    height = rows * (PICTURE_INCHES + pair_title_inches) + title_inches + margin
+    figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
+    axes = []
+    for place in range(rows * columns):
+        row, column = divmod(place, columns)
+        left = margin + column * (2 * PICTURE_INCHES + margin)
+        bottom = height - title_inches - (row + 1) * (PICTURE_INCHES + pair_title_inches)
+        box = (left / width, bottom / height, 2 * PICTURE_INCHES / width, PICTURE_INCHES / height)
+        axes.append(figure.add_axes(box))
+    bar_height = min(rows * (PICTURE_INCHES + pair_title_inches) - pair_title_inches, 4.0)
+    bottom = height - title_inches - pair_title_inches - bar_height
+    bar = figure.add_axes(((width - bar_inches + 0.1) / width, bottom / height, 0.15 / width, bar_height / height))
+    if title:
+        figure.suptitle(title, fontsize=10, y=1 - 0.12 / height, va="top", parse_math=False)
+    return figure, axes, bar
+
+
+def _draw_pair(axis: Axes, image: NDArray, heat: ArrayLike, target: ArrayLike | None, style: _Style) -> None:
+    overlay = overlay_heat_map(image, heat, style.low, style.high, style.alpha)
+    gray = np.rint(255 * np.asarray(image, dtype=np.float32).clip(0, 1)).astype(np.uint8)
+    height, width = image.shape
+    outlines = _outlines(target, image.shape)
+    step = round(width * (1 + GAP), 3)
+    for shift, picture in ((0.0, gray), (step, overlay)):
+        extent = (shift, shift + width, height, 0)
+        axis.imshow(_reduced(picture), cmap="gray", vmin=0, vmax=255, extent=extent, interpolation="bilinear")
+        for x, y in outlines:
+            axis.plot(np.asarray(x) + shift, y, **OUTLINE)
+    axis.set_xlim(0, step + width)
+    axis.set_ylim(height, 0)
+    axis.set_axis_off()
+
+
+def _reduced(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """No more pixels than the page shows: a full-size radiograph would take a hundred times the memory."""
+    longest = 2 * round(PICTURE_INCHES * DPI)
+    factor = longest / max(picture.shape[:2])
+    if factor >= 1:
+        return picture
+    height, width = (max(1, round(factor * side)) for side in picture.shape[:2])
+    return np.asarray(Image.fromarray(picture).resize((width, height), Image.Resampling.BOX))
+
+
+def _outlines(target: ArrayLike | None, shape: tuple[int, ...]) -> list[tuple[NDArray, NDArray]]:
+    """Closed lines (x, y) around lesions, where pixel i covers [i, i + 1]."""
+    if target is None:
+        return []
+    values = np.asarray(target)
+    if values.shape == shape:
+        contours = find_contours(np.pad(values != 0, 1).astype(float), 0.5)
+        return [(line[:, 1] - 0.5, line[:, 0] - 0.5) for line in contours]
+    if values.size == 0:
+        return []
+    if values.ndim not in (1, 2) or values.shape[-1] != 4:
+        raise ValueError(
+            f"lesions of shape {values.shape} are neither a mask of the image's shape {shape} nor boxes "
+            "[x, y, width, height]"
+        )
+    boxes = values.reshape(-1, 4).astype(float)
+    if not np.isfinite(boxes).all() or (boxes[:, 2:] <= 0).any():
+        raise ValueError(f"boxes {boxes.tolist()} must be finite [x, y, width, height] with sides above 0")
+    return [(np.array([x, x + w, x + w, x, x]), np.array([y, y, y + h, y + h, y])) for x, y, w, h in boxes]
+
+
+def _broken(title: str) -> str:
+    lines = [part for line in title.splitlines() for part in textwrap.wrap(line, TITLE_COLUMNS) or [""]]
+    if len(lines) > TITLE_LINES:
+        lines = [*lines[: TITLE_LINES - 1], lines[TITLE_LINES - 1][: TITLE_COLUMNS - 1] + "…"]
+    return "\n".join(lines)
+
+
+def _draw_color_bar(axis: Axes, style: _Style, meaning: str) -> None:
+    """The colours as they look over a medium gray, since the weak ones are transparent."""
+    heat = np.linspace(style.low, style.high, 256)[:, None]
+    colors = overlay_heat_map(np.full(heat.shape, 0.5), heat, style.low, style.high, style.alpha)
+    axis.imshow(colors, extent=(0, 1, style.low, style.high), origin="lower", aspect="auto")
+    axis.set_xticks([])
+    ticks = np.linspace(style.low, style.high, 5)
+    labels = [f"{tick:.3g}" for tick in ticks]
+    axis.set_yticks(ticks, [f"≤ {labels[0]}", *labels[1:-1], f"≥ {labels[-1]}"])
+    axis.tick_params(labelsize=7, length=2, left=False, labelleft=False, right=True, labelright=True)
+    axis.yaxis.set_label_position("right")
+    axis.set_ylabel(meaning, fontsize=8, labelpad=3, parse_math=False)

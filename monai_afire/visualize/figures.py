@@ -1,0 +1,96 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Grids of gray pictures, and figures as files and arrays; none touches the global state of pyplot."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from monai_afire.utils.files import atomic_path
+
+__all__ = ["figure_to_array", "picture_grid", "save_figure"]
+
+
+def picture_grid(rows: Sequence[Sequence[NDArray]], columns: Sequence[str], title: str) -> Figure:
+    """
+    A grid of gray pictures with a title over each column.
+
+    Args:
+        rows: for each row one picture ``(H, W)`` in [0, 1] per column; 0 is black, 1 white, for all pictures alike.
+        columns: titles of the columns.
+        title: title of the whole.
+
+    Returns:
+        The figure, for :func:`save_figure` or :func:`figure_to_array`.
+
+    Raises:
+        ValueError: without a row or a column, or when a row has not one picture per column.
+
+    Example:
+        >>> figure = picture_grid([[np.zeros((8, 8)), np.ones((8, 8))]], ["black", "white"], "epoch 1")
+        >>> figure_to_array(figure).shape
+        (297, 484, 3)
+    """
+    if not rows or not columns or any(len(row) != len(columns) for row in rows):
+        raise ValueError(
+            f"{len(columns)} columns, but rows of {[len(row) for row in rows]} pictures: give at least one row, and in "
+            "each one picture per column"
+        )
+    figure = Figure(figsize=(2.2 * len(columns), 2.2 * len(rows) + 0.5), dpi=110, layout="compressed")
+    axes = figure.subplots(len(rows), len(columns), squeeze=False)
+    for row_axes, row in zip(axes, rows, strict=True):
+        for axis, picture in zip(row_axes, row, strict=True):
+            axis.imshow(picture, cmap="gray", vmin=0, vmax=1)
+            axis.set_axis_off()
+    for axis, name in zip(axes[0], columns, strict=True):
+        axis.set_title(name, fontsize=9, parse_math=False)
+    figure.suptitle(title, fontsize=10, parse_math=False)
+    return figure
+
+
+def save_figure(figure: Figure, path: str | os.PathLike) -> None:
+    """
+    Write a figure so that a crash never leaves half of a file.
+
+    Args:
+        figure: the figure.
+        path: the file; its extension says the format (PNG without one), a missing folder is made.
+
+    Raises:
+        ValueError: for an extension that matplotlib cannot write.
+
+    Example:
+        >>> import tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "new", "grid.png")
+        >>> save_figure(picture_grid([[np.zeros((8, 8))]], ["black"], "a grid"), path)
+        >>> os.path.getsize(path) > 1000
+        True
+    """
+    extension = os.path.splitext(path)[1].lstrip(".").lower() or "png"
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, format=extension)
+
+
+def figure_to_array(figure: Figure) -> NDArray[np.uint8]:
+    """
+    The pixels of a figure, for example for TensorBoard's ``add_image(..., dataformats="HWC")``.
+
+    Args:
+        figure: the figure.
+
+    Returns:
+        ``(H, W, 3)``, the colours red, green and blue.
+
+    Example:
+        >>> figure_to_array(Figure(figsize=(2, 1), dpi=50))[0, 0].tolist()
+        [255, 255, 255]
+    """
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return np.array(canvas.buffer_rgba())[..., :3]

@@ -1,0 +1,255 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The detector against slow versions of its scores, and its statistics in the state dict."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import spearmanr
+
+from monai_afire.anomaly import MAP_NAMES, SCORE_NAMES, AnomalyDetector
+from monai_afire.data import ChestPhantomDataset
+from monai_afire.inferers import AutocastInferer
+from monai_afire.networks import AFiRe, ViTEncoder
+
+
+def make_network(seed: int = 0, **options: object) -> AFiRe:
+    torch.manual_seed(seed)
+    encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+    network = AFiRe(encoder, num_clusters=6, head_dim=12, decoder_dim=16, decoder_layers=1, decoder_heads=2, **options)
+    with torch.no_grad():
+        network.bank.update(torch.rand(4, 16, 6).softmax(-1))
+        for parameter in network.teacher_encoder.parameters():
+            parameter += 0.05 * torch.randn_like(parameter)  # teacher and student must not be mistaken
+    return network.eval()
+
+
+@pytest.fixture
+def normal_images() -> torch.Tensor:
+    return torch.rand(30, 1, 32, 32, generator=torch.Generator().manual_seed(1))
+
+
+def fitted(normal_images: torch.Tensor, **options: object) -> AnomalyDetector:
+    detector = AnomalyDetector(make_network(), **options).eval()  # type: ignore[arg-type]
+    detector.fit(normal_images.split(7))
+    return detector
+
+
+@torch.no_grad()
+def naive_raw_maps(network: AFiRe, density: torch.nn.Module, image: torch.Tensor) -> np.ndarray:
+    """(4, L) of one image, token by token: all but the neighbours."""
+    student = network.encoder(image[None])
+    x = (image - 0.449) / 0.226
+    patches = [x[0, r : r + 8, c : c + 8].flatten() for r in range(0, 32, 8) for c in range(0, 32, 8)]
+    restored = network.decoder(student)[0]
+    q = torch.softmax(network.head(student)[0] / 0.1, -1)
+    rows = np.zeros((4, 16))
+    for j in range(16):
+        rows[0, j] = float(((restored[j] - patches[j]) ** 2).sum())
+        # hidden together with the tokens two rows or columns away
+        hidden = torch.tensor([(k // 4 - j // 4) % 2 == 0 and (k % 4 - j % 4) % 2 == 0 for k in range(16)])
+        masked = network.decoder(student, hidden[None])[0, j]
+        rows[1, j] = float(((masked - patches[j]) ** 2).sum())
+        rows[2, j] = -sum(float(q[j, k]) * math.log(float(network.bank.prototypes[j, k]) + 1e-8) for k in range(6))
+    teacher = network.teacher_encoder(image[None])[0]
+    for j in range(16):
+        difference = (teacher[j] - density.mean[j]).double()
+        rows[3, j] = math.sqrt(float(difference @ density.precision.double() @ difference))
+    return rows
+
+
+@torch.no_grad()
+def naive_coarse_errors(network: AFiRe, image: torch.Tensor) -> np.ndarray:
+    """(L, 16): mean error of each 2 x 2 pixels of each patch of 8 x 8, restored with every second one hidden."""
+    student = network.encoder(image[None])
+    x = ((image - 0.449) / 0.226)[0]
+    errors = np.zeros((16, 16))
+    for j in range(16):
+        hidden = torch.tensor([(k // 4 - j // 4) % 2 == 0 and (k % 4 - j % 4) % 2 == 0 for k in range(16)])
+        restored = network.decoder(student, hidden[None])[0, j].view(8, 8)
+        row, column = 8 * (j // 4), 8 * (j % 4)
+        error = x[row : row + 8, column : column + 8] - restored
+        errors[j] = [float(error[r : r + 2, c : c + 2].mean()) for r in range(0, 8, 2) for c in range(0, 8, 2)]
+    return errors
+
+
+def naive_neighbors(normal: np.ndarray, every: np.ndarray) -> np.ndarray:
+    """(M, L): mean distance to the three nearest normal images' errors, the image itself left out."""
+    scale = np.sqrt(np.mean((normal - normal.mean(0)) ** 2, axis=(0, 1)))
+    result = np.zeros(every.shape[:2])
+    for i, errors in enumerate(every):
+        for j in range(errors.shape[0]):
+            others = [n for n in range(len(normal)) if n != i]
+            distances = sorted(np.sqrt((((errors[j] - normal[n, j]) / scale) ** 2).sum()) for n in others)
+            result[i, j] = np.mean(distances[:3])
+    return result
+
+
+@pytest.fixture(scope="module")
+def naive_maps() -> tuple[torch.Tensor, np.ndarray, np.ndarray]:
+    """Three images, the raw maps of the normal images and theirs: loops take their time, so once for all tests."""
+    normal = torch.rand(30, 1, 32, 32, generator=torch.Generator().manual_seed(1))
+    images = torch.rand(3, 1, 32, 32, generator=torch.Generator().manual_seed(2))
+    detector = fitted(normal)
+    rows = [naive_raw_maps(detector.network, detector.density, image) for image in torch.cat([normal, images])]
+    return images, np.stack(rows[:30]), np.stack(rows[30:])
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+@pytest.mark.parametrize("aggregation", ["mean", "max", "top_k"])
+def test_scores_and_maps_equal_the_naive_ones(
+    normal_images: torch.Tensor, naive_maps: tuple, standardize: bool, aggregation: str
+) -> None:
+    fusion = ("restoration", "prototype_distance", "restoration_mean")
+    detector = fitted(normal_images, standardize=standardize, aggregation=aggregation, k_fraction=0.2, fusion=fusion)
+    images, raw_normal, raw = naive_maps
+    residuals = [naive_coarse_errors(detector.network, image) for image in (*normal_images, *images)]
+    neighbors = naive_neighbors(np.stack(residuals[:30]), np.stack(residuals))
+    raw_normal = np.concatenate([raw_normal, neighbors[:30, None]], 1)
+    raw = np.concatenate([raw, neighbors[30:, None]], 1)
+    aggregate = {"mean": np.mean, "max": np.max, "top_k": lambda values: np.sort(values)[-3:].mean()}[aggregation]
+
+    def scores_of(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        maps = (rows - raw_normal.mean(0)) / raw_normal.std(0, ddof=1) if standardize else rows
+        eq_51 = math.log(np.mean(np.exp(rows[0])))
+        return maps, np.array([eq_51, *(aggregate(maps[i]) for i in (1, 2, 3, 4)), rows[0].mean() / 64])
+
+    normal_scores = np.stack([scores_of(rows)[1] for rows in raw_normal])
+    outputs = detector(images)
+    for index, rows in enumerate(raw):
+        maps, scores = scores_of(rows)
+        z = (scores - normal_scores.mean(0)) / normal_scores.std(0, ddof=1)
+        expected = [*scores, np.mean([z[SCORE_NAMES.index(name)] for name in fusion])]
+        np.testing.assert_allclose(outputs["scores"][index], expected, rtol=2e-3, atol=2e-3)
+        fused_map = np.mean([maps[MAP_NAMES.index(name)] for name in fusion[:2]], axis=0)
+        np.testing.assert_allclose(outputs["maps"][index], [*maps, fused_map], rtol=2e-3, atol=5e-3)
+    torch.testing.assert_close(outputs["tokens"], detector.network.teacher_encoder(images))
+
+
+def test_statistics_travel_in_the_state_dict(normal_images: torch.Tensor) -> None:
+    detector = fitted(normal_images)
+    detector.fit_thresholds(detector(normal_images)["scores"].detach())
+    other = AnomalyDetector(make_network(seed=5)).eval()
+    other.load_state_dict(detector.state_dict())
+    images = torch.rand(2, 1, 32, 32)
+    for name, value in detector(images).items():
+        torch.testing.assert_close(other(images)[name], value, rtol=0, atol=0)
+    torch.testing.assert_close(other.thresholds, detector.thresholds)
+    torch.testing.assert_close(other.heat_range, detector.heat_range)
+
+
+def test_normal_images_are_centred_and_of_unit_spread(normal_images: torch.Tensor) -> None:
+    detector = fitted(normal_images)
+    maps = detector(normal_images)["maps"].detach()[:, :4]  # the fifth remembers these very images
+    torch.testing.assert_close(maps.mean(0), torch.zeros(4, 16), atol=1e-3, rtol=0)
+    torch.testing.assert_close(maps.std(0), torch.ones(4, 16), atol=1e-3, rtol=0)
+
+
+def test_fit_does_not_depend_on_the_batches(normal_images: torch.Tensor) -> None:
+    detector, images = fitted(normal_images), torch.rand(2, 1, 32, 32)
+    expected = detector(images)["scores"].detach()
+    detector.fit([normal_images])  # again, and in one batch
+    torch.testing.assert_close(detector(images)["scores"].detach(), expected, rtol=1e-3, atol=1e-4)
+
+
+def test_an_exhausted_generator_is_told(normal_images: torch.Tensor) -> None:
+    detector = AnomalyDetector(make_network()).eval()
+    with pytest.raises(RuntimeError, match="give a list or a loader"):
+        detector.fit(batch for batch in normal_images.split(7))
+
+
+def test_an_unfitted_detector_refuses() -> None:
+    with pytest.raises(RuntimeError, match="fitted"):
+        AnomalyDetector(make_network()).eval()(torch.rand(1, 1, 32, 32))
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, "noise"])
+def test_scores_are_finite_and_differ_for_hostile_images(normal_images: torch.Tensor, value: float | str) -> None:
+    detector = fitted(normal_images)
+    with torch.no_grad():
+        detector.network.decoder.to_pixels.weight.mul_(1e4)  # Eq. 51 as printed would overflow
+    images = torch.rand(6, 1, 32, 32) if value == "noise" else torch.full((6, 1, 32, 32), float(value))
+    images[:, 0, 0, 0] = torch.linspace(0, 1, 6)  # nearly the same image six times
+    outputs = detector(images)
+    assert outputs["scores"].isfinite().all()
+    assert outputs["maps"].isfinite().all()
+    for column in outputs["scores"].T:
+        assert len(column.unique()) == 6
+
+
+def test_positions_that_never_change_do_not_divide_by_zero() -> None:
+    images = torch.rand(12, 1, 32, 32)
+    images[:, :, :, :16] = 0.0
+    detector = fitted(images)
+    assert detector(images)["scores"].isfinite().all()
+
+
+def test_quantile_threshold_keeps_the_specificity() -> None:
+    detector = AnomalyDetector(make_network())
+    scores = torch.randn(400, len(SCORE_NAMES), generator=torch.Generator().manual_seed(0))
+    labels = torch.zeros(400)
+    labels[300:] = 1
+    scores[300:] += 100  # abnormal ones must not move the quantile of the normal ones
+    detector.fit_thresholds(scores, labels, specificity=0.9)
+    below = (scores[:300] < detector.thresholds).float().mean(0)
+    assert ((below - 0.9).abs() < 0.01).all()
+
+
+def test_best_f1_threshold_separates() -> None:
+    detector = AnomalyDetector(make_network())
+    scores = torch.cat([torch.rand(20, 7), 2 + torch.rand(20, 7)])
+    detector.fit_thresholds(scores, torch.arange(40) >= 20, specificity=None)
+    assert ((detector.thresholds > 1) & (detector.thresholds <= scores[20:].amin(0))).all()
+
+
+@pytest.mark.parametrize(
+    ("labels", "specificity", "words"),
+    [(torch.ones(4), 0.95, "no normal"), (torch.zeros(4), None, "abnormal validation images")],
+)
+def test_thresholds_need_the_right_images(labels: torch.Tensor, specificity: float | None, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        AnomalyDetector(make_network()).fit_thresholds(torch.rand(4, 7), labels, specificity)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"), [({"fusion": ()}, "fusion"), ({"fusion": ("fused",)}, "fusion"), ({"fusion": ("no",)}, "no")]
+)
+def test_wrong_fusion_is_named(options: dict, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        AnomalyDetector(make_network(), **options)
+
+
+def test_networks_without_teacher_or_decoder_are_refused() -> None:
+    for switch in ("contrast", "restore"):
+        with pytest.raises(ValueError, match="teacher and decoder"):
+            AnomalyDetector(make_network(**{switch: False}))
+
+
+def test_heat_map_is_upsampled_in_place() -> None:
+    detector = AnomalyDetector(make_network())
+    token_map = torch.zeros(1, 16)
+    token_map[0, 6] = 1.0  # second row, third column of 4 x 4
+    heat = detector.heat_map(token_map)
+    assert heat.shape == (1, 1, 32, 32)
+    row, column = divmod(int(heat.argmax()), 32)
+    assert 8 <= row < 16
+    assert 16 <= column < 24
+
+
+def test_half_precision_ranks_the_phantom_alike(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("phantom")
+    phantoms = ChestPhantomDataset(folder, "test", num_patients=40, image_size=32, progress=False)
+    images = torch.stack([torch.as_tensor(item["image"]) for item in phantoms])
+    detector = fitted(images[:20])
+    with torch.no_grad():
+        expected = detector(images)["scores"]
+        for dtype in (torch.bfloat16, torch.float16):
+            scores = AutocastInferer(dtype=dtype)(images, detector)["scores"]
+            assert scores.dtype == torch.float32
+            for number, name in enumerate(SCORE_NAMES):
+                correlation = spearmanr(expected[:, number], scores[:, number]).statistic
+                assert correlation >= 0.999, f"{name}: {correlation:.5f} in {dtype}"

@@ -1,0 +1,127 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Metrics of anomaly maps against loops and cases by hand."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from naive.afire import lesion_components
+
+from monai_afire.metrics.detection import roc_auc
+from monai_afire.metrics.localization import aupro, pixel_auroc, pointing_game
+
+
+def test_pixel_auroc() -> None:
+    rng = np.random.default_rng(0)
+    maps, masks = rng.random((3, 6, 5)), rng.random((3, 6, 5)) < 0.3
+    masks[1] = False
+    mean, areas = pixel_auroc(maps, masks)
+    assert math.isnan(areas[1])
+    expected = [roc_auc(masks[i].ravel(), maps[i].ravel()) for i in (0, 2)]
+    assert [areas[0], areas[2]] == expected
+    assert mean == pytest.approx(sum(expected) / 2)
+    assert math.isnan(pixel_auroc(maps, np.zeros_like(masks))[0])
+    sizes_differ = pixel_auroc([maps[0], maps[0][:3]], [masks[0], 255 * masks[0][:3].astype(np.uint8)])
+    assert sizes_differ[1][0] == areas[0]
+
+
+def test_pointing_game() -> None:
+    values = np.zeros((5, 7))
+    values[2, 4] = 1
+    mask = np.zeros((5, 7), dtype=bool)
+    mask[1:3, 4:6] = True
+    assert pointing_game(values, mask) == pointing_game(values, [1, 4, 3, 6]) == 1.0
+    assert pointing_game(values, [2, 4, 3, 5]) == 1.0  # the smallest box
+    for box in ([1, 4, 2, 6], [1, 5, 3, 6], [1, 2, 3, 4], [4, 1, 6, 3]):
+        assert pointing_game(values, box) == 0.0
+    assert pointing_game(values, [[0.0, 0.0, 1.0, 1.0], [-3.0, 4.7, 2.5, 90.0]]) == 1.0
+    for box in ([-3, -3, -1, -1], [3, 6, 1, 4], [5, 0, 8, 3], [1, 1, 1, 3]):
+        with pytest.raises(ValueError, match="covers no pixel"):
+            pointing_game(values, box)
+    values[0, 0] = 1  # two pixels share the maximum
+    assert pointing_game(values, mask) == 0.5
+    assert pointing_game(np.zeros((5, 7)), mask) == pytest.approx(4 / 35)
+    assert math.isnan(pointing_game(values, ~mask & mask))
+    assert math.isnan(pointing_game(values, np.empty((0, 4))))
+    assert pointing_game(np.arange(8.0).reshape(2, 2, 2), [1, 1, 1, 2, 2, 2]) == 1.0
+    with pytest.raises(ValueError, match="neither a mask"):
+        pointing_game(values, mask[:3])
+    with pytest.raises(ValueError, match="NaN"):
+        pointing_game(np.full((2, 2), np.nan), np.ones((2, 2)))
+    with pytest.raises(ValueError, match="NaN"):
+        pointing_game(values, [0, 0, np.nan, 1])
+
+
+def naive_aupro(maps: list[np.ndarray], masks: list[np.ndarray], max_fpr: float) -> float:
+    """The curve threshold by threshold, and its area by Riemann sums of the interpolated curve."""
+    normal = np.concatenate([image[mask == 0] for image, mask in zip(maps, masks, strict=True)])
+    regions = [
+        [image[pixel] for pixel in region]
+        for image, mask in zip(maps, masks, strict=True)
+        for region in lesion_components(mask)
+    ]
+    points = [(0.0, 0.0)]
+    for threshold in sorted({v for image in maps for v in image.ravel().tolist()}, reverse=True):
+        overlaps = [sum(v >= threshold for v in region) / len(region) for region in regions]
+        points.append((float((normal >= threshold).mean()), sum(overlaps) / len(overlaps)))
+    area = 0.0
+    for (x0, y0), (x1, y1) in itertools.pairwise(points):
+        if x0 < max_fpr and x1 > x0:
+            end = min(x1, max_fpr)
+            y_end = y0 + (y1 - y0) * (end - x0) / (x1 - x0)
+            area += (end - x0) * (y0 + y_end) / 2
+    return area / max_fpr
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("max_fpr", [0.05, 0.3, 1.0])
+def test_aupro_equals_loops(seed: int, max_fpr: float) -> None:
+    rng = np.random.default_rng(seed)
+    masks = [(rng.random((7, 8)) < density).astype(np.uint8) for density in (0.15, 0.3, 0.0)]
+    maps = [(rng.random(mask.shape) + 0.4 * mask).round(1 if seed % 2 else 9) for mask in masks]
+    assert aupro(maps, masks, max_fpr) == pytest.approx(naive_aupro(maps, masks, max_fpr), rel=1e-9)
+
+
+def test_aupro_by_hand() -> None:
+    mask = np.array([[1, 1, 1, 1, 0, 0, 0, 0, 1]])
+    perfect = mask.astype(float)
+    assert aupro([perfect], [mask]) == aupro([perfect], [mask], 1.0) == 1.0
+    assert aupro([1 - perfect], [mask], 0.3) == 0.0
+    # the large lesion is found, the small one not before all normal pixels: the overlap is 1/2 all the way
+    half = np.array([[1.0, 1, 1, 1, 0.5, 0.4, 0.3, 0.2, 0.0]])
+    assert aupro([half], [mask], 0.3) == pytest.approx(0.5)
+    # a constant map is the diagonal from (0, 0) to (1, 1)
+    assert aupro([np.zeros((1, 9))], [mask], 0.3) == pytest.approx(0.15)
+    assert aupro([np.zeros((1, 9))], [mask], 1.0) == pytest.approx(0.5)
+    # diagonal neighbours are one lesion: 2/3 of its pixels and all of the other
+    lesions = np.zeros((3, 6), dtype=bool)
+    lesions[[0, 1, 2], [0, 1, 2]] = lesions[0, 5] = True
+    found = lesions.astype(float)
+    found[2, 2] = -1.0
+    assert aupro([found], [lesions], 0.3) == pytest.approx((2 / 3 + 1) / 2)
+
+
+def test_aupro_undefined_and_hostile() -> None:
+    image, mask = np.random.default_rng(0).random((4, 4)), np.eye(4)
+    assert math.isnan(aupro([image], [0 * mask]))
+    assert math.isnan(aupro([image], [np.ones((4, 4))]))
+    for fraction in (0, 1.1, -1, math.nan):
+        with pytest.raises(ValueError, match="max_fpr"):
+            aupro([image], [mask], fraction)
+    bad = image.copy()
+    bad[1, 1] = np.nan
+    for metric in (aupro, pixel_auroc):
+        with pytest.raises(ValueError, match="map 1 has 1 NaN"):
+            metric([image, bad], [mask, mask])
+        with pytest.raises(ValueError, match="mask's pixels"):
+            metric([image], [np.where(mask, np.nan, 0)])
+        with pytest.raises(ValueError, match="1 maps and 2 masks"):
+            metric([image], [mask, mask])
+        with pytest.raises(ValueError, match="at least one"):
+            metric([], [])
+        with pytest.raises(ValueError, match="resize"):
+            metric([image], [mask[:2]])

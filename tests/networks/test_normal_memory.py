@@ -1,0 +1,82 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Nearest normal neighbours against sorting by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from monai_afire.networks import NormalMemory
+
+
+def fitted(features: torch.Tensor, capacity: int = 20, num_neighbors: int = 2) -> NormalMemory:
+    memory = NormalMemory(features.shape[1], features.shape[2], capacity, num_neighbors)
+    for batch in features.split(4):
+        memory.update(batch)
+    memory.finalize()
+    return memory
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_distances_equal_those_found_by_sorting(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    normal = torch.randn(11, 3, 5, generator=generator) * torch.tensor([1.0, 5.0, 0.2, 1.0, 30.0])
+    new = torch.randn(4, 3, 5, generator=generator) * 3
+    kept = normal.half().double().numpy()
+    scale = np.sqrt(((kept - kept.mean(0)) ** 2).mean((0, 1)))
+    distances = fitted(normal)(new)
+    for i in range(4):
+        for j in range(3):
+            sorted_ = np.sort(np.linalg.norm((new[i, j].double().numpy() - kept[:, j]) / scale, axis=-1))
+            assert float(distances[i, j]) == pytest.approx(sorted_[:2].mean(), rel=1e-4)
+
+
+def test_remembered_images_do_not_find_themselves() -> None:
+    normal = torch.randn(9, 2, 4)
+    memory = fitted(normal)
+    assert (memory(normal)[:, 0] < memory(normal, remembered=True)[:, 0]).all()
+    without_first = fitted(normal[1:])
+    without_first.scale.copy_(memory.scale)
+    torch.testing.assert_close(memory(normal, remembered=True)[0], without_first(normal)[0], rtol=1e-2, atol=1e-2)
+
+
+def test_capacity_limits_what_is_kept() -> None:
+    normal = torch.randn(15, 2, 4)
+    memory = fitted(normal, capacity=6)
+    assert memory.num_images == 6
+    torch.testing.assert_close(memory(normal[:3]), fitted(normal[:6])(normal[:3]))
+
+
+def test_statistics_travel_in_the_state_dict_and_a_reset_forgets() -> None:
+    memory, new = fitted(torch.randn(8, 2, 4)), torch.randn(3, 2, 4)
+    other = NormalMemory(2, 4, 20, 2)
+    other.load_state_dict(memory.state_dict())
+    torch.testing.assert_close(other(new), memory(new))
+    memory.reset()
+    with pytest.raises(RuntimeError, match="not been fitted"):
+        memory(new)
+
+
+def test_constant_features_do_not_divide_by_zero() -> None:
+    normal = torch.randn(8, 2, 4)
+    normal[..., 1] = 3.0
+    assert fitted(normal)(torch.randn(3, 2, 4)).isfinite().all()
+
+
+def test_half_precision_input_gives_float32() -> None:
+    assert fitted(torch.randn(8, 2, 4))(torch.randn(3, 2, 4).bfloat16()).dtype == torch.float32
+
+
+def test_wrong_input_is_named() -> None:
+    with pytest.raises(ValueError, match="positive"):
+        NormalMemory(2, 0)
+    memory = NormalMemory(2, 4, 20, 2)
+    with pytest.raises(ValueError, match=r"\(3, 4, 2\) instead of \(B, L, dim\)"):
+        memory.update(torch.rand(3, 4, 2))
+    with pytest.raises(ValueError, match="NaN"):
+        memory.update(torch.full((3, 2, 4), torch.nan))
+    memory.update(torch.rand(2, 2, 4))
+    with pytest.raises(RuntimeError, match=r"2 normal image\(s\) for 2 neighbours"):
+        memory.finalize()

@@ -1,0 +1,174 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Items that ask for a controlled lesion, and the dictionary transform that paints it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from controlled_lesion_helpers import chest, lesion_of, random_image
+from monai.bundle import ConfigParser
+from monai.data import CacheDataset, DataLoader, Dataset, MetaTensor
+from monai.transforms import Compose, RandGaussianNoised
+from monai.utils import set_determinism
+
+from monai_afire.transforms.controlled_lesions import (
+    LESION_KINDS,
+    AddControlledLesionD,
+    AddControlledLesiond,
+    AddControlledLesionDict,
+    controlled_lesion,
+    controlled_lesion_items,
+)
+
+
+@pytest.mark.parametrize("kind", LESION_KINDS)
+def test_dictionary_transform(kind: str) -> None:
+    image = chest()
+    data: dict[Any, Any] = {"image": image, "lesion": lesion_of(kind), "label": 0}
+    before = (dict(data), image.clone())
+    output = AddControlledLesiond("image")(data)
+    assert set(output) == {"image", "lesion", "label", "lesion_mask"}
+    assert data == before[0]
+    assert torch.equal(image, before[1])
+    expected = controlled_lesion(image, **lesion_of(kind))
+    assert torch.equal(output["image"], expected[0])
+    assert torch.equal(output["lesion_mask"], expected[1])
+
+
+@pytest.mark.parametrize("item", [{}, {"lesion": None}, {"lesion": {}}, {"lesion": {**lesion_of(""), "size": 0.0}}])
+def test_without_a_lesion_there_is_an_empty_mask(item: dict[Any, Any]) -> None:
+    image = MetaTensor(random_image(3, 8, 6))
+    output = AddControlledLesiond("image")({"image": image, **item})
+    assert output["image"] is image
+    assert isinstance(output["lesion_mask"], MetaTensor)
+    assert (output["lesion_mask"].shape, output["lesion_mask"].dtype) == ((1, 8, 6), torch.bool)
+    assert not output["lesion_mask"].any()
+    assert output["lesion"] == {"kind": "", "contrast": 0.0, "size": 0.0, "seed": 0}
+
+
+def test_several_keys() -> None:
+    image = chest()
+    transform = AddControlledLesiond(["a", "b"], "what", ["ma", "mb"], allow_missing_keys=True)
+    output = transform({"a": image, "b": image.clone(), "what": lesion_of()})
+    assert torch.equal(output["a"], output["b"])
+    assert torch.equal(output["ma"], output["mb"])
+    assert set(transform({"b": image})) == {"b", "mb", "what"}
+    with pytest.raises(KeyError):
+        AddControlledLesiond("a")({"b": image})
+    for arguments, message in (
+        ((["a", "b"],), "one new key for each"),
+        (("a", "a"), "must all differ"),
+        (("a", "what", "what"), "must all differ"),
+        (("a", "what", "a"), "must all differ"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            AddControlledLesiond(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("lesion", "message"),
+    [
+        ({"kind": "SoftNodule", "contrast": 0.1}, "entries kind, contrast, size, seed, got kind, contrast"),
+        (lesion_of(diameter=3), "got kind, contrast, size, seed, diameter"),
+        (lesion_of(contrast=None), "must be text and contrast"),
+        (lesion_of(seed="first"), "must be text and contrast"),
+    ],
+)
+def test_hostile_lesions(lesion: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        AddControlledLesiond("image")({"image": chest(), "lesion": lesion})
+
+
+def _batches(num_workers: int, seed: int, cache: bool = False) -> list[dict[str, Any]]:
+    """Loaded after a random transform, which must not matter to the lesions."""
+    set_determinism(seed=seed)
+    try:
+        normal = [{"image": chest(48) * (0.7 + 0.1 * i), "x": torch.zeros(1, 2, 2)} for i in range(2)]
+        items = controlled_lesion_items(normal, LESION_KINDS, [0.1, 0.3], [0.2])
+        steps = Compose([AddControlledLesiond("image"), RandGaussianNoised("x", prob=1.0)])
+        dataset = CacheDataset(items, steps, progress=False) if cache else Dataset(items, steps)
+        return list(DataLoader(dataset, batch_size=5, num_workers=num_workers))
+    finally:
+        set_determinism(seed=None)
+
+
+@pytest.mark.parametrize(("num_workers", "cache"), [(2, False), (0, True)])
+def test_workers_seeds_and_caches_do_not_matter(num_workers: int, cache: bool) -> None:
+    first, other = _batches(0, seed=1), _batches(num_workers, seed=2, cache=cache)
+    assert not torch.equal(first[0]["x"], other[0]["x"])
+    for a, b in zip(first, other, strict=True):
+        assert torch.equal(a["image"], b["image"])
+        assert torch.equal(a["lesion_mask"], b["lesion_mask"])
+        assert a["lesion"]["kind"] == b["lesion"]["kind"]
+    assert first[0]["lesion"]["kind"] == ["", *["SoftNodule"] * 2, *["AnatPaste"] * 2]
+    assert first[0]["lesion"]["contrast"].tolist() == pytest.approx([0, 0.1, 0.3, 0.1, 0.3])
+    assert first[0]["lesion_mask"].flatten(1).any(1).tolist() == [False, True, True, True, True]
+
+
+def test_config_and_aliases() -> None:
+    assert AddControlledLesionD is AddControlledLesionDict is AddControlledLesiond
+    target = f"{AddControlledLesiond.__module__}.AddControlledLesiond"
+    config = json.loads(json.dumps({"paint": {"_target_": target, "keys": "image"}}))
+    item = json.loads(json.dumps({"lesion": lesion_of()}))
+    output = ConfigParser(config).get_parsed_content("paint")({"image": chest(), **item})
+    assert torch.equal(output["image"], controlled_lesion(chest(), **lesion_of())[0])
+
+
+# ---- the items
+
+
+def test_items_of_a_controlled_test() -> None:
+    normal = [{"image": "a.png", "label": 0}, {"image": "b.png", "label": 0, "lesion": None}]
+    items = controlled_lesion_items(normal, ["CutPaste", "SoftNodule"], [0.1, 0.2, 0.4], [0.1, 0.3], seed=2)
+    assert normal == [{"image": "a.png", "label": 0}, {"image": "b.png", "label": 0, "lesion": None}]
+    assert len(items) == 2 * (1 + 2 * 3 * 2)
+    assert [items[i] for i in (0, 13)] == [{**item, "lesion": None} for item in normal]
+    lesions = [(item["image"], item["lesion"]) for item in items if item["lesion"]]
+    expected = [
+        (image, kind, size, contrast)
+        for image in ("a.png", "b.png")
+        for kind in ("CutPaste", "SoftNodule")
+        for size in (0.1, 0.3)
+        for contrast in (0.1, 0.2, 0.4)
+    ]
+    assert [(image, x["kind"], x["size"], x["contrast"]) for image, x in lesions] == expected
+    seeds = [x["seed"] for _, x in lesions]
+    assert all(len(set(seeds[i : i + 3])) == 1 for i in range(0, 24, 3))  # the same for all contrasts
+    assert len(set(seeds)) == 8
+    assert all(0 <= seed < 2**32 for seed in seeds)
+    assert json.loads(json.dumps(items)) == items
+    others = controlled_lesion_items(normal, ["CutPaste", "SoftNodule"], [0.1], [0.1, 0.3], seed=3)
+    assert not {item["lesion"]["seed"] for item in others if item["lesion"]} & set(seeds)
+
+
+def test_seeds_do_not_depend_on_the_process_nor_on_number_types() -> None:
+    def seeds(contrasts: Any, sizes: Any, seed: Any) -> list[int]:
+        items = controlled_lesion_items([{}, {}], ["AnatPaste"], contrasts, sizes, seed)
+        return [item["lesion"]["seed"] for item in items if item["lesion"]]
+
+    assert seeds([0.5], [0.25], 1) == [182481055, 1250696801]
+    assert seeds(np.array([0.5]), np.array([0.25]), np.int64(1)) == [182481055, 1250696801]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "contrasts", "sizes", "message"),
+    [
+        (["Nodule"], [0.1], [0.1], "got 'Nodule'"),
+        ("SoftNodule", [0.1], [0.1], "kinds must be a list"),
+        (["SoftNodule"], [0.1, 0.1], [0.1], "contrasts must be a list of different"),
+        (["SoftNodule"], [0.1], [0.1, 0.1], "sizes must be a list of different"),
+        (["SoftNodule"], [0.1, 2.0], [0.1], "got 2.0"),
+        (["SoftNodule"], [0.1], [0.0], "and 0.0"),
+    ],
+)
+def test_hostile_items(kinds: Any, contrasts: list[float], sizes: list[float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        controlled_lesion_items([{"image": "a.png"}], kinds, contrasts, sizes)
+    with pytest.raises(ValueError, match="item 1 has a lesion already"):
+        controlled_lesion_items([{}, {"lesion": lesion_of()}], ["CutPaste"], [0.1], [0.1])
+    assert controlled_lesion_items([], ["CutPaste"], [0.1], [0.1]) == []

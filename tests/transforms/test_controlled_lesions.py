@@ -1,0 +1,279 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Lesions of known kind, contrast, size and place in one image."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from controlled_lesion_helpers import chest, lesion_of, random_image
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from monai.data import MetaTensor, set_track_meta
+from monai.utils import set_determinism
+from scipy import ndimage
+
+from monai_afire.transforms.controlled_lesions import (
+    LESION_KINDS,
+    AddControlledLesiond,
+    SoftNodule,
+    controlled_lesion,
+)
+from monai_afire.transforms.lesion_synthesis.anat_paste import segment_lungs
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(0.01, 1), st.floats(0.05, 0.6), st.integers(0, 999), st.sampled_from([(48, 48), (40, 64), (65, 33)]))
+def test_nodule_is_a_gaussian_around_one_pixel(contrast: float, diameter: float, seed: int, shape: Any) -> None:
+    image = torch.zeros(1, *shape, dtype=torch.float64)
+    lesion_image, mask = SoftNodule(contrast, diameter).set_random_state(seed)(image)
+    added = lesion_image[0].numpy()
+    row, column = np.unravel_index(added.argmax(), shape)
+    rows, columns = np.mgrid[: shape[0], : shape[1]]
+    distance = np.hypot(rows - row, columns - column)
+    radius = diameter * min(shape) / 2
+    np.testing.assert_allclose(added, contrast * 0.1 ** ((distance / radius) ** 2), atol=1e-9)
+    clear = np.abs(distance - radius) > 1e-6
+    np.testing.assert_array_equal(mask[0].numpy()[clear], (distance <= radius)[clear])
+
+
+def test_nodule_lies_in_the_lungs() -> None:
+    image = chest()
+    lungs = segment_lungs(image[0])
+    left, tops = 0, set()
+    for seed in range(40):
+        lesion_image, mask = SoftNodule(0.3, 0.1).set_random_state(seed)(image)
+        assert not (mask[0] & ~lungs).any()
+        place = int((lesion_image - image).argmax())
+        left += place % 96 < 48
+        tops.add(place // 96)
+    assert 8 < left < 32
+    assert max(tops) - min(tops) > 30
+
+
+def test_places_are_uniform_among_those_where_the_nodule_fits() -> None:
+    image = chest(48)
+    lungs = np.pad(segment_lungs(image[0]).numpy(), 1)
+    radius = 0.15 * 48 / 2
+    allowed = ndimage.distance_transform_edt(lungs)[1:-1, 1:-1] >= radius
+    counts = np.zeros((48, 48))
+    transform = SoftNodule(0.5, 0.15).set_random_state(0)
+    for _ in range(400):
+        counts[np.unravel_index(int((transform(image)[0] - image).argmax()), (48, 48))] += 1
+    assert not counts[~allowed].any()
+    expected = 400 / allowed.sum()
+    assert ((counts[allowed] - expected) ** 2 / expected).sum() < 1.4 * allowed.sum()
+
+
+def test_too_large_nodule_is_put_into_the_deeper_half() -> None:
+    image = chest()
+    depth = ndimage.distance_transform_edt(segment_lungs(image[0]).numpy())
+    for seed in range(10):
+        added = SoftNodule(0.5, 0.9).set_random_state(seed)(image)[0] - image
+        assert depth.ravel()[int(added.argmax())] >= depth.max() / 2
+
+
+def test_nodule_without_lungs_fits_into_the_image() -> None:
+    for seed in range(30):
+        _, mask = SoftNodule(0.3, 0.3).set_random_state(seed)(torch.full((1, 40, 60), 0.5))
+        assert abs(int(mask.sum()) - np.pi * 6**2) < 12  # the whole disc
+    assert bool(SoftNodule(0.3, 0.3)(torch.full((1, 3, 3), 0.5))[1].any())
+
+
+def test_white_pixels_are_no_lesion() -> None:
+    image = torch.full((2, 64, 64), 0.5)
+    image[:, :, 32:] = 1.0
+    _, mask = SoftNodule(0.4, 0.9).set_random_state(0)(image)
+    assert mask[..., :32].any()
+    assert not mask[..., 32:].any()
+    image[1] = 0.0  # what is added to any channel counts
+    assert SoftNodule(0.4, 0.9).set_random_state(0)(image)[1][..., 32:].any()
+    assert not SoftNodule()(torch.ones(1, 32, 32))[1].any()
+
+
+def test_nodule_repeats_and_checks_its_settings() -> None:
+    image = chest()
+    transform = SoftNodule()
+    with pytest.raises(RuntimeError, match="randomize=True first"):
+        transform(image, randomize=False)
+    transform.set_random_state(3)
+    first, repeated, second = transform(image), transform(image, randomize=False), transform(image)
+    assert torch.equal(first[0], repeated[0])
+    assert not torch.equal(first[0], second[0])
+    assert torch.equal(pickle.loads(pickle.dumps(transform))(image)[0], transform(image)[0])
+    for contrast, diameter in ((0.0, 0.1), (1.1, 0.1), (float("nan"), 0.1), (0.1, 0.0), (0.1, 1.0), (0.1, -1)):
+        with pytest.raises(ValueError, match="contrast must be in"):
+            SoftNodule(contrast, diameter)
+
+
+# ---- one lesion of any kind
+
+
+@pytest.mark.parametrize("kind", LESION_KINDS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(1, 96, 96), (3, 40, 56), (1, 9, 5)])
+def test_lesion_images(kind: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    image = (chest() if shape[1] == 96 else random_image(*shape)).to(dtype)
+    before = image.clone()
+    for seed in range(4):
+        lesion_image, mask = controlled_lesion(image, kind, 0.4, 0.3, seed)
+        assert torch.equal(image, before)
+        assert (lesion_image.shape, lesion_image.dtype) == (image.shape, dtype)
+        assert (mask.shape, mask.dtype) == ((1, *shape[1:]), torch.bool)
+        assert mask.any()
+        assert 0 <= float(lesion_image.min()) <= float(lesion_image.max()) <= 1
+        change = (lesion_image - image).float().abs().amax(0)
+        if kind == "CutPaste":
+            assert not change[~mask[0]].any()
+        assert float(change[~mask[0]].max() if not mask.all() else 0.0) <= float(change.max()) / 2
+
+
+@pytest.mark.parametrize("kind", LESION_KINDS)
+def test_contrasts_are_compared_at_the_same_place(kind: str) -> None:
+    image = chest()
+    for seed in range(8):
+        weak, strong = (controlled_lesion(image, kind, contrast, 0.2, seed) for contrast in (0.05, 0.1))
+        assert torch.equal(weak[1], strong[1])
+        # as much as the weak one changes, the strong one changes twice
+        torch.testing.assert_close(strong[0] - image, 2 * (weak[0] - image), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("kind", LESION_KINDS[1:])
+def test_pasted_lesions_have_the_contrast_or_all_there_is(kind: str) -> None:
+    image = chest()
+    reached = 0
+    for seed in range(30):
+        lesion_image, mask = controlled_lesion(image, kind, 0.1, 0.2, seed)
+        change = (lesion_image - image).abs()[mask]
+        share = float((change >= 0.1 - 1e-5).double().mean())
+        strongest = controlled_lesion(image, kind, 1.0, 0.2, seed)[0]
+        if 0.04 < share < 1 / 6:
+            reached += 1
+        else:  # flat lesions reach it in more pixels at once; pale ones nowhere
+            assert share > 0.2 or torch.equal(strongest, lesion_image)
+    assert reached >= (20 if kind == "AnatPaste" else 1)
+
+
+def test_strongest_cut_paste_is_a_piece_of_the_image() -> None:
+    """With opacity 1, and but for CutPaste's change of brightness by at most a tenth."""
+    image = random_image(1, 40, 40)
+    lesion_image, mask = controlled_lesion(image, "CutPaste", 1.0, 0.25, 4)
+    pasted = lesion_image[mask].reshape(10, 10)
+    ratios = [(pasted / image[0, i : i + 10, j : j + 10].clamp(min=1e-6)) for i in range(31) for j in range(31)]
+    best = min(ratios, key=lambda ratio: float(ratio.quantile(0.9) - ratio.quantile(0.1)))
+    assert float(best.quantile(0.9) - best.quantile(0.1)) < 1e-4
+    assert 0.9 <= float(best.median()) <= 1.1
+
+
+def test_size_is_that_of_the_lesion() -> None:
+    image = random_image(1, 100, 80)
+    for size in (0.1, 0.25, 0.5):
+        _, mask = controlled_lesion(image, "CutPaste", 0.5, size, 1)
+        rows, columns = mask[0].any(1).sum(), mask[0].any(0).sum()
+        assert (int(rows), int(columns)) == (round(100 * size), round(80 * size))
+        _, mask = controlled_lesion(torch.full((1, 100, 80), 0.3), "SoftNodule", 0.5, size, 1)
+        assert int(mask[0].any(1).sum()) == pytest.approx(80 * size, abs=2)
+
+
+@pytest.mark.parametrize("kind", LESION_KINDS)
+@pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
+def test_constant_images(kind: str, value: float) -> None:
+    lesion_image, _ = controlled_lesion(torch.full((1, 32, 32), value), kind, 0.5, 0.3, 0)
+    assert torch.isfinite(lesion_image).all()
+    if kind == "AnatPaste" or value == 1:
+        assert float((lesion_image - value).abs().max()) <= 0.1001
+
+
+@pytest.mark.parametrize("kind", LESION_KINDS)
+def test_metadata_is_kept(kind: str) -> None:
+    affine = torch.diag(torch.tensor([2.0, 3.0, 1.0, 1.0], dtype=torch.float64))
+    image = MetaTensor(chest(), affine=affine, meta={"filename_or_obj": "chest.png"})
+    plain = controlled_lesion(image.as_tensor(), **lesion_of(kind))
+    for output, expected in zip(controlled_lesion(image, **lesion_of(kind)), plain, strict=True):
+        assert isinstance(output, MetaTensor)
+        assert torch.equal(output.affine, affine)
+        assert output.meta["filename_or_obj"] == "chest.png"
+        assert torch.equal(output.as_tensor(), torch.as_tensor(expected))
+    assert torch.equal(torch.as_tensor(controlled_lesion(image.numpy(), **lesion_of(kind))[0]), plain[0])
+    set_track_meta(False)
+    try:
+        assert type(controlled_lesion(image.as_tensor(), **lesion_of(kind))[0]) is torch.Tensor
+    finally:
+        set_track_meta(True)
+
+
+@pytest.mark.parametrize("kind", LESION_KINDS)
+def test_global_random_state_is_neither_read_nor_moved(kind: str) -> None:
+    image = chest()
+    first = controlled_lesion(image, **lesion_of(kind))
+    other = controlled_lesion(image, **lesion_of(kind, seed=6))
+    assert not torch.equal(first[0], other[0])
+    set_determinism(seed=1)
+    try:
+        before = torch.get_rng_state()
+        again = controlled_lesion(image, **lesion_of(kind))
+        assert torch.equal(before, torch.get_rng_state())
+        drawn = np.random.random_sample()  # noqa: NPY002
+        set_determinism(seed=1)
+        assert drawn == np.random.random_sample()  # noqa: NPY002
+    finally:
+        set_determinism(seed=None)
+    assert torch.equal(first[0], again[0])
+    assert torch.equal(first[1], again[1])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kind": "Nodule"}, "one of SoftNodule, AnatPaste, CutPaste, got 'Nodule'"),
+        ({"contrast": 1.5}, "got 1.5 and 0.2"),
+        ({"contrast": 0.0}, "contrast"),
+        ({"size": 1.0}, "size"),
+        ({"size": float("nan")}, "size"),
+    ],
+)
+def test_hostile_settings(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        controlled_lesion(chest(), **lesion_of(**changes))
+
+
+@pytest.mark.parametrize("kind", LESION_KINDS)
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        (torch.zeros(8, 8), "got shape"),
+        (torch.zeros(1, 8, 8, 8), r"radiographs \(C, H, W\), got shape \(1, 8, 8, 8\)"),
+        (torch.zeros(1, 0, 8), "non-empty"),
+        (torch.zeros(1, 8, 8, dtype=torch.uint8), "floating-point"),
+        (torch.full((1, 8, 8), 2.0), "from 2 to 2"),
+        (torch.full((1, 8, 8), torch.nan), "NaN"),
+    ],
+)
+def test_hostile_images(kind: str, image: torch.Tensor, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        controlled_lesion(image, **lesion_of(kind))
+    with pytest.raises(ValueError, match=message):
+        AddControlledLesiond("image")({"image": image})
+
+
+def test_real_radiographs(shared_data: Path) -> None:
+    files = sorted((shared_data / "nih_cxr_1k" / "images").glob("*.jpg"))[:4]
+    if not files:
+        pytest.skip("no radiographs there")
+    from PIL import Image
+
+    for seed, file in enumerate(files):
+        pixels = np.asarray(Image.open(file).convert("L").resize((224, 224)), dtype=np.float32) / 255
+        image = torch.from_numpy(pixels)[None]
+        lungs = segment_lungs(image[0])
+        for kind in LESION_KINDS:
+            lesion_image, mask = controlled_lesion(image, kind, 0.2, 0.1, seed)
+            assert mask.any()
+            assert float((lesion_image - image).abs().max()) > 0.02
+            if lungs.any() and kind != "CutPaste":
+                assert float(lungs[mask[0]].double().mean()) > 0.9

@@ -1,0 +1,66 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Grids of pictures, and figures as files and arrays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib import pyplot
+from matplotlib.figure import Figure
+from PIL import Image
+
+from monai_afire.visualize.contact_sheet import contact_sheet
+from monai_afire.visualize.curves import roc_pr_figure
+from monai_afire.visualize.figures import figure_to_array, picture_grid, save_figure
+
+FLAT = [np.full((8, 8), level) for level in (0.0, 0.25, 0.5, 0.75)]
+
+
+def test_picture_grid_shows_each_picture_in_its_place() -> None:
+    pixels = figure_to_array(picture_grid([FLAT[:2], FLAT[2:]], ["a", "b"], "title"))
+    height, width = pixels.shape[:2]
+    assert (height, width) == (round(110 * (2 * 2.2 + 0.5)), 484)
+    middles = [int(pixels[int(y * height), int(x * width), 0]) for y in (0.35, 0.75) for x in (0.25, 0.75)]
+    np.testing.assert_allclose(middles, [0, 64, 128, 191], atol=1)
+
+
+def test_titles_are_no_tex() -> None:
+    figure = picture_grid([[FLAT[0]]], [r"cost in $\frac$"], r"$\frac$")
+    assert figure_to_array(figure).min() == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns"), [([], ["a"]), ([[]], []), ([FLAT[:2]], ["a"]), ([FLAT[:2], FLAT[:1]], ["a", "b"])]
+)
+def test_hostile_grids(rows: list, columns: list[str]) -> None:
+    with pytest.raises(ValueError, match="one picture per column"):
+        picture_grid(rows, columns, "")
+
+
+@pytest.mark.parametrize(("name", "kind"), [("a.png", "PNG"), ("a.JPG", "JPEG"), ("new/folder/a", "PNG")])
+def test_file_format_is_that_of_the_extension(tmp_path: Path, name: str, kind: str) -> None:
+    figure = picture_grid([FLAT], ["a", "b", "c", "d"], "title")
+    save_figure(figure, tmp_path / name)
+    with Image.open(tmp_path / name) as picture:
+        assert picture.format == kind
+        assert picture.size[::-1] == figure_to_array(figure).shape[:2]
+    assert len(list((tmp_path / name).parent.iterdir())) == 1
+
+
+def test_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
+    (tmp_path / "a.xyz").write_text("old")
+    with pytest.raises(ValueError, match="xyz"):
+        save_figure(Figure(), tmp_path / "a.xyz")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.xyz", "old")]
+
+
+def test_pyplot_knows_nothing_of_the_figures() -> None:
+    before = pyplot.get_fignums(), matplotlib.get_backend(), dict(matplotlib.rcParams)
+    figure_to_array(picture_grid([FLAT[:1]], ["a"], "b"))
+    figure_to_array(contact_sheet(FLAT[:1], FLAT[:1], ["a"], None))
+    figure_to_array(roc_pr_figure([0, 1], {"a": [0, 1]}, None))
+    assert (pyplot.get_fignums(), matplotlib.get_backend(), dict(matplotlib.rcParams)) == before

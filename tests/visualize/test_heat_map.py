@@ -1,0 +1,98 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Heat maps laid over radiographs, against a loop over the pixels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from monai.data import MetaTensor
+
+from monai_afire.visualize.heat_map import HEAT_COLORS, overlay_heat_map
+
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
+
+
+def naive_overlay(image: np.ndarray, heat: np.ndarray, low: float, high: float, alpha: float) -> np.ndarray:
+    output = np.zeros((*image.shape, 3))
+    for place, gray in np.ndenumerate(image):
+        warmth = min(max((heat[place] - low) / (high - low), 0), 1)
+        step = int(warmth * 255 + 0.5)
+        opacity = alpha * step / 255
+        output[place] = (1 - opacity) * int(255 * gray + 0.5) + opacity * HEAT_COLORS[step]
+    return output
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 999), st.floats(-5, 5), st.floats(0.01, 9), st.floats(0.05, 1))
+def test_overlay_equals_a_loop(seed: int, low: float, width: float, alpha: float) -> None:
+    rng = np.random.default_rng(seed)
+    image, heat = rng.random((5, 7)), rng.normal(low + width / 2, width, (5, 7))
+    overlay = overlay_heat_map(image, heat, low, low + width, alpha)
+    assert overlay.shape == (5, 7, 3)
+    assert overlay.dtype == np.uint8
+    np.testing.assert_allclose(overlay, naive_overlay(image, heat, low, low + width, alpha), atol=0.502)
+
+
+def test_cold_pixels_are_the_image() -> None:
+    gray = np.arange(256).reshape(16, 16)
+    for heat in (np.full((16, 16), 0.2), np.full((16, 16), -np.inf), np.full((16, 16), -1e300)):
+        overlay = overlay_heat_map(gray / 255, heat, 0.2, 0.8, alpha=1.0)
+        np.testing.assert_array_equal(overlay, np.stack([gray] * 3, axis=-1))
+
+
+def test_hottest_pixels_have_the_strongest_color() -> None:
+    image = np.linspace(0, 1, 12).reshape(3, 4)
+    for heat in (0.8, 1e300, np.inf):
+        overlay = overlay_heat_map(image, np.full((3, 4), heat), 0.2, 0.8, alpha=1.0)
+        assert (overlay == HEAT_COLORS[-1]).all()
+    assert (overlay_heat_map(image, np.full((3, 4), 1e300), 0, 1e-30, alpha=1.0) == HEAT_COLORS[-1]).all()
+    half = overlay_heat_map(np.zeros((1, 1)), np.ones((1, 1)), 0.2, 0.8, alpha=0.5)
+    np.testing.assert_allclose(half[0, 0], HEAT_COLORS[-1] / 2, atol=0.51)
+
+
+def test_colors_get_darker_in_small_steps() -> None:
+    assert HEAT_COLORS.shape == (256, 3)
+    assert HEAT_COLORS.dtype == np.uint8
+    luminance = HEAT_COLORS @ [0.2126, 0.7152, 0.0722]
+    assert (np.diff(luminance) < 0.1).all()  # of 255: the rounding of single channels
+    assert luminance[0] - luminance[-1] > 150
+    assert np.abs(np.diff(HEAT_COLORS.astype(int), axis=0)).max() <= 3
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_types_and_untouched_input(kind: Any) -> None:
+    image, heat = np.eye(4, dtype=kind), np.linspace(0, 1, 16, dtype=kind).reshape(4, 4)
+    before = image.copy(), heat.copy()
+    overlay = overlay_heat_map(image, heat, 0.25, 0.75)
+    np.testing.assert_array_equal(image, before[0])
+    np.testing.assert_array_equal(heat, before[1])
+    tensors = MetaTensor(torch.from_numpy(image)), torch.from_numpy(heat)
+    np.testing.assert_array_equal(overlay_heat_map(*tensors, 0.25, 0.75), overlay)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"image": np.zeros((1, 4, 4))}, r"shape \(1, 4, 4\) and heat of shape \(4, 4\).*one channel"),
+        ({"heat": np.zeros((2, 2))}, "resize"),
+        ({"image": np.zeros((0, 4)), "heat": np.zeros((0, 4))}, "are not two pictures"),
+        ({"image": np.full((4, 4), 255)}, "from 255 to 255"),
+        ({"image": np.full((4, 4), np.nan)}, "from nan to nan"),
+        ({"heat": np.where(np.eye(4), np.nan, 0)}, "4 of 16 pixels of the heat map are NaN"),
+        ({"low": 1.0}, "low must be below high"),
+        ({"low": np.nan}, "low must be below high"),
+        ({"high": np.inf}, "low must be below high"),
+        ({"alpha": 0.0}, "alpha"),
+        ({"alpha": 1.5}, "alpha"),
+    ],
+)
+def test_hostile_input(changes: dict[str, Any], message: str) -> None:
+    arguments = {"image": np.zeros((4, 4)), "heat": np.zeros((4, 4)), "low": 0.0, "high": 1.0, **changes}
+    with pytest.raises(ValueError, match=message):
+        overlay_heat_map(**arguments)
