@@ -10,12 +10,24 @@ from monai_afire.losses.afire import (
     CategoryConsistencyLoss,
     StructureConsistencyLoss,
 )
+from monai_afire.losses.peac import (
+    AppearanceRestorationLoss,
+    GlobalConsistencyLoss,
+    LocalConsistencyLoss,
+    OrderClassificationLoss,
+    PEACLoss,
+)
 from monai_afire.losses.token_similarity import TokenSimilarity
 
 __all__ = [
     "AFiReLoss",
     "AnomalyRestorationLoss",
+    "AppearanceRestorationLoss",
     "CategoryConsistencyLoss",
+    "GlobalConsistencyLoss",
+    "LocalConsistencyLoss",
+    "OrderClassificationLoss",
+    "PEACLoss",
     "StructureConsistencyLoss",
     "TokenSimilarity",
 ]

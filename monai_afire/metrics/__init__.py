@@ -7,4 +7,5 @@ from __future__ import annotations
 from monai_afire.metrics.anomaly import *
 from monai_afire.metrics.detection import *
 from monai_afire.metrics.localization import *
+from monai_afire.metrics.peac import *
 from monai_afire.metrics.pretraining import *

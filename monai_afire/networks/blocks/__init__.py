@@ -8,6 +8,7 @@ from monai_afire.networks.blocks.attention import DeviceSelfAttention, prepare_t
 from monai_afire.networks.blocks.moving_average import move_towards
 from monai_afire.networks.blocks.normal_memory import NormalMemory
 from monai_afire.networks.blocks.patches import grid_size, patch_labels, patchify, unpatchify
+from monai_afire.networks.blocks.projection_mlp import ProjectionMLP
 from monai_afire.networks.blocks.prototype_bank import PrototypeBank
 from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
 from monai_afire.networks.blocks.sinkhorn import sinkhorn_knopp
@@ -18,6 +19,7 @@ __all__ = [
     "DeviceSelfAttention",
     "NormalMemory",
     "PositionwiseLinear",
+    "ProjectionMLP",
     "PrototypeBank",
     "RestorationDecoder",
     "TokenDensity",

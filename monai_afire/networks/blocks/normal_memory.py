@@ -16,23 +16,28 @@ class NormalMemory(nn.Module):
     r"""
     Distance of each token's features to the nearest normal ones at its position.
 
-    .. math:: d_{ij} = \frac1k \sum_{n \in N_k(i, j)} \lVert (x_{ij} - r_{nj}) / s \rVert
+    .. math:: d_{ij} = \frac{1}{k s} \sum_{n \in N_k(i, j)} \lVert W^\top x_{ij} - W^\top r_{nj} \rVert
 
-    with :math:`r_{nj}` the features of normal image n at position j, :math:`N_k` its k nearest and s the standard
-    deviation of each feature around the mean of its position. Unlike a Gaussian (:class:`TokenDensity`) it knows that
-    normal anatomy comes in kinds, and needs no covariance; it keeps the normal features themselves, in half precision.
+    with :math:`r_{nj}` the features of normal image n at position j, :math:`N_k` its k nearest, W the directions in
+    which the features vary most around the mean of their position, and s the standard deviation per direction. Unlike
+    a Gaussian (:class:`TokenDensity`) it knows that normal anatomy comes in kinds; it keeps the (projected) normal
+    features themselves, in half precision.
+
+    Fit it by :meth:`update` on batches of normal images and one :meth:`finalize`. The buffers travel with the network;
+    what :meth:`update` has collected is not part of the state dict.
 
     Args:
         num_tokens: L, number of token positions.
-        dim: number of features of a token; a few dozen, as all are kept.
+        in_dim: number of features of a token.
+        dim: number of directions that are kept.
         capacity: R, how many normal images can be kept.
         num_neighbors: k.
 
     Raises:
-        ValueError: when a size is not positive.
+        ValueError: when a size is not positive, or dim above in_dim.
 
     Example:
-        >>> memory = NormalMemory(num_tokens=1, dim=1, capacity=4, num_neighbors=1)
+        >>> memory = NormalMemory(num_tokens=1, in_dim=1, dim=1, capacity=4, num_neighbors=1)
         >>> memory.update(torch.tensor([[[0.0]], [[2.0]], [[4.0]]]))
         >>> memory.finalize()
         >>> (memory(torch.tensor([[[5.0]]])) * memory.scale).round(decimals=2)
@@ -40,63 +45,69 @@ class NormalMemory(nn.Module):
     """
 
     references: torch.Tensor
+    projection: torch.Tensor
     scale: torch.Tensor
     num_images: torch.Tensor
 
-    def __init__(self, num_tokens: int, dim: int, capacity: int = 1024, num_neighbors: int = 3) -> None:
+    def __init__(
+        self, num_tokens: int, in_dim: int, dim: int = 32, capacity: int = 1024, num_neighbors: int = 3
+    ) -> None:
         super().__init__()
-        if min(num_tokens, dim, capacity, num_neighbors) < 1:
-            sizes = (num_tokens, dim, capacity, num_neighbors)
-            raise ValueError(f"num_tokens, dim, capacity and num_neighbors must be positive, got {sizes}")
+        if min(num_tokens, in_dim, dim, capacity, num_neighbors) < 1 or dim > in_dim:
+            sizes = (num_tokens, in_dim, dim, capacity, num_neighbors)
+            raise ValueError(
+                f"num_tokens, in_dim, dim, capacity and num_neighbors must be positive and dim <= in_dim, got {sizes}"
+            )
+        self.capacity = capacity
         self.num_neighbors = num_neighbors
         self.register_buffer("references", torch.full((capacity, num_tokens, dim), torch.inf, dtype=torch.float16))
-        self.register_buffer("scale", torch.ones(dim))
+        self.register_buffer("projection", torch.eye(in_dim, dim))
+        self.register_buffer("scale", torch.ones(()))
         self.register_buffer("num_images", torch.zeros((), dtype=torch.long))
-
-    @property
-    def capacity(self) -> int:
-        """R, how many normal images can be kept."""
-        return self.references.shape[0]
+        self.reset()
 
     def reset(self) -> None:
-        """Forget everything."""
-        self.references.fill_(torch.inf)
-        self.scale.fill_(1.0)
-        self.num_images.zero_()
+        """Forget what :meth:`update` has collected; a finalized memory stays as it is."""
+        self._collected: list[torch.Tensor] = []
 
     @torch.no_grad()
     def update(self, features: torch.Tensor) -> None:
         """
-        Remember a batch of normal images; what exceeds the capacity is left out.
+        Collect a batch of normal images; what exceeds the capacity is left out.
 
         Args:
-            features: ``(B, L, dim)``, to be followed by :meth:`finalize` after the last batch.
+            features: ``(B, L, in_dim)``.
 
         Raises:
-            ValueError: when L or dim differ, or a feature is NaN or infinite.
+            ValueError: when L or in_dim differ, or a feature is NaN or infinite.
         """
         self._check(features)
         if not features.isfinite().all():
             raise ValueError("features of the batch are NaN or infinite: exclude these images")
-        start = int(self.num_images)
-        kept = features[: self.capacity - start]
-        self.references[start : start + len(kept)] = kept.to(self.references.dtype)
-        self.num_images += len(kept)
+        room = self.capacity - sum(len(batch) for batch in self._collected)
+        self._collected.append(features[:room].detach().float())
 
     @torch.no_grad()
     def finalize(self) -> None:
         """
-        Measure the scale of the features.
+        Find the directions and keep the normal features along them.
 
         Raises:
             RuntimeError: with no more images than neighbours, of which each image needs others.
         """
-        count = int(self.num_images)
+        count = sum(len(batch) for batch in self._collected)
         if count <= self.num_neighbors:
             raise RuntimeError(f"{count} normal image(s) for {self.num_neighbors} neighbours: give more images")
-        values = self.references[:count].float()
-        deviation = (values - values.mean(0)).square().mean((0, 1)).sqrt()
-        self.scale.copy_(deviation.clamp_min(1e-4))
+        features = torch.cat(self._collected)
+        deviations = (features - features.mean(0)).flatten(0, 1).double()
+        variances, directions = torch.linalg.eigh(deviations.T @ deviations / len(deviations))
+        dim = self.projection.shape[1]
+        self.projection.copy_(directions[:, -dim:])
+        self.scale.copy_(variances[-dim:].mean().clamp_min(1e-12).sqrt())
+        self.references.fill_(torch.inf)
+        self.references[:count] = self._project(features).to(self.references.dtype)
+        self.num_images.fill_(count)
+        self.reset()
 
     @torch.no_grad()
     def forward(self, features: torch.Tensor, remembered: bool = False) -> torch.Tensor:
@@ -104,21 +115,20 @@ class NormalMemory(nn.Module):
         Distances of new features: the larger, the more abnormal.
 
         Args:
-            features: ``(B, L, dim)``.
+            features: ``(B, L, in_dim)``.
             remembered: the images are in the memory; each one's nearest, itself, does not count.
 
         Returns:
             ``(B, L)``, >= 0, in standard deviations.
 
         Raises:
-            RuntimeError: before :meth:`update` (or loading a fitted one).
-            ValueError: when L or dim differ.
+            RuntimeError: before :meth:`finalize` (or loading a finalized one).
+            ValueError: when L or in_dim differ.
         """
         if self.num_images == 0:
             raise RuntimeError("this NormalMemory has not been fitted: update() it with normal images and finalize()")
         self._check(features)
-        new = (at_least_float32(features) / self.scale).transpose(0, 1)  # (L, B, dim)
-        known = (self.references.float() / self.scale).transpose(0, 1)  # (L, R, dim)
+        new, known = self._project(features).transpose(0, 1), self.references.float().transpose(0, 1)
         # places not taken are infinitely far, which the faster way by matrix products would turn into NaN
         distances = torch.cdist(new, known, compute_mode="donot_use_mm_for_euclid_dist")
         nearest = distances.topk(self.num_neighbors + int(remembered), largest=False).values
@@ -126,12 +136,15 @@ class NormalMemory(nn.Module):
 
     def extra_repr(self) -> str:
         """Sizes for ``print(network)``."""
-        capacity, num_tokens, dim = self.references.shape
-        return f"num_tokens={num_tokens}, dim={dim}, capacity={capacity}, num_neighbors={self.num_neighbors}"
+        num_tokens, dim = self.references.shape[1:]
+        return f"num_tokens={num_tokens}, dim={dim}, capacity={self.capacity}, num_neighbors={self.num_neighbors}"
+
+    def _project(self, features: torch.Tensor) -> torch.Tensor:
+        return at_least_float32(features) @ self.projection / self.scale
 
     def _check(self, features: torch.Tensor) -> None:
-        if features.ndim != 3 or features.shape[1:] != self.references.shape[1:]:
+        expected = (self.references.shape[1], self.projection.shape[0])
+        if features.ndim != 3 or features.shape[1:] != expected:
             raise ValueError(
-                f"features have shape {tuple(features.shape)} instead of (B, L, dim) with (L, dim) = "
-                f"{tuple(self.references.shape[1:])}"
+                f"features have shape {tuple(features.shape)} instead of (B, L, in_dim) with (L, in_dim) = {expected}"
             )

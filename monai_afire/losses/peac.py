@@ -1,0 +1,348 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The losses of PEAC: patch order, appearance restoration, global and local consistency."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from monai_afire.utils.precision import at_least_float32
+
+__all__ = [
+    "AppearanceRestorationLoss",
+    "GlobalConsistencyLoss",
+    "LocalConsistencyLoss",
+    "OrderClassificationLoss",
+    "PEACLoss",
+]
+
+ORDER_SAMPLES = ("all", "shuffled")
+RESTORATION_SAMPLES = ("all", "in_order")
+
+# no embedding counts as shorter: an embedding of zeros then has a finite loss and gradient
+SHORTEST = 1e-6
+
+
+class OrderClassificationLoss(nn.Module):
+    r"""
+    Cross-entropy of every patch's original place among the N of its crop (PEAC, :math:`L_{oc}`).
+
+    .. math:: L_{oc} = -\frac{1}{BN} \sum_{b=1}^{B} \sum_{l=1}^{N} \log P_{bl}(\text{order}_{bl})
+
+    with P the softmax of the classifier's logits and B the samples that count. The paper sums over the patches of a
+    crop; the mean does not depend on their number.
+
+    Example:
+        >>> logits = 10 * torch.eye(4)[None]
+        >>> loss = OrderClassificationLoss()
+        >>> bool(loss(logits, torch.arange(4)[None]) < 0.01 < loss(logits, torch.tensor([[1, 0, 3, 2]])))
+        True
+    """
+
+    def forward(self, logits: torch.Tensor, order: torch.Tensor, samples: torch.Tensor | None = None) -> torch.Tensor:
+        """
+        Compute the loss.
+
+        Args:
+            logits: ``(B, L, N)``, L = N.
+            order: ``(B, L)`` int64 in [0, N), the original place of the patch that is now at each place.
+            samples: ``(B,)`` bool, the samples that count; None for all.
+
+        Returns:
+            Scalar; 0 when no sample counts.
+
+        Raises:
+            ValueError: when the shapes do not fit.
+        """
+        if logits.ndim != 3 or order.shape != logits.shape[:2]:
+            raise ValueError(
+                f"expected logits (B, L, N) and order (B, L), got {tuple(logits.shape)} and {tuple(order.shape)}"
+            )
+        with torch.autocast(logits.device.type, enabled=False):
+            scores = at_least_float32(logits).flatten(0, 1)
+            loss = F.cross_entropy(scores, order.long().flatten(), reduction="none").view(order.shape)
+            return _mean_over(loss.mean(1), samples)
+
+
+class AppearanceRestorationLoss(nn.Module):
+    r"""
+    Squared error of the restored patches (PEAC, :math:`L_{ar}`).
+
+    .. math:: L_{ar} = \frac{1}{BNP} \sum_{b=1}^{B} \sum_{j=1}^{N} \lVert p_{bj} - p_{bj}^a \rVert_2^2
+
+    with p the original patch, :math:`p^a` its restoration and B the samples that count. The paper sums over the patches
+    and their P pixels; the mean does not depend on their number.
+
+    Example:
+        >>> AppearanceRestorationLoss()(torch.ones(2, 4, 9), torch.full((2, 4, 9), 3.0))
+        tensor(4.)
+    """
+
+    def forward(
+        self, restored: torch.Tensor, target: torch.Tensor, samples: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """
+        Compute the loss.
+
+        Args:
+            restored: patches ``(B, L, P)`` of the restoration head.
+            target: patches ``(B, L, P)`` of the undistorted crop, in the same intensity.
+            samples: ``(B,)`` bool, the samples that count; None for all.
+
+        Returns:
+            Scalar; 0 when no sample counts.
+
+        Raises:
+            ValueError: when the shapes do not fit.
+        """
+        if restored.ndim != 3 or restored.shape != target.shape:
+            raise ValueError(
+                f"restored and target must both be (B, L, P), got {tuple(restored.shape)} and {tuple(target.shape)}"
+            )
+        with torch.autocast(restored.device.type, enabled=False):
+            error = (at_least_float32(restored) - at_least_float32(target)).square()
+            return _mean_over(error.flatten(1).mean(1), samples)
+
+
+class GlobalConsistencyLoss(nn.Module):
+    r"""
+    Squared distance of two crops' embeddings on the unit sphere (PEAC, Eq. 1, one direction).
+
+    .. math::
+        L_{global} = \frac{1}{B} \sum_{b=1}^{B} \left\lVert \frac{y_s}{\lVert y_s \rVert_2} -
+        \frac{y_t}{\lVert y_t \rVert_2} \right\rVert_2^2 = \frac{1}{B} \sum_{b=1}^{B} 2 - 2 \cos(y_s, y_t)
+
+    Example:
+        >>> student, teacher = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 5.0]])
+        >>> loss = GlobalConsistencyLoss()
+        >>> loss(student, teacher), loss(student, -3 * student)
+        (tensor(2.), tensor(4.))
+    """
+
+    def forward(self, student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+        """
+        Compute the loss.
+
+        Args:
+            student: embeddings ``(B, H)`` of one crop of each image.
+            teacher: embeddings ``(B, H)`` of the other crop of the same images; detach them (PEAC's network does).
+
+        Returns:
+            Scalar in [0, 4].
+
+        Raises:
+            ValueError: when the shapes do not fit.
+        """
+        if student.ndim != 2 or student.shape != teacher.shape:
+            raise ValueError(
+                f"student and teacher must both be (B, H), got {tuple(student.shape)} and {tuple(teacher.shape)}"
+            )
+        with torch.autocast(student.device.type, enabled=False):
+            return _sphere_distance(student, teacher, _length(teacher)).mean()
+
+
+class LocalConsistencyLoss(nn.Module):
+    r"""
+    Squared distance, on the unit sphere, of the patches that two crops have in common (PEAC, Eq. 2, one direction).
+
+    .. math::
+        L_{local} = \frac{1}{B} \sum_{b=1}^{B} I_b \frac{1}{z_b} \sum_{i=1}^{z_b}
+        \left\lVert \bar p_{m_i} - \bar p_{n_i} \right\rVert_2^2
+
+    with :math:`(m_i, n_i)` the :math:`z_b` pairs of matching patches and I the samples that count. The paper sums over
+    the pairs; with their mean the loss does not depend on the size of the overlap. (For the size of the printed sum
+    multiply the weight by the mean number of pairs, 154 for crops of 14 x 14 out of 18 x 18 cells.)
+
+    The teacher's rows are gathered by index for all of the batch at once: shapes do not depend on the overlap, and
+    nothing waits for the device.
+
+    Example:
+        >>> teacher = torch.eye(4)[None]
+        >>> student = teacher.roll(1, dims=1)  # its patch l shows what the teacher's patch l - 1 does
+        >>> LocalConsistencyLoss()(student, teacher, torch.tensor([[-1, 0, 1, 2]]))
+        tensor(0.)
+    """
+
+    def forward(
+        self,
+        student: torch.Tensor,
+        teacher: torch.Tensor,
+        matches: torch.Tensor,
+        samples: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """
+        Compute the loss.
+
+        Args:
+            student: embeddings ``(B, L, H)`` of one crop's patches.
+            teacher: embeddings ``(B, M, H)`` of the other crop's patches; detach them (PEAC's network does).
+            matches: ``(B, L)`` int64, the teacher's patch in [0, M) that matches each of the student's; negative
+                where there is none (:func:`monai_afire.transforms.matching_patches`).
+            samples: ``(B,)`` bool, I; None for all. Those that do not count enter the mean as 0.
+
+        Returns:
+            Scalar in [0, 4]; 0 where nothing matches.
+
+        Raises:
+            ValueError: when the shapes do not fit.
+        """
+        same = student.ndim == teacher.ndim == 3 and student.shape[::2] == teacher.shape[::2]
+        if not same or matches.shape != student.shape[:2]:
+            raise ValueError(
+                "expected student (B, L, H), teacher (B, M, H) and matches (B, L), got "
+                f"{tuple(student.shape)}, {tuple(teacher.shape)} and {tuple(matches.shape)}"
+            )
+        with torch.autocast(student.device.type, enabled=False):
+            first_rows = torch.arange(len(teacher), device=matches.device).unsqueeze(1) * teacher.shape[1]
+            rows = (matches.clamp_min(0) + first_rows).flatten()
+            partners = teacher.flatten(0, 1).index_select(0, rows).view(*matches.shape, -1)
+            partner_lengths = _length(teacher).flatten().index_select(0, rows).view(matches.shape)
+            matched = matches >= 0
+            distance = torch.where(matched, _sphere_distance(student, partners, partner_lengths), 0.0)
+            of_sample = distance.sum(1) / matched.sum(1).clamp_min(1)
+            return (of_sample if samples is None else torch.where(samples, of_sample, 0.0)).mean()
+
+
+class PEACLoss(nn.Module):
+    r"""
+    The whole PEAC objective (Eq. 3) on the outputs of :class:`monai_afire.networks.PEAC`.
+
+    .. math::
+        L = w_o L_{oc} + w_a L_{ar} + w_g (L_{global} + \tilde L_{global}) + w_l (L_{local} + \tilde L_{local})
+
+    The tilde is the swapped pass, where the student sees the second crop and the teacher the first. A sample whose
+    patches were shuffled has no local loss in either pass (I = 0). A term of weight 0 is not computed, and the outputs
+    that it needs may be missing.
+
+    The order is classified where it was shuffled: elsewhere a patch's own place is its target, which a position
+    embedding gives away, and half of the gradients would teach to rely on it. Restored are all samples, those that
+    were shuffled in their right order, too.
+
+    Attributes:
+        terms: detached values of the last call, for logging: "total" and the unweighted "order", "restoration",
+            "global" and "local" (the latter two of both passes together).
+
+    Args:
+        order_weight: weight of the order classification.
+        restoration_weight: weight of the appearance restoration.
+        global_weight: weight of the global consistency.
+        local_weight: weight of the local consistency.
+        order_samples: "shuffled", or "all" to classify the order of the others, too.
+        restoration_samples: "all", or "in_order" to restore only those that were not shuffled.
+
+    Raises:
+        ValueError: for negative weights, no positive weight or an unknown choice of samples.
+
+    Example:
+        >>> outputs = {
+        ...     "order": torch.tensor([[1, 0], [0, 1]]), "shuffled": torch.tensor([True, False]),
+        ...     "order_logits": torch.rand(2, 2, 2), "restored": torch.rand(2, 2, 9), "target": torch.rand(2, 2, 9),
+        ... }
+        >>> loss_function = PEACLoss(global_weight=0, local_weight=0)
+        >>> loss_function(outputs).shape, sorted(loss_function.terms)
+        (torch.Size([]), ['order', 'restoration', 'total'])
+    """
+
+    def __init__(
+        self,
+        order_weight: float = 1.0,
+        restoration_weight: float = 1.0,
+        global_weight: float = 1.0,
+        local_weight: float = 1.0,
+        order_samples: str = "shuffled",
+        restoration_samples: str = "all",
+    ) -> None:
+        super().__init__()
+        self.weights = {
+            "order": order_weight,
+            "restoration": restoration_weight,
+            "global": global_weight,
+            "local": local_weight,
+        }
+        if min(self.weights.values()) < 0 or max(self.weights.values()) == 0:
+            raise ValueError(f"the weights must not be negative nor all zero, got {self.weights}")
+        if order_samples not in ORDER_SAMPLES or restoration_samples not in RESTORATION_SAMPLES:
+            raise ValueError(
+                f"order_samples must be one of {ORDER_SAMPLES} and restoration_samples one of {RESTORATION_SAMPLES}, "
+                f"got {order_samples!r} and {restoration_samples!r}"
+            )
+        self.order_samples = order_samples
+        self.restoration_samples = restoration_samples
+        self.order = OrderClassificationLoss()
+        self.restoration = AppearanceRestorationLoss()
+        self.global_consistency = GlobalConsistencyLoss()
+        self.local_consistency = LocalConsistencyLoss()
+        self.terms: dict[str, torch.Tensor] = {}
+
+    def forward(self, outputs: Mapping[str, torch.Tensor], label: torch.Tensor | None = None) -> torch.Tensor:
+        """
+        Compute the weighted sum of the terms.
+
+        Args:
+            outputs: what :class:`monai_afire.networks.PEAC` returns for a pair of crops.
+            label: ignored; MONAI's trainer hands it to every loss.
+
+        Returns:
+            Scalar.
+
+        Raises:
+            ValueError: when an output that a term needs is missing.
+        """
+        compute = {"order": self._order, "restoration": self._restoration, "global": self._global, "local": self._local}
+        active = [name for name, weight in self.weights.items() if weight > 0]
+        try:
+            terms = {name: compute[name](outputs) for name in active}
+        except KeyError as error:
+            raise ValueError(
+                f"the losses {active} need the network's output {error}, but it gives {sorted(outputs)}: set the "
+                "term's weight to 0 or build the network with all of classify_order, restore, global_consistency and "
+                "local_consistency that have a weight"
+            ) from error
+        total = torch.stack([self.weights[name] * term for name, term in terms.items()]).sum()
+        self.terms = {name: term.detach() for name, term in {"total": total, **terms}.items()}
+        return total
+
+    def _order(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        samples = outputs["shuffled"] if self.order_samples == "shuffled" else None
+        return self.order(outputs["order_logits"], outputs["order"], samples)
+
+    def _restoration(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        samples = ~outputs["shuffled"] if self.restoration_samples == "in_order" else None
+        return self.restoration(outputs["restored"], outputs["target"], samples)
+
+    def _global(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        as_drawn = self.global_consistency(outputs["global_1"], outputs["teacher_global_2"])
+        return as_drawn + self.global_consistency(outputs["global_2"], outputs["teacher_global_1"])
+
+    def _local(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        in_order = ~outputs["shuffled"]
+        first, second = outputs["local_1"], outputs["local_2"]
+        as_drawn = self.local_consistency(first, outputs["teacher_local_2"], outputs["matches_1"], in_order)
+        return as_drawn + self.local_consistency(second, outputs["teacher_local_1"], outputs["matches_2"], in_order)
+
+
+def _length(vectors: torch.Tensor) -> torch.Tensor:
+    """Euclidean length of vectors ``(..., H)``, never 0."""
+    return torch.linalg.vector_norm(at_least_float32(vectors), dim=-1).clamp_min(SHORTEST)
+
+
+def _sphere_distance(student: torch.Tensor, teacher: torch.Tensor, teacher_length: torch.Tensor) -> torch.Tensor:
+    """
+    Squared distance ``(...,)`` of vectors ``(..., H)`` after L2 normalisation, as 2 - 2 cos.
+
+    The lengths are divided out of the product, which spares two normalised copies of the vectors.
+    """
+    student = at_least_float32(student)
+    product = (student * teacher.to(student.dtype)).sum(-1)
+    return 2 - 2 * product / (_length(student) * teacher_length.to(student.dtype))
+
+
+def _mean_over(of_sample: torch.Tensor, samples: torch.Tensor | None) -> torch.Tensor:
+    """Mean over the samples that count, 0 without any."""
+    if samples is None:
+        return of_sample.mean()
+    return torch.where(samples, of_sample, 0.0).sum() / samples.sum().clamp_min(1)

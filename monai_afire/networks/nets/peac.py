@@ -1,0 +1,268 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The PEAC pre-training network."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import overload
+
+import torch
+from torch import nn
+
+from monai_afire.networks.blocks.moving_average import move_towards
+from monai_afire.networks.blocks.patches import patchify, unpatchify
+from monai_afire.networks.blocks.projection_mlp import ProjectionMLP
+from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
+from monai_afire.transforms.grid_crop.correspondence import matching_patches
+
+__all__ = ["PEAC"]
+
+
+class PEAC(nn.Module):
+    r"""
+    Patch embedding of anatomical consistency (Zhou et al., BMVC 2023).
+
+    Two crops of one radiograph lie on a common grid whose cells are the encoder's patches
+    (:class:`monai_afire.transforms.GridCropPaird`). The student sees the first crop with either its patches shuffled
+    or its appearance distorted, names every patch's place and restores the crop. An expander on its mean token and
+    one on every token embed the crop and its patches, to agree with those of the teacher, the student's slowly moving
+    average, for the other crop (:class:`monai_afire.losses.PEACLoss`).
+
+    The consistency is symmetrised. Only the first crop is ever distorted, and only for the student:
+
+    ===========  ======================  ================
+    pass         student sees            teacher sees
+    ===========  ======================  ================
+    as drawn     first crop, distorted   second crop
+    swapped      second crop             first crop
+    ===========  ======================  ================
+
+    Student and teacher each encode their two crops as one batch of 2 B images.
+
+    A part that is switched off costs nothing, and its parameters are frozen: ``DistributedDataParallel`` works without
+    ``find_unused_parameters`` as long as every part that is on has a positive weight in the loss. Without both
+    consistencies there is no teacher's pass either (POPAR, the method that PEAC is built on). The teacher always is in
+    evaluation mode: dropout and stochastic depth would blur its targets.
+
+    Args:
+        encoder: the student's encoder, one token per grid cell; the teacher starts as its copy.
+        expander_dim: H, width of the embeddings.
+        expander_hidden_dim: width between the three layers of both expanders.
+        teacher_decay: λ of the teacher's moving average (usually scheduled to 1).
+        classify_order: False leaves out the order classifier.
+        restore: False leaves out the restoration.
+        global_consistency: False leaves out the embedding of whole crops.
+        local_consistency: False leaves out the embeddings of patches.
+
+    Example:
+        >>> from monai_afire.networks.nets.vit_encoder import ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
+        >>> network = PEAC(encoder, expander_dim=8, expander_hidden_dim=16)
+        >>> crop_1, crop_2 = torch.rand(3, 1, 32, 32), torch.rand(3, 1, 32, 32)
+        >>> order, shuffled = torch.arange(4).expand(3, 4), torch.zeros(3, dtype=torch.bool)
+        >>> offset_1, offset_2 = torch.zeros(3, 2, dtype=torch.int64), torch.ones(3, 2, dtype=torch.int64)
+        >>> outputs = network(crop_1, crop_2, crop_1.flip(-1), order, shuffled, offset_1, offset_2)
+        >>> {name: tuple(value.shape) for name, value in outputs.items()}  # doctest: +NORMALIZE_WHITESPACE
+        {'order': (3, 4), 'shuffled': (3,), 'order_logits': (3, 4, 4), 'restored': (3, 4, 256), 'target': (3, 4, 256),
+         'global_1': (3, 8), 'global_2': (3, 8), 'local_1': (3, 4, 8), 'local_2': (3, 4, 8),
+         'teacher_global_1': (3, 8), 'teacher_global_2': (3, 8),
+         'teacher_local_1': (3, 4, 8), 'teacher_local_2': (3, 4, 8),
+         'matches_1': (3, 4), 'matches_2': (3, 4)}
+        >>> network(crop_1).shape  # its restored appearance
+        torch.Size([3, 1, 32, 32])
+    """
+
+    def __init__(
+        self,
+        encoder: RadiographEncoder,
+        expander_dim: int = 512,
+        expander_hidden_dim: int = 2048,
+        teacher_decay: float = 0.996,
+        classify_order: bool = True,
+        restore: bool = True,
+        global_consistency: bool = True,
+        local_consistency: bool = True,
+    ) -> None:
+        super().__init__()
+        width, pixels = encoder.hidden_size, encoder.in_channels * math.prod(encoder.patch_size)
+        self.encoder = encoder
+        self.order_head = nn.Linear(width, math.prod(encoder.grid_size)).requires_grad_(classify_order)
+        self.restoration_head = nn.Linear(width, pixels).requires_grad_(restore)
+        for head in (self.order_head, self.restoration_head):
+            nn.init.trunc_normal_(head.weight, std=0.02)
+            nn.init.zeros_(head.bias)
+        self.global_expander = ProjectionMLP(width, expander_hidden_dim, expander_dim, num_layers=3)
+        self.local_expander = ProjectionMLP(width, expander_hidden_dim, expander_dim, num_layers=3)
+        self.global_expander.requires_grad_(global_consistency)
+        self.local_expander.requires_grad_(local_consistency)
+        self.teacher_encoder = copy.deepcopy(encoder).requires_grad_(False)
+        self.teacher_global_expander = copy.deepcopy(self.global_expander).requires_grad_(False)
+        self.teacher_local_expander = copy.deepcopy(self.local_expander).requires_grad_(False)
+        self.teacher_decay = teacher_decay
+        self.classify_order = classify_order
+        self.restore = restore
+        self.global_consistency = global_consistency
+        self.local_consistency = local_consistency
+        self.train()
+
+    @overload
+    def forward(self, image_1: torch.Tensor) -> torch.Tensor: ...
+
+    @overload
+    def forward(
+        self,
+        image_1: torch.Tensor,
+        image_2: torch.Tensor,
+        distorted: torch.Tensor,
+        order: torch.Tensor,
+        shuffled: torch.Tensor,
+        offset_1: torch.Tensor,
+        offset_2: torch.Tensor,
+    ) -> dict[str, torch.Tensor]: ...
+
+    def forward(
+        self,
+        image_1: torch.Tensor,
+        image_2: torch.Tensor | None = None,
+        distorted: torch.Tensor | None = None,
+        order: torch.Tensor | None = None,
+        shuffled: torch.Tensor | None = None,
+        offset_1: torch.Tensor | None = None,
+        offset_2: torch.Tensor | None = None,
+    ) -> torch.Tensor | dict[str, torch.Tensor]:
+        """
+        One pre-training pass, or, given an image alone, its restored appearance.
+
+        Args:
+            image_1: first crops ``(B, C, *S)`` in [0, 1].
+            image_2: second crops ``(B, C, *S)`` in [0, 1].
+            distorted: the first crops as the student sees them, ``(B, C, *S)``.
+            order: ``(B, L)`` int64, the place in the first crop of the patch at each place of ``distorted``.
+            shuffled: ``(B,)`` bool, True where that order is not 0, 1, ..., L - 1.
+            offset_1: places of the first crops ``(B, spatial dims)`` in grid cells, that is in patches.
+            offset_2: places of the second crops ``(B, spatial dims)``.
+
+        Returns:
+            For an image alone the restored image ``(B, C, *S)`` in [0, 1]. Else a dictionary of
+
+            * "order" ``(B, L)`` and "shuffled" ``(B,)`` as given, "order_logits" ``(B, L, L)``,
+            * "restored" and "target" ``(B, L, P)``: patches in normalised intensity, the target of ``image_1``,
+            * in evaluation mode "corrupted" ``(B, L, P)``: the patches of ``distorted``, to compare with,
+            * "global_1", "global_2" ``(B, H)``: the student's embeddings of ``distorted`` and ``image_2``,
+            * "teacher_global_1", "teacher_global_2" ``(B, H)``: the teacher's of ``image_1`` and ``image_2``,
+            * "local_1", "local_2", "teacher_local_1", "teacher_local_2" ``(B, L, H)``: the same of each patch,
+            * "matches_1" ``(B, L)`` int64: the patch of the second crop that shows what each patch of the first crop
+              does, -1 where there is none; "matches_2" the other way round,
+
+            without those of the parts that are switched off. Embeddings are not normalised.
+
+        Raises:
+            ValueError: when an argument is missing or its shape does not fit.
+        """
+        if image_2 is None:
+            return self.restore_image(image_1)
+        if distorted is None or order is None or shuffled is None or offset_1 is None or offset_2 is None:
+            raise ValueError(
+                "PEAC takes an image alone, or all of image_1, image_2, distorted, order, shuffled, offset_1 and "
+                "offset_2: name those of the batch, in this order, as extra keys of the trainer's prepare_batch"
+            )
+        self._check_shapes(image_1, image_2, distorted, order, shuffled, offset_1, offset_2)
+        outputs = {"order": order, "shuffled": shuffled.bool()}
+        consistency = self.global_consistency or self.local_consistency
+        tokens = self.encoder(torch.cat([distorted, image_2]) if consistency else distorted)
+        distorted_tokens = tokens[: len(distorted)]
+        if self.classify_order:
+            outputs["order_logits"] = self.order_head(distorted_tokens)
+        if self.restore:
+            outputs["restored"] = self.restoration_head(distorted_tokens)
+            outputs["target"] = self._patches(image_1)
+            if not self.training:
+                outputs["corrupted"] = self._patches(distorted)
+        if consistency:
+            outputs |= self._embeddings(tokens, torch.cat([image_1, image_2]))
+        if self.local_consistency:
+            cells = (self.encoder.grid_size[0],) * 2
+            outputs["matches_1"] = matching_patches(offset_1, offset_2, cells)
+            outputs["matches_2"] = matching_patches(offset_2, offset_1, cells)
+        return outputs
+
+    def restore_image(self, image: torch.Tensor) -> torch.Tensor:
+        """Restore the appearance of images: ``(B, C, *S)`` in [0, 1] to the same."""
+        patches = self.restoration_head(self.encoder(image))
+        return self.encoder.denormalize(unpatchify(patches, self.encoder.grid_size, self.encoder.patch_size))
+
+    def update_teacher(self) -> None:
+        r"""
+        Move the teacher towards the student: :math:`\theta_t \leftarrow \lambda\theta_t + (1 - \lambda)\theta_s`.
+
+        λ is ``teacher_decay``; 1 keeps the teacher as it is.
+        """
+        move_towards(
+            [self.teacher_encoder, self.teacher_global_expander, self.teacher_local_expander],
+            [self.encoder, self.global_expander, self.local_expander],
+            self.teacher_decay,
+        )
+
+    def train(self, mode: bool = True) -> PEAC:
+        """Set the student to training or evaluation mode; the teacher stays in evaluation mode."""
+        super().train(mode)
+        for teacher in (self.teacher_encoder, self.teacher_global_expander, self.teacher_local_expander):
+            teacher.eval()
+        return self
+
+    def _embeddings(self, tokens: torch.Tensor, crops: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Both networks' embeddings, from the student's tokens (2 B, L, D) and the teacher's images (2 B, C, *S)."""
+        student = self._expand(tokens, self.global_expander, self.local_expander)
+        with torch.no_grad():
+            teacher_tokens = self.teacher_encoder(crops)
+            teacher = self._expand(teacher_tokens, self.teacher_global_expander, self.teacher_local_expander)
+        embeddings = student | {f"teacher_{name}": embedding for name, embedding in teacher.items()}
+        halves = {name: embedding.chunk(2) for name, embedding in embeddings.items()}
+        return {f"{name}_{crop + 1}": pair[crop] for name, pair in halves.items() for crop in (0, 1)}
+
+    def _expand(
+        self, tokens: torch.Tensor, global_expander: ProjectionMLP, local_expander: ProjectionMLP
+    ) -> dict[str, torch.Tensor]:
+        embeddings = {}
+        if self.global_consistency:
+            embeddings["global"] = global_expander(tokens.mean(1))
+        if self.local_consistency:
+            embeddings["local"] = local_expander(tokens)
+        return embeddings
+
+    def _patches(self, images: torch.Tensor) -> torch.Tensor:
+        return patchify(self.encoder.normalize(images), self.encoder.patch_size)
+
+    def _check_shapes(
+        self,
+        image_1: torch.Tensor,
+        image_2: torch.Tensor,
+        distorted: torch.Tensor,
+        order: torch.Tensor,
+        shuffled: torch.Tensor,
+        offset_1: torch.Tensor,
+        offset_2: torch.Tensor,
+    ) -> None:
+        grid = self.encoder.grid_size
+        batch, dims, patches = image_1.shape[0], len(grid), math.prod(grid)
+        expected = {
+            "image_2": (image_2, tuple(image_1.shape)),
+            "distorted": (distorted, tuple(image_1.shape)),
+            "order": (order, (batch, patches)),
+            "shuffled": (shuffled, (batch,)),
+            "offset_1": (offset_1, (batch, dims)),
+            "offset_2": (offset_2, (batch, dims)),
+        }
+        for name, (value, shape) in expected.items():
+            if value.shape != shape:
+                raise ValueError(
+                    f"for first crops {tuple(image_1.shape)} and a grid of {grid} patches, {name} must be {shape}, got "
+                    f"{tuple(value.shape)}: do the keys of prepare_batch stand in the order of the arguments?"
+                )
+        if self.local_consistency and len(set(grid)) != 1:
+            raise ValueError(
+                f"the crops of GridCropPair have equally many cells on every axis, but the encoder's grid is {grid}: "
+                "build the encoder for such crops, or set local_consistency to False"
+            )

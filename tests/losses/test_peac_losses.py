@@ -1,0 +1,267 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""PEAC's losses against slow references: values, gradients, degenerate batches, and no waiting for the device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from naive import peac
+from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensorMode
+
+from monai_afire.losses.peac import (
+    AppearanceRestorationLoss,
+    GlobalConsistencyLoss,
+    LocalConsistencyLoss,
+    OrderClassificationLoss,
+    PEACLoss,
+)
+from monai_afire.transforms import matching_patches
+
+SEEDS = range(3)
+GRIDS = [(3, 2, 2), (3, 1, 3), (1, 4, 2), (2, 3, 1), (2, 2, 3)]  # B, cells per axis of a crop, spatial dimensions
+H, P = 4, 5
+
+Outputs = dict[str, torch.Tensor]
+
+
+def random_outputs(
+    seed: int, batch: int = 3, cells: int = 2, dims: int = 2, dtype: torch.dtype = torch.float64
+) -> tuple[Outputs, torch.Tensor, torch.Tensor]:
+    """What the network gives for random crops, and their offsets; some pairs do not overlap."""
+    generator = torch.Generator().manual_seed(seed)
+    patches = cells**dims
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, dtype=dtype)
+
+    offset_1, offset_2 = (torch.randint(0, cells + 1, (batch, dims), generator=generator) for _ in range(2))
+    outputs = {
+        "order": torch.stack([torch.randperm(patches, generator=generator) for _ in range(batch)]),
+        "shuffled": torch.rand(batch, generator=generator) < 0.5,
+        "order_logits": normal(batch, patches, patches),
+        "restored": normal(batch, patches, P),
+        "target": normal(batch, patches, P),
+        "matches_1": matching_patches(offset_1, offset_2, (cells, cells)),
+        "matches_2": matching_patches(offset_2, offset_1, (cells, cells)),
+    }
+    for prefix in ("", "teacher_"):
+        for crop in (1, 2):
+            outputs[f"{prefix}global_{crop}"] = normal(batch, H)
+            outputs[f"{prefix}local_{crop}"] = normal(batch, patches, H)
+    return outputs, offset_1, offset_2
+
+
+def with_gradient(outputs: Mapping[str, torch.Tensor]) -> tuple[Outputs, list[str]]:
+    """The same with the student's tensors as leaves, and their names."""
+    names = ["order_logits", "restored", "global_1", "global_2", "local_1", "local_2"]
+    return dict(outputs) | {name: outputs[name].clone().requires_grad_() for name in names}, names
+
+
+def naive_terms(
+    outputs: Outputs, offset_1: torch.Tensor, offset_2: torch.Tensor, order_samples: str, restoration_samples: str
+) -> Outputs:
+    shuffled, everyone = outputs["shuffled"], torch.ones_like(outputs["shuffled"])
+    cells = round(outputs["order"].shape[1] ** (1 / offset_1.shape[1]))
+    crossed = ("{}_1", "teacher_{}_2", "{}_2", "teacher_{}_1")
+    return {
+        "order": peac.order_classification_loss(
+            outputs["order_logits"], outputs["order"], shuffled if order_samples == "shuffled" else everyone
+        ),
+        "restoration": peac.appearance_restoration_loss(
+            outputs["restored"], outputs["target"], ~shuffled if restoration_samples == "in_order" else None
+        ),
+        "global": peac.global_consistency_loss(*(outputs[name.format("global")] for name in crossed)),
+        "local": peac.local_consistency_loss(
+            *(outputs[name.format("local")] for name in crossed), offset_1, offset_2, cells, shuffled, reduce="all"
+        ),
+    }
+
+
+@pytest.mark.parametrize(("order_samples", "restoration_samples"), [("shuffled", "all"), ("all", "in_order")])
+@pytest.mark.parametrize("shape", GRIDS)
+def test_every_term_and_their_sum_equal_the_reference(
+    shape: tuple[int, int, int], order_samples: str, restoration_samples: str
+) -> None:
+    weights = (0.7, 1.3, 0.4, 2.0)
+    for seed in SEEDS:
+        case, offset_1, offset_2 = random_outputs(seed, *shape)
+        outputs, names = with_gradient(case)
+        loss = PEACLoss(*weights, order_samples, restoration_samples)
+        total = loss(outputs)
+        gradients = torch.autograd.grad(total, [outputs[name] for name in names])
+        reference, _ = with_gradient(case)
+        expected = naive_terms(reference, offset_1, offset_2, order_samples, restoration_samples)
+        expected_total = peac.total_loss(*expected.values(), weights=weights)
+        for name, value in expected.items():
+            torch.testing.assert_close(loss.terms[name], value.detach(), rtol=0, atol=1e-10, msg=name)
+        torch.testing.assert_close(loss.terms["total"], expected_total.detach(), rtol=0, atol=1e-10)
+        leaves = [reference[name] for name in names]
+        references = torch.autograd.grad(expected_total, leaves, allow_unused=True, materialize_grads=True)
+        for name, gradient, wanted in zip(names, gradients, references, strict=True):
+            torch.testing.assert_close(gradient, wanted, rtol=0, atol=1e-10, msg=name)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_optimizer_step_leads_where_the_reference_leads(seed: int) -> None:
+    case, offset_1, offset_2 = random_outputs(seed)
+    places = []
+    for naive in (False, True):
+        outputs, names = with_gradient(case)
+        optimizer = torch.optim.SGD([outputs[name] for name in names], lr=0.1)
+        terms = naive_terms(outputs, offset_1, offset_2, "shuffled", "all") if naive else None
+        (peac.total_loss(*terms.values()) if terms else PEACLoss()(outputs)).backward()
+        optimizer.step()
+        places.append([outputs[name].detach() for name in names])
+    for ours, wanted in zip(*places, strict=True):
+        torch.testing.assert_close(ours, wanted, rtol=0, atol=1e-10)
+
+
+def test_local_consistency_by_hand() -> None:
+    """Crop 2 lies one cell further right: places 1 and 3 of crop 1 are 0 and 2 of crop 2."""
+    student = torch.tensor([[[9.0, 9.0], [1.0, 0.0], [9.0, 9.0], [0.0, 2.0]]])
+    teacher = torch.tensor([[[3.0, 0.0], [9.0, 9.0], [4.0, 0.0], [9.0, 9.0]]])
+    matches = matching_patches(torch.tensor([[0, 0]]), torch.tensor([[0, 1]]), (2, 2))
+    assert LocalConsistencyLoss()(student, teacher, matches) == 1.0  # the mean of 0 (same) and 2 (at right angles)
+    swapped_axes = matching_patches(torch.tensor([[0, 0]]), torch.tensor([[1, 0]]), (2, 2))
+    assert LocalConsistencyLoss()(student, teacher, swapped_axes) != 1.0
+
+
+def test_loss_does_not_depend_on_the_size_of_the_overlap() -> None:
+    teacher = torch.randn(1, 9, H).expand(2, 9, H)
+    student = -teacher  # every pair opposite: distance 4
+    for offset in ([0, 0], [0, 1], [2, 2]):
+        matches = matching_patches(torch.tensor([offset] * 2), torch.zeros(2, 2, dtype=torch.int64), (3, 3))
+        partners = teacher.gather(1, matches.clamp_min(0).unsqueeze(2).expand(-1, -1, H))
+        assert LocalConsistencyLoss()(-partners, teacher, matches) == pytest.approx(4.0, abs=1e-5)
+        assert LocalConsistencyLoss()(student, student, matches) < 4.0
+
+
+def test_samples_that_do_not_count_have_no_gradient() -> None:
+    case, _, _ = random_outputs(1, batch=4)
+    shuffled = torch.tensor([True, False, True, False])
+    outputs, _ = with_gradient(case | {"shuffled": shuffled})
+    PEACLoss(restoration_samples="in_order")(outputs).backward()
+    for name, counts in (("order_logits", shuffled), ("restored", ~shuffled)):
+        gradient = outputs[name].grad
+        assert gradient is not None
+        assert torch.equal(gradient.flatten(1).abs().sum(1) > 0, counts)
+    assert all(not outputs[name].grad[shuffled].any() for name in ("local_1", "local_2"))  # type: ignore[index]
+    assert all((outputs[name].grad != 0).any(1).all() for name in ("global_1", "global_2"))  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("overlap", ["all", "one cell", "nothing"])
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("embeddings", ["random", "zero", "huge"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_degenerate_batches_are_finite(
+    batch: int, overlap: str, shuffled: bool, embeddings: str, dtype: torch.dtype
+) -> None:
+    case, _, _ = random_outputs(0, batch, cells=3)
+    shift = {"all": 0, "one cell": 2, "nothing": 3}[overlap]
+    offset_1, offset_2 = torch.full((batch, 2), shift), torch.zeros(batch, 2, dtype=torch.int64)
+    case |= {
+        "shuffled": torch.full((batch,), shuffled),
+        "matches_1": matching_patches(offset_1, offset_2, (3, 3)),
+        "matches_2": matching_patches(offset_2, offset_1, (3, 3)),
+    }
+    scale = {"random": 1.0, "zero": 0.0, "huge": 1e6}[embeddings]
+    case |= {name: (value * scale).to(dtype) for name, value in case.items() if value.is_floating_point()}
+    for loss in (PEACLoss(), PEACLoss(order_samples="all", restoration_samples="in_order")):
+        outputs, names = with_gradient(case)
+        total = loss(outputs)
+        total.backward()
+        assert all(term.dtype == torch.float32 and term.isfinite() for term in loss.terms.values())
+        assert all(outputs[name].grad.isfinite().all() for name in names)  # type: ignore[union-attr]
+        if shuffled or overlap == "nothing":
+            assert loss.terms["local"] == 0
+
+
+def test_half_precision_embeddings_are_compared_in_float32() -> None:
+    case, _, _ = random_outputs(0, batch=2, cells=3)
+    coarse = {name: v.bfloat16() if v.is_floating_point() else v for name, v in case.items()}
+    rounded = {name: v.double() if v.is_floating_point() else v for name, v in coarse.items()}
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss, exact = PEACLoss(), PEACLoss()
+        loss(coarse)
+    exact(rounded)
+    for name, term in loss.terms.items():
+        assert term.item() == pytest.approx(exact.terms[name].item(), abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["order", "restoration", "global", "local"])
+def test_weight_zero_needs_no_outputs(name: str) -> None:
+    case, _, _ = random_outputs(0)
+    needed = {"order": "order_", "restoration": "rest", "global": "global", "local": "local"}[name]
+    without = {key: value for key, value in case.items() if needed not in key}
+    weights: dict[str, Any] = {
+        f"{term}_weight": float(term != name) for term in ("order", "restoration", "global", "local")
+    }
+    loss, whole = PEACLoss(**weights), PEACLoss()
+    total, everything = loss(without), whole(case)
+    assert set(whole.terms) - set(loss.terms) == {name}
+    torch.testing.assert_close(total, everything - whole.terms[name])
+    with pytest.raises(ValueError, match=r"set the term's weight to 0"):
+        whole(without)
+
+
+def test_signature_of_a_trainers_loss() -> None:
+    case, _, _ = random_outputs(0)
+    assert PEACLoss()(case, torch.zeros(1)).ndim == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"local_weight": -1.0}, "negative"),
+        ({"order_weight": 0, "restoration_weight": 0, "global_weight": 0, "local_weight": 0}, "all zero"),
+        ({"order_samples": "in_order"}, "order_samples"),
+        ({"restoration_samples": "shuffled"}, "restoration_samples"),
+    ],
+)
+def test_settings_out_of_range(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        PEACLoss(**options)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: OrderClassificationLoss()(torch.rand(2, 4, 4), torch.zeros(2, 3, dtype=torch.int64)),
+        lambda: AppearanceRestorationLoss()(torch.rand(2, 4, 5), torch.rand(2, 5, 4)),
+        lambda: AppearanceRestorationLoss()(torch.rand(2, 4), torch.rand(2, 4)),
+        lambda: GlobalConsistencyLoss()(torch.rand(2, 4), torch.rand(3, 4)),
+        lambda: GlobalConsistencyLoss()(torch.rand(2, 4, 4), torch.rand(2, 4, 4)),
+        lambda: LocalConsistencyLoss()(torch.rand(2, 4, 3), torch.rand(2, 4, 2), torch.zeros(2, 4).long()),
+        lambda: LocalConsistencyLoss()(torch.rand(2, 4, 3), torch.rand(2, 5, 3), torch.zeros(2, 5).long()),
+        lambda: LocalConsistencyLoss()(torch.rand(2, 3), torch.rand(2, 3), torch.zeros(2).long()),
+    ],
+)
+def test_wrong_shapes_say_what_was_observed(call: Callable[[], torch.Tensor]) -> None:
+    with pytest.raises(ValueError, match=r"got \(2, "):
+        call()
+
+
+def test_teacher_may_have_more_patches() -> None:
+    student, teacher = torch.randn(2, 3, H), torch.randn(2, 5, H)
+    matches = torch.tensor([[4, -1, 0], [1, 2, 3]])
+    pairs = [[(i, int(n)) for i, n in enumerate(row) if n >= 0] for row in matches]
+    expected = peac.local_consistency_term(student, teacher, pairs, torch.zeros(2))
+    assert LocalConsistencyLoss()(student, teacher, matches).item() == pytest.approx(expected.item(), abs=1e-6)
+
+
+def test_nothing_waits_for_the_device() -> None:
+    """Fake tensors have shapes but no values: whatever depends on a value on the host fails."""
+    case, offset_1, offset_2 = random_outputs(0)
+    with FakeTensorMode() as mode:
+        fake: Outputs = {name: mode.from_tensor(value) for name, value in case.items()}
+        with pytest.raises(DynamicOutputShapeException):
+            fake["local_1"][fake["matches_1"] >= 0]
+        fake["matches_1"] = matching_patches(mode.from_tensor(offset_1), mode.from_tensor(offset_2), (2, 2))
+        for loss in (PEACLoss(), PEACLoss(order_samples="all", restoration_samples="in_order")):
+            outputs, _ = with_gradient(fake)
+            loss(outputs).backward()

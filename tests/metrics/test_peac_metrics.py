@@ -1,0 +1,137 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""PEAC's figures of pre-training against loops and cases by hand."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from ignite.engine import Engine
+from ignite.metrics import Average
+
+from monai_afire.metrics.peac import (
+    DefinedAverage,
+    correspondence_accuracy,
+    embedding_spread,
+    order_accuracy,
+    peac_metrics,
+)
+from monai_afire.networks.nets.peac import PEAC
+from monai_afire.networks.nets.vit_encoder import ViTEncoder
+
+FIGURES = ["correspondence_accuracy", "global_spread", "local_spread", "order_accuracy", "restoration_gain"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_order_accuracy_equals_loops(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(5, 4, 4, generator=generator)
+    order = torch.stack([torch.randperm(4, generator=generator) for _ in range(5)])
+    shuffled = torch.tensor([True, False, True, True, False])
+    right = [int(logits[b, n].argmax()) == int(order[b, n]) for b, n in itertools.product([0, 2, 3], range(4))]
+    assert order_accuracy(logits, order, shuffled).item() == pytest.approx(sum(right) / len(right))
+    assert order_accuracy(logits, order, ~shuffled | shuffled) != order_accuracy(logits, order, shuffled)
+
+
+def test_order_accuracy_of_no_shuffled_sample_is_undefined() -> None:
+    logits, order = torch.eye(4)[None], torch.arange(4)[None]
+    assert order_accuracy(logits, order, torch.tensor([False])).isnan()
+    assert order_accuracy(logits, order, torch.tensor([True])) == 1.0
+    assert order_accuracy(logits, order.flip(1), torch.tensor([True])) == 0.0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_correspondence_accuracy_equals_loops(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    teacher = torch.randn(2, 6, 3, generator=generator) * torch.rand(2, 6, 1, generator=generator)
+    matches = torch.tensor([[5, 4, -1, 0], [-1, 1, 2, 3]])
+    partners = teacher.gather(1, matches.clamp_min(0).unsqueeze(2).expand(-1, -1, 3))
+    student = partners / partners.norm(dim=-1, keepdim=True) + 0.8 * torch.randn(2, 4, 3, generator=generator)
+    right = []
+    for b, m in itertools.product(range(2), range(4)):
+        if matches[b, m] >= 0:
+            angles = [torch.nn.functional.cosine_similarity(student[b, m], t, dim=0) for t in teacher[b]]
+            right.append(int(torch.stack(angles).argmax()) == int(matches[b, m]))
+    accuracy = correspondence_accuracy(student, teacher, matches)
+    assert accuracy.item() == pytest.approx(sum(right) / len(right))
+    assert 0 < accuracy < 1
+    assert correspondence_accuracy(7 * student, teacher.bfloat16().float(), matches).item() >= 0
+    assert correspondence_accuracy(student, teacher, -torch.ones_like(matches)).isnan()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_spread_is_the_mean_distance_of_all_pairs(seed: int) -> None:
+    embeddings = torch.randn(5, 4, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    pairs = itertools.product(embeddings, embeddings)
+    distances = [1 - float(a @ b) / float(a.norm() * b.norm()) for a, b in pairs]
+    assert embedding_spread(embeddings).item() == pytest.approx(sum(distances) / 25, abs=1e-9)
+
+
+def test_spread_by_hand() -> None:
+    one_direction = torch.tensor([[1.0, 2.0], [2.0, 4.0], [0.1, 0.2]])
+    assert embedding_spread(one_direction).item() == pytest.approx(0.0, abs=1e-6)
+    assert embedding_spread(one_direction) >= 0
+    assert embedding_spread(torch.tensor([[1.0, 0.0], [-3.0, 0.0]])) == 1.0
+    assert embedding_spread(one_direction[:1]).isnan()
+    assert embedding_spread(one_direction.bfloat16()).dtype == torch.float32
+
+
+def tiny_outputs(prob: float, images: int = 4, **options: bool) -> dict[str, torch.Tensor]:
+    torch.manual_seed(0)
+    encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=8, num_layers=1, num_heads=2)
+    network = PEAC(encoder, 6, 10, **options).eval()
+    image = torch.rand(images, 1, 16, 16)
+    shuffled = torch.arange(images) < round(prob * images)
+    offsets = torch.zeros(images, 2, dtype=torch.int64), torch.ones(images, 2, dtype=torch.int64)
+    with torch.no_grad():
+        return network(image, image, image.flip(-1), torch.arange(4).expand(images, 4), shuffled, *offsets)
+
+
+@pytest.mark.parametrize(
+    ("prob", "images", "options", "undefined"),
+    [
+        (0.5, 4, {}, set()),
+        (0.0, 4, {}, {"order_accuracy"}),
+        (1.0, 4, {}, {"restoration_gain"}),
+        (1.0, 1, {}, {"restoration_gain", "global_spread"}),
+        (0.5, 4, {"classify_order": False}, {"order_accuracy"}),
+        (0.5, 4, {"restore": False}, {"restoration_gain"}),
+        (0.5, 4, {"global_consistency": False}, {"global_spread"}),
+        (0.5, 4, {"local_consistency": False}, {"correspondence_accuracy", "local_spread"}),
+    ],
+)
+def test_metrics_of_every_part(prob: float, images: int, options: dict[str, bool], undefined: set[str]) -> None:
+    figures = peac_metrics(tiny_outputs(prob, images, **options))
+    assert sorted(figures) == FIGURES
+    assert {name for name, value in figures.items() if value.isnan()} == undefined
+    assert all(0 <= value <= 1 for name, value in figures.items() if name not in undefined | {"restoration_gain"})
+
+
+def test_metrics_are_those_of_the_parts() -> None:
+    outputs = tiny_outputs(0.5)
+    outputs["restored"] = (outputs["target"] + outputs["corrupted"]) / 2  # half of the way: 3/4 of the squared error
+    outputs["restored"][outputs["shuffled"]] = 1e3
+    outputs["local_2"] = outputs["teacher_local_1"].roll(-3, dims=1)  # row 0 is the teacher's row 3
+    figures = peac_metrics(outputs)
+    assert figures["restoration_gain"].item() == pytest.approx(0.75, abs=1e-5)
+    assert outputs["matches_2"][0].tolist() == [3, -1, -1, -1]
+    assert figures["correspondence_accuracy"] == 1.0
+    spread = embedding_spread(outputs["teacher_local_1"].flatten(0, 1))
+    assert figures["local_spread"] == spread
+    assert figures["global_spread"] == embedding_spread(outputs["teacher_global_1"])
+    outputs["corrupted"] = outputs["target"]  # nothing was distorted: nothing to restore
+    assert peac_metrics(outputs)["restoration_gain"].isnan()
+
+
+def test_average_over_the_batches_that_are_defined() -> None:
+    batches = [{"x": torch.tensor(value)} for value in (1.0, math.nan, 4.0)]
+    engine = Engine(lambda _, batch: batch)
+    DefinedAverage(output_transform=lambda output: output["x"]).attach(engine, "defined")
+    Average(output_transform=lambda output: output["x"]).attach(engine, "plain")
+    state = engine.run(batches)
+    assert state.metrics["defined"] == 2.5
+    assert math.isnan(state.metrics["plain"])
+    assert math.isnan(engine.run(batches[1:2]).metrics["defined"])

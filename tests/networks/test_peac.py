@@ -1,0 +1,371 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The PEAC network: who sees what, which patches are compared, what is left out."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from ignite.engine import Events
+from monai.data import MetaTensor, list_data_collate
+from monai.engines import SupervisedTrainer
+from monai.engines.utils import PrepareBatchExtraInput
+from monai.transforms import Compose, CopyItemsd
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from monai_afire.handlers.teacher import TeacherUpdate
+from monai_afire.losses.peac import LocalConsistencyLoss, PEACLoss
+from monai_afire.networks.blocks.patches import patchify
+from monai_afire.networks.blocks.projection_mlp import ProjectionMLP
+from monai_afire.networks.nets.peac import PEAC
+from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.swin_encoder import SwinEncoder
+from monai_afire.networks.nets.vit_encoder import ViTEncoder
+from monai_afire.transforms import GridCropPaird, ShufflePatchesd, matching_patches
+
+PARTS = ("classify_order", "restore", "global_consistency", "local_consistency")
+TERMS = ("order", "restoration", "global", "local")
+KEYS = ("image_2", "distorted", "distorted_order", "shuffled", "offset_1", "offset_2")
+PATCH, CELLS, GRID = 8, 3, 6
+L = CELLS**2
+
+Batch = tuple[torch.Tensor, ...]
+
+
+def tiny_peac(spatial_dims: int = 2, **changes: Any) -> PEAC:
+    torch.manual_seed(0)
+    encoder = ViTEncoder(
+        img_size=PATCH * CELLS, patch_size=PATCH, hidden_size=24, num_layers=1, num_heads=2, spatial_dims=spatial_dims
+    )
+    return PEAC(encoder, **({"expander_dim": 6, "expander_hidden_dim": 10} | changes))
+
+
+def batch(
+    seed: int = 0, images: int = 3, spatial_dims: int = 2, prob: float = 0.5, min_overlap: int = 1, **changes: Any
+) -> Batch:
+    """The arguments of the network from the transforms; each image is an array (1, *S) of random numbers in [0, 1]."""
+    transform = Compose(
+        [
+            GridCropPaird("image", GRID, PATCH, (CELLS, CELLS), min_overlap=min_overlap),
+            CopyItemsd("image_1", names="distorted"),
+            ShufflePatchesd("distorted", PATCH, prob),
+        ]
+    ).set_random_state(seed)
+    rng = np.random.default_rng(seed)
+    size = [GRID * PATCH] * spatial_dims
+    rows = [transform({"image": rng.random((1, *size), dtype=np.float32)} | changes) for _ in range(images)]
+    collated = list_data_collate(rows)
+    return tuple(torch.as_tensor(collated[key]) for key in ("image_1", *KEYS))
+
+
+def record_inputs(*modules: nn.Module) -> list[list[torch.Tensor]]:
+    """First argument of every call of each module."""
+    inputs: list[list[torch.Tensor]] = [[] for _ in modules]
+    for module, seen in zip(modules, inputs, strict=True):
+        module.register_forward_pre_hook(lambda _, arguments, seen=seen: seen.append(arguments[0].detach().clone()))
+    return inputs
+
+
+@pytest.mark.parametrize("spatial_dims", [2, 3])
+@pytest.mark.parametrize("images", [1, 3])
+def test_outputs(images: int, spatial_dims: int) -> None:
+    network, patches = tiny_peac(spatial_dims), CELLS**spatial_dims
+    arguments = batch(0, images, spatial_dims)
+    expected = {
+        "order": (images, patches),
+        "shuffled": (images,),
+        "order_logits": (images, patches, patches),
+        "restored": (images, patches, PATCH**spatial_dims),
+        "target": (images, patches, PATCH**spatial_dims),
+    }
+    for prefix, crop in itertools.product(("", "teacher_"), (1, 2)):
+        expected |= {f"{prefix}global_{crop}": (images, 6), f"{prefix}local_{crop}": (images, patches, 6)}
+        expected[f"matches_{crop}"] = (images, patches)
+    outputs = network(*arguments)
+    assert {name: tuple(value.shape) for name, value in outputs.items()} == expected
+    outputs = network.eval()(*arguments)
+    assert set(outputs) - set(expected) == {"corrupted"}
+    assert outputs["corrupted"].shape == outputs["target"].shape
+    assert all(not value.requires_grad for name, value in outputs.items() if "teacher" in name or "target" in name)
+
+
+def test_student_sees_the_distorted_crop_and_the_second_teacher_the_first_and_the_second() -> None:
+    network, arguments = tiny_peac(), batch()
+    image_1, image_2, distorted = arguments[:3]
+    student, teacher = record_inputs(network.encoder, network.teacher_encoder)
+    network(*arguments)
+    assert len(student) == len(teacher) == 1
+    assert torch.equal(student[0], torch.cat([distorted, image_2]))
+    assert torch.equal(teacher[0], torch.cat([image_1, image_2]))
+
+
+def test_outputs_are_what_each_part_says_of_each_crop() -> None:
+    network, arguments = tiny_peac().eval(), batch()
+    with torch.no_grad():  # a teacher that differs from its student
+        for parameter in network.teacher_encoder.parameters():
+            parameter.mul_(1.1)
+    image_1, image_2, distorted, order, shuffled, offset_1, offset_2 = arguments
+    outputs = network(*arguments)
+    sides = {
+        "": (network.encoder, network.global_expander, network.local_expander),
+        "teacher_": (network.teacher_encoder, network.teacher_global_expander, network.teacher_local_expander),
+    }
+    crops = {"": (distorted, image_2), "teacher_": (image_1, image_2)}
+    expected = {"order": order, "shuffled": shuffled}
+    for prefix, (encoder, global_expander, local_expander) in sides.items():
+        for crop, image in enumerate(crops[prefix], start=1):
+            expected[f"{prefix}global_{crop}"] = global_expander(encoder(image).mean(1))
+            expected[f"{prefix}local_{crop}"] = local_expander(encoder(image))
+    tokens = network.encoder(distorted)
+    expected |= {"order_logits": network.order_head(tokens), "restored": network.restoration_head(tokens)}
+    for name, image in (("target", image_1), ("corrupted", distorted)):
+        expected[name] = (patchify(image, PATCH) - 0.449) / 0.226
+    expected["matches_1"] = matching_patches(offset_1, offset_2, (CELLS, CELLS))
+    expected["matches_2"] = matching_patches(offset_2, offset_1, (CELLS, CELLS))
+    assert set(outputs) == set(expected)
+    for name, value in expected.items():
+        torch.testing.assert_close(outputs[name], value, rtol=0, atol=1e-5, msg=name)
+
+
+class PlaceEncoder(RadiographEncoder):
+    """Each token is what its patch shows of coordinate images, plus a constant axis: no learning."""
+
+    def __init__(self, spatial_dims: int) -> None:
+        super().__init__()
+        size = (PATCH * CELLS,) * spatial_dims
+        self.set_interface(spatial_dims, size, (PATCH,) * spatial_dims, spatial_dims + 1, 0.0, 1.0)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        patches = patchify(images, self.patch_size).unflatten(2, (self.in_channels, -1))
+        return nn.functional.pad(patches.mean(-1), (0, 1), value=1.0)
+
+
+@pytest.mark.parametrize("spatial_dims", [1, 2, 3])
+def test_compared_patches_show_the_same_place(spatial_dims: int) -> None:
+    """From the crop transform to the loss on an image of coordinates: distance 0, and not with swapped axes."""
+    network = PEAC(PlaceEncoder(spatial_dims))
+    for name in ("local_expander", "teacher_local_expander"):
+        setattr(network, name, nn.Identity())
+    axes = torch.meshgrid(*[torch.arange(GRID * PATCH) / (GRID * PATCH)] * spatial_dims, indexing="ij")
+    image_1, *others = batch(3, 200, spatial_dims, prob=0.0, image=torch.stack(axes))
+    outputs = network(image_1, *others)
+    for crop, other in ((1, 2), (2, 1)):
+        arguments = outputs[f"local_{crop}"], outputs[f"teacher_local_{other}"]
+        assert LocalConsistencyLoss()(*arguments, outputs[f"matches_{crop}"]) < 1e-6
+        matched = (outputs[f"matches_{crop}"] >= 0).sum(1)
+        assert matched.min() >= 1
+        if spatial_dims > 1:
+            swapped = network(image_1, *others[:-2], *(offset.flip(1) for offset in others[-2:]))
+            assert LocalConsistencyLoss()(*arguments, swapped[f"matches_{crop}"]) > 1e-3
+
+
+def test_restores_an_image_alone() -> None:
+    network, (image, *_) = tiny_peac(), batch()
+    before = image.clone()
+    restored = network(image)
+    assert restored.shape == image.shape
+    assert 0 <= restored.min() <= restored.max() <= 1
+    assert torch.equal(image, before)
+    patches = network.restoration_head(network.encoder(image))
+    torch.testing.assert_close(patchify(restored, PATCH), (patches * 0.226 + 0.449).clamp(0, 1), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("parts", list(itertools.product([False, True], repeat=4)))
+def test_parts_that_are_off_cost_nothing_and_the_others_train(parts: tuple[bool, ...]) -> None:
+    network, arguments = tiny_peac(**dict(zip(PARTS, parts, strict=True))), batch()
+    modules = {
+        "classify_order": network.order_head,
+        "restore": network.restoration_head,
+        "global_consistency": network.global_expander,
+        "local_consistency": network.local_expander,
+    }
+    counts = record_inputs(*modules.values(), network.teacher_encoder)
+    outputs = network(*arguments)
+    assert [len(calls) for calls in counts] == [*parts, any(parts[2:])]
+    if not any(parts):
+        assert sorted(outputs) == ["order", "shuffled"]
+        return
+    order, restoration, global_weight, local = map(float, parts)
+    PEACLoss(order, restoration, global_weight, local)(outputs).backward()
+    for name, parameter in network.named_parameters():  # what DistributedDataParallel asks for
+        assert (parameter.grad is not None) == parameter.requires_grad, name
+        assert not (name.startswith("teacher") and parameter.requires_grad)
+    assert {name: any(p.requires_grad for p in module.parameters()) for name, module in modules.items()} == dict(
+        zip(PARTS, parts, strict=True)
+    )
+    assert network.state_dict().keys() == tiny_peac().state_dict().keys()
+
+
+@pytest.fixture
+def one_process_group(tmp_path: Path) -> Iterator[None]:
+    if not (dist.is_available() and dist.is_gloo_available()):
+        pytest.skip("needs PyTorch's gloo backend")
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("weights", [(1, 1, 1, 1), (0, 1, 0, 1), (1, 0, 0, 0), (0, 0, 1, 0)])
+@pytest.mark.parametrize("prob", [0.0, 1.0])
+@pytest.mark.usefixtures("one_process_group")
+def test_distributed_training_has_no_unused_parameter(weights: tuple[float, float, float, float], prob: float) -> None:
+    network = tiny_peac(**{part: bool(weight) for part, weight in zip(PARTS, weights, strict=True)})
+    model = DistributedDataParallel(network)
+    for seed in range(3):  # the step after one with an unused parameter would fail
+        loss = PEACLoss(*weights, restoration_samples="in_order")
+        loss(model(*batch(seed, prob=prob))).backward()
+        network.update_teacher()
+
+
+def test_teacher_follows_the_student() -> None:
+    network = tiny_peac(teacher_decay=0.75)
+    students = {"encoder": network.encoder, "global": network.global_expander, "local": network.local_expander}
+    teachers = {
+        "encoder": network.teacher_encoder,
+        "global": network.teacher_global_expander,
+        "local": network.teacher_local_expander,
+    }
+    before = copy.deepcopy(teachers)
+    with torch.no_grad():
+        for student in students.values():
+            for parameter in student.parameters():
+                parameter.add_(torch.randn_like(parameter))
+    moved = copy.deepcopy(students)
+    network.update_teacher()
+    for name, teacher in teachers.items():
+        triples = zip(*(x[name].parameters() for x in (before, students, moved)), teacher.parameters(), strict=True)
+        for start, student, student_before, end in triples:
+            torch.testing.assert_close(end, 0.75 * start + 0.25 * student, rtol=0, atol=1e-6)
+            assert torch.equal(student, student_before)
+    network.teacher_decay = 1.0
+    state = copy.deepcopy(network.state_dict())
+    network.update_teacher()
+    assert all(torch.equal(value, state[name]) for name, value in network.state_dict().items())
+
+
+def test_swin_encoder_and_a_teacher_without_stochastic_depth() -> None:
+    torch.manual_seed(0)
+    encoder = SwinEncoder(
+        img_size=24, patch_size=4, window_size=3, embed_dim=8, depths=(1, 2), num_heads=(2, 4), drop_path_rate=0.5
+    )
+    assert encoder.grid_size == (CELLS, CELLS)
+    network = PEAC(encoder, expander_dim=6, expander_hidden_dim=10).train()
+    assert network.encoder.training
+    assert not any(module.training for module in network.teacher_encoder.modules())
+    arguments = batch(images=8, prob=0.0)
+    first, second = (network(*arguments) for _ in range(2))
+    assert torch.equal(first["teacher_local_1"], second["teacher_local_1"])
+    assert not torch.equal(first["local_1"], second["local_1"])
+    PEACLoss()(first).backward()
+    assert all(p.grad is not None for p in network.parameters() if p.requires_grad)
+    assert network(arguments[0]).shape == arguments[0].shape
+
+
+@pytest.mark.parametrize("images", [1, 2])
+@pytest.mark.parametrize("prob", [0.0, 1.0])
+@pytest.mark.parametrize("autocast", [False, True])
+def test_degenerate_batches_have_finite_losses_and_gradients(images: int, prob: float, autocast: bool) -> None:
+    network = tiny_peac()
+    image_1, image_2, distorted, order, shuffled, _, _ = batch(0, images, prob=prob)
+    assert shuffled.all() == (prob == 1)
+    for shift in (0, CELLS - 1, CELLS):  # the whole crop, one cell, nothing in common
+        network.zero_grad()
+        offsets = torch.full((images, 2), shift), torch.zeros(images, 2, dtype=torch.int64)
+        loss = PEACLoss()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            total = loss(network(image_1, image_2, distorted, order, shuffled, *offsets))
+        total.backward()
+        assert all(term.isfinite() and term.dtype == torch.float32 for term in loss.terms.values())
+        assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters() if p.requires_grad)
+
+
+def test_inputs_stay_as_they_are_and_metadata_do_no_harm() -> None:
+    network, arguments = tiny_peac(), batch()
+    before = [argument.clone() for argument in arguments]
+    plain = network(*arguments)
+    assert all(torch.equal(a, b) for a, b in zip(arguments, before, strict=True))
+    with_meta = network(*(MetaTensor(argument) for argument in arguments))
+    for name, value in plain.items():
+        torch.testing.assert_close(torch.as_tensor(with_meta[name]), value, rtol=0, atol=1e-6)
+    assert PEACLoss()(with_meta).item() == pytest.approx(PEACLoss()(plain).item(), abs=1e-5)
+
+
+def test_arguments_that_do_not_fit() -> None:
+    network, arguments = tiny_peac(), batch()
+    with pytest.raises(ValueError, match="all of image_1, image_2"):
+        network(*arguments[:3])
+    for position, name in enumerate(("image_2", "distorted", "order", "shuffled", "offset_1", "offset_2"), start=1):
+        wrong = [*arguments[:position], arguments[position][:, :-1] if position != 4 else arguments[4][1:]]
+        with pytest.raises(ValueError, match=f"{name} must be .* got"):
+            network(*wrong, *arguments[position + 1 :])
+    encoder = ViTEncoder(img_size=(16, 24), patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+    crops = torch.rand(3, 1, 16, 24)
+    oblong = (crops, crops, crops, torch.arange(6).expand(3, 6), *arguments[4:])
+    with pytest.raises(ValueError, match=r"encoder's grid is \(2, 3\)"):
+        PEAC(encoder, 6, 10)(*oblong)
+    assert "global_1" in PEAC(encoder, 6, 10, local_consistency=False)(*oblong)
+
+
+def test_trains_in_monais_engine() -> None:
+    """A few epochs on four images: the loss falls, the order of shuffled patches is found, the teacher follows."""
+    network = tiny_peac(teacher_decay=0.9)
+    transform = Compose([CopyItemsd("image_1", names="distorted"), ShufflePatchesd("distorted", PATCH, 0.5)])
+    transform.set_random_state(0)
+    image_1, image_2, _, _, _, offset_1, offset_2 = batch(0, 4)
+    image_1 = image_1 * 0.2 + torch.linspace(0, 0.8, L).view(1, 1, CELLS, CELLS).kron(torch.ones(1, 1, PATCH, PATCH))
+    rows = [
+        {"image_1": image_1[i % 4], "image_2": image_2[i % 4], "offset_1": offset_1[i % 4], "offset_2": offset_2[i % 4]}
+        for i in range(32)
+    ]
+    batches = [list_data_collate([transform(row) for row in rows[i : i + 8]]) for i in range(0, 32, 8)]
+    loss, losses, accuracies = PEACLoss(), [], []
+    trainer = SupervisedTrainer(
+        device=torch.device("cpu"),
+        max_epochs=40,
+        train_data_loader=[{"image": row["image_1"], "label": row["shuffled"], **row} for row in batches],
+        network=network,
+        optimizer=torch.optim.AdamW([p for p in network.parameters() if p.requires_grad], lr=3e-3),
+        loss_function=loss,
+        prepare_batch=PrepareBatchExtraInput(list(KEYS)),
+        train_handlers=[TeacherUpdate(network)],
+        decollate=False,
+    )
+
+    @trainer.on(Events.ITERATION_COMPLETED)
+    def watch(engine: Any) -> None:
+        outputs = engine.state.output["pred"]
+        losses.append(loss.terms["total"].item())
+        right = outputs["order_logits"].argmax(-1) == outputs["order"]
+        accuracies.append(right[outputs["shuffled"]].float().mean().item())
+
+    start = copy.deepcopy(network.teacher_encoder.state_dict())
+    trainer.run()
+    assert np.mean(losses[-4:]) < 0.5 * np.mean(losses[:4])
+    assert np.nanmean(accuracies[-4:]) > 5 / L
+    assert any(not torch.equal(value, start[name]) for name, value in network.teacher_encoder.state_dict().items())
+
+
+@pytest.mark.parametrize("num_layers", [1, 2, 3])
+def test_projection_mlp(num_layers: int) -> None:
+    torch.manual_seed(0)
+    mlp = ProjectionMLP(5, 7, 3, num_layers)
+    shapes = [tuple(layer.weight.shape) for layer in mlp.layers if isinstance(layer, nn.Linear)]
+    assert shapes == {1: [(3, 5)], 2: [(7, 5), (3, 7)], 3: [(7, 5), (7, 7), (3, 7)]}[num_layers]
+    assert isinstance(mlp.layers[-1], nn.Linear)
+    x = torch.randn(2, 4, 5)
+    expected = x
+    for i, layer in enumerate(layer for layer in mlp.layers if isinstance(layer, nn.Linear)):
+        expected = (nn.functional.gelu(expected) if i else expected) @ layer.weight.T + layer.bias
+    torch.testing.assert_close(mlp(x), expected)
+    torch.testing.assert_close(mlp(x)[1, 2], mlp(x[1, 2]))  # no statistics of the batch
+    with pytest.raises(ValueError, match="num_layers=0"):
+        ProjectionMLP(5, 7, 3, num_layers=0)
