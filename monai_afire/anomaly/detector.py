@@ -22,11 +22,17 @@ from monai_afire.utils.precision import at_least_float32
 
 __all__ = ["MAP_NAMES", "SCORE_NAMES", "AnomalyDetector"]
 
-# what each token is asked: how far from its restoration, without and with itself hidden, from its prototype, from the
-# normal images' tokens at its place, and how far its restoration's error is from normal images' errors there
-MAP_NAMES = ("restoration", "masked_restoration", "prototype_distance", "token_density", "residual_neighbors")
+MAP_NAMES = (
+    "restoration",
+    "masked_restoration",
+    "prototype_distance",
+    "token_density",
+    "token_neighbors",
+    "residual_neighbors",
+)
 SCORE_NAMES = (*MAP_NAMES, "restoration_mean", "fused")
 
+_TOKEN_DIRECTIONS = 32
 _RESIDUAL_CELLS = 4  # along each axis of a patch
 
 
@@ -40,14 +46,17 @@ class AnomalyDetector(nn.Module):
     * "masked_restoration": squared error of the restoration of each token from the others;
     * "prototype_distance": cross-entropy of each token to its prototype;
     * "token_density": Mahalanobis distance of each token to the normal images' tokens at its position;
+    * "token_neighbors": distance of each token to the nearest ones of normal images at its position
+      (:class:`monai_afire.networks.NormalMemory`);
     * "residual_neighbors": distance of the coarse error of the masked restoration, with its sign, to the nearest ones
-      of normal images at its position (:class:`monai_afire.networks.NormalMemory`): what the decoder cannot know, such
-      as the ribs' exact course, is in their errors too, a lesion is not;
+      of normal images at its position: what the decoder cannot know, such as the ribs' exact course, is in their
+      errors too, a lesion is not;
     * "restoration_mean": squared error of the restoration, the mean over the pixels in place of Eq. 51;
-    * "fused": the mean of the ``fusion`` scores, each in standard deviations of the normal images.
+    * "fused": of the mean of the ``fusion`` maps.
 
-    Token maps are in standard deviations of the normal images at the same position, if ``standardize``: otherwise
-    positions that are always hard to restore, such as the ribs' edges, outshine a lesion in the lung.
+    Token maps are in standard deviations of the normal images at the same position: otherwise positions that are
+    always hard to restore, such as the ribs' edges, outshine a lesion in the lung. All image scores but the two of the
+    restoration are aggregates of these maps.
 
     :meth:`fit` takes all statistics from normal images, :meth:`fit_thresholds` the thresholds from validation scores.
     Both are buffers of the state dict, as is ``heat_range``: the fused heat that normal tokens seldom and never reach,
@@ -55,16 +64,15 @@ class AnomalyDetector(nn.Module):
 
     Args:
         network: the pre-trained network.
-        fusion: scores that are fused.
+        fusion: maps that are fused.
         aggregation: of the token maps, "mean", "max" or "top_k", see :func:`monai_afire.metrics.aggregate_tokens`.
         k_fraction: share of the tokens for "top_k".
-        standardize: see above.
         similarity: of the contrastive losses that the network was trained with.
         masked_restoration: how tokens are hidden.
-        memory_size: normal images that "residual_neighbors" remembers, and that :meth:`fit` takes at most.
+        memory_size: normal images that the neighbours are searched in, and that :meth:`fit` takes at most.
 
     Raises:
-        ValueError: for a fusion of no or unknown scores, and for a network without teacher or decoder.
+        ValueError: for a fusion of no or unknown maps, and for a network without teacher or decoder.
 
     Example:
         >>> from monai_afire.networks import ViTEncoder
@@ -74,48 +82,44 @@ class AnomalyDetector(nn.Module):
         >>> detector.fit([torch.rand(8, 1, 32, 32)])
         >>> outputs = detector(torch.rand(2, 1, 32, 32))
         >>> {name: tuple(value.shape) for name, value in outputs.items()}
-        {'scores': (2, 7), 'maps': (2, 6, 16), 'tokens': (2, 16, 24)}
+        {'scores': (2, 8), 'maps': (2, 7, 16), 'tokens': (2, 16, 24)}
     """
 
     map_mean: torch.Tensor
     map_std: torch.Tensor
-    score_mean: torch.Tensor
-    score_std: torch.Tensor
     thresholds: torch.Tensor
     heat_range: torch.Tensor
 
     def __init__(
         self,
         network: AFiRe,
-        fusion: Sequence[str] = ("token_density", "residual_neighbors"),
-        aggregation: str = "mean",
-        k_fraction: float = 0.1,
-        standardize: bool = True,
+        fusion: Sequence[str] = ("prototype_distance", "token_neighbors", "residual_neighbors"),
+        aggregation: str = "top_k",
+        k_fraction: float = 0.03,
         similarity: str = "paper",
         masked_restoration: MaskedRestorationInferer | None = None,
         memory_size: int = 1024,
     ) -> None:
         super().__init__()
-        if not fusion or not set(fusion) <= set(SCORE_NAMES[:-1]):
-            raise ValueError(f"fusion must name some of {SCORE_NAMES[:-1]}, got {tuple(fusion)}")
+        if not fusion or not set(fusion) <= set(MAP_NAMES):
+            raise ValueError(f"fusion must name some of {MAP_NAMES}, got {tuple(fusion)}")
         if not (network.contrast and network.restore):
             raise ValueError("the detector needs teacher and decoder: build the network with contrast and restore True")
         self.network = network
         num_tokens = network.bank.prototypes.shape[0]
         self.patch_pixels = network.encoder.in_channels * math.prod(network.encoder.patch_size)
         self.density = TokenDensity(num_tokens, network.encoder.hidden_size)
-        self.memory = NormalMemory(num_tokens, _RESIDUAL_CELLS ** len(network.encoder.grid_size), memory_size)
-        self.fusion = [SCORE_NAMES.index(name) for name in fusion]
-        self.fused_maps = [MAP_NAMES.index(name) for name in fusion if name in MAP_NAMES] or [0]
+        cells = _RESIDUAL_CELLS ** len(network.encoder.grid_size)
+        width = network.encoder.hidden_size
+        self.token_memory = NormalMemory(num_tokens, width, min(_TOKEN_DIRECTIONS, width), memory_size)
+        self.residual_memory = NormalMemory(num_tokens, cells, cells, memory_size)
+        self.fusion = [MAP_NAMES.index(name) for name in fusion]
         self.aggregation = aggregation
         self.k_fraction = k_fraction
-        self.standardize = standardize
         self.similarity = similarity
         self.masked_restoration = masked_restoration or MaskedRestorationInferer()
         for name in ("map_mean", "map_std"):
             self.register_buffer(name, torch.full((len(MAP_NAMES), num_tokens), float(name == "map_std")))
-        for name in ("score_mean", "score_std"):
-            self.register_buffer(name, torch.full((len(SCORE_NAMES) - 1,), float(name == "score_std")))
         self.register_buffer("thresholds", torch.full((len(SCORE_NAMES),), torch.nan))
         self.register_buffer("heat_range", torch.tensor([0.0, 1.0]))
 
@@ -127,21 +131,19 @@ class AnomalyDetector(nn.Module):
             image: ``(B, C, *S)`` in [0, 1].
 
         Returns:
-            "scores" ``(B, 7)`` in the order of ``SCORE_NAMES``; "maps" ``(B, 6, L)``, those of ``MAP_NAMES`` and the
+            "scores" ``(B, 8)`` in the order of ``SCORE_NAMES``; "maps" ``(B, 7, L)``, those of ``MAP_NAMES`` and the
             fused one; "tokens" ``(B, L, D)`` of the teacher.
 
         Raises:
             RuntimeError: before :meth:`fit`, or loading a fitted one.
         """
         raw, eq_51, tokens = self._token_maps(image)
-        maps, scores = self._standardized(raw), self._member_scores(raw, eq_51)
-        fused_map = maps[:, self.fused_maps].mean(1, keepdim=True)
-        fused = ((scores - self.score_mean) / self.score_std)[:, self.fusion].mean(1, keepdim=True)
-        return {
-            "scores": torch.cat([scores, fused], 1),
-            "maps": torch.cat([maps, fused_map], 1),
-            "tokens": at_least_float32(tokens),
-        }
+        maps = (raw - self.map_mean) / self.map_std
+        maps = torch.cat([maps, maps[:, self.fusion].mean(1, keepdim=True)], 1)
+        scores = [aggregate_tokens(maps[:, i], self.aggregation, self.k_fraction) for i in range(1, maps.shape[1])]
+        restoration_mean = raw[:, 0].mean(-1) / self.patch_pixels
+        scores = [eq_51, *scores[:-1], restoration_mean, scores[-1]]
+        return {"scores": torch.stack(scores, 1), "maps": maps, "tokens": at_least_float32(tokens)}
 
     def heat_map(self, token_map: torch.Tensor) -> torch.Tensor:
         """
@@ -169,30 +171,25 @@ class AnomalyDetector(nn.Module):
         Raises:
             RuntimeError: for fewer than two images, or when all tokens are equal.
         """
-        self.density.reset()
-        self.memory.reset()
+        for part in (self.density, self.token_memory, self.residual_memory):
+            part.reset()
         for image in self._first(batches):
-            _, (_, masked, target) = self._restored(image)
+            student, (_, masked, target) = self._restored(image)
             self.density.update(self.network.teacher_encoder(image))
-            self.memory.update(self._coarse_error(masked, target))
+            self.token_memory.update(student)
+            self.residual_memory.update(self._coarse_error(masked, target))
         self.density.finalize(shrinkage)
-        self.memory.finalize()
-        all_maps, all_eq_51 = [], []
-        for image in self._first(batches):
-            raw, eq_51, _ = self._token_maps(image, remembered=True)
-            all_maps.append(raw)
-            all_eq_51.append(eq_51)
-        if sum(len(raw) for raw in all_maps) < self.density.num_images:
+        self.token_memory.finalize()
+        self.residual_memory.finalize()
+        every = [self._token_maps(image, remembered=True)[0] for image in self._first(batches)]
+        if sum(len(raw) for raw in every) < self.density.num_images:
             raise RuntimeError("the normal images can be iterated only once: give a list or a loader")
-        maps = torch.cat(all_maps)
+        maps = torch.cat(every)
         self.map_mean.copy_(maps.mean(0))
         # positions outside of the chest can be the same in all images
         spread = maps.std(0)
         self.map_std.copy_(spread.clamp_min(1e-6).maximum(1e-3 * spread.mean(1, keepdim=True)))
-        scores = self._member_scores(maps, torch.cat(all_eq_51))
-        self.score_mean.copy_(scores.mean(0))
-        self.score_std.copy_(scores.std(0).clamp_min(1e-6))
-        fused = self._standardized(maps)[:, self.fused_maps].mean(1).flatten().sort().values
+        fused = ((maps - self.map_mean) / self.map_std)[:, self.fusion].mean(1).flatten().sort().values
         # what one normal token in twenty reaches is not worth a colour; the strongest is for what none reaches
         self.heat_range.copy_(torch.stack([fused[int(0.95 * (len(fused) - 1))], fused[-1] + 1e-6]))
 
@@ -204,7 +201,7 @@ class AnomalyDetector(nn.Module):
         Choose the threshold of each score on validation images.
 
         Args:
-            scores: ``(M, 7)`` of validation images.
+            scores: ``(M, 8)`` of validation images.
             labels: ``(M,)`` of 0 (normal) and 1; None: all are normal.
             specificity: share of the normal images that may stay below the threshold, which is their quantile; None
                 takes the best F1, for which abnormal images are needed.
@@ -216,7 +213,7 @@ class AnomalyDetector(nn.Module):
             >>> from monai_afire.networks import ViTEncoder
             >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
             >>> detector = AnomalyDetector(AFiRe(encoder, 8, 16, 16, 1, 2))
-            >>> detector.fit_thresholds(torch.arange(101.0)[:, None].expand(-1, 7), specificity=0.9)
+            >>> detector.fit_thresholds(torch.arange(101.0)[:, None].expand(-1, 8), specificity=0.9)
             >>> detector.thresholds[0]
             tensor(90.)
         """
@@ -235,19 +232,21 @@ class AnomalyDetector(nn.Module):
     def _token_maps(
         self, image: torch.Tensor, remembered: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Maps ``(B, 5, L)`` as measured, Eq. 51 ``(B,)`` and the teacher's tokens."""
+        """Maps ``(B, 6, L)`` as measured, Eq. 51 ``(B,)`` and the teacher's tokens."""
         network = self.network
         student, (restored, masked, target) = self._restored(image)
         teacher = network.teacher_encoder(image)
-        q = network.token_probabilities(student)
         # the distances are differences of like numbers: half precision would leave little of them
         with torch.autocast(image.device.type, enabled=False):
+            q = network.token_probabilities(at_least_float32(student))
             eq_51, distances = anomaly_score(restored, target)
             _, masked_distances = anomaly_score(masked, target)
-            prototypes = prototype_distance(at_least_float32(q), network.bank.prototypes, self.similarity)
+            prototypes = prototype_distance(q, network.bank.prototypes, self.similarity)
             density = self.density(teacher)
-            neighbors = self.memory(self._coarse_error(masked, target), remembered)
-        return torch.stack([distances, masked_distances, prototypes, density, neighbors], 1), eq_51, teacher
+            tokens = self.token_memory(student, remembered)
+            residuals = self.residual_memory(self._coarse_error(masked, target), remembered)
+        maps = [distances, masked_distances, prototypes, density, tokens, residuals]
+        return torch.stack(maps, 1), eq_51, teacher
 
     def _restored(self, image: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
         """The student's tokens; the restored patches, those restored with themselves hidden, and the image's own."""
@@ -266,20 +265,9 @@ class AnomalyDetector(nn.Module):
 
     def _first(self, batches: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
         """As many images as the memory takes."""
-        room = self.memory.capacity
+        room = self.token_memory.capacity
         for image in batches:
             if room <= 0:
                 return
             yield image[:room]
             room -= len(image)
-
-    def _standardized(self, raw: torch.Tensor) -> torch.Tensor:
-        return (raw - self.map_mean) / self.map_std if self.standardize else raw
-
-    def _member_scores(self, raw: torch.Tensor, eq_51: torch.Tensor) -> torch.Tensor:
-        """``(B, 6)``: all but the fused one."""
-        maps = self._standardized(raw)
-        columns = [eq_51]
-        columns += [aggregate_tokens(maps[:, i], self.aggregation, self.k_fraction) for i in range(1, len(MAP_NAMES))]
-        columns.append(raw[:, 0].mean(-1) / self.patch_pixels)
-        return torch.stack(columns, 1)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -42,9 +43,19 @@ def abnormal_label(item: Mapping[str, Any]) -> int | None:
         raise DatalistError(f"{item.get('image', 'an item')}: the label {value!r} is no number: give 0 or 1") from error
 
 
-def normal_items(items: Sequence[Mapping[str, Any]], limit: int | None = None) -> list[dict[str, Any]]:
+def normal_items(
+    items: Sequence[Mapping[str, Any]], limit: int | None = None, quiet: bool = False
+) -> list[dict[str, Any]]:
     """
-    The items that are not labelled abnormal, evenly thinned out to at most ``limit``; a warning counts the abnormal.
+    The items that are not labelled abnormal, evenly thinned out to at most ``limit``.
+
+    Args:
+        items: of a data list; those without a label are taken as normal.
+        limit: largest number of items to return; None for all.
+        quiet: False warns of abnormal items, which may be in a training section by mistake.
+
+    Returns:
+        New items with "image" and "label" alone.
 
     Raises:
         DatalistError: when none is left.
@@ -57,7 +68,10 @@ def normal_items(items: Sequence[Mapping[str, Any]], limit: int | None = None) -
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be at least 1, or None for all, got {limit}")
     labelled = [{"image": item["image"], "label": abnormal_label(item) or 0} for item in items]
-    normal = select_normal_items(labelled, source="the training section")
+    with warnings.catch_warnings():
+        if quiet:
+            warnings.simplefilter("ignore")
+        normal = select_normal_items(labelled, source="the data")
     step = 1 if limit is None else -(-len(normal) // limit)
     return normal[::step]
 

@@ -32,8 +32,8 @@ class StandardizeContrast(Transform):
     .. math:: y = \operatorname{clip}_{[0, 1]}\Bigl(\tfrac12 + s\,\frac{x - \mu(x)}{\sigma(x)}\Bigr)
 
     with mean μ and standard deviation σ of the neighbourhood under a Gaussian window, mirrored at the borders. A
-    change of exposure, :math:`x \to a x + b` with any a > 0, changes nothing. What is wide compared with the window is
-    weakened, edges and opacities smaller than it stay.
+    change of exposure, :math:`x \to a x + b` with any a > 0, changes nothing while σ stays above ``floor``. What is
+    wide compared with the window is weakened, edges and opacities smaller than it stay.
 
     Args:
         window: standard deviation of the Gaussian as a fraction of each side, in (0, 0.25].

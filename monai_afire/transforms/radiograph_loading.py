@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -136,8 +137,12 @@ class LoadRadiograph(Transform):
         tensor = convert_to_dst_type(image[None], torch.empty(0), dtype=self.dtype)[0]
         return MetaTensor(tensor, meta=meta) if get_track_meta() else tensor
 
-    def blank(self, path: str) -> torch.Tensor:
+    def blank(self, filename: Any) -> torch.Tensor:
         """A black picture of the smallest accepted size with the metadata of a loaded one, for a rejected file."""
+        try:
+            path = _single_path(filename)
+        except RadiographError:
+            path = str(filename)
         side = self.limits.min_size
         values = np.zeros((side, side), dtype=np.float32)
         meta = _metadata(path, RadiographPixels(values, "", "", 0, planar_affine()), (0.0, 1.0), "none")
@@ -212,9 +217,9 @@ class LoadRadiographd(MapTransform):
         self.rejected_key = rejected_key
         self.loader = LoadRadiograph(scaling, use_window, min_size, max_pixels, max_aspect, dtype)
 
-    def __call__(self, data: Mapping[Hashable, PathLike]) -> dict[Hashable, object]:
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Load the pictures of one item; the item itself is left as it is."""
-        item: dict[Hashable, object] = dict(data)
+        item = dict(data)
         if self.rejected_key is None:
             for key in self.key_iterator(item):
                 item[key] = self.loader(data[key])
@@ -224,7 +229,7 @@ class LoadRadiographd(MapTransform):
             try:
                 item[key] = self.loader(data[key])
             except RadiographError as error:
-                item[key] = self.loader.blank(str(data[key]))
+                item[key] = self.loader.blank(data[key])
                 item[self.rejected_key] = str(error)
         return item
 

@@ -43,7 +43,8 @@ REAL_SHAPE = {
     "num_clusters": 64,
     "standardize": True,
 }
-REAL_TRAINING = {"epochs": 150, "warmup_epochs": 10, "lesion_amplitude": [0.15, 0.6], "val_interval": 50}
+REAL_TRAINING = {"epochs": 100, "warmup_epochs": 10, "lesion_amplitude": [0.15, 0.6], "val_interval": 50}
+REAL_ADAPTING = {"epochs": 20, "learning_rate": 1e-4, "val_interval": 5}
 PCA_COMPONENTS = 32
 PCA_SIZE = 64
 PCA_CELL = 8  # pixels of a "token" of the PCA's error map
@@ -107,8 +108,10 @@ def pca_rows(listed: Path, data: Path, standardize: bool) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def run_seed(seed: int, folder: Path, source: dict[str, Any], real: bool, epochs: dict[str, int]) -> dict[str, Any]:
-    """Pre-train, adapt, evaluate; returns the figures of the untrained and of the adapted network."""
+def run_seed(
+    seed: int, folder: Path, source: dict[str, Any], real: bool, epochs: dict[str, int], untrained: bool
+) -> dict[str, Any]:
+    """Pre-train, adapt, evaluate; returns the figures of the adapted and, if asked for, of the untrained network."""
     shape = REAL_SHAPE if real else {}
     training = dict(REAL_TRAINING) if real else {}
     training |= {"epochs": epochs["train"]} if "train" in epochs else {}
@@ -121,9 +124,11 @@ def run_seed(seed: int, folder: Path, source: dict[str, Any], real: bool, epochs
     figures = {}
     stages: dict[str, dict[str, Any]] = {
         "untrained": {"pretrained": "", "epochs": 1, "learning_rate": 0.0, "warmup_epochs": 0, "val_interval": 1},
-        "adapted": {"pretrained": str(pretrained), **adapting},
+        "adapted": {"pretrained": str(pretrained), **(REAL_ADAPTING if real else {}), **adapting},
     }
     for name, settings in stages.items():
+        if name == "untrained" and not untrained:
+            continue
         stage = folder / name
         lesions = {"lesion_amplitude": training["lesion_amplitude"]} if real else {}
         run(config_file=ADAPT, seed=seed, ckpt_dir=str(stage), output_dir=str(stage), **common, **lesions, **settings)
@@ -138,7 +143,7 @@ def summary(runs: list[dict[str, Any]], baselines: dict[str, Any]) -> pd.DataFra
     rows = {}
     for stage in ("untrained", "adapted"):
         for name in (*SCORE_NAMES, "darkness", "sharpness", "position_only"):
-            values = pd.DataFrame([figures_of(seed[stage], name) for seed in runs])
+            values = pd.DataFrame([figures_of(seed[stage], name) for seed in runs if stage in seed])
             if stage == "untrained" and name in ("darkness", "sharpness", "position_only"):
                 continue
             rows[f"{stage} {name}"] = {
@@ -186,9 +191,9 @@ def main() -> None:
         if real:
             listed, data = write_datalist(options.data, folder, options.tune), options.data.resolve()
             source = {"dataset_dir": str(data), "datalist": str(listed)}
-        runs.append(run_seed(seed, here, source, real, known))
+        runs.append(run_seed(seed, here, source, real, known, untrained=not runs))
         if not real:
-            listed = Path("bundles/afire/data/phantom_labelled/datalist.json")
+            listed = Path("bundles/afire/data/phantom/datalist.json")
             data = listed.parent
         if not baselines:
             baselines = evaluate_scores(pca_rows(listed, data, bool(REAL_SHAPE["standardize"]) and real), ["pca"])

@@ -11,8 +11,8 @@ import torch
 from monai_afire.networks import NormalMemory
 
 
-def fitted(features: torch.Tensor, capacity: int = 20, num_neighbors: int = 2) -> NormalMemory:
-    memory = NormalMemory(features.shape[1], features.shape[2], capacity, num_neighbors)
+def fitted(features: torch.Tensor, capacity: int = 20, num_neighbors: int = 2, dim: int = 4) -> NormalMemory:
+    memory = NormalMemory(features.shape[1], features.shape[2], dim, capacity, num_neighbors)
     for batch in features.split(4):
         memory.update(batch)
     memory.finalize()
@@ -24,13 +24,16 @@ def test_distances_equal_those_found_by_sorting(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     normal = torch.randn(11, 3, 5, generator=generator) * torch.tensor([1.0, 5.0, 0.2, 1.0, 30.0])
     new = torch.randn(4, 3, 5, generator=generator) * 3
-    kept = normal.half().double().numpy()
-    scale = np.sqrt(((kept - kept.mean(0)) ** 2).mean((0, 1)))
-    distances = fitted(normal)(new)
+    distances = fitted(normal, dim=2)(new)
     for i in range(4):
         for j in range(3):
-            sorted_ = np.sort(np.linalg.norm((new[i, j].double().numpy() - kept[:, j]) / scale, axis=-1))
-            assert float(distances[i, j]) == pytest.approx(sorted_[:2].mean(), rel=1e-4)
+            values = normal.double().numpy()
+            deviations = (values - values.mean(0)).reshape(-1, 5)
+            _, singular, directions = np.linalg.svd(deviations, full_matrices=False)
+            scale = np.sqrt((singular[:2] ** 2 / len(deviations)).mean())
+            differences = (new[i, j].double().numpy() - values[:, j]) @ directions[:2].T / scale
+            nearest = np.sort(np.linalg.norm(differences, axis=-1))[:2]
+            assert float(distances[i, j]) == pytest.approx(nearest.mean(), rel=2e-3, abs=2e-3)
 
 
 def test_remembered_images_do_not_find_themselves() -> None:
@@ -38,7 +41,8 @@ def test_remembered_images_do_not_find_themselves() -> None:
     memory = fitted(normal)
     assert (memory(normal)[:, 0] < memory(normal, remembered=True)[:, 0]).all()
     without_first = fitted(normal[1:])
-    without_first.scale.copy_(memory.scale)
+    without_first.load_state_dict({**memory.state_dict(), "references": memory.references.roll(-1, 0)})
+    without_first.references[8:] = torch.inf
     torch.testing.assert_close(memory(normal, remembered=True)[0], without_first(normal)[0], rtol=1e-2, atol=1e-2)
 
 
@@ -49,14 +53,21 @@ def test_capacity_limits_what_is_kept() -> None:
     torch.testing.assert_close(memory(normal[:3]), fitted(normal[:6])(normal[:3]))
 
 
-def test_statistics_travel_in_the_state_dict_and_a_reset_forgets() -> None:
+def test_statistics_travel_in_the_state_dict_and_an_unfitted_memory_refuses() -> None:
     memory, new = fitted(torch.randn(8, 2, 4)), torch.randn(3, 2, 4)
-    other = NormalMemory(2, 4, 20, 2)
+    other = NormalMemory(2, 4, 4, 20, 2)
     other.load_state_dict(memory.state_dict())
     torch.testing.assert_close(other(new), memory(new))
-    memory.reset()
     with pytest.raises(RuntimeError, match="not been fitted"):
-        memory(new)
+        NormalMemory(2, 4, 4, 20, 2)(new)
+
+
+def test_a_second_fit_replaces_the_first() -> None:
+    memory, other = fitted(torch.randn(12, 2, 4)), torch.randn(8, 2, 4)
+    for batch in other.split(3):
+        memory.update(batch)
+    memory.finalize()
+    torch.testing.assert_close(memory(other[:2]), fitted(other)(other[:2]))
 
 
 def test_constant_features_do_not_divide_by_zero() -> None:
@@ -71,9 +82,9 @@ def test_half_precision_input_gives_float32() -> None:
 
 def test_wrong_input_is_named() -> None:
     with pytest.raises(ValueError, match="positive"):
-        NormalMemory(2, 0)
-    memory = NormalMemory(2, 4, 20, 2)
-    with pytest.raises(ValueError, match=r"\(3, 4, 2\) instead of \(B, L, dim\)"):
+        NormalMemory(2, 4, dim=5)
+    memory = NormalMemory(2, 4, 4, 20, 2)
+    with pytest.raises(ValueError, match=r"\(3, 4, 2\) instead of \(B, L, in_dim\)"):
         memory.update(torch.rand(3, 4, 2))
     with pytest.raises(ValueError, match="NaN"):
         memory.update(torch.full((3, 2, 4), torch.nan))
