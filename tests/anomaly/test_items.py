@@ -260,13 +260,15 @@ def test_boxes_are_columns_first() -> None:
     assert np.argwhere(truth).max(0).tolist() == [13, 4]
 
 
-@pytest.mark.parametrize("shown", [(49, 49), (100, 100), (512, 512)])
-def test_box_that_ends_between_two_pixels_touches_one_only(shown: tuple[int, int]) -> None:
-    """In binary fractions 1 / 49 * 49 is not 1."""
-    for side in range(1, 50):
-        truth = lesion_truth({"boxes": [[0, 0, side, side]]}, (49, 49), shown)
-        assert truth is not None
-        assert truth.sum() == math.ceil(Fraction(side * shown[0], 49)) ** 2
+@pytest.mark.parametrize(("shown", "size"), [(100, 224), (600, 128), (700, 49), (49, 49)])
+def test_box_that_ends_between_two_pixels_touches_one_only(shown: int, size: int) -> None:
+    """In binary fractions 50 * (224 / 100) is more than 112."""
+    for end in range(25, shown + 1, 25) if shown > 49 else range(1, 50):
+        for box in ([0, 0, end, shown], [end, 0, shown - end, shown]):
+            truth = lesion_truth({"boxes": [box]}, (shown, shown), (size, size))
+            assert truth is not None
+            before = Fraction(end * size, shown)
+            assert truth[0].sum() == (math.ceil(before) if box[0] == 0 else size - math.floor(before))
 
 
 def test_fractional_boxes() -> None:

@@ -15,7 +15,9 @@ __all__ = ["move_towards"]
 @torch.no_grad()
 def move_towards(teachers: Sequence[nn.Module], students: Sequence[nn.Module], decay: float) -> None:
     r"""
-    Move each teacher's parameters towards its student's: :math:`\theta^T \leftarrow \lambda\theta^T + (1-\lambda)\theta^S`.
+    Move each teacher's parameters towards its student's.
+
+    .. math:: \theta^T \leftarrow \lambda\theta^T + (1-\lambda)\theta^S
 
     One fused operation over all tensors of all modules. Buffers stay as they are.
 
