@@ -20,6 +20,8 @@ import monai_afire
 
 ROOMS = [name for name in monai_afire.__all__ if name != "utils"]
 SHORT_NAMES = [
+    "ACE",
+    "ACELoss",
     "AFiRe",
     "AFiReLoss",
     "AddControlledLesiond",

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from monai_afire.losses.ace import ACELoss, MatchingLoss, SelfDistillationLoss, matching_target
 from monai_afire.losses.afire import (
     AFiReLoss,
     AnomalyRestorationLoss,
@@ -20,14 +21,18 @@ from monai_afire.losses.peac import (
 from monai_afire.losses.token_similarity import TokenSimilarity
 
 __all__ = [
+    "ACELoss",
     "AFiReLoss",
     "AnomalyRestorationLoss",
     "AppearanceRestorationLoss",
     "CategoryConsistencyLoss",
     "GlobalConsistencyLoss",
     "LocalConsistencyLoss",
+    "MatchingLoss",
     "OrderClassificationLoss",
     "PEACLoss",
+    "SelfDistillationLoss",
     "StructureConsistencyLoss",
     "TokenSimilarity",
+    "matching_target",
 ]

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from monai_afire.metrics.ace import *
 from monai_afire.metrics.anomaly import *
 from monai_afire.metrics.detection import *
 from monai_afire.metrics.localization import *

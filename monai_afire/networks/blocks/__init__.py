@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from monai_afire.networks.blocks.attention import DeviceSelfAttention, prepare_transformer_blocks
+from monai_afire.networks.blocks.composition import Composer, Decomposer, gather_parts, spread_parts
 from monai_afire.networks.blocks.moving_average import move_towards
 from monai_afire.networks.blocks.normal_memory import NormalMemory
 from monai_afire.networks.blocks.patches import grid_size, patch_labels, patchify, unpatchify
@@ -16,6 +17,8 @@ from monai_afire.networks.blocks.token_density import TokenDensity
 from monai_afire.networks.blocks.token_head import PositionwiseLinear, TokenProbabilityHead
 
 __all__ = [
+    "Composer",
+    "Decomposer",
     "DeviceSelfAttention",
     "NormalMemory",
     "PositionwiseLinear",
@@ -24,11 +27,13 @@ __all__ = [
     "RestorationDecoder",
     "TokenDensity",
     "TokenProbabilityHead",
+    "gather_parts",
     "grid_size",
     "move_towards",
     "patch_labels",
     "patchify",
     "prepare_transformer_blocks",
     "sinkhorn_knopp",
+    "spread_parts",
     "unpatchify",
 ]

@@ -1,0 +1,326 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The losses of ACE: global consistency, composition and decomposition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from monai_afire.transforms.grid_crop.correspondence import check_patches
+from monai_afire.utils.precision import at_least_float32
+
+__all__ = ["ACELoss", "MatchingLoss", "SelfDistillationLoss", "matching_target", "patches_per_axis"]
+
+
+def matching_target(
+    offset_1: torch.Tensor,
+    offset_2: torch.Tensor,
+    crops: Sequence[int],
+    patch_cells: int = 1,
+    sigma: float = 1.0,
+    kernel_size: int = 3,
+    dtype: torch.dtype = torch.float32,
+) -> torch.Tensor:
+    r"""
+    How well each patch of one crop should match each patch of another, by their places in the image (ACE, Eq. 4).
+
+    .. math::
+        T_{ij} = \begin{cases}
+        \exp\left(-\frac{\Delta x_{ij}^2 + \Delta y_{ij}^2}{2 \sigma^2}\right) &
+        \text{if } |\Delta x_{ij}| \le \frac{k-1}{2} \text{ and } |\Delta y_{ij}| \le \frac{k-1}{2} \\
+        0 & \text{otherwise} \end{cases}
+
+    with :math:`\Delta` the distances, in patches, between patch i of the first and patch j of the second crop on the
+    grid that the crops were cut from. 1 is the same place; neighbours count less. (The paper prints 0 "if |Δx| and
+    |Δy| > (k-1)/2", which leaves the case open in which one distance is larger: it is 0 here.) As printed, the places
+    alone decide: a patch just outside the overlap is the neighbour of one inside.
+
+    Both crops are divided into patches of the same size. ACE's two targets are, for crops of k1 = 14 and k2 = 28 cells,
+
+    * composition: ``matching_target(offset_1, offset_2, (14, 28), patch_cells=2)`` ``(B, 49, 196)``; the first crop's
+      patches are the composed ones,
+    * decomposition: ``matching_target(offset_1, offset_2, (14, 28), patch_cells=1)`` ``(B, 196, 784)``; the second
+      crop's patches are the decomposed ones.
+
+    The target is an outer product of one small matrix per axis, made for the whole batch on the offsets' device
+    without waiting for it.
+
+    Args:
+        offset_1: places of the first crops in cells, ``(B, spatial dims)``, integer.
+        offset_2: places of the second crops in cells, ``(B, spatial dims)``, integer.
+        crops: cells per axis of the first and the second crop, (k1, k2).
+        patch_cells: cells per axis of a patch of either crop. Where the offsets differ by no multiple of it, no two
+            patches show the same place and the distances are fractions.
+        sigma: width of the Gaussian in patches, σ > 0.
+        kernel_size: k, odd; 1 leaves the exact matches only.
+        dtype: floating-point type of the result.
+
+    Returns:
+        T in [0, 1], ``(B, L1, L2)``, patches in row-major order.
+
+    Raises:
+        ValueError: on arguments of wrong shape, type or range.
+
+    Example:
+        >>> offset = torch.tensor([[1]])
+        >>> matching_target(offset, torch.tensor([[0]]), crops=(2, 4))
+        tensor([[[0.6065, 1.0000, 0.6065, 0.0000],
+                 [0.0000, 0.6065, 1.0000, 0.6065]]])
+    """
+    if not sigma > 0 or kernel_size < 1 or kernel_size % 2 == 0:
+        raise ValueError(f"sigma must be positive and kernel_size odd, got {sigma} and {kernel_size}")
+    _, (n1, n2) = check_patches(offset_1, offset_2, crops, (patch_cells, patch_cells))
+    shift = ((offset_1 - offset_2).to(dtype) / patch_cells).unsqueeze(-1).unsqueeze(-1)
+    first = torch.arange(n1, device=shift.device, dtype=dtype).unsqueeze(1)
+    second = torch.arange(n2, device=shift.device, dtype=dtype)
+    distance = shift + first - second
+    kernel = torch.exp(-distance.square() / (2 * sigma**2)) * (distance.abs() <= (kernel_size - 1) / 2)
+    target, *others = kernel.unbind(1)
+    for axis in others:
+        target = torch.einsum("bij,bkl->bikjl", target, axis).flatten(3, 4).flatten(1, 2)
+    return target
+
+
+class MatchingLoss(nn.Module):
+    r"""
+    Balanced binary cross-entropy of a matching matrix (ACE, Eq. 5 and 7).
+
+    .. math::
+        L = -\frac{1}{B N} \sum_{b=1}^{B} \sum_{i=1}^{N} \sum_{j=1}^{M}
+        \alpha\, T_{bij} \log \sigma(x_{bij}) + (1 - \alpha) (1 - T_{bij}) \log(1 - \sigma(x_{bij}))
+
+    with x the logits, T the target, i the teacher's and j the student's patches: the sum over the student's patches
+    and the mean over the teacher's, as in the paper's Algorithm 1. Positives and negatives share this divisor, since
+    α itself makes up for their numbers: there are about 49 student's patches for each of the teacher's in the
+    composition (α = 0.9) and 784 in the decomposition (α = 0.99), of which up to 9 are positive. The printed
+    equations weight the cross-entropy by α alone, the algorithm has the positive part alone, and the text says that α
+    "balances the positive and negative samples": both parts are here.
+
+    Args:
+        alpha: α in (0, 1), weight of the positives; 1 - α is that of the negatives.
+
+    Raises:
+        ValueError: for an alpha out of range.
+
+    Example:
+        >>> target = torch.eye(3)[None]
+        >>> loss = MatchingLoss(alpha=0.5)
+        >>> loss(torch.zeros(1, 3, 3), target)  # 3 log(2) / 2
+        tensor(1.0397)
+        >>> bool(loss(20 * target - 10, target) < 0.001 < loss(10 - 20 * target, target))
+        True
+    """
+
+    def __init__(self, alpha: float = 0.9) -> None:
+        super().__init__()
+        if not 0 < alpha < 1:
+            raise ValueError(
+                f"alpha must be between 0 and 1, got {alpha}: without one of both parts all embeddings agree"
+            )
+        self.alpha = alpha
+
+    def forward(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """
+        Compute the loss.
+
+        Args:
+            logits: ``(B, N, M)`` of the teacher's N and the student's M patches.
+            target: T in [0, 1], ``(B, N, M)``.
+
+        Returns:
+            Scalar.
+
+        Raises:
+            ValueError: when the shapes do not fit.
+        """
+        if logits.ndim != 3 or logits.shape != target.shape:
+            raise ValueError(
+                f"logits and target must both be (B, N, M), got {tuple(logits.shape)} and {tuple(target.shape)}"
+            )
+        with torch.autocast(logits.device.type, enabled=False):
+            logits = at_least_float32(logits)
+            target = target.to(logits.dtype)
+            negative = (1 - self.alpha) * (1 - target)
+            # -log(1 - sigmoid(x)) = x - log(sigmoid(x))
+            loss = negative * logits - (self.alpha * target + negative) * F.logsigmoid(logits)
+            return loss.sum(-1).mean()
+
+
+class SelfDistillationLoss(nn.Module):
+    r"""
+    Cross-entropy of the student's distribution for one crop with the teacher's for the other (ACE, Eq. 1).
+
+    .. math::
+        L = -\frac{1}{2B} \sum_{b=1}^{B} \sum_{k=1}^{D}
+        P_t^{(k)}(x'_b) \log P_s^{(k)}(x_b) + P_t^{(k)}(x_b) \log P_s^{(k)}(x'_b)
+
+    with x and x' the two crops. The paper prints the first summand alone; here the loss is the mean of both.
+
+    Example:
+        >>> teacher = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
+        >>> student = torch.tensor([[[0.1, 0.9], [0.9, 0.1]]])
+        >>> loss = SelfDistillationLoss()
+        >>> bool(loss(student.log(), teacher) < loss(student.flip(1).log(), teacher))
+        True
+    """
+
+    def forward(self, student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+        """
+        Compute the loss.
+
+        Args:
+            student: logarithms of the student's probabilities for both crops of each image, ``(B, 2, D)``.
+            teacher: the teacher's probabilities for the same crops, ``(B, 2, D)``.
+
+        Returns:
+            Scalar.
+
+        Raises:
+            ValueError: when the shapes do not fit.
+        """
+        if student.ndim != 3 or student.shape[1] != 2 or student.shape != teacher.shape:
+            raise ValueError(
+                f"student and teacher must both be (B, 2 crops, D), got {tuple(student.shape)} and "
+                f"{tuple(teacher.shape)}"
+            )
+        with torch.autocast(student.device.type, enabled=False):
+            student = at_least_float32(student)
+            return -(teacher.to(student.dtype).flip(1) * student).sum(-1).mean()
+
+
+class ACELoss(nn.Module):
+    r"""
+    The whole ACE objective (Eq. 8) on the outputs of :class:`monai_afire.networks.ACE`.
+
+    .. math:: L = \lambda_1 L_{global} + \lambda_2 L_{comp} + \lambda_3 L_{decomp}
+
+    A term of weight 0 is not computed, and the outputs that it needs may be missing. The decomposition has inputs of
+    its own (the paper's Algorithm 1 computes it from those of the composition) and no factor 1/2 (which the algorithm
+    has and Eq. 8 has not).
+
+    Attributes:
+        terms: detached values of the last call, for logging: "total" and the unweighted "global", "composition" and
+            "decomposition".
+
+    Args:
+        global_weight: λ1.
+        composition_weight: λ2.
+        decomposition_weight: λ3.
+        composition_alpha: α of the composition, see :class:`MatchingLoss`.
+        decomposition_alpha: α of the decomposition.
+        sigma: width of the matching targets' Gaussian in patches, see :func:`matching_target`.
+        kernel_size: edge length of its support in patches; 1 for exact matches only.
+
+    Raises:
+        ValueError: for weights that are negative or all zero.
+
+    Example:
+        >>> outputs = {
+        ...     "offset_1": torch.tensor([[2, 0]]), "offset_2": torch.tensor([[0, 2]]),
+        ...     "composition_logits": torch.rand(1, 16, 4), "decomposition_logits": torch.rand(1, 16, 64),
+        ... }
+        >>> loss_function = ACELoss(global_weight=0)
+        >>> loss_function(outputs).shape, sorted(loss_function.terms)
+        (torch.Size([]), ['composition', 'decomposition', 'total'])
+    """
+
+    def __init__(
+        self,
+        global_weight: float = 0.1,
+        composition_weight: float = 1.0,
+        decomposition_weight: float = 1.0,
+        composition_alpha: float = 0.9,
+        decomposition_alpha: float = 0.99,
+        sigma: float = 1.0,
+        kernel_size: int = 3,
+    ) -> None:
+        super().__init__()
+        self.weights = {
+            "global": global_weight,
+            "composition": composition_weight,
+            "decomposition": decomposition_weight,
+        }
+        if min(self.weights.values()) < 0 or max(self.weights.values()) == 0:
+            raise ValueError(f"the weights must not be negative nor all zero, got {self.weights}")
+        self.self_distillation = SelfDistillationLoss()
+        self.composition = MatchingLoss(composition_alpha)
+        self.decomposition = MatchingLoss(decomposition_alpha)
+        self.sigma = sigma
+        self.kernel_size = kernel_size
+        self.terms: dict[str, torch.Tensor] = {}
+
+    def forward(self, outputs: Mapping[str, torch.Tensor], label: torch.Tensor | None = None) -> torch.Tensor:
+        """
+        Compute the weighted sum of the terms.
+
+        Args:
+            outputs: what :class:`monai_afire.networks.ACE` returns for a pair of crops.
+            label: ignored; MONAI's trainer hands it to every loss.
+
+        Returns:
+            Scalar.
+
+        Raises:
+            ValueError: when an output that a term needs is missing.
+        """
+        compute = {"global": self._global, "composition": self._composition, "decomposition": self._decomposition}
+        active = [name for name, weight in self.weights.items() if weight > 0]
+        try:
+            terms = {name: compute[name](outputs) for name in active}
+        except KeyError as error:
+            raise ValueError(
+                f"the losses {active} need the network's output {error}, but it gives {sorted(outputs)}: set the "
+                "term's weight to 0 or build the network with global_consistency, compose and decompose"
+            ) from error
+        total = torch.stack([self.weights[name] * term for name, term in terms.items()]).sum()
+        self.terms = {name: term.detach() for name, term in {"total": total, **terms}.items()}
+        return total
+
+    def _global(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        return self.self_distillation(outputs["global_student"], outputs["global_teacher"])
+
+    def _composition(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        logits = outputs["composition_logits"]
+        return self.composition(logits, self._target(outputs, logits, patch_cells=2).mT)
+
+    def _decomposition(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        logits = outputs["decomposition_logits"]
+        return self.decomposition(logits, self._target(outputs, logits, patch_cells=1))
+
+    def _target(self, outputs: Mapping[str, torch.Tensor], logits: torch.Tensor, patch_cells: int) -> torch.Tensor:
+        offset_1, offset_2 = outputs["offset_1"], outputs["offset_2"]
+        cells = patches_per_axis(logits.shape[1], offset_1.shape[1])
+        dtype = torch.promote_types(logits.dtype, torch.float32)
+        crops = (cells, 2 * cells)
+        return matching_target(offset_1, offset_2, crops, patch_cells, self.sigma, self.kernel_size, dtype)
+
+
+def patches_per_axis(num_tokens: int, spatial_dims: int) -> int:
+    """
+    Patches along each axis of a grid that is equally long on all.
+
+    Args:
+        num_tokens: L, patches of the grid.
+        spatial_dims: number of its axes.
+
+    Returns:
+        The root of L.
+
+    Raises:
+        ValueError: when L has no whole root.
+
+    Example:
+        >>> patches_per_axis(196, 2)
+        14
+    """
+    length = round(num_tokens ** (1 / spatial_dims))
+    if length**spatial_dims != num_tokens:
+        raise ValueError(
+            f"{num_tokens} tokens fill no grid that is equally long on {spatial_dims} axes: the logits must come from "
+            "an encoder with as many patches on every axis, and the offsets must be (B, spatial dims)"
+        )
+    return length

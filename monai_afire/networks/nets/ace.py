@@ -1,0 +1,272 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The ACE pre-training network."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import overload
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+
+from monai_afire.networks.blocks.composition import Composer, Decomposer
+from monai_afire.networks.blocks.moving_average import move_towards
+from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
+from monai_afire.transforms.grid_crop.correspondence import overlap_masks
+from monai_afire.utils.precision import at_least_float32
+
+__all__ = ["ACE"]
+
+
+class ACE(nn.Module):
+    r"""
+    Anatomically consistent embeddings in composition and decomposition (Zhou et al., WACV 2025).
+
+    Two crops of one radiograph lie on a common grid; one patch of the second, larger crop C2 shows exactly 2 x 2
+    patches of the first, C1 (:class:`monai_afire.transforms.GridCropPaird` with ``GRID_CROP_SETTINGS["ace_448"]``; an
+    encoder's patch is one cell of C1). Student and teacher, the student's slowly moving average, both encode crops:
+
+    =============  =================================  ======================  ==============================
+    branch         student                            teacher                 compared by
+    =============  =================================  ======================  ==============================
+    global         mean token of the overlap          the other crop's        distributions over the D axes
+    composition    C1, every 2 x 2 tokens composed    tokens of C2            similarity of every pair
+    decomposition  C2, every token decomposed         tokens of C1            similarity of every pair
+    =============  =================================  ======================  ==============================
+
+    :class:`monai_afire.losses.ACELoss` makes these agree. The distributions (Eq. 1, symmetrised) are
+
+    .. math::
+        P_s = \operatorname{softmax}(\bar y_s / \tau_s), \qquad
+        P_t = \operatorname{softmax}((\bar y_t - c) / \tau_t), \qquad
+        c \leftarrow m c + (1 - m) \operatorname{mean}(\bar y_t)
+
+    with :math:`\bar y` a crop's mean token over the overlap and c the centre, as in DINO, against a collapse. The
+    matching matrices (Eq. 3) are :math:`\sigma(e^s \hat y_t^T \hat y_s)` with L2-normalised embeddings and a learned
+    logarithmic scale s that starts at ln(1 / 0.07); the paper prints neither. Composer and decomposer are the
+    student's alone, as printed: the teacher is an encoder.
+
+    A part that is switched off costs nothing, and its parameters are frozen. The teacher always is in evaluation
+    mode: dropout and stochastic depth would blur its targets.
+
+    Args:
+        encoder: the student's encoder, with an even number of patches, the same on every axis; the teacher starts as
+            its copy.
+        head_dim: width between the two layers of composer and decomposer; None for the encoder's (the paper gives
+            none).
+        teacher_decay: λ of the teacher's moving average (usually scheduled to 1).
+        student_temperature: τ_s > 0.
+        teacher_temperature: τ_t > 0.
+        center_momentum: m in [0, 1); 0 keeps no memory.
+        compose: False leaves out the composition.
+        decompose: False leaves out the decomposition.
+        global_consistency: False leaves out the distributions.
+
+    Raises:
+        ValueError: when the encoder's grid is odd or unequal, the momentum is out of range or every part is off.
+
+    Example:
+        >>> from monai_afire.networks.nets.vit_encoder import ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+        >>> network = ACE(encoder)
+        >>> crop_1, crop_2 = torch.rand(3, 1, 32, 32), torch.rand(3, 1, 32, 32)
+        >>> outputs = network(crop_1, crop_2, torch.full((3, 2), 2), torch.zeros(3, 2, dtype=torch.int64))
+        >>> {name: tuple(value.shape) for name, value in outputs.items()}  # doctest: +NORMALIZE_WHITESPACE
+        {'offset_1': (3, 2), 'offset_2': (3, 2), 'composition_logits': (3, 16, 4), 'decomposition_logits': (3, 16, 64),
+         'global_student': (3, 2, 24), 'global_teacher': (3, 2, 24)}
+        >>> network(crop_1).shape  # its feature map
+        torch.Size([3, 24, 4, 4])
+    """
+
+    center: torch.Tensor
+
+    def __init__(
+        self,
+        encoder: RadiographEncoder,
+        head_dim: int | None = None,
+        teacher_decay: float = 0.996,
+        student_temperature: float = 0.1,
+        teacher_temperature: float = 0.04,
+        center_momentum: float = 0.9,
+        compose: bool = True,
+        decompose: bool = True,
+        global_consistency: bool = True,
+    ) -> None:
+        super().__init__()
+        if len(set(encoder.grid_size)) != 1:
+            raise ValueError(
+                f"the crops of GridCropPair have equally many cells on every axis, but the encoder's grid is "
+                f"{tuple(encoder.grid_size)}: build the encoder for such crops"
+            )
+        if not 0 <= center_momentum < 1:
+            raise ValueError(f"center_momentum must be in [0, 1), got {center_momentum}")
+        if not (compose or decompose or global_consistency):
+            raise ValueError("nothing is left to learn: compose, decompose and global_consistency are all False")
+        self.encoder = encoder
+        self.composer = Composer(encoder.hidden_size, encoder.grid_size, head_dim).requires_grad_(compose)
+        self.decomposer = Decomposer(encoder.hidden_size, encoder.grid_size, head_dim).requires_grad_(decompose)
+        self.logit_scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)), requires_grad=compose or decompose)
+        self.teacher_encoder = copy.deepcopy(encoder).requires_grad_(False)
+        self.register_buffer("center", torch.zeros(encoder.hidden_size))
+        self.teacher_decay = teacher_decay
+        self.student_temperature = student_temperature
+        self.teacher_temperature = teacher_temperature
+        self.center_momentum = center_momentum
+        self.compose = compose
+        self.decompose = decompose
+        self.global_consistency = global_consistency
+        self.train()
+
+    @overload
+    def forward(self, image_1: torch.Tensor) -> torch.Tensor: ...
+
+    @overload
+    def forward(
+        self, image_1: torch.Tensor, image_2: torch.Tensor, offset_1: torch.Tensor, offset_2: torch.Tensor
+    ) -> dict[str, torch.Tensor]: ...
+
+    def forward(
+        self,
+        image_1: torch.Tensor,
+        image_2: torch.Tensor | None = None,
+        offset_1: torch.Tensor | None = None,
+        offset_2: torch.Tensor | None = None,
+    ) -> torch.Tensor | dict[str, torch.Tensor]:
+        """
+        One pre-training pass, or, given an image alone, its feature map.
+
+        In training mode the pass also updates the centre.
+
+        Args:
+            image_1: first crops ``(B, C, *S)`` in [0, 1].
+            image_2: second crops ``(B, C, *S)`` in [0, 1], which show twice as many cells along each axis.
+            offset_1: places of the first crops ``(B, spatial dims)`` in grid cells.
+            offset_2: places of the second crops ``(B, spatial dims)``; the difference must be even.
+
+        Returns:
+            For an image alone the student's tokens as a feature map ``(B, D, *grid)``. Else a dictionary of
+
+            * "offset_1", "offset_2" as given,
+            * "composition_logits" ``(B, L, L / 2**n)``, n spatial axes: the teacher's tokens of the second crop (rows)
+              with the patches composed from the first,
+            * "decomposition_logits" ``(B, L, 2**n L)``: the teacher's tokens of the first crop with the parts
+              decomposed from the second, in row-major order of the doubled grid,
+            * "global_student" ``(B, 2, D)``: logarithms of the student's distributions for both crops,
+            * "global_teacher" ``(B, 2, D)``: the teacher's distributions for both crops,
+
+            all at least float32, without those of the parts that are switched off.
+
+        Raises:
+            ValueError: when an argument is missing, its shape does not fit, or (checked on a CPU only, since a GPU
+                would have to stop for it) the offsets differ by an odd number.
+        """
+        if image_2 is None:
+            tokens = self.encoder(image_1)
+            return tokens.transpose(1, 2).unflatten(2, self.encoder.grid_size)
+        if offset_1 is None or offset_2 is None:
+            raise ValueError(
+                "ACE takes an image alone, or all of image_1, image_2, offset_1 and offset_2: name the latter three, "
+                "in this order, as extra keys of the trainer's prepare_batch"
+            )
+        self._check_arguments(image_1, image_2, offset_1, offset_2)
+        images = {1: image_1, 2: image_2}
+        in_student = {1: self.compose or self.global_consistency, 2: self.decompose or self.global_consistency}
+        in_teacher = {2: in_student[1], 1: in_student[2]}  # each branch compares with the other crop
+        student = _encode(self.encoder, {crop: image for crop, image in images.items() if in_student[crop]})
+        with torch.no_grad():
+            teacher = _encode(self.teacher_encoder, {crop: image for crop, image in images.items() if in_teacher[crop]})
+        outputs = {"offset_1": offset_1, "offset_2": offset_2}
+        if self.compose:
+            outputs["composition_logits"] = self._matching_logits(teacher[2], self.composer(student[1]))
+        if self.decompose:
+            outputs["decomposition_logits"] = self._matching_logits(teacher[1], self.decomposer(student[2]))
+        if self.global_consistency:
+            cells = self.encoder.grid_size[0]
+            masks = overlap_masks(offset_1, offset_2, (cells, 2 * cells), (1, 2))
+            outputs["global_student"] = self._student_distribution(student, masks)
+            outputs["global_teacher"] = self._teacher_distribution(teacher, masks)
+        return outputs
+
+    def update_teacher(self) -> None:
+        r"""
+        Move the teacher towards the student: :math:`\theta_t \leftarrow \lambda\theta_t + (1 - \lambda)\theta_s`.
+
+        λ is ``teacher_decay``; 1 keeps the teacher as it is.
+        """
+        move_towards([self.teacher_encoder], [self.encoder], self.teacher_decay)
+
+    def train(self, mode: bool = True) -> ACE:
+        """Set the student to training or evaluation mode; the teacher stays in evaluation mode."""
+        super().train(mode)
+        self.teacher_encoder.eval()
+        return self
+
+    def _matching_logits(self, teacher: torch.Tensor, student: torch.Tensor) -> torch.Tensor:
+        """Scaled cosines of every pair: (B, N, D) and (B, M, D) to (B, N, M)."""
+        with torch.autocast(student.device.type, enabled=False):
+            teacher = F.normalize(at_least_float32(teacher), dim=-1, eps=1e-6)
+            student = F.normalize(at_least_float32(student), dim=-1, eps=1e-6)
+            return self.logit_scale.exp() * (teacher @ student.mT)
+
+    def _student_distribution(
+        self, tokens: dict[int, torch.Tensor], masks: tuple[torch.Tensor, torch.Tensor]
+    ) -> torch.Tensor:
+        return torch.log_softmax(_mean_tokens(tokens, masks) / self.student_temperature, dim=-1)
+
+    @torch.no_grad()
+    def _teacher_distribution(
+        self, tokens: dict[int, torch.Tensor], masks: tuple[torch.Tensor, torch.Tensor]
+    ) -> torch.Tensor:
+        """With the centre of the passes before; then, when training, moves the centre."""
+        means = _mean_tokens(tokens, masks)
+        distribution = torch.softmax((means - self.center) / self.teacher_temperature, dim=-1)
+        if self.training:
+            self._move_center(means.flatten(0, 1))
+        return distribution
+
+    def _move_center(self, means: torch.Tensor) -> None:
+        """Towards the mean of (M, D) over the samples of all ranks."""
+        total = means.to(self.center.dtype).sum(0)
+        count = torch.full((), len(means), dtype=total.dtype, device=total.device)
+        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+            dist.all_reduce(total)
+            dist.all_reduce(count)
+        self.center.lerp_(total / count, 1 - self.center_momentum)
+
+    def _check_arguments(
+        self, image_1: torch.Tensor, image_2: torch.Tensor, offset_1: torch.Tensor, offset_2: torch.Tensor
+    ) -> None:
+        expected = (len(image_1), len(self.encoder.grid_size))
+        if image_1.shape != image_2.shape or offset_1.shape != expected or offset_2.shape != expected:
+            raise ValueError(
+                f"for first crops {tuple(image_1.shape)}, image_2 must be of this shape and both offsets {expected}, "
+                f"got {tuple(image_2.shape)}, {tuple(offset_1.shape)} and {tuple(offset_2.shape)}: do the keys of "
+                "prepare_batch stand in the order of the arguments?"
+            )
+        shift = offset_1 - offset_2
+        if shift.device.type == "cpu" and bool((shift % 2 != 0).any()):
+            raise ValueError(
+                f"offset_1 - offset_2 must be even for whole patches to correspond, got {shift.tolist()}: cut the "
+                "crops with align=2, as GRID_CROP_SETTINGS['ace_448'] does"
+            )
+
+
+def _encode(encoder: nn.Module, images: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
+    """The tokens (B, L, D) of several batches of images, in one pass."""
+    tokens = encoder(torch.cat(list(images.values())))
+    return dict(zip(images, tokens.chunk(len(images)), strict=True))
+
+
+def _mean_tokens(tokens: dict[int, torch.Tensor], masks: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+    """Mean token of each crop over its patches (B, L) in the overlap: (B, 2, D); 0 without an overlap."""
+    means = []
+    for crop, mask in enumerate(masks, start=1):
+        features = at_least_float32(tokens[crop])
+        weight = mask.to(features.dtype) / mask.sum(1, keepdim=True).clamp_min(1)
+        with torch.autocast(features.device.type, enabled=False):
+            means.append(torch.bmm(weight.unsqueeze(1), features).squeeze(1))
+    return torch.stack(means, dim=1)

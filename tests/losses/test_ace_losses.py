@@ -1,0 +1,305 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""ACE's losses against slow references: values, gradients, the places of the matching target, degenerate batches."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from naive import ace
+
+from monai_afire.losses.ace import ACELoss, MatchingLoss, SelfDistillationLoss, matching_target, patches_per_axis
+from monai_afire.networks.blocks.patches import patchify
+from monai_afire.transforms.grid_crop import GRID_CROP_SETTINGS, GridCropPair
+
+SEEDS = range(3)
+
+
+def random_offsets(seed: int, crops: tuple[int, int], dims: int, images: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
+    """Any offsets at which crops may lie, odd differences and empty overlaps included."""
+    generator = torch.Generator().manual_seed(seed)
+    offset_1, offset_2 = torch.randint(0, crops[1] + 2, (2, images, dims), generator=generator)
+    return offset_1, offset_2
+
+
+def random_outputs(
+    seed: int, cells: int = 4, dims: int = 2, images: int = 3, width: int = 5
+) -> dict[str, torch.Tensor]:
+    """What the network returns, at double precision, with logits that are leaves of the graph."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    tokens, parts = cells**dims, 2**dims
+    offset_1, offset_2 = random_offsets(seed, (cells, 2 * cells), dims, images)
+    return {
+        "offset_1": offset_1,
+        "offset_2": offset_2,
+        "composition_logits": (4 * normal(images, tokens, tokens // parts)).requires_grad_(),
+        "decomposition_logits": (4 * normal(images, tokens, tokens * parts)).requires_grad_(),
+        "global_student": normal(images, 2, width).log_softmax(-1).requires_grad_(),
+        "global_teacher": normal(images, 2, width).softmax(-1),
+    }
+
+
+def naive_matching(logits: torch.Tensor, target: torch.Tensor, alpha: float) -> torch.Tensor:
+    """Eq. 5, two-sided, from logits: sum over the student's patches, mean over the teacher's."""
+    terms = []
+    for index in np.ndindex(*logits.shape):
+        x, hit = logits[index], float(target[index])
+        terms.append(-alpha * hit * ace.log_sigmoid(x) - (1 - alpha) * (1 - hit) * ace.log_sigmoid(-x))
+    return ace.sum_of(terms) / (logits.shape[0] * logits.shape[1])
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("cells", "dims"), [(4, 1), (4, 2), (2, 2), (6, 2), (2, 3)])
+@pytest.mark.parametrize(("sigma", "kernel_size"), [(1.0, 3), (0.7, 1), (2.0, 5)])
+def test_target_equals_loops_over_patches(seed: int, cells: int, dims: int, sigma: float, kernel_size: int) -> None:
+    crops = (cells, 2 * cells)
+    offset_1, offset_2 = random_offsets(seed, crops, dims, images=2)
+    composition, decomposition = ace.matching_targets(offset_1, offset_2, crops, kernel_size, sigma)
+    for patch_cells, expected in ((2, composition.mT), (1, decomposition)):
+        target = matching_target(offset_1, offset_2, crops, patch_cells, sigma, kernel_size, dtype=torch.float64)
+        torch.testing.assert_close(target, expected, rtol=0, atol=1e-12)
+
+
+def test_target_by_hand() -> None:
+    side, corner = math.exp(-0.5), math.exp(-1)
+    target = matching_target(torch.tensor([[1, 2]]), torch.tensor([[0, 0]]), (1, 4))
+    # two patches away along one axis and at most one along the other: 0
+    expected = torch.tensor([[0, corner, side, corner], [0, side, 1, side], [0, corner, side, corner], [0, 0, 0, 0]])
+    torch.testing.assert_close(target.view(4, 4), expected)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_target_of_coordinate_images(seed: int) -> None:
+    """Cut the pair out of an image whose pixels name their place: the target is the Gaussian of true distances."""
+    cell, cells, dims = 2, 4, 2 if seed % 3 else 3
+    if dims == 3:
+        cells = 2
+    grid = 3 * cells
+    axes = torch.meshgrid(*[torch.arange(grid * cell, dtype=torch.float64)] * dims, indexing="ij")
+    crop = GridCropPair(grid, cell, (cells, 2 * cells), None, jitter=False, align=2).set_random_state(seed)
+    crop_1, crop_2, *offsets = crop(torch.stack(axes))
+    offset_1, offset_2 = (torch.as_tensor(offset)[None] for offset in offsets)
+    for patch_cells in (1, 2):
+        places = [
+            patchify(image[None], patch_cells * cell)[0].unflatten(-1, (dims, -1)).mean(-1)
+            for image in (crop_1, crop_2)
+        ]
+        steps = (places[0].unsqueeze(1) - places[1].unsqueeze(0)) / (patch_cells * cell)
+        expected = torch.exp(-steps.square().sum(-1) / 2) * (steps.abs() <= 1).all(-1)
+        target = matching_target(offset_1, offset_2, (cells, 2 * cells), patch_cells, dtype=torch.float64)[0]
+        torch.testing.assert_close(target, expected, rtol=0, atol=1e-12)
+        # an aligned pair that overlaps has whole patches in common
+        assert (target == 1).sum() == (steps == 0).all(-1).sum() > 0
+
+
+def test_target_in_the_papers_setting() -> None:
+    crop = GridCropPair(**GRID_CROP_SETTINGS["ace_448"])
+    for seed in range(20):
+        crop.set_random_state(seed).randomize(2)
+        offset_1, offset_2 = (torch.as_tensor(offset)[None] for offset in (crop.offset_1, crop.offset_2))
+        composition = matching_target(offset_1, offset_2, (14, 28), patch_cells=2)
+        decomposition = matching_target(offset_1, offset_2, (14, 28), patch_cells=1)
+        assert composition.shape == (1, 49, 196)
+        assert decomposition.shape == (1, 196, 784)
+        # each whole patch in the overlap is 2 x 2 of the finer ones
+        assert (decomposition == 1).sum() == 4 * (composition == 1).sum() > 0
+
+
+def test_nothing_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors on the meta device have no values: whatever looks at one fails."""
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # not made for this device
+    offset = torch.zeros(3, 2, dtype=torch.int64, device="meta")
+    assert matching_target(offset, offset, (14, 28), 2).device.type == "meta"
+    outputs = {name: value.to("meta") for name, value in random_outputs(0).items()}
+    assert ACELoss()(outputs).shape == ()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"crops": (4, 7), "patch_cells": 2},
+        {"crops": (4, 8), "sigma": 0.0},
+        {"crops": (4, 8), "kernel_size": 2},
+        {"crops": (4, 8), "offset_2": torch.zeros(2, 3, dtype=torch.int64)},
+        {"crops": (4, 8), "offset_2": torch.zeros(2, 2)},
+    ],
+)
+def test_target_refuses(arguments: dict[str, Any]) -> None:
+    offset = torch.zeros(2, 2, dtype=torch.int64)
+    with pytest.raises(ValueError, match=r"[Oo]ffset|sigma|divided"):
+        matching_target(**({"offset_1": offset, "offset_2": offset} | arguments))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("alpha", [0.5, 0.9, 0.99])
+def test_matching_loss_equals_loops(seed: int, alpha: float) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = (5 * torch.randn(2, 4, 6, generator=generator, dtype=torch.float64)).requires_grad_()
+    target = torch.rand(2, 4, 6, generator=generator, dtype=torch.float64)
+    value, expected = MatchingLoss(alpha)(logits, target), naive_matching(logits, target, alpha)
+    torch.testing.assert_close(value, expected, rtol=0, atol=1e-9)
+    torch.testing.assert_close(*(torch.autograd.grad(x, logits)[0] for x in (value, expected)), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_matching_loss_of_embeddings_equals_loops(seed: int) -> None:
+    """The oracle's own path, from embeddings, with a gradient of the scale too."""
+    generator = torch.Generator().manual_seed(seed)
+    teacher = torch.randn(2, 5, 3, generator=generator, dtype=torch.float64)
+    student = torch.randn(2, 4, 3, generator=generator, dtype=torch.float64).requires_grad_()
+    scale = torch.tensor(2.5, dtype=torch.float64, requires_grad=True)
+    target = torch.rand(2, 5, 4, generator=generator, dtype=torch.float64)
+    cosines = torch.nn.functional.normalize(teacher, dim=-1) @ torch.nn.functional.normalize(student, dim=-1).mT
+    value = MatchingLoss(0.9)(scale.exp() * cosines, target)
+    expected = ace.matching_loss(teacher, student, target, scale, 0.9, reduction="row_sum")
+    torch.testing.assert_close(value, expected, rtol=0, atol=1e-9)
+    gradients = [torch.autograd.grad(x, (student, scale)) for x in (value, expected)]
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-9)
+
+
+def test_matching_loss_is_least_at_the_balanced_target() -> None:
+    """Its minimum over the probability is αT / (αT + (1-α)(1-T))."""
+    target, alpha = torch.tensor([[[0.0, 0.3, 0.6, 1.0]]], dtype=torch.float64), 0.9
+    best = alpha * target / (alpha * target + (1 - alpha) * (1 - target))
+    logits = torch.logit(best.clamp(1e-6, 1 - 1e-6)).requires_grad_()
+    MatchingLoss(alpha)(logits, target).backward()
+    assert logits.grad is not None
+    assert logits.grad.abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_extreme_logits_are_finite(dtype: torch.dtype) -> None:
+    logits = torch.tensor([[[-1e4, 1e4, 0.0, 1e4, -1e4]]], dtype=dtype, requires_grad=True)
+    loss = MatchingLoss(0.99)(logits, torch.tensor([[[0.0, 1.0, 0.5, 0.0, 1.0]]]))
+    assert loss.dtype == torch.float32
+    loss.backward()
+    assert loss.item() == pytest.approx(0.01 * 1e4 + 0.99 * 1e4 + math.log(2) / 2, rel=5e-3)
+    assert logits.grad is not None
+    assert torch.isfinite(logits.grad).all()
+
+
+@pytest.mark.parametrize("alpha", [0.0, 1.0, -0.5, 2.0, float("nan")])
+def test_alpha_out_of_range(alpha: float) -> None:
+    with pytest.raises(ValueError, match="alpha"):
+        MatchingLoss(alpha)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_self_distillation_equals_loops(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    y_s, y_t = (torch.randn(3, 2, 5, generator=generator, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    center = torch.randn(5, generator=generator, dtype=torch.float64)
+    student, teacher = torch.log_softmax(y_s / 0.1, -1), torch.softmax((y_t.detach() - center) / 0.04, -1)
+    value = SelfDistillationLoss()(student, teacher)
+    directions = [ace.global_consistency_term(y_s[:, n], y_t[:, 1 - n].detach(), 0.1, 0.04, center) for n in (0, 1)]
+    expected = (directions[0] + directions[1]) / 2
+    torch.testing.assert_close(value, expected, rtol=1e-9, atol=1e-9)
+    gradients = [torch.autograd.grad(x, y_s)[0] for x in (value, expected)]
+    torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("cells", "dims", "images"), [(4, 2, 3), (2, 2, 1), (4, 1, 2), (2, 3, 2)])
+def test_whole_loss_equals_loops(seed: int, cells: int, dims: int, images: int) -> None:
+    outputs = random_outputs(seed, cells, dims, images)
+    loss = ACELoss(global_weight=0.3, composition_weight=2.0, decomposition_weight=0.5)
+    value = loss(outputs, torch.zeros(1))
+    composition, decomposition = ace.matching_targets(outputs["offset_1"], outputs["offset_2"], (cells, 2 * cells))
+    crossed = outputs["global_teacher"].flip(1)
+    terms = (
+        -(crossed * outputs["global_student"]).sum() / (2 * images),
+        naive_matching(outputs["composition_logits"], composition, 0.9),
+        naive_matching(outputs["decomposition_logits"], decomposition, 0.99),
+    )
+    expected = ace.total_loss(*terms, weights=(0.3, 2.0, 0.5))
+    torch.testing.assert_close(value, expected, rtol=0, atol=1e-9)
+    leaves = [outputs[name] for name in ("global_student", "composition_logits", "decomposition_logits")]
+    gradients = [torch.autograd.grad(x, leaves) for x in (value, expected)]
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-9)
+    names = ("total", "global", "composition", "decomposition")
+    assert list(loss.terms) == list(names)
+    for name, term in zip(names, (expected, *terms), strict=True):
+        torch.testing.assert_close(loss.terms[name], term.detach(), rtol=0, atol=1e-9)
+        assert not loss.terms[name].requires_grad
+
+
+def test_settings_reach_the_terms() -> None:
+    outputs = random_outputs(0)
+    loss = ACELoss(0, 1, 1, composition_alpha=0.6, decomposition_alpha=0.7, sigma=0.5, kernel_size=1)
+    loss(outputs)
+    composition, decomposition = ace.matching_targets(outputs["offset_1"], outputs["offset_2"], (4, 8), 1, 0.5)
+    for name, target, alpha in (("composition", composition, 0.6), ("decomposition", decomposition, 0.7)):
+        expected = naive_matching(outputs[f"{name}_logits"], target, alpha).detach()
+        torch.testing.assert_close(loss.terms[name], expected, rtol=0, atol=1e-9)
+
+
+NEEDED = {
+    "global": {"global_student", "global_teacher"},
+    "composition": {"offset_1", "offset_2", "composition_logits"},
+    "decomposition": {"offset_1", "offset_2", "decomposition_logits"},
+}
+
+
+@pytest.mark.parametrize("active", [c for n in (1, 2) for c in itertools.combinations(NEEDED, n)])
+def test_terms_of_weight_zero_are_not_computed(active: tuple[str, ...]) -> None:
+    """They may be missing; and without what an active one needs the error says how to go on."""
+    weights: dict[str, Any] = {f"{name}_weight": float(name in active) for name in NEEDED}
+    needed = set().union(*(NEEDED[name] for name in active))
+    outputs = {name: value for name, value in random_outputs(0).items() if name in needed}
+    loss = ACELoss(**weights)
+    assert torch.isfinite(loss(outputs))
+    assert list(loss.terms) == ["total", *active]
+    for name in needed:
+        with pytest.raises(ValueError, match="weight to 0"):
+            loss({other: value for other, value in outputs.items() if other != name})
+
+
+@pytest.mark.parametrize("weights", [(0, 0, 0), (-0.1, 1, 1)])
+def test_impossible_weights(weights: tuple[float, float, float]) -> None:
+    with pytest.raises(ValueError, match="weights"):
+        ACELoss(*weights)
+
+
+@pytest.mark.parametrize("gap", [-8, 8, 50])
+def test_crops_without_overlap_have_finite_losses(gap: int) -> None:
+    outputs = random_outputs(0)
+    outputs["offset_1"] = outputs["offset_2"] + gap
+    ACELoss()(outputs).backward()
+    for name in ("composition_logits", "decomposition_logits", "global_student"):
+        gradient = outputs[name].grad
+        assert gradient is not None
+        assert torch.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_widened(dtype: torch.dtype) -> None:
+    outputs = random_outputs(0)
+    exact = ACELoss()
+    exact(outputs)
+    low = {name: value if "offset" in name else value.detach().to(dtype) for name, value in outputs.items()}
+    loss = ACELoss()
+    with torch.autocast("cpu", dtype=dtype):
+        assert loss(low).dtype == torch.float32
+    for name, term in exact.terms.items():
+        assert loss.terms[name].item() == pytest.approx(term.item(), rel=0.02)
+
+
+def test_wrong_shapes() -> None:
+    with pytest.raises(ValueError, match=r"\(B, N, M\)"):
+        MatchingLoss()(torch.zeros(2, 3, 4), torch.zeros(2, 4, 3))
+    for shapes in (((2, 3, 5), (2, 3, 5)), ((2, 5), (2, 5)), ((2, 2, 5), (2, 2, 4))):
+        with pytest.raises(ValueError, match="2 crops"):
+            SelfDistillationLoss()(*(torch.zeros(shape) for shape in shapes))
+    with pytest.raises(ValueError, match="15 tokens"):
+        patches_per_axis(15, 2)
+    assert [patches_per_axis(n**dims, dims) for dims in (1, 2, 3) for n in (1, 2, 7, 28)] == [1, 2, 7, 28] * 3

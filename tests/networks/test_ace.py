@@ -1,0 +1,339 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The ACE network: who sees what, what is compared with what, and what is left out."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from monai.data import MetaTensor
+from naive import ace, afire_training
+from torch import nn
+
+from monai_afire.losses.ace import ACELoss
+from monai_afire.metrics.ace import ace_metrics
+from monai_afire.networks.nets.ace import ACE
+from monai_afire.networks.nets.swin_encoder import SwinEncoder
+from monai_afire.networks.nets.vit_encoder import ViTEncoder
+
+B, CELLS, L, D = 3, 4, 16, 8
+
+Batch = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def tiny_ace(dtype: torch.dtype = torch.float32, spatial_dims: int = 2, cells: int = CELLS, **changes: Any) -> ACE:
+    torch.manual_seed(0)
+    width = 12 if spatial_dims == 3 else D
+    encoder = ViTEncoder(
+        img_size=4 * cells, patch_size=4, hidden_size=width, num_layers=1, num_heads=2, spatial_dims=spatial_dims
+    )
+    return ACE(encoder, **changes).to(dtype)
+
+
+def batch(
+    seed: int = 0, images: int = B, dtype: torch.dtype = torch.float32, spatial_dims: int = 2, cells: int = CELLS
+) -> Batch:
+    """Random crops, and aligned offsets that overlap."""
+    generator = torch.Generator().manual_seed(seed)
+    crops = torch.rand(2, images, 1, *(4 * cells,) * spatial_dims, generator=generator).to(dtype)
+    offset_2 = torch.randint(0, 5, (images, spatial_dims), generator=generator)
+    shift = 2 * torch.randint(1 - cells // 2, cells, (images, spatial_dims), generator=generator)
+    return crops[0], crops[1], offset_2 + shift, offset_2
+
+
+def count_calls(*modules: nn.Module) -> list[list[torch.Tensor]]:
+    """First argument of every call of each module."""
+    inputs: list[list[torch.Tensor]] = [[] for _ in modules]
+    for module, seen in zip(modules, inputs, strict=True):
+        module.register_forward_pre_hook(lambda _, arguments, seen=seen: seen.append(arguments[0]))
+    return inputs
+
+
+@pytest.mark.parametrize(("spatial_dims", "cells"), [(2, 4), (2, 2), (3, 2)])
+@pytest.mark.parametrize("images", [1, 3])
+def test_outputs(images: int, spatial_dims: int, cells: int) -> None:
+    network = tiny_ace(spatial_dims=spatial_dims, cells=cells)
+    crops = batch(0, images, spatial_dims=spatial_dims, cells=cells)
+    outputs = network(*crops)
+    tokens, parts, width = cells**spatial_dims, 2**spatial_dims, network.encoder.hidden_size
+    assert {name: tuple(value.shape) for name, value in outputs.items()} == {
+        "offset_1": (images, spatial_dims),
+        "offset_2": (images, spatial_dims),
+        "composition_logits": (images, tokens, tokens // parts),
+        "decomposition_logits": (images, tokens, tokens * parts),
+        "global_student": (images, 2, width),
+        "global_teacher": (images, 2, width),
+    }
+    for probabilities in (outputs["global_student"].exp(), outputs["global_teacher"]):
+        torch.testing.assert_close(probabilities.sum(-1), torch.ones(images, 2))
+    loss = ACELoss()(outputs)
+    loss.backward()
+    assert torch.isfinite(loss)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_losses_and_gradients_equal_loops(seed: int) -> None:
+    """From the encoders' tokens on all is the naive version's; its gradients reach every parameter of the student."""
+    network = tiny_ace(torch.float64, student_temperature=0.2, teacher_temperature=0.07)
+    for parameter in network.parameters():  # a teacher that differs, and heads whose biases matter
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    network.center += 0.1 * torch.randn_like(network.center)
+    center = network.center.clone()
+    image_1, image_2, *offsets = batch(seed, images=2, dtype=torch.float64)
+    crops = (CELLS, 2 * CELLS)
+    student = [network.encoder(image) for image in (image_1, image_2)]
+    teacher = [network.teacher_encoder(image).detach() for image in (image_1, image_2)]
+    targets = ace.matching_targets(*offsets, crops)
+    scale = network.logit_scale
+    global_loss = ace.global_consistency_loss(
+        student[0], teacher[1], student[1], teacher[0], *offsets, crops, 0.2, 0.07, center
+    )
+    composed, decomposed = network.composer(student[0]), network.decomposer(student[1])
+    composition = ace.matching_loss(teacher[1], composed, targets[0], scale, 0.9, "row_sum")
+    decomposition = ace.matching_loss(teacher[0], decomposed, targets[1], scale, 0.99, "row_sum")
+    expected = ace.total_loss(global_loss, composition, decomposition)
+
+    loss = ACELoss()
+    value = loss(network(image_1, image_2, *offsets))
+    torch.testing.assert_close(value, expected, rtol=0, atol=1e-9)
+    for name, term in (("global", global_loss), ("composition", composition), ("decomposition", decomposition)):
+        torch.testing.assert_close(loss.terms[name], term.detach(), rtol=0, atol=1e-9)
+    named = {name: p for name, p in network.named_parameters() if p.requires_grad}
+    gradients = [torch.autograd.grad(x, list(named.values())) for x in (value, expected)]
+    for name, ours, naive in zip(named, *gradients, strict=True):
+        torch.testing.assert_close(ours, naive, rtol=0, atol=1e-9, msg=name)
+        assert naive.any(), name
+
+
+def test_center_moves_after_it_was_used() -> None:
+    network = tiny_ace(torch.float64, center_momentum=0.75)
+    expected = torch.zeros(D, dtype=torch.float64)
+    for seed in range(3):
+        crops = batch(seed, dtype=torch.float64)
+        listed = ace.overlap_patches(*crops[2:], (CELLS, 2 * CELLS))
+        pooled = [
+            ace.pool_overlap(network.teacher_encoder(image), [patches[n] for patches in listed])
+            for n, image in enumerate(crops[:2])
+        ]
+        teacher = network(*crops)["global_teacher"]
+        before = torch.stack([torch.softmax((y - expected) / 0.04, -1) for y in pooled], 1)
+        torch.testing.assert_close(teacher, before, rtol=0, atol=1e-9)
+        expected = ace.update_center(expected, pooled, 0.75)
+        torch.testing.assert_close(network.center, expected, rtol=0, atol=1e-9)
+    network.eval()
+    network(*batch(9, dtype=torch.float64))
+    torch.testing.assert_close(network.center, expected, rtol=0, atol=1e-9)
+    assert "center" in network.state_dict()
+
+
+SWITCHES = ("compose", "decompose", "global_consistency")
+OUTPUTS = {
+    "compose": ["composition_logits"],
+    "decompose": ["decomposition_logits"],
+    "global_consistency": ["global_student", "global_teacher"],
+}
+STUDENT_SEES = {"compose": {1}, "decompose": {2}, "global_consistency": {1, 2}}
+TEACHER_SEES = {"compose": {2}, "decompose": {1}, "global_consistency": {1, 2}}
+HEADS = {"compose": "composer.", "decompose": "decomposer."}
+
+
+@pytest.mark.parametrize("on", [s for n in range(1, 8) if (s := [k for i, k in enumerate(SWITCHES) if n >> i & 1])])
+def test_switches_leave_work_out(on: list[str]) -> None:
+    """What is off is neither computed nor trainable, and every parameter that is trainable gets a gradient."""
+    changes: dict[str, Any] = {name: name in on for name in SWITCHES}
+    network = tiny_ace(**changes)
+    calls = count_calls(network.encoder, network.teacher_encoder, network.composer, network.decomposer)
+    crops = batch()
+    outputs = network(*crops)
+    assert list(outputs) == ["offset_1", "offset_2", *(name for switch in on for name in OUTPUTS[switch])]
+    for seen, sees in zip(calls[:2], (STUDENT_SEES, TEACHER_SEES), strict=True):
+        expected = sorted(set().union(*(sees[switch] for switch in on)))
+        assert len(seen) == 1
+        assert torch.equal(seen[0], torch.cat([crops[n - 1] for n in expected]))
+    assert [len(seen) for seen in calls[2:]] == ["compose" in on, "decompose" in on]
+    loss_names = {"compose": "composition", "decompose": "decomposition", "global_consistency": "global"}
+    weights: dict[str, Any] = {f"{loss}_weight": float(switch in on) for switch, loss in loss_names.items()}
+    ACELoss(**weights)(outputs).backward()
+    for name, parameter in network.named_parameters():
+        off = any(name.startswith(head) and switch not in on for switch, head in HEADS.items())
+        if name.startswith("teacher_") or off or (name == "logit_scale" and on == ["global_consistency"]):
+            assert not parameter.requires_grad, name
+        elif parameter.requires_grad:
+            assert parameter.grad is not None, name  # one without would stop distributed training
+            assert torch.isfinite(parameter.grad).all()
+    assert (network.center != 0).any() == ("global_consistency" in on)
+
+
+def test_branches_compare_a_crop_with_the_other() -> None:
+    """By the gradients of each output with respect to both crops: the student's crop has one, the teacher's none."""
+    network = tiny_ace(torch.float64)
+    image_1, image_2, *offsets = batch(dtype=torch.float64)
+    leaves = (image_1.requires_grad_(), image_2.requires_grad_())
+    outputs = network(*leaves, *offsets)
+    for name, student in (("composition_logits", 0), ("decomposition_logits", 1)):
+        gradients = torch.autograd.grad(outputs[name].square().sum(), leaves, allow_unused=True, retain_graph=True)
+        for n in (0, 1):  # both crops are one batch: the teacher's has zeros
+            gradient = gradients[n]
+            assert gradient is not None
+            assert gradient.any() == (n == student)
+    assert not outputs["global_teacher"].requires_grad
+
+
+def test_teacher_starts_as_the_student_and_stays_in_evaluation_mode() -> None:
+    network = tiny_ace()
+    for (name, a), (other, b) in zip(
+        network.encoder.named_parameters(), network.teacher_encoder.named_parameters(), strict=True
+    ):
+        assert name == other
+        assert torch.equal(a, b)
+        assert a.data_ptr() != b.data_ptr()
+    assert not any(module.training for module in network.teacher_encoder.modules())
+    network.eval().train()
+    assert network.encoder.training
+    assert not any(module.training for module in network.teacher_encoder.modules())
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.996, 1.0])
+def test_teacher_update_equals_the_reference(decay: float) -> None:
+    network = tiny_ace(torch.float64, teacher_decay=decay)
+    for parameter in network.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+
+    def arrays(module: nn.Module) -> dict[str, np.ndarray]:
+        return {name: p.detach().numpy().copy() for name, p in module.named_parameters()}
+
+    student = arrays(network.encoder)
+    expected = afire_training.ema_update(arrays(network.teacher_encoder), student, decay)
+    network.update_teacher()
+    for name, value in arrays(network.teacher_encoder).items():
+        np.testing.assert_allclose(value, expected[name], rtol=0, atol=1e-12)
+    for name, value in arrays(network.encoder).items():
+        np.testing.assert_array_equal(value, student[name])
+
+
+def test_an_image_alone_gives_its_feature_map() -> None:
+    network = tiny_ace()
+    image = batch()[0]
+    features = network(image)
+    assert features.shape == (B, D, 4, 4)
+    assert torch.equal(features[:, :, 1, 2], network.encoder(image)[:, 6])
+    assert tiny_ace(spatial_dims=3)(torch.rand(1, 1, 16, 16, 16)).shape == (1, 12, 4, 4, 4)
+
+
+def test_swin_encoder() -> None:
+    torch.manual_seed(0)
+    encoder = SwinEncoder(
+        img_size=32, patch_size=4, window_size=4, embed_dim=8, depths=(1, 1), num_heads=(2, 2), drop_path_rate=0.5
+    )
+    network = ACE(encoder)
+    crops = torch.rand(2, B, 1, 32, 32)
+    outputs = network(*crops, *batch()[2:])
+    assert outputs["decomposition_logits"].shape == (B, 16, 64)
+    again = network(*crops, *batch()[2:])
+    assert not torch.equal(again["global_student"], outputs["global_student"])  # stochastic depth: the student's alone
+    ACELoss()(outputs).backward()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_training_pass_is_finite_and_near(dtype: torch.dtype) -> None:
+    exact, loss = tiny_ace(), ACELoss()
+    loss(exact(*batch()))
+    expected = {name: term.item() for name, term in loss.terms.items()}
+    network = tiny_ace()
+    with torch.autocast("cpu", dtype=dtype):
+        outputs = network(*batch())
+        total = loss(outputs)
+    total.backward()
+    assert {value.dtype for name, value in outputs.items() if "offset" not in name} == {torch.float32}
+    assert {name: term.item() for name, term in loss.terms.items()} == pytest.approx(expected, rel=0.05)
+    assert all(torch.isfinite(p.grad).all() for p in network.parameters() if p.grad is not None)
+    assert network.center.dtype == torch.float32
+
+
+def test_meta_tensors_are_welcome_and_do_not_stick() -> None:
+    expected = tiny_ace()(*batch())
+    network = tiny_ace()
+    outputs = network(*(MetaTensor(x) for x in batch()))
+    for name, value in expected.items():
+        torch.testing.assert_close(torch.as_tensor(outputs[name]), value)
+    ACELoss()(outputs).backward()
+    assert all(torch.isfinite(value) for value in ace_metrics(outputs).values())
+    assert not any(isinstance(value, MetaTensor) for value in network.state_dict().values())
+    assert not any(isinstance(p.grad, MetaTensor) for p in network.parameters())
+
+
+def test_nothing_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors on the meta device have no values: whatever looks at one fails."""
+    monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # not made for this device
+    network = tiny_ace().to("meta")
+    ACELoss()(network(*(x.to("meta") for x in batch()))).backward()
+
+
+def test_state_dict_continues_exactly() -> None:
+    network, other = tiny_ace(), tiny_ace()
+    network(*batch(1))
+    network.logit_scale.data += 1.0
+    other.load_state_dict(network.state_dict(), strict=True)
+    outputs, expected = other(*batch(2)), network(*batch(2))
+    for name, value in expected.items():
+        assert torch.equal(outputs[name], value)
+
+
+@pytest.mark.parametrize("images", [1, 2])
+@pytest.mark.parametrize("shift", [(-6, -6), (2, -6), (0, 0), (40, 0)])
+def test_degenerate_overlaps_are_finite(images: int, shift: tuple[int, int]) -> None:
+    """One patch in common, the crop inside the other, nothing in common."""
+    network, loss = tiny_ace(), ACELoss()
+    image_1, image_2, _, offset_2 = batch(0, images)
+    loss(network(image_1, image_2, offset_2 + torch.tensor(shift), offset_2)).backward()
+    assert all(torch.isfinite(term) for term in loss.terms.values())
+    assert all(torch.isfinite(p.grad).all() for p in network.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, 1e6])
+def test_constant_images_are_finite(value: float) -> None:
+    network = tiny_ace()
+    for layer in network.composer.mlp.layers:
+        if isinstance(layer, nn.Linear):
+            nn.init.zeros_(layer.weight)  # embeddings of length 0
+    crops = torch.full((2, B, 1, 16, 16), value)
+    ACELoss()(network(*crops, *batch()[2:])).backward()
+    assert all(torch.isfinite(p.grad).all() for p in network.parameters() if p.grad is not None)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"image_2": torch.zeros(B, 1, 16, 8)}, "image_2"),
+        ({"image_2": torch.zeros(2, 1, 16, 16)}, "image_2"),
+        ({"offset_1": torch.zeros(B, 3, dtype=torch.int64)}, "offsets"),
+        ({"offset_2": torch.zeros(2, dtype=torch.int64)}, "offsets"),
+        (
+            {"offset_1": torch.ones(B, 2, dtype=torch.int64), "offset_2": torch.zeros(B, 2, dtype=torch.int64)},
+            "align=2",
+        ),
+        ({"offset_1": torch.zeros(B, 2), "offset_2": torch.zeros(B, 2)}, "whole numbers"),
+        ({"offset_2": None}, "alone, or all"),
+    ],
+)
+def test_wrong_arguments(change: dict[str, torch.Tensor | None], message: str) -> None:
+    arguments = dict(zip(("image_1", "image_2", "offset_1", "offset_2"), batch(), strict=True))
+    with pytest.raises(ValueError, match=message):
+        tiny_ace()(**(arguments | change))
+
+
+def test_impossible_networks() -> None:
+    def encoder(size: tuple[int, int]) -> ViTEncoder:
+        return ViTEncoder(img_size=size, patch_size=4, hidden_size=D, num_layers=1, num_heads=2)
+
+    for size, message in (((16, 24), "every axis"), ((12, 12), "even")):
+        with pytest.raises(ValueError, match=message):
+            ACE(encoder(size))
+    with pytest.raises(ValueError, match="center_momentum"):
+        ACE(encoder((16, 16)), center_momentum=1.0)
+    with pytest.raises(ValueError, match="nothing is left"):
+        ACE(encoder((16, 16)), compose=False, decompose=False, global_consistency=False)
