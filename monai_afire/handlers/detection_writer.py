@@ -144,8 +144,8 @@ class DetectionWriter:
         path = self.output_dir / name
         if path.exists():
             path.replace(path.with_stem(f"{path.stem}_previous"))
-        # names of files need not be valid UTF-8
-        file = self.resources.enter_context(path.open("w", newline="", encoding="utf-8", errors="surrogateescape"))
+        # names of files need not be valid text
+        file = self.resources.enter_context(path.open("w", newline="", encoding="utf-8", errors="backslashreplace"))
         csv.writer(file).writerow(header)
         return file
 

@@ -132,7 +132,8 @@ class EvaluationReport:
         maps = torch.stack([self.maps[index] for index in chosen])
         for number, name in enumerate(_MAPS):
             value = map_aupro(maps[:, number], truths, self.encoder.grid_size)  # type: ignore[arg-type]
-            metrics["localization"][name]["aupro"] = value
+            if np.isfinite(value) and name in metrics.get("localization", {}):
+                metrics["localization"][name]["aupro"] = value
 
     def _draw_heat_maps(self, table: pd.DataFrame) -> None:
         """The sheet: known lesions first, then the most and the least suspicious."""

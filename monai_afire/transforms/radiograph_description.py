@@ -66,7 +66,7 @@ class DescribeRadiographd(MapTransform):
             item["sharpness"] = (_mean_step(plane, 1) + _mean_step(plane, 2)) / 2
             if self.picture_size:
                 size = (self.picture_size, self.picture_size)
-                picture = F.interpolate(plane[None], size=size, mode="area")[0]
+                picture = plane if plane.shape[1:] == size else F.interpolate(plane[None], size=size, mode="area")[0]
                 item["picture"] = (picture.clamp(0, 1) * 255).round().to(torch.uint8)
         return item
 

@@ -92,6 +92,8 @@ def test_good_files_are_loaded_as_ever(tmp_path: Path) -> None:
     assert torch.equal(item["image"].as_tensor(), expected.as_tensor())
     np.testing.assert_allclose(item["image"][0], UNIT, atol=1e-6)
     assert "rejected" not in LoadRadiographd("image")({"image": path})
+    again = LoadRadiographd("image", rejected_key="rejected")({"image": path, "rejected": "of an earlier run"})
+    assert again["rejected"] == ""
 
 
 def test_without_the_key_bad_files_are_errors(tmp_path: Path) -> None:
