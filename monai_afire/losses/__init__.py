@@ -19,6 +19,7 @@ from monai_afire.losses.peac import (
     PEACLoss,
 )
 from monai_afire.losses.token_similarity import TokenSimilarity
+from monai_afire.losses.weighted_terms import WeightedTerms
 
 __all__ = [
     "ACELoss",
@@ -34,5 +35,6 @@ __all__ = [
     "SelfDistillationLoss",
     "StructureConsistencyLoss",
     "TokenSimilarity",
+    "WeightedTerms",
     "matching_target",
 ]

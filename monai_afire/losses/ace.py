@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from monai_afire.losses.weighted_terms import WeightedTerms
 from monai_afire.transforms.grid_crop.correspondence import check_patches
 from monai_afire.utils.precision import at_least_float32
 
@@ -192,7 +193,7 @@ class SelfDistillationLoss(nn.Module):
             return -(teacher.to(student.dtype).flip(1) * student).sum(-1).mean()
 
 
-class ACELoss(nn.Module):
+class ACELoss(WeightedTerms):
     r"""
     The whole ACE objective (Eq. 8) on the outputs of :class:`monai_afire.networks.ACE`.
 
@@ -238,47 +239,17 @@ class ACELoss(nn.Module):
         sigma: float = 1.0,
         kernel_size: int = 3,
     ) -> None:
-        super().__init__()
-        self.weights = {
+        weights = {
             "global": global_weight,
             "composition": composition_weight,
             "decomposition": decomposition_weight,
         }
-        if min(self.weights.values()) < 0 or max(self.weights.values()) == 0:
-            raise ValueError(f"the weights must not be negative nor all zero, got {self.weights}")
+        super().__init__(weights, "build the network with global_consistency, compose and decompose")
         self.self_distillation = SelfDistillationLoss()
         self.composition = MatchingLoss(composition_alpha)
         self.decomposition = MatchingLoss(decomposition_alpha)
         self.sigma = sigma
         self.kernel_size = kernel_size
-        self.terms: dict[str, torch.Tensor] = {}
-
-    def forward(self, outputs: Mapping[str, torch.Tensor], label: torch.Tensor | None = None) -> torch.Tensor:
-        """
-        Compute the weighted sum of the terms.
-
-        Args:
-            outputs: what :class:`monai_afire.networks.ACE` returns for a pair of crops.
-            label: ignored; MONAI's trainer hands it to every loss.
-
-        Returns:
-            Scalar.
-
-        Raises:
-            ValueError: when an output that a term needs is missing.
-        """
-        compute = {"global": self._global, "composition": self._composition, "decomposition": self._decomposition}
-        active = [name for name, weight in self.weights.items() if weight > 0]
-        try:
-            terms = {name: compute[name](outputs) for name in active}
-        except KeyError as error:
-            raise ValueError(
-                f"the losses {active} need the network's output {error}, but it gives {sorted(outputs)}: set the "
-                "term's weight to 0 or build the network with global_consistency, compose and decompose"
-            ) from error
-        total = torch.stack([self.weights[name] * term for name, term in terms.items()]).sum()
-        self.terms = {name: term.detach() for name, term in {"total": total, **terms}.items()}
-        return total
 
     def _global(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         return self.self_distillation(outputs["global_student"], outputs["global_teacher"])

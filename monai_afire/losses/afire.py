@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from monai_afire.losses.token_similarity import TokenSimilarity
+from monai_afire.losses.weighted_terms import WeightedTerms
 from monai_afire.utils.precision import at_least_float32
 
 __all__ = ["AFiReLoss", "AnomalyRestorationLoss", "CategoryConsistencyLoss", "StructureConsistencyLoss"]
@@ -194,7 +195,7 @@ class AnomalyRestorationLoss(nn.Module):
             return (weight * error).sum() / weight.sum()
 
 
-class AFiReLoss(nn.Module):
+class AFiReLoss(WeightedTerms):
     r"""
     The whole AFiRe objective (Eq. 17 and 21) on the outputs of :class:`monai_afire.networks.AFiRe`.
 
@@ -238,41 +239,11 @@ class AFiReLoss(nn.Module):
         include_abnormal_pairs: bool = False,
         abnormal_weight: float = 5.0,
     ) -> None:
-        super().__init__()
-        self.weights = {"structure": structure_weight, "category": category_weight, "restoration": restoration_weight}
-        if min(self.weights.values()) < 0 or max(self.weights.values()) == 0:
-            raise ValueError(f"the weights must not be negative nor all zero, got {self.weights}")
+        weights = {"structure": structure_weight, "category": category_weight, "restoration": restoration_weight}
+        super().__init__(weights, "build the network with contrast=True and restore=True")
         self.structure = StructureConsistencyLoss(temperature, similarity)
         self.category = CategoryConsistencyLoss(temperature, similarity, include_abnormal_pairs)
         self.restoration = AnomalyRestorationLoss(abnormal_weight)
-        self.terms: dict[str, torch.Tensor] = {}
-
-    def forward(self, outputs: Mapping[str, torch.Tensor], label: torch.Tensor | None = None) -> torch.Tensor:
-        """
-        Compute the weighted sum of the terms.
-
-        Args:
-            outputs: what :class:`monai_afire.networks.AFiRe` returns, with N lesion variants.
-            label: ignored; MONAI's trainer hands it to every loss.
-
-        Returns:
-            Scalar.
-
-        Raises:
-            ValueError: when an output that a term needs is missing.
-        """
-        compute = {"structure": self._structure, "category": self._category, "restoration": self._restoration}
-        active = [name for name, weight in self.weights.items() if weight > 0]
-        try:
-            terms = {name: compute[name](outputs) for name in active}
-        except KeyError as error:
-            raise ValueError(
-                f"the losses {active} need the network's output {error}, but it gives {sorted(outputs)}: set the "
-                "term's weight to 0 or build the network with contrast=True and restore=True"
-            ) from error
-        total = torch.stack([self.weights[name] * term for name, term in terms.items()]).sum()
-        self.terms = {name: term.detach() for name, term in {"total": total, **terms}.items()}
-        return total
 
     def _structure(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         q, prototypes = outputs["q"], outputs["prototypes"]

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from monai_afire.losses.weighted_terms import WeightedTerms
 from monai_afire.utils.precision import at_least_float32
 
 __all__ = [
@@ -207,7 +208,7 @@ class LocalConsistencyLoss(nn.Module):
             return (of_sample if samples is None else torch.where(samples, of_sample, 0.0)).mean()
 
 
-class PEACLoss(nn.Module):
+class PEACLoss(WeightedTerms):
     r"""
     The whole PEAC objective (Eq. 3) on the outputs of :class:`monai_afire.networks.PEAC`.
 
@@ -256,15 +257,14 @@ class PEACLoss(nn.Module):
         order_samples: str = "shuffled",
         restoration_samples: str = "all",
     ) -> None:
-        super().__init__()
-        self.weights = {
+        weights = {
             "order": order_weight,
             "restoration": restoration_weight,
             "global": global_weight,
             "local": local_weight,
         }
-        if min(self.weights.values()) < 0 or max(self.weights.values()) == 0:
-            raise ValueError(f"the weights must not be negative nor all zero, got {self.weights}")
+        switches = "classify_order, restore, global_consistency and local_consistency"
+        super().__init__(weights, f"build the network with all of {switches} that have a weight")
         if order_samples not in ORDER_SAMPLES or restoration_samples not in RESTORATION_SAMPLES:
             raise ValueError(
                 f"order_samples must be one of {ORDER_SAMPLES} and restoration_samples one of {RESTORATION_SAMPLES}, "
@@ -276,35 +276,6 @@ class PEACLoss(nn.Module):
         self.restoration = AppearanceRestorationLoss()
         self.global_consistency = GlobalConsistencyLoss()
         self.local_consistency = LocalConsistencyLoss()
-        self.terms: dict[str, torch.Tensor] = {}
-
-    def forward(self, outputs: Mapping[str, torch.Tensor], label: torch.Tensor | None = None) -> torch.Tensor:
-        """
-        Compute the weighted sum of the terms.
-
-        Args:
-            outputs: what :class:`monai_afire.networks.PEAC` returns for a pair of crops.
-            label: ignored; MONAI's trainer hands it to every loss.
-
-        Returns:
-            Scalar.
-
-        Raises:
-            ValueError: when an output that a term needs is missing.
-        """
-        compute = {"order": self._order, "restoration": self._restoration, "global": self._global, "local": self._local}
-        active = [name for name, weight in self.weights.items() if weight > 0]
-        try:
-            terms = {name: compute[name](outputs) for name in active}
-        except KeyError as error:
-            raise ValueError(
-                f"the losses {active} need the network's output {error}, but it gives {sorted(outputs)}: set the "
-                "term's weight to 0 or build the network with all of classify_order, restore, global_consistency and "
-                "local_consistency that have a weight"
-            ) from error
-        total = torch.stack([self.weights[name] * term for name, term in terms.items()]).sum()
-        self.terms = {name: term.detach() for name, term in {"total": total, **terms}.items()}
-        return total
 
     def _order(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         samples = outputs["shuffled"] if self.order_samples == "shuffled" else None
