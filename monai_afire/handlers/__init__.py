@@ -9,6 +9,7 @@ from monai_afire.handlers.detection import DetectorFit
 from monai_afire.handlers.detection_writer import DetectionWriter
 from monai_afire.handlers.evaluation_report import EvaluationReport
 from monai_afire.handlers.gradients import FreezeParameters, GradientClipping
+from monai_afire.handlers.metrics_report import MetricsReport
 from monai_afire.handlers.preview import RestorationPreview
 from monai_afire.handlers.progress import ClosingMessage, TrainingProgressBar
 from monai_afire.handlers.random_state import EpochSeed
@@ -23,6 +24,7 @@ __all__ = [
     "EvaluationReport",
     "FreezeParameters",
     "GradientClipping",
+    "MetricsReport",
     "ResumableCheckpoint",
     "RestorationPreview",
     "TeacherUpdate",

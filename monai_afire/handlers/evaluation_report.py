@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from ignite.engine import Engine, Events
+from ignite.engine import Engine
 from monai.utils import CommonKeys
 from torch.utils.data import Dataset
 
@@ -21,7 +20,7 @@ from monai_afire.anomaly.evaluation import evaluate_scores
 from monai_afire.anomaly.items import lesion_truth
 from monai_afire.anomaly.localization import POSITION_ONLY, localization_row, map_aupro, upsampled
 from monai_afire.anomaly.report_text import report_lines
-from monai_afire.utils.files import atomic_path, check_writable
+from monai_afire.handlers.metrics_report import MetricsReport
 from monai_afire.visualize import contact_sheet, roc_pr_figure
 
 __all__ = ["EvaluationReport"]
@@ -29,7 +28,7 @@ __all__ = ["EvaluationReport"]
 _MAPS = (*MAP_NAMES, "fused")
 
 
-class EvaluationReport:
+class EvaluationReport(MetricsReport):
     """
     Write ``evaluation.csv``, ``metrics.json``, ``roc_pr.png`` and ``heat_maps.png``, and print the figures.
 
@@ -56,25 +55,18 @@ class EvaluationReport:
         num_pictures: int = 24,
         max_aupro_images: int = 500,
     ) -> None:
+        super().__init__(output_dir)
         self.detector = detector
         self.dataset = dataset
         self.items = items
-        self.output_dir = Path(output_dir)
         self.num_bootstraps = num_bootstraps
         self.num_pictures = num_pictures
         self.max_aupro_images = max_aupro_images
         self.encoder = detector.network.encoder
 
-    def attach(self, engine: Engine) -> None:
-        """Register with an evaluator."""
-        engine.add_event_handler(Events.STARTED, self.start)
-        engine.add_event_handler(Events.ITERATION_COMPLETED, self.collect)
-        engine.add_event_handler(Events.COMPLETED, self.report)
-
     def start(self, engine: Engine) -> None:
         """Forget the previous run."""
-        check_writable(self.output_dir)
-        self.rows: list[dict[str, Any]] = []
+        super().start(engine)
         self.maps: dict[int, torch.Tensor] = {}
         self.truths: dict[int, np.ndarray | None] = {}
         # what the position alone says: the same map for every image, where tokens of normal images are odd
@@ -104,23 +96,25 @@ class EvaluationReport:
                 }
             )
 
-    def report(self, engine: Engine) -> None:
-        """Compute the figures, write the files, print the summary."""
-        table = pd.DataFrame(self.rows)
+    def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
+        """See :func:`monai_afire.anomaly.evaluate_scores`; AUPRO is added here, where the maps are."""
         thresholds = dict(zip(SCORE_NAMES, self.detector.thresholds.tolist(), strict=True))
         known = {name: value for name, value in thresholds.items() if np.isfinite(value)}
         metrics = evaluate_scores(table, SCORE_NAMES, known, num_bootstraps=self.num_bootstraps)
         self._add_aupro(metrics)
-        with atomic_path(self.output_dir / "evaluation.csv") as temporary:
-            table.to_csv(temporary, index=False)
-        with atomic_path(self.output_dir / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(metrics, indent=2))
+        return metrics
+
+    def draw(self, table: pd.DataFrame) -> None:
+        """Curves and contact sheet."""
         originals = table[table["kind"] == ""]
         if originals["label"].nunique() == 2:
             scores = {name: originals[name].to_numpy() for name in reversed(SCORE_NAMES)}
             roc_pr_figure(originals["label"].to_numpy(), scores, self.output_dir / "roc_pr.png")
         self._draw_heat_maps(table)
-        print("\n".join(report_lines(metrics)), flush=True)
+
+    def lines(self, metrics: dict[str, Any]) -> list[str]:
+        """The summary to print."""
+        return report_lines(metrics)
 
     def _add_aupro(self, metrics: dict[str, Any]) -> None:
         chosen = [index for index, truth in self.truths.items() if truth is not None or not self.items[index]["label"]]

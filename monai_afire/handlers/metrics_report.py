@@ -1,0 +1,102 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""What all reports of an evaluation have in common: a row per image, one file of figures."""
+
+from __future__ import annotations
+
+import json
+import math
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from ignite.engine import Engine, Events
+
+from monai_afire.utils.files import atomic_path, check_writable
+
+__all__ = ["MetricsReport"]
+
+
+class MetricsReport(ABC):
+    """
+    Base of the handlers that report what a network is worth on labelled images.
+
+    A subclass collects ``self.rows``, a dictionary per image, in :meth:`collect`, and turns the table of them into
+    figures in :meth:`evaluate`. Written are the table and ``metrics.json``, each complete or absent; a figure that is
+    not defined (NaN) is ``null`` there. Attach it to an evaluator.
+
+    Args:
+        output_dir: where to write; checked when the evaluation starts.
+        table_name: file name of the table.
+
+    Raises:
+        OSError: when the run starts and ``output_dir`` cannot be written to.
+
+    Example:
+        >>> import tempfile
+        >>> class Count(MetricsReport):
+        ...     def collect(self, engine):
+        ...         self.rows.append({"value": engine.state.output})
+        ...     def evaluate(self, table):
+        ...         return {"mean": table["value"].mean(), "undefined": math.nan}
+        >>> folder, engine = tempfile.mkdtemp(), Engine(lambda engine, batch: batch)
+        >>> Count(folder).attach(engine)
+        >>> _ = engine.run([1.0, 3.0])
+        >>> json.loads((Path(folder) / "metrics.json").read_text())
+        {'mean': 2.0, 'undefined': None}
+    """
+
+    def __init__(self, output_dir: str, table_name: str = "evaluation.csv") -> None:
+        self.output_dir = Path(output_dir)
+        self.table_name = table_name
+        self.rows: list[dict[str, Any]] = []
+
+    def attach(self, engine: Engine) -> None:
+        """Register with an evaluator."""
+        engine.add_event_handler(Events.STARTED, self.start)
+        engine.add_event_handler(Events.ITERATION_COMPLETED, self.collect)
+        engine.add_event_handler(Events.COMPLETED, self.report)
+
+    def start(self, engine: Engine) -> None:
+        """Forget the previous run."""
+        check_writable(self.output_dir)
+        self.rows = []
+
+    @abstractmethod
+    def collect(self, engine: Engine) -> None:
+        """Add one row per image of the batch to ``self.rows``."""
+
+    @abstractmethod
+    def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
+        """Compute the figures from the table of all rows."""
+
+    def report(self, engine: Engine) -> None:
+        """Compute the figures, write the files, draw and print."""
+        table = pd.DataFrame(self.rows)
+        metrics = self.evaluate(table)
+        with atomic_path(self.output_dir / self.table_name) as temporary:
+            table.to_csv(temporary, index=False)
+        with atomic_path(self.output_dir / "metrics.json") as temporary:
+            temporary.write_text(json.dumps(_defined(metrics), indent=2))
+        self.draw(table)
+        if lines := self.lines(metrics):
+            print("\n".join(lines), flush=True)
+
+    def draw(self, table: pd.DataFrame) -> None:  # noqa: B027  a report need not have pictures
+        """Pictures beside the figures; none unless a subclass has some."""
+
+    def lines(self, metrics: dict[str, Any]) -> list[str]:
+        """The summary to print; nothing unless a subclass has something to say."""
+        return []
+
+
+def _defined(value: Any) -> Any:
+    """JSON has no NaN."""
+    if isinstance(value, dict):
+        return {name: _defined(entry) for name, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_defined(entry) for entry in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
