@@ -4,6 +4,6 @@
 
 from __future__ import annotations
 
-from monai_afire.engines.prepare_batch import PrepareLesionBatch
+from monai_afire.engines.prepare_batch import PrepareInputs, PrepareLesionBatch
 
-__all__ = ["PrepareLesionBatch"]
+__all__ = ["PrepareInputs", "PrepareLesionBatch"]

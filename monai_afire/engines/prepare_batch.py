@@ -4,15 +4,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from monai.engines.utils import PrepareBatchExtraInput
+from monai.engines.utils import PrepareBatch, PrepareBatchExtraInput
 from monai.utils import CommonKeys
 
 from monai_afire.transforms.lesion_synthesis import synth_lesion_masks
 
-__all__ = ["PrepareLesionBatch"]
+__all__ = ["PrepareInputs", "PrepareLesionBatch"]
+
+
+class PrepareInputs(PrepareBatch):
+    """
+    Entries of the batch, in this order, are the arguments of the network; there is no label.
+
+    MONAI's ``PrepareBatchExtraInput`` always hands on "image" first, which for networks of two crops is neither.
+
+    Args:
+        keys: of the batch's entries.
+
+    Example:
+        >>> prepare_batch = PrepareInputs(["image_1", "image_2"])
+        >>> prepare_batch({"image_1": torch.ones(1), "image_2": torch.zeros(1)})
+        (tensor([1.]), None, (tensor([0.]),), {})
+    """
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self.keys = tuple(keys)
+
+    def __call__(
+        self,
+        batchdata: Mapping[str, torch.Tensor],
+        device: str | torch.device | None = None,
+        non_blocking: bool = False,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, None, tuple, dict]:
+        """Move the entries to the device."""
+        first, *others = (batchdata[key].to(device=device, non_blocking=non_blocking, **kwargs) for key in self.keys)
+        return first, None, tuple(others), {}
 
 
 class PrepareLesionBatch(PrepareBatchExtraInput):

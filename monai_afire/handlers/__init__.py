@@ -10,14 +10,16 @@ from monai_afire.handlers.detection_writer import DetectionWriter
 from monai_afire.handlers.evaluation_report import EvaluationReport
 from monai_afire.handlers.gradients import FreezeParameters, GradientClipping
 from monai_afire.handlers.metrics_report import MetricsReport
-from monai_afire.handlers.preview import RestorationPreview
+from monai_afire.handlers.preview import CorrespondencePreview, RestorationPreview
 from monai_afire.handlers.progress import ClosingMessage, TrainingProgressBar
 from monai_afire.handlers.random_state import EpochSeed
-from monai_afire.handlers.schedules import cosine_schedule, linear_schedule
+from monai_afire.handlers.schedules import AttributeSchedule, OptimizerSchedule, cosine_schedule, linear_schedule
 from monai_afire.handlers.teacher import TeacherUpdate, is_optimizer_step
 
 __all__ = [
+    "AttributeSchedule",
     "ClosingMessage",
+    "CorrespondencePreview",
     "DetectionWriter",
     "DetectorFit",
     "EpochSeed",
@@ -25,6 +27,7 @@ __all__ = [
     "FreezeParameters",
     "GradientClipping",
     "MetricsReport",
+    "OptimizerSchedule",
     "ResumableCheckpoint",
     "RestorationPreview",
     "TeacherUpdate",

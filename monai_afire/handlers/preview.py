@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,41 +19,33 @@ from monai_afire.networks.blocks.patches import unpatchify
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.visualize.figures import figure_to_array, picture_grid, save_figure
 
-__all__ = ["RestorationPreview"]
+__all__ = ["CorrespondencePreview", "Preview", "RestorationPreview"]
 
 
-class RestorationPreview:
+class Preview(ABC):
     """
-    Picture grid of normal image | lesion image | lesion mask | restored, for TensorBoard and as a PNG file.
+    Base of the picture grids of the first validation batch, for TensorBoard and as a PNG file.
 
-    Attach it to the validation evaluator, whose first batch is shown (of 3-D images the middle slice).
+    Attach it to the validation evaluator. A subclass chooses the pictures in :meth:`rows`.
 
     Args:
-        encoder: encoder of the network, for the patch grid and the intensity normalisation.
         path: the PNG file, replaced at each preview.
+        columns: titles of the columns.
         summary_writer: TensorBoard writer, None for the PNG only.
         num_images: number of rows.
         tag: name in TensorBoard.
-
-    Example:
-        >>> from monai_afire.networks import ViTEncoder
-        >>> encoder = ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2)
-        >>> RestorationPreview(encoder, "preview.png").columns
-        ('normal', 'with synthetic lesions', 'lesion mask', 'restored')
     """
-
-    columns = ("normal", "with synthetic lesions", "lesion mask", "restored")
 
     def __init__(
         self,
-        encoder: RadiographEncoder,
         path: str,
+        columns: Sequence[str],
         summary_writer: SummaryWriter | None = None,
         num_images: int = 4,
-        tag: str = "restoration",
+        tag: str = "preview",
     ) -> None:
-        self.encoder = encoder
         self.path = Path(path)
+        self.columns = tuple(columns)
         self.summary_writer = summary_writer
         self.num_images = num_images
         self.tag = tag
@@ -61,40 +55,164 @@ class RestorationPreview:
         first_batch = Events.ITERATION_COMPLETED(event_filter=lambda engine, _: _is_first_of_epoch(engine))
         engine.add_event_handler(first_batch, self)
 
+    @torch.no_grad()
     def __call__(self, engine: Any) -> None:
         """Draw the grid from the evaluator's batch."""
-        outputs = engine.state.output[CommonKeys.PRED]
-        if getattr(engine.state, "rank", 0) or "restored" not in outputs:
+        if getattr(engine.state, "rank", 0):
             return
-        rows = self._rows(engine.state.batch, outputs)
+        rows = self.rows(engine.state.batch, engine.state.output[CommonKeys.PRED])
+        if not rows:
+            return
         figure = picture_grid(rows, self.columns, f"epoch {engine.state.epoch}")
         save_figure(figure, self.path)
         if self.summary_writer is not None:
             self.summary_writer.add_image(self.tag, figure_to_array(figure), engine.state.epoch, dataformats="HWC")
 
-    @torch.no_grad()
-    def _rows(self, batch: dict[str, torch.Tensor], outputs: dict[str, torch.Tensor]) -> list[list[np.ndarray]]:
-        """The first lesion variant of the first images."""
-        count = min(self.num_images, len(outputs["restored"]))
-        patches = outputs["restored"][:count, 0].float()
+    @abstractmethod
+    def rows(self, batch: Any, outputs: dict[str, torch.Tensor]) -> list[list[np.ndarray]]:
+        """A list of pictures per row, ``(H, W)`` or ``(H, W, 3)`` in [0, 1]; empty where the network gives none."""
+
+
+class RestorationPreview(Preview):
+    """
+    What the network was given and what it restored (of 3-D images the middle slice).
+
+    Args:
+        encoder: encoder of the network, for the patch grid and the intensity normalisation.
+        path: the PNG file, replaced at each preview.
+        inputs: title of a column -> key of the batch, ``(B, C, *S)`` or ``(B, N, C, *S)``, whose first variant is
+            shown; "restored" follows.
+        summary_writer: TensorBoard writer, None for the PNG only.
+        num_images: number of rows.
+        tag: name in TensorBoard.
+
+    Example:
+        >>> from monai_afire.networks import ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2)
+        >>> RestorationPreview(encoder, "preview.png", {"normal": "image", "with lesions": "lesion_image"}).columns
+        ('normal', 'with lesions', 'restored')
+    """
+
+    def __init__(
+        self,
+        encoder: RadiographEncoder,
+        path: str,
+        inputs: Mapping[str, str],
+        summary_writer: SummaryWriter | None = None,
+        num_images: int = 4,
+        tag: str = "restoration",
+    ) -> None:
+        super().__init__(path, (*inputs, "restored"), summary_writer, num_images, tag)
+        self.encoder = encoder
+        self.inputs = dict(inputs)
+
+    def rows(self, batch: Any, outputs: dict[str, torch.Tensor]) -> list[list[np.ndarray]]:
+        """The first images of the batch."""
+        if "restored" not in outputs:
+            return []
+        dims = len(self.encoder.grid_size)
+        patches = _first_variant(outputs["restored"], 3)[: self.num_images].float()
         restored = self.encoder.denormalize(unpatchify(patches, self.encoder.grid_size, self.encoder.patch_size))
-        pictures = (
-            batch[CommonKeys.IMAGE][:count],
-            batch["lesion_image"][:count, 0],
-            batch["lesion_mask"][:count, 0],
-            restored,
-        )
-        columns = [[_plane(picture) for picture in column] for column in pictures]
-        return [list(row) for row in zip(*columns, strict=True)]
+        given = [_first_variant(batch[key], dims + 2)[: self.num_images] for key in self.inputs.values()]
+        return [[plane(picture) for picture in row] for row in zip(*given, restored, strict=True)]
+
+
+class CorrespondencePreview(Preview):
+    """
+    Which patch of one crop is most similar to each patch of the other (2-D).
+
+    Every patch of the reference crop has a colour by its place. The other crop is shown twice: with the colours of
+    the patches that show the same place (none where the crops do not overlap), and with those of the patches that the
+    network finds most similar. A network that knows the anatomy makes the two alike.
+
+    Args:
+        path: the PNG file, replaced at each preview.
+        correspondence: called with the network's outputs for (nearest, matches), both ``(B, M)``: the reference's
+            patch that is nearest to each of the other crop's M patches, and the one that shows the same place, -1 for
+            none (e.g. :func:`monai_afire.metrics.ace_correspondence`).
+        reference: key of the crop whose patches are coloured, ``(B, C, H, W)``.
+        other: key of the other crop.
+        grid_size: patches of the reference along each axis.
+        summary_writer: TensorBoard writer, None for the PNG only.
+        num_images: number of rows.
+        tag: name in TensorBoard.
+
+    Example:
+        >>> CorrespondencePreview("preview.png", None, "image_1", "image_2", (8, 8)).columns
+        ('patches by place', 'same place', 'most similar patch')
+    """
+
+    def __init__(
+        self,
+        path: str,
+        correspondence: Callable[[dict[str, torch.Tensor]], tuple[torch.Tensor, torch.Tensor]],
+        reference: str,
+        other: str,
+        grid_size: Sequence[int],
+        summary_writer: SummaryWriter | None = None,
+        num_images: int = 4,
+        tag: str = "correspondence",
+    ) -> None:
+        columns = ("patches by place", "same place", "most similar patch")
+        super().__init__(path, columns, summary_writer, num_images, tag)
+        self.correspondence = correspondence
+        self.reference = reference
+        self.other = other
+        self.grid_size = tuple(grid_size)
+
+    def rows(self, batch: Any, outputs: dict[str, torch.Tensor]) -> list[list[np.ndarray]]:
+        """The first images of the batch."""
+        nearest, matches = (indices[: self.num_images].cpu().numpy() for indices in self.correspondence(outputs))
+        places = np.arange(np.prod(self.grid_size))
+        rows = []
+        for row in range(len(matches)):
+            reference, other = plane(batch[self.reference][row]), plane(batch[self.other][row])
+            hidden = np.where(matches[row] >= 0, nearest[row], -1)
+            rows.append([tinted(reference, self._colors(places)), tinted(other, self._colors(matches[row]))])
+            rows[-1].append(tinted(other, self._colors(hidden)))
+        return rows
+
+    def _colors(self, places: np.ndarray) -> np.ndarray:
+        """Colour of each patch by the place it stands for, ``(n, n, 3)``; NaN without a place."""
+        row, column = np.divmod(places, self.grid_size[1]) / np.array([[self.grid_size[0]], [self.grid_size[1]]])
+        colors = np.stack([row, 1 - 0.5 * (row + column), column], axis=-1)
+        side = round(len(places) ** 0.5)
+        return np.where(places[:, None] >= 0, colors, np.nan).reshape(side, side, 3)
+
+
+def tinted(picture: np.ndarray, colors: np.ndarray, alpha: float = 0.45) -> np.ndarray:
+    """
+    Lay a coarse map of colours over a gray picture.
+
+    Args:
+        picture: ``(H, W)`` in [0, 1].
+        colors: ``(rows, columns, 3)`` in [0, 1], NaN for no colour; both sides divide the picture's.
+        alpha: share of the colour.
+
+    Returns:
+        ``(H, W, 3)`` in [0, 1].
+
+    Example:
+        >>> tinted(np.zeros((4, 4)), np.ones((2, 2, 3)), alpha=0.5).max().item()
+        0.5
+    """
+    fine = np.kron(colors, np.ones((picture.shape[0] // len(colors), picture.shape[1] // colors.shape[1], 1)))
+    gray = np.repeat(picture[..., None], 3, axis=-1)
+    return np.where(np.isnan(fine), gray, (1 - alpha) * gray + alpha * fine)
+
+
+def _first_variant(values: torch.Tensor, ndim: int) -> torch.Tensor:
+    """Without the axis of the lesion variants, if there is one."""
+    return values[:, 0] if values.ndim > ndim else values
 
 
 def _is_first_of_epoch(engine: Engine) -> bool:
     return (engine.state.iteration - 1) % (engine.state.epoch_length or 1) == 0
 
 
-def _plane(image: torch.Tensor) -> np.ndarray:
+def plane(image: torch.Tensor) -> np.ndarray:
     """First channel of ``(C, *S)``, the middle slice if it is a volume."""
-    plane = image[0].detach().float().cpu()
-    while plane.ndim > 2:
-        plane = plane[..., plane.shape[-1] // 2]
-    return plane.numpy()
+    picture = image[0].detach().float().cpu()
+    while picture.ndim > 2:
+        picture = picture[..., picture.shape[-1] // 2]
+    return picture.numpy()

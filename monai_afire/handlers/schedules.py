@@ -5,8 +5,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
-__all__ = ["cosine_schedule", "linear_schedule"]
+from ignite.engine import Events
+from monai.handlers import ParamSchedulerHandler
+from torch.optim import Optimizer
+
+__all__ = ["AttributeSchedule", "OptimizerSchedule", "cosine_schedule", "linear_schedule"]
 
 
 def cosine_schedule(
@@ -80,3 +85,85 @@ def linear_schedule(current_step: int, total_steps: int, start: float, end: floa
     if total_steps < 1 or current_step < 1:
         raise ValueError(f"expected current_step >= 1 and total_steps >= 1, got {current_step} and {total_steps}")
     return start + (end - start) * min((current_step - 1) / total_steps, 1.0)
+
+
+class OptimizerSchedule(ParamSchedulerHandler):
+    """
+    A setting of an optimizer's groups that follows :func:`cosine_schedule`, set before every step.
+
+    The learning rate of a group is the schedule's value times the group's "lr_scale", 1 without one
+    (:func:`monai_afire.optimizers.layer_decay_groups`). Weight decay is set only in groups that have some: those that
+    are exempt stay so.
+
+    Args:
+        optimizer: its groups are changed.
+        name: "lr" or "weight_decay", or another setting of the groups.
+        total_steps: steps of the whole run.
+        start: value after the warm-up.
+        end: value at the last step.
+        warmup_steps: steps of the linear ramp from 0 to ``start``.
+
+    Example:
+        >>> from ignite.engine import Engine
+        >>> from torch import nn, optim
+        >>> optimizer, engine = optim.SGD(nn.Linear(2, 1).parameters(), lr=1.0), Engine(lambda engine, batch: None)
+        >>> OptimizerSchedule(optimizer, "lr", total_steps=3, start=1.0, end=0.0).attach(engine)
+        >>> _ = engine.run([0, 0])
+        >>> optimizer.param_groups[0]["lr"]
+        0.5
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, name: str, total_steps: int, start: float, end: float, warmup_steps: int = 0
+    ) -> None:
+        exempt = [name == "weight_decay" and not group[name] for group in optimizer.param_groups]
+
+        def set_groups(value: float) -> None:
+            for group, is_exempt in zip(optimizer.param_groups, exempt, strict=True):
+                if not is_exempt:
+                    group[name] = value * group.get("lr_scale", 1.0) if name == "lr" else value
+
+        settings = {"total_steps": total_steps, "start": start, "end": end, "warmup_steps": warmup_steps}
+        super().__init__(set_groups, cosine_schedule, settings, event=Events.ITERATION_STARTED)
+
+
+class AttributeSchedule(ParamSchedulerHandler):
+    """
+    A number that an object keeps as an attribute and that changes over training, e.g. a network's teacher decay.
+
+    Args:
+        owner: the object.
+        name: of the attribute, which must exist.
+        total_steps: steps until ``end`` is reached.
+        start: value at the first step.
+        end: value after them.
+        shape: "cosine" or "linear".
+
+    Raises:
+        AttributeError: when there is no such attribute.
+        ValueError: for another shape.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> from ignite.engine import Engine
+        >>> network, engine = SimpleNamespace(teacher_decay=None), Engine(lambda engine, batch: None)
+        >>> AttributeSchedule(network, "teacher_decay", total_steps=3, start=0.5, end=1.0).attach(engine)
+        >>> _ = engine.run([0, 0])
+        >>> network.teacher_decay
+        0.75
+    """
+
+    def __init__(
+        self, owner: Any, name: str, total_steps: int, start: float, end: float, shape: str = "cosine"
+    ) -> None:
+        if not hasattr(owner, name):
+            raise AttributeError(f"{type(owner).__name__} has no attribute {name!r} to schedule")
+        if shape not in _SHAPES:
+            raise ValueError(f"shape must be one of {sorted(_SHAPES)}, got {shape!r}")
+        settings = {"total_steps": total_steps, "start": start, "end": end}
+        super().__init__(
+            lambda value: setattr(owner, name, value), _SHAPES[shape], settings, event=Events.ITERATION_STARTED
+        )
+
+
+_SHAPES = {"cosine": cosine_schedule, "linear": linear_schedule}

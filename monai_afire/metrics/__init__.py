@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from monai_afire.metrics.ace import *
+from monai_afire.metrics.afire import *
 from monai_afire.metrics.anomaly import *
 from monai_afire.metrics.detection import *
 from monai_afire.metrics.localization import *

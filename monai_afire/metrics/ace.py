@@ -9,10 +9,10 @@ from collections.abc import Mapping
 import torch
 
 from monai_afire.losses.ace import patches_per_axis
-from monai_afire.metrics.pretraining import prototype_information
+from monai_afire.metrics.pretraining import correspondence_accuracy, prototype_information
 from monai_afire.transforms.grid_crop.correspondence import matching_patches
 
-__all__ = ["ace_metrics", "matching_accuracy"]
+__all__ = ["ace_correspondence", "ace_metrics"]
 
 
 def ace_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -39,50 +39,44 @@ def ace_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         >>> metrics["composition_accuracy"], metrics["chance"], metrics["decomposition_accuracy"]
         (tensor(1.), tensor(0.5000), tensor(nan))
     """
-    offset_1, offset_2 = outputs["offset_1"], outputs["offset_2"]
-    undefined = torch.tensor(float("nan"), device=offset_1.device)
+    undefined = torch.tensor(float("nan"), device=outputs["offset_1"].device)
     names = ("composition_accuracy", "decomposition_accuracy", "chance", "global_information")
     metrics = dict.fromkeys(names, undefined)
-    for name in ("composition", "decomposition"):
-        if f"{name}_logits" not in outputs:
-            continue
-        logits = outputs[f"{name}_logits"]
-        cells = patches_per_axis(logits.shape[1], offset_1.shape[1])
-        if name == "composition":
-            matches = matching_patches(offset_1, offset_2, (cells, 2 * cells), (2, 2))
-        else:
-            matches = matching_patches(offset_2, offset_1, (2 * cells, cells), (1, 1))
-        metrics[f"{name}_accuracy"] = matching_accuracy(logits, matches)
-        metrics["chance"] = torch.full_like(undefined, 1 / logits.shape[1])
+    for part in ("composition", "decomposition"):
+        if f"{part}_logits" in outputs:
+            metrics[f"{part}_accuracy"] = correspondence_accuracy(*ace_correspondence(outputs, part))
+            metrics["chance"] = torch.full_like(undefined, 1 / outputs[f"{part}_logits"].shape[1])
     if "global_teacher" in outputs:
         metrics["global_information"] = prototype_information(outputs["global_teacher"].flatten(0, 1))
     return metrics
 
 
 @torch.no_grad()
-def matching_accuracy(logits: torch.Tensor, matches: torch.Tensor) -> torch.Tensor:
+def ace_correspondence(
+    outputs: Mapping[str, torch.Tensor], part: str = "composition"
+) -> tuple[torch.Tensor, torch.Tensor]:
     """
-    Share of the student's patches whose most similar one of the teacher's shows the same place; chance is 1/N.
+    The place of each composed (or decomposed) patch of the student among the teacher's patches of the other crop.
 
     Args:
-        logits: ``(B, N, M)`` of the teacher's N and the student's M patches.
-        matches: ``(B, M)`` int64, the teacher's patch that shows what each of the student's does, negative where there
-            is none (:func:`monai_afire.transforms.matching_patches`).
+        outputs: of the network.
+        part: "composition": M = L/4 blocks of the first crop among the L patches of the second; "decomposition":
+            M = 4 L parts of the second crop's patches among the L patches of the first.
 
     Returns:
-        Scalar in [0, 1]; 0 when no patch has a match.
-
-    Raises:
-        ValueError: when the shapes do not fit.
+        nearest: ``(B, M)`` int64, the most similar patch.
+        matches: ``(B, M)`` int64, the patch that shows exactly the same place, -1 where there is none.
 
     Example:
-        >>> logits = torch.tensor([[[3.0, 1.0, 0.0], [2.0, 4.0, 9.0]]])
-        >>> matching_accuracy(logits, torch.tensor([[0, 0, -1]]))
-        tensor(0.5000)
+        >>> offset = torch.zeros(1, 1, dtype=torch.int64)  # one image with one spatial axis of two patches
+        >>> outputs = {"offset_1": offset, "offset_2": offset, "composition_logits": torch.tensor([[[5.0], [1.0]]])}
+        >>> ace_correspondence(outputs)
+        (tensor([[0]]), tensor([[0]]))
     """
-    if logits.ndim != 3 or matches.shape != logits.shape[::2]:
-        raise ValueError(
-            f"expected logits (B, N, M) and matches (B, M), got {tuple(logits.shape)} and {tuple(matches.shape)}"
-        )
-    right = logits.argmax(1) == matches
-    return right.sum() / (matches >= 0).sum().clamp_min(1)
+    logits, offset_1, offset_2 = outputs[f"{part}_logits"], outputs["offset_1"], outputs["offset_2"]
+    cells = patches_per_axis(logits.shape[1], offset_1.shape[1])
+    if part == "composition":
+        matches = matching_patches(offset_1, offset_2, (cells, 2 * cells), (2, 2))
+    else:
+        matches = matching_patches(offset_2, offset_1, (2 * cells, cells), (1, 1))
+    return logits.argmax(1), matches

@@ -1,43 +1,24 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Is pre-training learning something? Figures to watch, from the outputs of :class:`monai_afire.networks.AFiRe`."""
+"""Figures of pre-training that several methods share: is something learnt, or has it collapsed?"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
+import torch.nn.functional as F
+from ignite.exceptions import NotComputableError
+from ignite.metrics import Average
 
-from monai_afire.losses.token_similarity import TokenSimilarity
+from monai_afire.utils.precision import at_least_float32
 
-__all__ = ["afire_metrics", "position_accuracy", "prototype_entropy", "prototype_information", "restoration_gain"]
-
-
-def afire_metrics(outputs: Mapping[str, torch.Tensor], similarity: str = "paper") -> dict[str, torch.Tensor]:
-    """
-    The figures to validate AFiRe's pre-training by.
-
-    Args:
-        outputs: of the network in evaluation mode.
-        similarity: of the contrastive losses.
-
-    Returns:
-        "restoration_gain" and "position_accuracy", NaN where an ablation left out what they need.
-
-    Example:
-        >>> afire_metrics({"abnormal": torch.zeros(1, 1, 4, dtype=torch.bool)})["position_accuracy"]
-        tensor(nan)
-    """
-    undefined = torch.tensor(float("nan"))
-    gain, accuracy = undefined, undefined
-    abnormal = outputs["abnormal"]
-    if "restored" in outputs:
-        gain = restoration_gain(outputs["restored"], outputs["target"], outputs["corrupted"], abnormal)
-    if "q" in outputs:
-        prototypes = outputs["prototypes"]
-        prototypes = prototypes.unsqueeze(1) if prototypes.ndim == 3 else prototypes  # of each image: for all variants
-        accuracy = position_accuracy(outputs["q"], prototypes, ~abnormal, similarity)
-    return {"restoration_gain": gain, "position_accuracy": accuracy}
+__all__ = [
+    "DefinedAverage",
+    "correspondence_accuracy",
+    "embedding_spread",
+    "prototype_entropy",
+    "prototype_information",
+    "restoration_gain",
+]
 
 
 @torch.no_grad()
@@ -73,29 +54,27 @@ def restoration_gain(
 
 
 @torch.no_grad()
-def position_accuracy(
-    q: torch.Tensor, prototypes: torch.Tensor, normal: torch.Tensor, similarity: str = "paper"
-) -> torch.Tensor:
+def correspondence_accuracy(nearest: torch.Tensor, matches: torch.Tensor) -> torch.Tensor:
     """
-    Share of normal tokens that are nearest to the prototype of their own position; chance is 1/L.
+    Share of patches whose nearest patch in the other crop is the one that shows the same place.
+
+    Unlike a consistency loss, this does not rise when all embeddings become the same; chance is 1/M for M patches.
 
     Args:
-        q: token probabilities ``(..., L, K)``.
-        prototypes: ``(L, K)``, or more axes that broadcast to those of q.
-        normal: ``(..., L)`` bool, the tokens that count.
-        similarity: as in :class:`monai_afire.losses.StructureConsistencyLoss`.
+        nearest: ``(B, L)`` int64, the nearest patch in the other crop.
+        matches: ``(B, L)`` int64, the patch that shows the same place, negative where there is none.
 
     Returns:
-        Scalar in [0, 1]; 0 when no token counts.
+        Scalar in [0, 1]; NaN when nothing matches.
 
     Example:
-        >>> prototypes = torch.tensor([[0.9, 0.1], [0.1, 0.9]])
-        >>> position_accuracy(prototypes[None], prototypes, torch.ones(1, 2, dtype=torch.bool))
-        tensor(1.)
+        >>> correspondence_accuracy(torch.tensor([[0, 2, 1]]), torch.tensor([[0, 1, -1]]))
+        tensor(0.5000)
     """
-    nearest = TokenSimilarity(1.0, similarity)(q, prototypes).argmax(-1)
-    right = (nearest == torch.arange(q.shape[-2], device=q.device)) & normal
-    return right.sum() / normal.sum().clamp_min(1)
+    if nearest.shape != matches.shape:
+        raise ValueError(f"expected two tensors (B, L), got {tuple(nearest.shape)} and {tuple(matches.shape)}")
+    matched = matches >= 0
+    return ((nearest == matches) & matched).sum() / matched.sum()
 
 
 @torch.no_grad()
@@ -139,6 +118,54 @@ def prototype_information(prototypes: torch.Tensor) -> torch.Tensor:
     """
     information = _entropy(prototypes.mean(0)) - _entropy(prototypes).mean()
     return (information / _largest_entropy(prototypes)).clamp_min(0)
+
+
+@torch.no_grad()
+def embedding_spread(embeddings: torch.Tensor) -> torch.Tensor:
+    r"""
+    Alarm for a collapse: how far the directions of the embeddings lie apart.
+
+    .. math:: 1 - \left\lVert \frac{1}{M} \sum_{i=1}^{M} \frac{y_i}{\lVert y_i \rVert_2} \right\rVert_2^2
+
+    which is the mean of 1 - cos over all M² pairs.
+
+    Args:
+        embeddings: ``(M, H)``.
+
+    Returns:
+        Scalar in [0, 1]; 0 when all have one direction, NaN for fewer than two embeddings.
+
+    Example:
+        >>> embedding_spread(torch.eye(4)), embedding_spread(torch.ones(4, 4))
+        (tensor(0.7500), tensor(0.))
+    """
+    spread = 1 - F.normalize(at_least_float32(embeddings), dim=-1).mean(0).square().sum()
+    return spread.clamp_min(0) if len(embeddings) > 1 else torch.full_like(spread, torch.nan)
+
+
+class DefinedAverage(Average):
+    """
+    ignite's ``Average`` of a scalar per batch, over those batches where it is not NaN; NaN if there is none.
+
+    Example:
+        >>> average = DefinedAverage()
+        >>> for value in (1.0, float("nan"), 2.0):
+        ...     average.update(value)
+        >>> float(average.compute())
+        1.5
+    """
+
+    def update(self, output: float | torch.Tensor) -> None:
+        """Take in a batch's scalar."""
+        if not torch.isnan(torch.as_tensor(output)):
+            super().update(output)
+
+    def compute(self) -> float | torch.Tensor:
+        """Average the batches so far."""
+        try:
+            return super().compute()
+        except NotComputableError:
+            return float("nan")
 
 
 def _entropy(probabilities: torch.Tensor) -> torch.Tensor:

@@ -19,10 +19,11 @@ __all__ = ["figure_to_array", "picture_grid", "save_figure"]
 
 def picture_grid(rows: Sequence[Sequence[NDArray]], columns: Sequence[str], title: str) -> Figure:
     """
-    A grid of gray pictures with a title over each column.
+    A grid of pictures with a title over each column.
 
     Args:
-        rows: for each row one picture ``(H, W)`` in [0, 1] per column; 0 is black, 1 white, for all pictures alike.
+        rows: for each row one picture per column, gray ``(H, W)`` or in colour ``(H, W, 3)``, in [0, 1]; 0 is black and
+            1 white for all pictures alike.
         columns: titles of the columns.
         title: title of the whole.
 

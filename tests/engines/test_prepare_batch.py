@@ -8,7 +8,7 @@ import pytest
 import torch
 from monai.data import MetaTensor
 
-from monai_afire.engines import PrepareLesionBatch
+from monai_afire.engines import PrepareInputs, PrepareLesionBatch
 from monai_afire.handlers import EpochSeed
 from monai_afire.transforms import synth_lesion_masks
 
@@ -78,3 +78,14 @@ def test_images_with_meta_data() -> None:
 def test_images_out_of_range_are_refused_on_the_cpu(bad: torch.Tensor) -> None:
     with pytest.raises(ValueError, match=r"\[0, 1\]|NaN|nan|finite"):
         PrepareLesionBatch()({"image": bad}, "cpu")
+
+
+def test_inputs_come_in_the_order_of_their_keys() -> None:
+    batch = {"b": torch.tensor([2.0]), "a": torch.tensor([1.0]), "label": torch.tensor([9])}
+    first, label, others, keywords = PrepareInputs(["a", "b", "a"])(batch, "cpu", non_blocking=True)
+    assert (first, others) == (batch["a"], (batch["b"], batch["a"]))
+    assert label is None
+    assert keywords == {}
+    assert PrepareInputs(["a"])(batch)[2] == ()
+    with pytest.raises(KeyError, match="absent"):
+        PrepareInputs(["a", "absent"])(batch)

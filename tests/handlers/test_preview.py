@@ -17,8 +17,11 @@ from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 
-from monai_afire.handlers import RestorationPreview
+from monai_afire.handlers import CorrespondencePreview, RestorationPreview
+from monai_afire.handlers.preview import tinted
 from monai_afire.networks import AFiRe, ViTEncoder
+
+INPUTS = {"normal": "image", "with synthetic lesions": "lesion_image", "lesion mask": "lesion_mask"}
 
 
 def tiny_afire(spatial_dims: int = 2, **changes: Any) -> AFiRe:
@@ -60,7 +63,7 @@ def test_picture_is_written_and_sent_to_tensorboard(tmp_path: Path, spatial_dims
     network = tiny_afire(spatial_dims)
     file = tmp_path / "new" / "preview.png"
     writer = SummaryWriter(str(tmp_path / "events"))
-    preview = RestorationPreview(network.encoder, str(file), writer, num_images=2, tag="pictures")
+    preview = RestorationPreview(network.encoder, str(file), INPUTS, writer, num_images=2, tag="pictures")
     evaluate(network, preview, spatial_dims=spatial_dims, epoch=5)
     writer.close()
     width, height = image_size(file)
@@ -77,7 +80,7 @@ def test_picture_is_written_and_sent_to_tensorboard(tmp_path: Path, spatial_dims
 def test_fewer_images_than_rows_asked_for(tmp_path: Path) -> None:
     network = tiny_afire()
     for images, name in ((1, "one.png"), (4, "four.png")):
-        evaluate(network, RestorationPreview(network.encoder, str(tmp_path / name)), images)
+        evaluate(network, RestorationPreview(network.encoder, str(tmp_path / name), INPUTS), images)
     assert image_size(tmp_path / "one.png")[1] == round(110 * (2.2 + 0.5))
     assert image_size(tmp_path / "four.png")[1] == round(110 * (2.2 * 4 + 0.5))
 
@@ -87,7 +90,7 @@ def test_columns_show_what_their_titles_say(tmp_path: Path) -> None:
     network = tiny_afire()
     torch.nn.init.zeros_(network.decoder.to_pixels.weight)
     torch.nn.init.constant_(network.decoder.to_pixels.bias, (0.75 - 0.449) / 0.226)
-    evaluate(network, RestorationPreview(network.encoder, str(tmp_path / "preview.png")), 1)
+    evaluate(network, RestorationPreview(network.encoder, str(tmp_path / "preview.png"), INPUTS), 1)
     with Image.open(tmp_path / "preview.png") as picture:
         gray = np.asarray(picture.convert("L"), dtype=float) / 255
     row = gray[int(0.6 * len(gray))]
@@ -97,7 +100,7 @@ def test_columns_show_what_their_titles_say(tmp_path: Path) -> None:
 
 def test_nothing_is_drawn_without_a_restoration(tmp_path: Path) -> None:
     network = tiny_afire(restore=False)
-    evaluate(network, RestorationPreview(network.encoder, str(tmp_path / "preview.png")))
+    evaluate(network, RestorationPreview(network.encoder, str(tmp_path / "preview.png"), INPUTS))
     assert not list(tmp_path.iterdir())
 
 
@@ -112,9 +115,57 @@ def test_only_the_first_batch_is_shown(tmp_path: Path) -> None:
         device=torch.device("cpu"),
         val_data_loader=[{"image": torch.zeros(2, 3)}, {"image": torch.zeros(1, 3)}],
         network=torch.nn.Identity(),
-        val_handlers=[Recorder(tiny_afire().encoder, str(tmp_path / "preview.png"))],
+        val_handlers=[Recorder(tiny_afire().encoder, str(tmp_path / "preview.png"), INPUTS)],
         decollate=False,
     )
     for epoch in (1, 2):
         evaluator.run(epoch)
     assert shown == [1, 1]
+
+
+def correspondence_rows(nearest: torch.Tensor, matches: torch.Tensor, images: int = 4) -> list[list[np.ndarray]]:
+    preview = CorrespondencePreview("", lambda outputs: (nearest, matches), "b", "a", (2, 2), num_images=images)
+    crops = {"a": torch.zeros(len(matches), 1, 8, 8), "b": torch.ones(len(matches), 1, 8, 8)}
+    return preview.rows(crops, {})
+
+
+def test_patches_wear_the_colour_of_their_place() -> None:
+    nearest, matches = torch.tensor([[3, 0, 1, 2]]), torch.tensor([[3, 0, -1, -1]])
+    ((reference, same_place, most_similar),) = correspondence_rows(nearest, matches)
+    colours = reference[[0, 0, 7, 7], [0, 7, 0, 7]] - 0.55  # the reference is white, the other crop black
+    assert len(np.unique(colours.round(6), axis=0)) == 4
+    for picture in (same_place, most_similar):  # as good as it gets: both alike
+        np.testing.assert_allclose(picture[0, 0], colours[3], atol=1e-6)
+        np.testing.assert_allclose(picture[0, 7], colours[0], atol=1e-6)
+        assert (picture[4:] == 0).all()  # outside the overlap nothing is known
+
+
+def test_wrong_correspondence_looks_wrong() -> None:
+    ((_, same_place, most_similar),) = correspondence_rows(torch.tensor([[0, 0, 0, 0]]), torch.tensor([[0, 1, 2, 3]]))
+    assert (most_similar == most_similar[0, 0]).all()
+    assert not (same_place == most_similar).all()
+
+
+def test_composed_patches_are_coarser_than_the_reference() -> None:
+    rows = correspondence_rows(torch.tensor([[2]] * 5), torch.tensor([[1]] * 5), images=3)
+    assert len(rows) == 3
+    assert all(picture.shape == (8, 8, 3) for picture in rows[0])
+    assert len(np.unique(rows[0][1].reshape(-1, 3), axis=0)) == 1
+
+
+def test_correspondence_is_drawn_to_a_file(tmp_path: Path) -> None:
+    indices = torch.tensor([[0, 1, 2, 3]] * 2)
+    file = str(tmp_path / "preview.png")
+    preview = CorrespondencePreview(file, lambda outputs: (indices, indices), "image", "lesion_mask", (2, 2))
+    preview.rows = lambda batch, outputs: correspondence_rows(indices, indices)  # type: ignore[method-assign]
+    evaluate(tiny_afire(), preview, 2)
+    assert image_size(tmp_path / "preview.png")[0] == round(110 * 2.2 * 3)
+
+
+def test_tint_keeps_the_picture_where_there_is_no_colour() -> None:
+    colours = np.full((2, 1, 3), np.nan)
+    colours[1] = [1.0, 0.0, 0.5]
+    picture = np.full((4, 2), 0.5)
+    result = tinted(picture, colours, alpha=0.25)
+    np.testing.assert_allclose(result[:2], 0.5)
+    np.testing.assert_allclose(result[2:], np.broadcast_to([0.625, 0.375, 0.5], (2, 2, 3)))

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from ignite.engine import Events
+from ignite.engine import Engine, Events
 from monai.engines import SupervisedTrainer
 from monai.handlers import ParamSchedulerHandler
 from naive import afire_training
 
-from monai_afire.handlers.schedules import cosine_schedule, linear_schedule
+from monai_afire.handlers.schedules import AttributeSchedule, OptimizerSchedule, cosine_schedule, linear_schedule
 
 
 @pytest.mark.parametrize(("total", "warmup"), [(1, 0), (2, 0), (7, 2), (20, 5), (10, 8)])
@@ -134,3 +134,49 @@ def test_trainer_sets_every_value_in_every_iteration() -> None:
         temperature = afire_training.teacher_temperature(step / 3, warmup_epochs=2)
         momentum = afire_training.teacher_momentum(step, 12)
         assert values == pytest.approx([rate, rate, decay, 0.0, temperature, momentum], abs=1e-12)
+
+
+def values_during(steps: int, handler: ParamSchedulerHandler, read: Any) -> list[float]:
+    seen: list[float] = []
+    engine = Engine(lambda engine, batch: seen.append(read()))
+    handler.attach(engine)
+    engine.run(range(steps))
+    return seen
+
+
+def two_groups() -> torch.optim.Optimizer:
+    decayed, exempt = (torch.nn.Parameter(torch.zeros(1)) for _ in range(2))
+    groups = [{"params": [decayed], "weight_decay": 0.1, "lr_scale": 0.5}, {"params": [exempt], "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=7.0)
+
+
+def test_learning_rate_of_a_group_is_scaled() -> None:
+    optimizer = two_groups()
+    handler = OptimizerSchedule(optimizer, "lr", total_steps=5, start=1.0, end=0.0, warmup_steps=2)
+    rates = values_during(5, handler, lambda: [group["lr"] for group in optimizer.param_groups])
+    expected = [cosine_schedule(step, 5, 1.0, 0.0, 2) for step in range(1, 6)]
+    assert [second for _, second in rates] == pytest.approx(expected)
+    assert [first for first, _ in rates] == pytest.approx([value / 2 for value in expected])
+
+
+def test_weight_decay_of_exempt_parameters_stays_zero() -> None:
+    optimizer = two_groups()
+    handler = OptimizerSchedule(optimizer, "weight_decay", total_steps=3, start=0.1, end=0.5)
+    decays = values_during(3, handler, lambda: [group["weight_decay"] for group in optimizer.param_groups])
+    assert decays == [pytest.approx([0.1, 0.0]), pytest.approx([0.3, 0.0]), pytest.approx([0.5, 0.0])]
+
+
+@pytest.mark.parametrize(("shape", "function"), [("cosine", cosine_schedule), ("linear", linear_schedule)])
+def test_attribute_follows_its_schedule(shape: str, function: Any) -> None:
+    owner = SimpleNamespace(value=None)
+    handler = AttributeSchedule(owner, "value", total_steps=4, start=1.0, end=3.0, shape=shape)
+    values = values_during(6, handler, lambda: owner.value)
+    assert values == [function(step, 4, 1.0, 3.0) for step in range(1, 7)]
+    assert values[-1] == 3.0
+
+
+def test_attribute_and_shape_must_exist() -> None:
+    with pytest.raises(AttributeError, match="'teacher_decai'"):
+        AttributeSchedule(SimpleNamespace(teacher_decay=1), "teacher_decai", 1, 0.0, 1.0)
+    with pytest.raises(ValueError, match="cosine"):
+        AttributeSchedule(SimpleNamespace(value=1), "value", 1, 0.0, 1.0, shape="step")

@@ -8,7 +8,8 @@ import pytest
 import torch
 from naive import ace
 
-from monai_afire.metrics.ace import ace_metrics, matching_accuracy
+from monai_afire.metrics.ace import ace_correspondence, ace_metrics
+from monai_afire.metrics.pretraining import correspondence_accuracy
 
 CELLS, CROPS = 4, (4, 8)
 NAMES = ["composition_accuracy", "decomposition_accuracy", "chance", "global_information"]
@@ -87,7 +88,7 @@ def test_no_overlap_counts_nothing() -> None:
     place = offsets(0)
     place["offset_1"] = place["offset_2"] + 20
     metrics = ace_metrics(place | {"composition_logits": torch.randn(3, 16, 4)})
-    assert metrics["composition_accuracy"] == 0
+    assert metrics["composition_accuracy"].isnan()
 
 
 def test_nothing_waits_for_the_device() -> None:
@@ -98,5 +99,14 @@ def test_nothing_waits_for_the_device() -> None:
 
 
 def test_wrong_shapes() -> None:
-    with pytest.raises(ValueError, match=r"\(B, N, M\)"):
-        matching_accuracy(torch.zeros(2, 3, 4), torch.zeros(2, 3, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"\(B, L\)"):
+        correspondence_accuracy(torch.zeros(2, 4), torch.zeros(2, 3))
+
+
+def test_correspondence_names_the_nearest_and_the_right_patch() -> None:
+    place = offsets(3)
+    targets = ace.matching_targets(place["offset_1"], place["offset_2"], CROPS)
+    for part, target in zip(("composition", "decomposition"), targets, strict=True):
+        nearest, matches = ace_correspondence(place | {f"{part}_logits": target}, part)
+        assert torch.equal(matches >= 0, (target == 1).any(1))
+        assert torch.equal(nearest[matches >= 0], matches[matches >= 0])

@@ -12,13 +12,8 @@ import torch
 from ignite.engine import Engine
 from ignite.metrics import Average
 
-from monai_afire.metrics.peac import (
-    DefinedAverage,
-    correspondence_accuracy,
-    embedding_spread,
-    order_accuracy,
-    peac_metrics,
-)
+from monai_afire.metrics.peac import order_accuracy, peac_correspondence, peac_metrics
+from monai_afire.metrics.pretraining import DefinedAverage, correspondence_accuracy, embedding_spread
 from monai_afire.networks.nets.peac import PEAC
 from monai_afire.networks.nets.vit_encoder import ViTEncoder
 
@@ -55,11 +50,15 @@ def test_correspondence_accuracy_equals_loops(seed: int) -> None:
         if matches[b, m] >= 0:
             angles = [torch.nn.functional.cosine_similarity(student[b, m], t, dim=0) for t in teacher[b]]
             right.append(int(torch.stack(angles).argmax()) == int(matches[b, m]))
-    accuracy = correspondence_accuracy(student, teacher, matches)
+    outputs = {"local_2": student, "teacher_local_1": teacher, "matches_2": matches}
+    nearest, found = peac_correspondence(outputs)
+    assert torch.equal(found, matches)
+    accuracy = correspondence_accuracy(nearest, matches)
     assert accuracy.item() == pytest.approx(sum(right) / len(right))
     assert 0 < accuracy < 1
-    assert correspondence_accuracy(7 * student, teacher.bfloat16().float(), matches).item() >= 0
-    assert correspondence_accuracy(student, teacher, -torch.ones_like(matches)).isnan()
+    longer = outputs | {"local_2": 7 * student, "teacher_local_1": 3 * teacher}
+    assert torch.equal(peac_correspondence(longer)[0], nearest)
+    assert correspondence_accuracy(nearest, -torch.ones_like(matches)).isnan()
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -1,0 +1,67 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Is AFiRe learning something? Figures to watch, from the outputs of :class:`monai_afire.networks.AFiRe`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from monai_afire.losses.token_similarity import TokenSimilarity
+from monai_afire.metrics.pretraining import restoration_gain
+
+__all__ = ["afire_metrics", "position_accuracy"]
+
+
+def afire_metrics(outputs: Mapping[str, torch.Tensor], similarity: str = "paper") -> dict[str, torch.Tensor]:
+    """
+    The figures to validate AFiRe's pre-training by.
+
+    Args:
+        outputs: of the network in evaluation mode.
+        similarity: of the contrastive losses.
+
+    Returns:
+        "restoration_gain" and "position_accuracy", NaN where an ablation left out what they need.
+
+    Example:
+        >>> afire_metrics({"abnormal": torch.zeros(1, 1, 4, dtype=torch.bool)})["position_accuracy"]
+        tensor(nan)
+    """
+    undefined = torch.tensor(float("nan"))
+    gain, accuracy = undefined, undefined
+    abnormal = outputs["abnormal"]
+    if "restored" in outputs:
+        gain = restoration_gain(outputs["restored"], outputs["target"], outputs["corrupted"], abnormal)
+    if "q" in outputs:
+        prototypes = outputs["prototypes"]
+        prototypes = prototypes.unsqueeze(1) if prototypes.ndim == 3 else prototypes  # of each image: for all variants
+        accuracy = position_accuracy(outputs["q"], prototypes, ~abnormal, similarity)
+    return {"restoration_gain": gain, "position_accuracy": accuracy}
+
+
+@torch.no_grad()
+def position_accuracy(
+    q: torch.Tensor, prototypes: torch.Tensor, normal: torch.Tensor, similarity: str = "paper"
+) -> torch.Tensor:
+    """
+    Share of normal tokens that are nearest to the prototype of their own position; chance is 1/L.
+
+    Args:
+        q: token probabilities ``(..., L, K)``.
+        prototypes: ``(L, K)``, or more axes that broadcast to those of q.
+        normal: ``(..., L)`` bool, the tokens that count.
+        similarity: as in :class:`monai_afire.losses.StructureConsistencyLoss`.
+
+    Returns:
+        Scalar in [0, 1]; 0 when no token counts.
+
+    Example:
+        >>> prototypes = torch.tensor([[0.9, 0.1], [0.1, 0.9]])
+        >>> position_accuracy(prototypes[None], prototypes, torch.ones(1, 2, dtype=torch.bool))
+        tensor(1.)
+    """
+    nearest = TokenSimilarity(1.0, similarity)(q, prototypes).argmax(-1)
+    right = (nearest == torch.arange(q.shape[-2], device=q.device)) & normal
+    return right.sum() / normal.sum().clamp_min(1)
