@@ -10,6 +10,7 @@ MONAI finds components in every loaded module whose name begins with "monai".
 from __future__ import annotations
 
 from monai_afire import (
+    analysis,
     anomaly,
     data,
     engines,
@@ -27,6 +28,7 @@ from monai_afire import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "analysis",
     "anomaly",
     "data",
     "engines",

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from monai_afire.utils.text import first_few
+
 __all__ = [
     "DatalistError",
     "check_labels",
@@ -21,7 +23,6 @@ __all__ = [
     "warn_about_leaks",
 ]
 
-_SHOWN = 5  # so many wrong items are named in a message, the others are counted
 _SCAN_FROM = 16  # so many items of one folder are cheaper to check by listing the folder
 
 
@@ -73,13 +74,13 @@ def check_labels(
             wrong.append(f"item {number}: {error}")
     if wrong:
         many = "label" if len(wrong) == 1 else "labels"
-        raise DatalistError(f"{source}: section {section!r} has {len(wrong)} wrong {many}: {_shorten(wrong)}.")
+        raise DatalistError(f"{source}: section {section!r} has {len(wrong)} wrong {many}: {first_few(wrong)}.")
     if not checked:
         return checked
     values = np.asarray([item[key] for item in checked]).reshape(len(checked), -1)
     constant = np.flatnonzero((values == values[0]).all(axis=0)).tolist()
     if constant:
-        which = f" for finding {_shorten(map(str, constant))}" if multi_label else ""
+        which = f" for finding {first_few(constant)}" if multi_label else ""
         text = f"section {section!r} holds one class only{which} ({int(values[0, constant[0]])}); AUC is undefined"
         warnings.warn(f"{source}: {text}.", stacklevel=2)
     return checked
@@ -104,7 +105,7 @@ def select_normal_items(
     """
     abnormal = [number for number, item in enumerate(items) if item.get(key, normal) != normal]
     if abnormal:
-        text = f"left {len(abnormal)} abnormal of {len(items)} training items out: item {_shorten(map(str, abnormal))}"
+        text = f"left {len(abnormal)} abnormal of {len(items)} training items out: item {first_few(abnormal)}"
         warnings.warn(f"{source}: {text}.", stacklevel=2)
     if len(abnormal) == len(items):
         raise DatalistError(f"{source}: no item has the label {key}={normal} of a normal picture; check the labels.")
@@ -123,7 +124,7 @@ def require_keys(items: Sequence[Mapping[str, Any]], keys: Sequence[str], sectio
         if lacking:
             found = ", ".join(items[lacking[0]]) or "none"
             text = f"section {section!r} has {len(lacking)} items without the key {key!r}"
-            raise DatalistError(f"{source}: {text}: item {_shorten(map(str, lacking))}; keys found: {found}.")
+            raise DatalistError(f"{source}: {text}: item {first_few(lacking)}; keys found: {found}.")
 
 
 def require_files(items: Sequence[Mapping[str, Any]], keys: Sequence[str], section: str, source: Path) -> None:
@@ -137,7 +138,7 @@ def require_files(items: Sequence[Mapping[str, Any]], keys: Sequence[str], secti
     wrong = [(number, path, absent[path]) for number, path in paths if path in absent]
     if wrong:
         text = f"section {section!r} names {len(wrong)} of {len(paths)} files that cannot be used"
-        shown = _shorten(f"item {number} {reason}: {path}" for number, path, reason in wrong)
+        shown = first_few(f"item {number} {reason}: {path}" for number, path, reason in wrong)
         raise DatalistError(f"{source}: {text}: {shown}; check dataset_dir and the list.")
 
 
@@ -173,19 +174,12 @@ def warn_about_leaks(
                 continue
             if shared := own & _values(entries, of_item, name == "file"):
                 text = f"sections {section!r} and {other!r} share {len(shared)} {name}(s)"
-                warnings.warn(f"{source}: {text}: {_shorten(sorted(shared))}.", stacklevel=3)
+                warnings.warn(f"{source}: {text}: {first_few(sorted(shared))}.", stacklevel=3)
 
 
 def _values(entries: Sequence[Any], key: str, plain: bool) -> set[str]:
     values = (entry.get(key) if isinstance(entry, dict) else entry if plain else None for entry in entries)
     return {str(value) for value in values if isinstance(value, (str, int))}
-
-
-def _shorten(texts: Iterable[str]) -> str:
-    """The first few texts and the number of the others."""
-    everything = list(texts)
-    more = len(everything) - _SHOWN
-    return ", ".join(everything[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _class_label(item: Mapping[str, Any], key: str, num_classes: int) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from ignite.engine import Engine, Events
+from monai.engines.utils import default_metric_cmp_fn
 from torch import nn
 
 from monai_afire.networks.weights.checkpoint_files import read_pickle
@@ -41,8 +42,8 @@ class ResumableCheckpoint:
         objects: further objects with state_dict and load_state_dict, e.g. ``{"optimizer": optimizer}``.
         interval: save every so many epochs, and at the end.
         resume: continue from ``checkpoint.pt``; without one, start anew and say so.
-        validator: with a validator, ``model.pt`` is the network of the validation with the largest key metric, not the
-            last one.
+        validator: with a validator, ``model.pt`` is the network of the validation with the best key metric, not the
+            last one; its ``metric_cmp_fn`` says which of two is better, the larger one by default.
 
     Raises:
         OSError: when training starts and ``save_dir`` cannot be written to.
@@ -106,7 +107,8 @@ class ResumableCheckpoint:
     def save_if_best(self, validator: Any) -> None:
         """Write ``model.pt`` if this validation is the best so far (or nothing better than NaN is known)."""
         value = float(validator.state.metrics[validator.state.key_metric_name])
-        if _is_main_rank(validator) and (self.best_metric is None or value > self.best_metric):
+        is_better = getattr(validator, "metric_cmp_fn", default_metric_cmp_fn)
+        if _is_main_rank(validator) and (self.best_metric is None or is_better(value, self.best_metric)):
             self.best_metric = value if math.isfinite(value) else None
             _write(self.network.state_dict(), self.model_file)
 

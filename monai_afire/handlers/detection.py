@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import torch
 from ignite.engine import Engine, Events
 from monai.utils import CommonKeys
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from monai_afire.anomaly.detector import AnomalyDetector
 

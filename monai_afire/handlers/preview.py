@@ -133,6 +133,7 @@ class CorrespondencePreview(Preview):
         reference: key of the crop whose patches are coloured, ``(B, C, H, W)``.
         other: key of the other crop.
         grid_size: patches of the reference along each axis.
+        needs: output without which nothing is drawn, for networks with parts switched off.
         summary_writer: TensorBoard writer, None for the PNG only.
         num_images: number of rows.
         tag: name in TensorBoard.
@@ -149,6 +150,7 @@ class CorrespondencePreview(Preview):
         reference: str,
         other: str,
         grid_size: Sequence[int],
+        needs: str | None = None,
         summary_writer: SummaryWriter | None = None,
         num_images: int = 4,
         tag: str = "correspondence",
@@ -159,9 +161,12 @@ class CorrespondencePreview(Preview):
         self.reference = reference
         self.other = other
         self.grid_size = tuple(grid_size)
+        self.needs = needs
 
     def rows(self, batch: Any, outputs: dict[str, torch.Tensor]) -> list[list[np.ndarray]]:
         """The first images of the batch."""
+        if self.needs is not None and self.needs not in outputs:
+            return []
         nearest, matches = (indices[: self.num_images].cpu().numpy() for indices in self.correspondence(outputs))
         places = np.arange(np.prod(self.grid_size))
         rows = []

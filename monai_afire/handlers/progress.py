@@ -25,17 +25,21 @@ class TrainingProgressBar:
     the main rank shows it.
 
     Args:
-        values: called without arguments for the values to show, a dictionary of name -> number or scalar tensor.
+        values: called with the engine's output for the values to show, a dictionary of name -> number or scalar
+            tensor; None shows none.
         refresh: iterations between two readings.
         description: text before the bar.
 
     Example:
         >>> engine = Engine(lambda engine, batch: None)
-        >>> TrainingProgressBar(lambda: {"loss": 1.0}).attach(engine)
+        >>> TrainingProgressBar(lambda output: {"loss": 1.0}).attach(engine)
     """
 
     def __init__(
-        self, values: Callable[[], Mapping[str, float | torch.Tensor]], refresh: int = 1, description: str = "training"
+        self,
+        values: Callable[[Any], Mapping[str, float | torch.Tensor]] | None = None,
+        refresh: int = 1,
+        description: str = "training",
     ) -> None:
         self.values = values
         self.refresh = refresh
@@ -66,8 +70,9 @@ class TrainingProgressBar:
         """Advance; read the values now and then."""
         if self.bar is None:
             return
-        if engine.state.iteration % self.refresh == 0:
-            shown = {name: f"{float(value):.3g}" for name, value in self.values().items()}
+        if self.values is not None and engine.state.iteration % self.refresh == 0:
+            values = self.values(engine.state.output)
+            shown = {name: f"{float(value):.3g}" for name, value in values.items()}
             self.bar.set_postfix(shown, refresh=False)
         self.bar.update()
 

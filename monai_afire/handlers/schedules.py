@@ -87,6 +87,9 @@ def linear_schedule(current_step: int, total_steps: int, start: float, end: floa
     return start + (end - start) * min((current_step - 1) / total_steps, 1.0)
 
 
+_BEFORE_STEP: Any = Events.ITERATION_STARTED  # MONAI declares a string
+
+
 class OptimizerSchedule(ParamSchedulerHandler):
     """
     A setting of an optimizer's groups that follows :func:`cosine_schedule`, set before every step.
@@ -124,7 +127,7 @@ class OptimizerSchedule(ParamSchedulerHandler):
                     group[name] = value * group.get("lr_scale", 1.0) if name == "lr" else value
 
         settings = {"total_steps": total_steps, "start": start, "end": end, "warmup_steps": warmup_steps}
-        super().__init__(set_groups, cosine_schedule, settings, event=Events.ITERATION_STARTED)
+        super().__init__(set_groups, cosine_schedule, settings, event=_BEFORE_STEP)
 
 
 class AttributeSchedule(ParamSchedulerHandler):
@@ -161,9 +164,7 @@ class AttributeSchedule(ParamSchedulerHandler):
         if shape not in _SHAPES:
             raise ValueError(f"shape must be one of {sorted(_SHAPES)}, got {shape!r}")
         settings = {"total_steps": total_steps, "start": start, "end": end}
-        super().__init__(
-            lambda value: setattr(owner, name, value), _SHAPES[shape], settings, event=Events.ITERATION_STARTED
-        )
+        super().__init__(lambda value: setattr(owner, name, value), _SHAPES[shape], settings, event=_BEFORE_STEP)
 
 
 _SHAPES = {"cosine": cosine_schedule, "linear": linear_schedule}

@@ -11,6 +11,8 @@ from monai_afire.losses.afire import (
     CategoryConsistencyLoss,
     StructureConsistencyLoss,
 )
+from monai_afire.losses.heatmap import HeatmapLoss
+from monai_afire.losses.multilabel import MaskedMultilabelLoss
 from monai_afire.losses.peac import (
     AppearanceRestorationLoss,
     GlobalConsistencyLoss,
@@ -28,7 +30,9 @@ __all__ = [
     "AppearanceRestorationLoss",
     "CategoryConsistencyLoss",
     "GlobalConsistencyLoss",
+    "HeatmapLoss",
     "LocalConsistencyLoss",
+    "MaskedMultilabelLoss",
     "MatchingLoss",
     "OrderClassificationLoss",
     "PEACLoss",

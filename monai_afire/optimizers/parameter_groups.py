@@ -8,14 +8,32 @@ from typing import Any
 
 from torch import nn
 
-__all__ = ["weight_decay_groups"]
+__all__ = ["is_decayed", "weight_decay_groups"]
+
+
+def is_decayed(name: str, parameter: nn.Parameter) -> bool:
+    """
+    Whether weight decay applies to a parameter.
+
+    Biases, norms and everything else of one dimension are not decayed, nor are mask tokens and position embeddings.
+
+    Args:
+        name: its name in the network.
+        parameter: the parameter itself.
+
+    Returns:
+        True for the weights of linear layers and convolutions and the like.
+
+    Example:
+        >>> {name: is_decayed(name, parameter) for name, parameter in nn.Linear(3, 2).named_parameters()}
+        {'weight': True, 'bias': False}
+    """
+    return parameter.ndim > 1 and not name.endswith(("mask_tokens", "position_embeddings", "cls_token"))
 
 
 def weight_decay_groups(network: nn.Module, weight_decay: float = 0.04) -> list[dict[str, Any]]:
     """
-    Split the trainable parameters into those with weight decay and those without.
-
-    Biases, norms and everything else of one dimension are not decayed, nor are mask tokens and position embeddings.
+    Split the trainable parameters into those with weight decay and those without, by :func:`is_decayed`.
 
     Args:
         network: its parameters with ``requires_grad`` are taken.
@@ -33,6 +51,5 @@ def weight_decay_groups(network: nn.Module, weight_decay: float = 0.04) -> list[
     exempt: list[nn.Parameter] = []
     for name, parameter in network.named_parameters():
         if parameter.requires_grad:
-            token_like = name.endswith(("mask_tokens", "position_embeddings", "cls_token"))
-            (exempt if parameter.ndim <= 1 or token_like else decayed).append(parameter)
+            (decayed if is_decayed(name, parameter) else exempt).append(parameter)
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": exempt, "weight_decay": 0.0}]

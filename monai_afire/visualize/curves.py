@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from monai_afire.metrics.detection import alarm_counts, average_precision, checked_labels, roc_auc
 from monai_afire.visualize.figures import save_figure
 
-__all__ = ["roc_pr_figure"]
+__all__ = ["class_roc_figure", "roc_pr_figure"]
 
 LINE_STYLES = ("-", "--", ":", "-.")
 NUM_COLORS = 10  # of matplotlib's colour cycle
@@ -72,11 +72,69 @@ def roc_pr_figure(
             axis.text(0.5, 0.5, "not defined:\nall images have the same label", ha="center", va="center")
     else:
         for number, name in enumerate(checked):
-            _draw_curves(roc, precision_recall, name, *checked[name], number, thresholds.get(name, np.nan))
+            options = (*checked[name], _look(number), thresholds.get(name, np.nan))
+            _draw_roc(roc, name, *options)
+            _draw_precision_recall(precision_recall, name, *options)
         prevalence = float(truth.mean())
         has_points = not np.isnan(list(thresholds.values()) or [np.nan]).all()
         _finish(roc, [0, 1], "chance", has_points)
         _finish(precision_recall, [prevalence, prevalence], f"chance, {prevalence:.3f}", has_points)
+    if path is not None:
+        save_figure(figure, path)
+    return figure
+
+
+def class_roc_figure(
+    labels: Mapping[str, ArrayLike],
+    scores: Mapping[str, ArrayLike],
+    path: str | os.PathLike | None,
+    thresholds: Mapping[str, float] | None = None,
+    title: str = "",
+) -> Figure:
+    """
+    ROC curves of several classes, each with labels of its own, against chance.
+
+    Args:
+        labels: ``{class: (M,)}``, 1 (present) or 0 (absent); M may differ between classes.
+        scores: ``{class: (M,)}``, larger is more likely present; the legend keeps their order.
+        path: the file; its extension says the format. None writes none.
+        thresholds: ``{class: threshold}`` for none, some or all of the classes: the point at which score >= threshold
+            calls a class present is marked. NaN marks none.
+        title: of the figure.
+
+    Returns:
+        The figure. A class that has not both labels has no curve, which the legend says.
+
+    Raises:
+        ValueError: without a class, for labels, scores and thresholds of different classes, for NaN and unequal
+            lengths.
+
+    Example:
+        >>> labels, scores = {"Edema": [0, 0, 1, 1], "Fracture": []}, {"Edema": [0.1, 0.4, 0.4, 0.8], "Fracture": []}
+        >>> figure = class_roc_figure(labels, scores, None)
+        >>> [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+        ['AUC 0.875  Edema', 'not defined  Fracture', 'chance']
+    """
+    thresholds = thresholds or {}
+    if not scores or set(labels) != set(scores) or set(thresholds) - set(scores):
+        raise ValueError(
+            f"labels of {sorted(labels)}, scores of {sorted(scores)} and thresholds of {sorted(thresholds)}: give "
+            "labels and scores of the same classes, one or more, and thresholds of none but these"
+        )
+    figure = Figure(figsize=(5.6, 6.2 + 0.18 * (len(scores) + 2)), dpi=130, layout="compressed")
+    axis = figure.subplots()
+    _frame(axis, "ROC", "1 - specificity", "sensitivity")
+    areas: dict[str, float] = {}
+    for number, (name, values) in enumerate(scores.items()):
+        if np.unique(np.asarray(labels[name])).size < 2:
+            axis.plot([], [], color=_look(number)["color"], linestyle="", label=f"not defined  {name}")
+            continue
+        truth, checked = checked_labels(labels[name], values, f"scores {name!r}")
+        _draw_roc(axis, name, truth, checked, _look(number), thresholds.get(name, np.nan))
+        areas[name] = roc_auc(truth, checked)
+    mean = f"mean AUC {np.mean([*areas.values()]):.3f} of {len(areas)} classes" if areas else "no class has both labels"
+    figure.suptitle(title or mean, fontsize=11, parse_math=False)
+    _finish(axis, [0, 1], "chance", any(not np.isnan(thresholds.get(name, np.nan)) for name in areas))
     if path is not None:
         save_figure(figure, path)
     return figure
@@ -88,36 +146,40 @@ def _frame(axis: Axes, title: str, x_label: str, y_label: str) -> None:
     axis.set_axisbelow(True)
 
 
-def _draw_curves(
-    roc: Axes, precision_recall: Axes, name: str, truth: NDArray, values: NDArray, number: int, threshold: float
+def _look(number: int) -> dict[str, Any]:
+    style = LINE_STYLES[number // NUM_COLORS % len(LINE_STYLES)]
+    return {"color": f"C{number % NUM_COLORS}", "linewidth": 1.3, "linestyle": style}
+
+
+def _point(color: str) -> dict[str, Any]:
+    return {"color": color, "marker": "o", "markersize": 7, "markeredgecolor": "black", "zorder": 3}
+
+
+def _draw_roc(
+    axis: Axes, name: str, truth: NDArray, values: NDArray, look: dict[str, Any], threshold: float = np.nan
 ) -> None:
     _, hits, alarms = alarm_counts(truth, values)
     abnormal, normal = truth.sum(), (~truth).sum()
-    look: dict[str, Any] = {
-        "color": f"C{number % NUM_COLORS}",
-        "linewidth": 1.3,
-        "linestyle": LINE_STYLES[number // NUM_COLORS % len(LINE_STYLES)],
-    }
-    sensitivity, auc = np.append(0, hits / abnormal), roc_auc(truth, values)
-    roc.plot(np.append(0, (alarms - hits) / normal), sensitivity, label=f"AUC {auc:.3f}  {name}", **look)
+    label = f"AUC {roc_auc(truth, values):.3f}  {name}"
+    axis.plot(np.append(0, (alarms - hits) / normal), np.append(0, hits / abnormal), label=label, **look)
+    if not np.isnan(threshold):
+        alarm = values >= threshold
+        axis.plot((alarm & ~truth).sum() / normal, (alarm & truth).sum() / abnormal, **_point(look["color"]))
+
+
+def _draw_precision_recall(
+    axis: Axes, name: str, truth: NDArray, values: NDArray, look: dict[str, Any], threshold: float = np.nan
+) -> None:
+    _, hits, alarms = alarm_counts(truth, values)
     first = int(np.argmax(hits > 0))  # before it there is no recall, and no area
     precision, ap = (hits / alarms)[first:], average_precision(truth, values)
-    recall = np.append(0, sensitivity[first + 1 :])
+    recall = np.append(0, (hits / truth.sum())[first:])
     steps = np.append(precision[0], precision)
-    precision_recall.plot(recall, steps, drawstyle="steps-pre", label=f"AP {ap:.3f}  {name}", **look)
+    axis.plot(recall, steps, drawstyle="steps-pre", label=f"AP {ap:.3f}  {name}", **look)
     alarm = values >= threshold
-    if np.isnan(threshold):
-        return
-    mark: dict[str, Any] = {
-        "color": look["color"],
-        "marker": "o",
-        "markersize": 7,
-        "markeredgecolor": "black",
-        "zorder": 3,
-    }
-    roc.plot((alarm & ~truth).sum() / normal, (alarm & truth).sum() / abnormal, **mark)
     if alarm.any():
-        precision_recall.plot((alarm & truth).sum() / abnormal, (alarm & truth).sum() / alarm.sum(), **mark)
+        found = (alarm & truth).sum()
+        axis.plot(found / truth.sum(), found / alarm.sum(), **_point(look["color"]))
 
 
 def _finish(axis: Axes, chance: list[float], chance_label: str, has_points: bool) -> None:

@@ -12,6 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
+import torch
+from monai.bundle import run
+from PIL import Image
+
 REPOSITORY_ROOT = Path(__file__).resolve().parents[2]
 
 TINY = {
@@ -78,3 +84,43 @@ def all_messages(error: BaseException | None) -> str:
         messages.append(str(error))
         error = error.__cause__ or error.__context__
     return "\n".join(messages)
+
+
+def train_in_process(config: str | list[str], overrides: Mapping[str, Any]) -> None:
+    """Run a bundle in this process, which is faster and shows its errors."""
+    precision = torch.get_float32_matmul_precision()
+    try:
+        run(config_file=config, **overrides)
+    finally:
+        torch.set_float32_matmul_precision(precision)
+
+
+def saved_weights(bundle: str) -> dict[str, torch.Tensor]:
+    """The weights that the last run of a bundle has saved."""
+    return torch.load(f"bundles/{bundle}/models/model.pt", weights_only=True)
+
+
+def write_images(folder: Path, count: int, size: int = 48) -> list[str]:
+    """Pictures of noise; returns their names."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(0)
+    names = [f"image_{i}.png" for i in range(count)]
+    for name in names:
+        Image.fromarray(rng.integers(0, 255, (size, size), dtype=np.uint8)).save(folder / name)
+    return names
+
+
+def check_bundle(folder: Path, bundle: str) -> None:
+    """Hold a bundle against the Model Zoo's rules; skips where the tool is not there."""
+    tool = Path(os.environ.get("MONAI_AFIRE_SHARED", REPOSITORY_ROOT.parent / "shared")) / "tools" / "check_bundle.py"
+    if not tool.is_file():
+        pytest.skip("the folder shared/tools is not here")
+    checked = subprocess.run(
+        [sys.executable, str(tool), f"bundles/{bundle}", "--repo-root", str(folder)],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert checked.returncode == 0, "\n".join(x for x in checked.stdout.splitlines() if not x.startswith("ok"))

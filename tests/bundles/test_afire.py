@@ -5,17 +5,26 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from bundles.bundle_runs import TINY, all_messages, command, copy_bundles, environment, run_bundle
+from bundles.bundle_runs import (
+    TINY,
+    all_messages,
+    check_bundle,
+    command,
+    copy_bundles,
+    environment,
+    run_bundle,
+    saved_weights,
+    train_in_process,
+    write_images,
+)
 from monai.bundle import ConfigParser, run
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -32,21 +41,8 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def train(**overrides: object) -> dict[str, torch.Tensor]:
     """Train in this process; returns the weights that were saved."""
-    precision = torch.get_float32_matmul_precision()
-    try:
-        run(config_file=CONFIG, **{**TINY, **overrides})
-    finally:
-        torch.set_float32_matmul_precision(precision)
-    return torch.load("bundles/afire/models/model.pt", weights_only=True)
-
-
-def write_images(folder: Path, count: int, size: int = 48) -> list[str]:
-    folder.mkdir(parents=True, exist_ok=True)
-    rng = np.random.default_rng(0)
-    names = [f"image_{i}.png" for i in range(count)]
-    for name in names:
-        Image.fromarray(rng.integers(0, 255, (size, size), dtype=np.uint8)).save(folder / name)
-    return names
+    train_in_process(CONFIG, {**TINY, **overrides})
+    return saved_weights("afire")
 
 
 @pytest.mark.slow
@@ -247,22 +243,10 @@ def test_restores_images(workspace: Path) -> None:
 
 
 def test_bundle_keeps_the_rules_of_the_model_zoo(workspace: Path) -> None:
-    tool = Path(os.environ.get("MONAI_AFIRE_SHARED", Path(__file__).resolve().parents[3] / "shared"))
-    tool = tool / "tools" / "check_bundle.py"
-    if not tool.is_file():
-        pytest.skip("the folder shared/tools is not here")
     settings = {**TINY, "image_size": 128, "patch_size": 16}
     defaults = ("hidden_size", "num_layers", "num_heads", "head_dim", "num_clusters")
     defaults += ("decoder_dim", "decoder_layers", "decoder_heads")
     result = run_bundle(workspace, CONFIG, {k: v for k, v in settings.items() if k not in defaults} | {"epochs": 1})
     assert result.returncode == 0, result.stderr[-3000:]
     (workspace / "bundles/afire/models/checkpoint.pt").unlink()  # is not published
-    checked = subprocess.run(
-        [sys.executable, str(tool), "bundles/afire", "--repo-root", str(workspace)],
-        cwd=workspace,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert checked.returncode == 0, "\n".join(x for x in checked.stdout.splitlines() if not x.startswith("ok"))
+    check_bundle(workspace, "afire")

@@ -312,6 +312,24 @@ def test_best_validation_is_known_after_resuming(tmp_path: Path) -> None:
     assert torch.load(tmp_path / "model.pt", weights_only=True)["bias"].item() == 5.0
 
 
+def test_smaller_is_better_where_the_validator_says_so(tmp_path: Path) -> None:
+    engine, validator = Engine(lambda engine, batch: None), Engine(lambda engine, batch: None)
+    validator.metric_cmp_fn = lambda current, best: current < best  # as MONAI's evaluators have it
+    validator.state.key_metric_name = "error"
+    network, errors = linear(), [0.5, 0.2, 0.3]
+
+    def validate() -> None:
+        with torch.no_grad():
+            network.bias.fill_(errors[0])
+        validator.run([0])
+
+    validator.add_event_handler(Events.EPOCH_COMPLETED, lambda: validator.state.metrics.update(error=errors.pop(0)))
+    engine.add_event_handler(Events.EPOCH_COMPLETED, validate)
+    ResumableCheckpoint(str(tmp_path), network, validator=validator).attach(engine)
+    engine.run([0], max_epochs=3)
+    assert torch.load(tmp_path / "model.pt", weights_only=True)["bias"].item() == pytest.approx(0.2)
+
+
 def test_undefined_metric_saves_the_latest_until_one_is_defined(tmp_path: Path) -> None:
     nan = float("nan")
     validating_engine(tmp_path, linear(), [nan, nan]).run([0], max_epochs=2)

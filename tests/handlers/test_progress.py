@@ -20,7 +20,7 @@ def quiet_engine() -> Engine:
 
 def test_one_bar_over_all_epochs(capsys: pytest.CaptureFixture[str]) -> None:
     engine = quiet_engine()
-    handler = TrainingProgressBar(lambda: {"loss": torch.tensor(0.12345), "rate": 2}, description="learning")
+    handler = TrainingProgressBar(lambda output: {"loss": torch.tensor(0.12345), "rate": 2}, description="learning")
     handler.attach(engine)
     counts: list[tuple[int, int | None]] = []
 
@@ -44,7 +44,7 @@ def test_one_bar_over_all_epochs(capsys: pytest.CaptureFixture[str]) -> None:
 def test_values_are_read_now_and_then() -> None:
     engine, reads = quiet_engine(), []
 
-    def values() -> dict[str, float]:
+    def values(output: object) -> dict[str, float]:
         reads.append(engine.state.iteration)
         return {}
 
@@ -55,7 +55,7 @@ def test_values_are_read_now_and_then() -> None:
 
 def test_resumed_runs_start_where_they_stopped() -> None:
     engine, seen = quiet_engine(), []
-    handler = TrainingProgressBar(lambda: {})
+    handler = TrainingProgressBar()
     handler.attach(engine)
     state = {"epoch": 2, "epoch_length": 5, "max_epochs": 4}
     engine.add_event_handler(Events.STARTED, lambda: engine.load_state_dict(state))
@@ -72,7 +72,7 @@ def test_log_messages_are_not_lost_and_logging_is_restored(capsys: pytest.Captur
     before = list(root.handlers)
     try:
         engine = quiet_engine()
-        TrainingProgressBar(lambda: {}).attach(engine)
+        TrainingProgressBar().attach(engine)
         engine.add_event_handler(Events.ITERATION_COMPLETED, lambda: logging.getLogger().warning("halfway through"))
         engine.run([0])
         assert root.handlers == before
@@ -85,7 +85,7 @@ def test_log_messages_are_not_lost_and_logging_is_restored(capsys: pytest.Captur
 @pytest.mark.parametrize("skip_completed", [False, True])
 def test_terminated_runs_close_the_bar(skip_completed: bool) -> None:
     engine = quiet_engine()
-    handler = TrainingProgressBar(lambda: {})
+    handler = TrainingProgressBar()
     handler.attach(engine)
     engine.add_event_handler(Events.ITERATION_COMPLETED(once=2), lambda: engine.terminate(skip_completed))
     before = list(logging.getLogger().handlers)
@@ -96,14 +96,14 @@ def test_terminated_runs_close_the_bar(skip_completed: bool) -> None:
 
 def test_epochs_of_unknown_length(capsys: pytest.CaptureFixture[str]) -> None:
     engine = quiet_engine()
-    TrainingProgressBar(lambda: {}).attach(engine)
+    TrainingProgressBar().attach(engine)
     engine.run(iter(range(3)), max_epochs=1)
     assert "3step" in capsys.readouterr().err
 
 
 def test_other_ranks_are_silent(capsys: pytest.CaptureFixture[str]) -> None:
     engine: Any = quiet_engine()
-    TrainingProgressBar(lambda: {}).attach(engine)
+    TrainingProgressBar().attach(engine)
     ClosingMessage(["finished"]).attach(engine)
     engine.state.rank = 1
     engine.run([0])

@@ -161,6 +161,9 @@ def test_values_are_those_of_the_slow_version(case: dict[str, Any]) -> None:
         expected = torch.stack([naive_norm(token, *last_norm) for token in stages[-1].flatten(0, -2)])
         torch.testing.assert_close(tokens[n], expected, rtol=0, atol=1e-9)
         assert len(maps) == len(stages)
+        assert encoder.feature_channels == tuple(stage.shape[-1] for stage in stages)
+        for stage, strides in zip(stages, encoder.feature_strides, strict=True):
+            assert strides == tuple(n // m for n, m in zip(encoder.img_size, stage.shape[:-1], strict=True))
         for stage, found in zip(stages[:-1], maps, strict=False):
             normed = F.layer_norm(stage, stage.shape[-1:]).movedim(-1, 0)
             torch.testing.assert_close(found[n], normed, rtol=0, atol=1e-9)
@@ -223,6 +226,20 @@ def test_stages_are_those_of_monai() -> None:
         torch.testing.assert_close(merged[stage + 1], expected, rtol=0, atol=1e-6)
 
 
+def test_layers_by_depth_count_through_the_stages() -> None:
+    encoder = SwinEncoder(**options({"img_size": 32, "depths": (2, 1, 3), "num_heads": (1, 2, 4)}))
+    names = {module: name for name, module in encoder.named_modules()}
+    assert [[names[module] for module in modules] for modules in encoder.layers_by_depth()] == [
+        ["patch_embed"],
+        ["layers.0.blocks.0"],
+        ["layers.0.blocks.1", "downsamples.0"],
+        ["layers.1.blocks.0", "downsamples.1"],
+        ["layers.2.blocks.0"],
+        ["layers.2.blocks.1"],
+        ["layers.2.blocks.2"],
+    ]
+
+
 def test_drop_path_and_checkpointing() -> None:
     images = torch.rand(4, 1, 16, 16)
     encoder = SwinEncoder(**options({"depths": (2, 3), "drop_path_rate": 0.4}))
@@ -248,7 +265,7 @@ def test_interface_serves_a_pretraining_network() -> None:
     assert not {"mean", "std"} & set(encoder.state_dict())
     images = torch.rand(2, 1, 32, 32)
     torch.testing.assert_close(encoder.denormalize(encoder.normalize(images)), images)
-    network = AFiRe(encoder, num_clusters=8, head_dim=16, decoder_dim=16, decoder_layers=1, decoder_heads=2)  # type: ignore[arg-type]
+    network = AFiRe(encoder, num_clusters=8, head_dim=16, decoder_dim=16, decoder_layers=1, decoder_heads=2)
     assert network(images).shape == images.shape
 
 

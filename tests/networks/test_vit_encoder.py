@@ -6,10 +6,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from monai.networks.nets import ViT
+from torch import nn
 
+from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.vit_encoder import GRAY_MEAN, GRAY_STD, ViTEncoder
 
 CASES: list[dict[str, Any]] = [
@@ -117,7 +121,118 @@ def test_half_precision_errs_little(dtype: torch.dtype) -> None:
 def test_images_of_another_size_are_refused() -> None:
     encoder = ViTEncoder(**options({}))
     for shape in ((2, 1, 32, 48), (2, 3, 32, 32), (2, 1, 32)):
-        with pytest.raises(ValueError, match=r"\(B, 1, 32, 32\), got"):
-            encoder(torch.zeros(shape))
+        for run in (encoder, encoder.feature_maps):
+            with pytest.raises(ValueError, match=r"\(B, 1, 32, 32\), got"):
+                run(torch.zeros(shape))
     with pytest.raises(ValueError, match="cannot be cut into patches"):
         ViTEncoder(**options({"img_size": 40}))
+
+
+def test_eps_is_that_of_every_layer_norm() -> None:
+    encoder = ViTEncoder(**options({"norm_eps": 0.5})).eval()
+    assert {layer.eps for layer in encoder.modules() if isinstance(layer, nn.LayerNorm)} == {0.5}
+    vit = monai_vit({}).eval()
+    for layer in vit.modules():
+        if isinstance(layer, nn.LayerNorm):
+            layer.eps = 0.5
+    vit.load_state_dict(encoder.state_dict())
+    images = torch.rand(2, 1, 32, 32)
+    torch.testing.assert_close(encoder(images), vit(encoder.normalize(images))[0], rtol=0, atol=1e-6)
+    assert {layer.eps for layer in ViTEncoder(**options({})).modules() if isinstance(layer, nn.LayerNorm)} == {1e-5}
+    for eps in (0.0, -1e-6, float("nan")):
+        with pytest.raises(ValueError, match="norm_eps must be positive"):
+            ViTEncoder(**options({"norm_eps": eps}))
+
+
+def naive_feature_map(encoder: ViTEncoder, vit: ViT, images: torch.Tensor, layer: int) -> torch.Tensor:
+    """By MONAI's hidden states, one token at a time."""
+    tokens, states = vit(encoder.normalize(images))
+    result = torch.empty(len(images), encoder.hidden_size, *encoder.grid_size, dtype=images.dtype)
+    for place in range(tokens.shape[1]):
+        spot = np.unravel_index(place, encoder.grid_size)
+        vector = states[layer][:, place]
+        vector = (vector - vector.mean(1, keepdim=True)) / (vector.var(1, correction=0, keepdim=True) + 1e-5).sqrt()
+        at_spot: Any = (slice(None), slice(None), *spot)
+        result[at_spot] = tokens[:, place] if layer == len(states) - 1 else vector
+    return result
+
+
+@pytest.mark.parametrize("case", CASES[:3])
+@pytest.mark.parametrize(
+    ("num_layers", "expected"),
+    [(1, [0, 0, 0, 0]), (2, [0, 0, 1, 1]), (3, [0, 1, 2, 2]), (4, [0, 1, 2, 3]), (5, [1, 2, 3, 4])],
+)
+def test_feature_maps(case: dict[str, Any], num_layers: int, expected: list[int]) -> None:
+    torch.manual_seed(3)
+    case = case | {"num_layers": num_layers}
+    encoder, vit = ViTEncoder(**options(case)).double().eval(), monai_vit(case).double().eval()
+    for parameter in (encoder.norm.weight, encoder.norm.bias):
+        nn.init.normal_(parameter)
+    vit.load_state_dict(encoder.state_dict())
+    images = torch.rand(2, encoder.in_channels, *encoder.img_size, dtype=torch.float64)
+    maps = encoder.feature_maps(images)
+    assert len(maps) == 4
+    for features, layer, channels, strides in zip(
+        maps, expected, encoder.feature_channels, encoder.feature_strides, strict=True
+    ):
+        torch.testing.assert_close(features, naive_feature_map(encoder, vit, images, layer), rtol=0, atol=1e-9)
+        sizes = [n // s for n, s in zip(encoder.img_size, strides, strict=True)]
+        assert features.shape == (2, channels, *sizes)
+    torch.testing.assert_close(maps[-1].flatten(2).transpose(1, 2), encoder(images), rtol=0, atol=1e-12)
+    chosen = encoder.feature_maps(images, layers=[num_layers - 1, 0])
+    torch.testing.assert_close(chosen[0], maps[-1])
+    torch.testing.assert_close(chosen[1], naive_feature_map(encoder, vit, images, 0), rtol=0, atol=1e-9)
+
+
+def test_twelve_blocks_give_the_usual_maps() -> None:
+    encoder = ViTEncoder(**options({"num_layers": 12})).eval()
+    images = torch.rand(1, 1, 32, 32)
+    for found, wanted in zip(encoder.feature_maps(images), encoder.feature_maps(images, [2, 5, 8, 11]), strict=True):
+        assert torch.equal(found, wanted)
+
+
+def test_feature_maps_run_no_more_blocks_than_needed() -> None:
+    encoder = ViTEncoder(**options({})).eval()
+    encoder.blocks[1].register_forward_hook(lambda *_: pytest.fail("the second block is not needed"))
+    (features,) = encoder.feature_maps(torch.rand(1, 1, 32, 32), layers=[0])
+    assert features.shape == (1, 24, 2, 2)
+
+
+@pytest.mark.parametrize("layers", [[], [2], [-1], [0, 5]])
+def test_blocks_that_do_not_exist_are_refused(layers: list[int]) -> None:
+    with pytest.raises(ValueError, match="0 to 1, got"):
+        ViTEncoder(**options({})).feature_maps(torch.rand(1, 1, 32, 32), layers=layers)
+
+
+def test_layers_by_depth_cover_all_but_the_last_norm() -> None:
+    encoder = ViTEncoder(**options({"num_layers": 3, "pos_embed_type": "learnable"}))
+    layers = encoder.layers_by_depth()
+    assert layers == [[encoder.patch_embedding], *([block] for block in encoder.blocks)]
+    covered = [p for modules in layers for module in modules for p in module.parameters()]
+    assert {id(p) for p in encoder.parameters()} - {id(p) for p in covered} == {
+        id(p) for p in encoder.norm.parameters()
+    }
+
+
+class MeanEncoder(RadiographEncoder):
+    """Each token is the mean of its patch: an encoder that offers no more than its tokens."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__()
+        self.set_interface(1, (4, 6), (2, 2), 1, 0.0, 1.0, **settings)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        self.check_images(images)
+        return F.avg_pool2d(images, 2).flatten(2).transpose(1, 2)
+
+
+def test_an_encoder_of_tokens_only_has_one_map() -> None:
+    encoder = MeanEncoder()
+    images = torch.rand(3, 1, 4, 6)
+    (features,) = encoder.feature_maps(images)
+    assert (encoder.feature_channels, encoder.feature_strides) == ((1,), ((2, 2),))
+    assert torch.equal(features, F.avg_pool2d(images, 2))
+    with pytest.raises(NotImplementedError, match=r"MeanEncoder .*layers_by_depth"):
+        encoder.layers_by_depth()
+    with pytest.raises(ValueError, match="every feature map has channels and strides"):
+        MeanEncoder(feature_channels=(1, 2), feature_strides=[(2, 2)])

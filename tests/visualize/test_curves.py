@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from monai_afire.metrics.detection import average_precision, metrics_at_threshold, roc_auc
-from monai_afire.visualize.curves import roc_pr_figure
+from monai_afire.visualize.curves import class_roc_figure, roc_pr_figure
 from monai_afire.visualize.figures import figure_to_array
 
 
@@ -138,3 +138,74 @@ def test_hostile_input(tmp_path: Path, scores: Any, thresholds: Any, message: st
     with pytest.raises(ValueError, match=message):
         roc_pr_figure([0, 1], scores, tmp_path / "a.png", thresholds)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_classes_have_labels_of_their_own(seed: int) -> None:
+    data = {f"class {size}": random_detector(seed + size, size) for size in (30, 50, 70)}
+    labels, scores = {name: pair[0] for name, pair in data.items()}, {name: pair[1] for name, pair in data.items()}
+    axis = class_roc_figure(labels, scores, None).axes[0]
+    assert len(axis.lines) == 4
+    for line, (name, (truth, values)) in enumerate(data.items()):
+        x, y = points(axis, line).T
+        assert (np.diff(x) * (y[1:] + y[:-1]) / 2).sum() == pytest.approx(roc_auc(truth, values))
+        assert legend_of(axis)[line] == f"AUC {roc_auc(truth, values):.3f}  {name}"
+    # the same class alone looks as in the figure of one set of labels
+    truth, values = data["class 30"]
+    np.testing.assert_array_equal(points(axis, 0), points(roc_pr_figure(truth, {"class 30": values}, None).axes[0], 0))
+
+
+def test_class_thresholds_and_undefined_classes(tmp_path: Path) -> None:
+    labels, scores = random_detector(2)
+    figure = class_roc_figure(
+        {"a": [0, 0], "b": labels, "c": []},
+        {"a": [0.1, 0.2], "b": scores, "c": []},
+        tmp_path / "roc.png",
+        {"a": 0.1, "b": 0.5, "c": math.nan},
+    )
+    axis = figure.axes[0]
+    assert legend_of(axis) == [
+        "not defined  a",
+        f"AUC {roc_auc(labels, scores):.3f}  b",
+        "not defined  c",
+        "chance",
+        "threshold",
+    ]
+    assert figure.get_suptitle() == f"mean AUC {roc_auc(labels, scores):.3f} of 1 classes"
+    at = metrics_at_threshold(labels, scores, 0.5)
+    (mark,) = [line for line in axis.lines if line.get_marker() == "o" and np.size(line.get_xydata())]
+    assert np.ravel(mark.get_xydata()) == pytest.approx([1 - at["specificity"], at["sensitivity"]])
+    assert fits(figure)
+    assert (tmp_path / "roc.png").stat().st_size > 1000
+
+
+def test_many_classes_fit_on_the_page() -> None:
+    labels, scores = random_detector(4)
+    named = {f"a finding with a long name {i}": scores * (-1) ** i for i in range(20)}
+    figure = class_roc_figure(dict.fromkeys(named, labels), named, None, title="twenty classes")
+    assert fits(figure)
+    assert figure.get_suptitle() == "twenty classes"
+    looks = {(line.get_color(), line.get_linestyle()) for line in figure.axes[0].lines[:20]}
+    assert len(looks) == 20
+
+
+def test_no_class_is_defined() -> None:
+    figure = class_roc_figure({"a": [1, 1]}, {"a": [1, 2]}, None, {"a": 1})
+    assert legend_of(figure.axes[0]) == ["not defined  a", "chance"]
+    assert figure.get_suptitle() == "no class has both labels"
+
+
+@pytest.mark.parametrize(
+    ("labels", "scores", "thresholds", "message"),
+    [
+        ({}, {}, None, "one or more"),
+        ({"a": [0, 1]}, {"b": [0.1, 0.2]}, None, r"labels of \['a'\], scores of \['b'\]"),
+        ({"a": [0, 1]}, {"a": [0.1, 0.2]}, {"b": 0.1}, r"thresholds of \['b'\]"),
+        ({"a": [0, 1]}, {"a": [0.1, math.nan]}, None, r"scores 'a' at index \[1\] are NaN"),
+        ({"a": [0, 1]}, {"a": [0.1]}, None, r"scores 'a' \(1,\)"),
+        ({"a": [0, 2]}, {"a": [0.1, 0.2]}, None, "got 2"),
+    ],
+)
+def test_hostile_classes(labels: Any, scores: Any, thresholds: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        class_roc_figure(labels, scores, None, thresholds)

@@ -15,30 +15,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from monai_afire.data.datalist_checks import DatalistError
+from monai_afire.utils.text import first_few
 
 __all__ = ["Table", "find_label_file", "first_few", "read_json_array", "read_name_list", "read_table", "read_text"]
 
 Value = TypeVar("Value")
 
-_SHOWN = 5  # so many wrong lines or absent files are named in a message, the others are counted
 _FOREIGN_CONTENT = (
     (b"PK\x03\x04", "a ZIP archive or a spreadsheet file; unpack it, or save it as CSV"),
     (b"<!doctype", "a web page, not a table; the download failed, log in and download it again"),
     (b"<html", "a web page, not a table; the download failed, log in and download it again"),
 )
-
-
-def first_few(texts: Iterable[object]) -> str:
-    """
-    The first few of many texts and the number of the others.
-
-    Example:
-        >>> first_few(range(8))
-        '0, 1, 2, 3, 4 and 3 more'
-    """
-    everything = [str(text) for text in texts]
-    more = len(everything) - _SHOWN
-    return ", ".join(everything[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 from monai_afire.networks.blocks.attention import DeviceSelfAttention, prepare_transformer_blocks
 from monai_afire.networks.blocks.composition import Composer, Decomposer, gather_parts, spread_parts
+from monai_afire.networks.blocks.feature_pyramid import FeaturePyramid, MultiScaleNeck
 from monai_afire.networks.blocks.moving_average import move_towards
 from monai_afire.networks.blocks.normal_memory import NormalMemory
 from monai_afire.networks.blocks.patches import grid_size, patch_labels, patchify, unpatchify
 from monai_afire.networks.blocks.projection_mlp import ProjectionMLP
 from monai_afire.networks.blocks.prototype_bank import PrototypeBank
+from monai_afire.networks.blocks.pyramid_pooling import PyramidPooling
 from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
 from monai_afire.networks.blocks.sinkhorn import sinkhorn_knopp
 from monai_afire.networks.blocks.token_density import TokenDensity
@@ -20,10 +22,13 @@ __all__ = [
     "Composer",
     "Decomposer",
     "DeviceSelfAttention",
+    "FeaturePyramid",
+    "MultiScaleNeck",
     "NormalMemory",
     "PositionwiseLinear",
     "ProjectionMLP",
     "PrototypeBank",
+    "PyramidPooling",
     "RestorationDecoder",
     "TokenDensity",
     "TokenProbabilityHead",

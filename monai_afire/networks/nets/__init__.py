@@ -9,6 +9,19 @@ from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.nets.peac import PEAC
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.swin_encoder import SwinEncoder
+from monai_afire.networks.nets.transfer_classifier import TransferClassifier
+from monai_afire.networks.nets.transfer_network import TransferNetwork
+from monai_afire.networks.nets.uper_net import UPerNet
 from monai_afire.networks.nets.vit_encoder import ViTEncoder
 
-__all__ = ["ACE", "AFiRe", "PEAC", "RadiographEncoder", "SwinEncoder", "ViTEncoder"]
+__all__ = [
+    "ACE",
+    "AFiRe",
+    "PEAC",
+    "RadiographEncoder",
+    "SwinEncoder",
+    "TransferClassifier",
+    "TransferNetwork",
+    "UPerNet",
+    "ViTEncoder",
+]

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What all encoders have in common: images in [0, 1] in, tokens of a known grid out."""
+"""What all encoders have in common: images in [0, 1] in, tokens of a known grid or maps of known scales out."""
 
 from __future__ import annotations
 
@@ -23,8 +23,13 @@ class RadiographEncoder(nn.Module):
     Base of the encoders: the geometry of their tokens, and the normalisation of intensities inside.
 
     Networks that take "an encoder" rely on what is listed here and on ``encoder(images)``, which turns images
-    ``(B, C, *S)`` in [0, 1] into tokens ``(B, L, D)``, L in row-major order of the grid. No parameter and no entry of
-    the state dict comes from this class. A subclass calls :meth:`set_interface` in its constructor.
+    ``(B, C, *S)`` in [0, 1] into tokens ``(B, L, D)``, L in row-major order of the grid. Networks for dense prediction
+    rely on :meth:`feature_maps`, whose channels and strides are known without running it. No parameter and no entry of
+    the state dict comes from this class.
+
+    A subclass calls :meth:`set_interface` in its constructor and has a ``forward``. If it has more to offer than its
+    tokens it overrides :meth:`feature_maps`, and :meth:`layers_by_depth` for fine-tuning with one learning rate per
+    layer.
 
     Attributes:
         in_channels: C, channels of the images.
@@ -32,6 +37,8 @@ class RadiographEncoder(nn.Module):
         patch_size: pixels per token along each axis.
         grid_size: tokens along each axis; their product is L.
         hidden_size: D, width of the tokens.
+        feature_channels: channels of each feature map, finest map first.
+        feature_strides: pixels per element of each feature map along each axis, finest map first.
     """
 
     in_channels: int
@@ -39,6 +46,8 @@ class RadiographEncoder(nn.Module):
     patch_size: tuple[int, ...]
     grid_size: tuple[int, ...]
     hidden_size: int
+    feature_channels: tuple[int, ...]
+    feature_strides: tuple[tuple[int, ...], ...]
     mean: torch.Tensor
     std: torch.Tensor
 
@@ -50,6 +59,8 @@ class RadiographEncoder(nn.Module):
         hidden_size: int,
         mean: Sequence[float] | float,
         std: Sequence[float] | float,
+        feature_channels: Sequence[int] | None = None,
+        feature_strides: Sequence[tuple[int, ...]] | None = None,
     ) -> None:
         """
         Set the attributes and the statistics of the intensities.
@@ -61,15 +72,26 @@ class RadiographEncoder(nn.Module):
             hidden_size: width of the tokens.
             mean: mean intensity to subtract, one value or one per channel.
             std: standard deviation to divide by, one value or one per channel.
+            feature_channels: channels of each feature map; None for one map, the tokens.
+            feature_strides: strides of each feature map; None for the patch each.
 
         Raises:
-            ValueError: when an axis of the image is not a multiple of the patch.
+            ValueError: when an axis of the image is not a multiple of the patch, or the feature maps' channels and
+                strides differ in number.
         """
         self.in_channels = in_channels
         self.img_size = img_size
         self.patch_size = patch_size
         self.grid_size = grid_size(img_size, patch_size)
         self.hidden_size = hidden_size
+        self.feature_channels = (hidden_size,) if feature_channels is None else tuple(feature_channels)
+        strides = [patch_size] * len(self.feature_channels) if feature_strides is None else feature_strides
+        self.feature_strides = tuple(strides)
+        if len(self.feature_strides) != len(self.feature_channels):
+            raise ValueError(
+                f"every feature map has channels and strides, got channels {self.feature_channels} and strides "
+                f"{self.feature_strides}"
+            )
         per_channel = (1, -1, *[1] * len(img_size))
         # not in the state dict, which stays that of the network that the encoder is built on
         self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float32).reshape(per_channel), persistent=False)
@@ -82,6 +104,37 @@ class RadiographEncoder(nn.Module):
     def denormalize(self, images: torch.Tensor) -> torch.Tensor:
         """Undo :meth:`normalize`, clipped to the valid range [0, 1]."""
         return (images * self.std + self.mean).clamp(0, 1)
+
+    def feature_maps(self, images: torch.Tensor) -> list[torch.Tensor]:
+        """
+        Encode images for dense prediction.
+
+        Args:
+            images: ``(B, C, *S)`` in [0, 1].
+
+        Returns:
+            Maps ``(B, C_i, *S_i)``, finest first, of ``feature_channels`` and ``feature_strides``. Here, for encoders
+            that offer no more, one map: the tokens on their grid.
+
+        Raises:
+            ValueError: when channels or size differ from the encoder's.
+        """
+        return [self(images).transpose(1, 2).unflatten(2, self.grid_size)]
+
+    def layers_by_depth(self) -> list[list[nn.Module]]:
+        """
+        The layers in the order that an image passes them, for a learning rate that falls with the depth.
+
+        Returns:
+            For each depth the modules there: the patch embedding first, the last block last. What comes after the last
+            block (its norm) is not among them.
+
+        Raises:
+            NotImplementedError: when the encoder does not say.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} does not tell the order of its layers: implement its layers_by_depth()"
+        )
 
     def check_images(self, images: torch.Tensor) -> None:
         """

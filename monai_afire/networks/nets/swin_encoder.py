@@ -90,7 +90,8 @@ class SwinEncoder(RadiographEncoder):
         widths = [embed_dim * 2**stage for stage in range(len(depths))]
         _check_stages(widths, depths, num_heads, windows, drop_path_rate)
         token_shape = tuple(p * 2 ** (len(depths) - 1) for p in patch_shape)
-        self.set_interface(in_channels, image_shape, token_shape, widths[-1], mean, std)
+        strides = [tuple(p * 2**stage for p in patch_shape) for stage in range(len(depths))]
+        self.set_interface(in_channels, image_shape, token_shape, widths[-1], mean, std, widths, strides)
         first_grid = grid_size(image_shape, patch_shape)
         rates = np.linspace(0, drop_path_rate, sum(depths)).tolist()
         ends = list(accumulate(depths))
@@ -149,6 +150,20 @@ class SwinEncoder(RadiographEncoder):
             ValueError: when channels or size differ from the encoder's.
         """
         return self.norm(self._stages(images)[-1].flatten(1, -2))
+
+    def layers_by_depth(self) -> list[list[nn.Module]]:
+        """
+        The layers in the order that an image passes them.
+
+        Returns:
+            The patch embedding, then every block, counted through the stages; a merge of patches is as deep as the
+            block before it.
+        """
+        layers: list[list[nn.Module]] = [[self.patch_embed]]
+        for stage, layer in enumerate(self.layers):
+            layers += [[block] for block in layer.get_submodule("blocks").children()]
+            layers[-1] += self.downsamples[stage : stage + 1]
+        return layers
 
     def _stages(self, images: torch.Tensor) -> list[torch.Tensor]:
         """Outputs (B, *S_i, C_i) of the stages, channels last and not normalised."""

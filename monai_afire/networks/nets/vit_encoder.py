@@ -7,14 +7,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from monai.networks.nets import ViT
 from monai.utils import ensure_tuple_rep
+from torch import nn
 
 from monai_afire.networks.blocks.attention import prepare_transformer_blocks
 from monai_afire.networks.blocks.patches import grid_size
 from monai_afire.networks.nets.radiograph_encoder import GRAY_MEAN, GRAY_STD, RadiographEncoder
 
 __all__ = ["GRAY_MEAN", "GRAY_STD", "ViTEncoder"]
+
+# as many as a Swin has stages: what networks for dense prediction are made for
+NUM_FEATURE_MAPS = 4
 
 
 class ViTEncoder(RadiographEncoder, ViT):
@@ -39,14 +44,18 @@ class ViTEncoder(RadiographEncoder, ViT):
         spatial_dims: 2 or 3.
         mean: mean intensity to subtract, one value or one per channel.
         std: standard deviation to divide by, one value or one per channel.
+        norm_eps: eps of the layer norms, which no state dict keeps: 1e-5 in MONAI, 1e-6 in timm, 1e-12 in Hugging
+            Face's ViT. ``load_encoder_weights`` sets the source's; a network built anew for its result needs it here.
 
     Raises:
-        ValueError: when an axis of the image is not a multiple of the patch.
+        ValueError: when an axis of the image is not a multiple of the patch, or norm_eps is not positive.
 
     Example:
         >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=2, num_heads=2)
         >>> encoder(torch.rand(2, 1, 32, 32)).shape
         torch.Size([2, 4, 24])
+        >>> [tuple(features.shape) for features in encoder.feature_maps(torch.rand(2, 1, 32, 32))]
+        [(2, 24, 2, 2), (2, 24, 2, 2), (2, 24, 2, 2), (2, 24, 2, 2)]
     """
 
     def __init__(
@@ -64,7 +73,10 @@ class ViTEncoder(RadiographEncoder, ViT):
         spatial_dims: int = 2,
         mean: Sequence[float] | float = GRAY_MEAN,
         std: Sequence[float] | float = GRAY_STD,
+        norm_eps: float = 1e-5,
     ) -> None:
+        if not norm_eps > 0:
+            raise ValueError(f"norm_eps must be positive, since a layer norm divides by it, got {norm_eps}")
         image_shape = ensure_tuple_rep(img_size, spatial_dims)
         patch_shape = ensure_tuple_rep(patch_size, spatial_dims)
         grid_size(image_shape, patch_shape)  # an image of another size is refused before MONAI says so less clearly
@@ -82,7 +94,11 @@ class ViTEncoder(RadiographEncoder, ViT):
             qkv_bias=qkv_bias,
         )
         prepare_transformer_blocks(self.blocks)
-        self.set_interface(in_channels, image_shape, patch_shape, hidden_size, mean, std)
+        for layer in self.modules():
+            if isinstance(layer, nn.LayerNorm):
+                layer.eps = norm_eps
+        widths = [hidden_size] * NUM_FEATURE_MAPS
+        self.set_interface(in_channels, image_shape, patch_shape, hidden_size, mean, std, widths)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """
@@ -102,3 +118,51 @@ class ViTEncoder(RadiographEncoder, ViT):
         for block in self.blocks:
             tokens = block(tokens)
         return self.norm(tokens)
+
+    def feature_maps(self, images: torch.Tensor, layers: Sequence[int] | None = None) -> list[torch.Tensor]:
+        r"""
+        Encode images, with the outputs of several blocks, for dense prediction.
+
+        All maps have the stride of the patch; ``UPerNet`` rescales them. The output of the last block passes the
+        encoder's own last layer norm and so holds the tokens of :meth:`forward`; those of other blocks are normalised
+        over their channels without parameters, as ``SwinEncoder`` does it.
+
+        Args:
+            images: ``(B, C, *S)`` in [0, 1].
+            layers: which blocks, counted from 0. None: four, evenly spread and ending with the last one, of n blocks
+                :math:`\lceil k n / 4 \rceil - 1` for k = 1, ..., 4 (2, 5, 8 and 11 of 12). Fewer than four blocks
+                give four maps too, some of them the same: 0, 1, 2 and 2 of three.
+
+        Returns:
+            One map ``(B, D, *grid)`` per block, in the order of ``layers``.
+
+        Raises:
+            ValueError: when channels or size differ from the encoder's, or there is no such block.
+        """
+        self.check_images(images)
+        count = len(self.blocks)
+        if layers is None:
+            layers = [-(-k * count // NUM_FEATURE_MAPS) - 1 for k in range(1, NUM_FEATURE_MAPS + 1)]
+        if not layers or not all(0 <= layer < count for layer in layers):
+            raise ValueError(f"layers must name blocks of this encoder, 0 to {count - 1}, got {list(layers)}")
+        tokens = self.patch_embedding(self.normalize(images))
+        maps: dict[int, torch.Tensor] = {}
+        for number, block in enumerate(self.blocks[: max(layers) + 1]):
+            tokens = block(tokens)
+            if number in layers:
+                maps[number] = self._as_map(tokens, last=number == count - 1)
+        return [maps[layer] for layer in layers]
+
+    def layers_by_depth(self) -> list[list[nn.Module]]:
+        """
+        The layers in the order that an image passes them.
+
+        Returns:
+            The patch embedding (with the position embedding), then every block.
+        """
+        return [[self.patch_embedding], *([block] for block in self.blocks)]
+
+    def _as_map(self, tokens: torch.Tensor, last: bool) -> torch.Tensor:
+        """Normalise (B, L, D) tokens and put them on the grid, (B, D, *grid)."""
+        normalized = self.norm(tokens) if last else F.layer_norm(tokens, tokens.shape[-1:], eps=self.norm.eps)
+        return normalized.transpose(1, 2).unflatten(2, self.grid_size)

@@ -1,0 +1,8 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Studies of what an encoder's features know, without training anything on top of them."""
+
+from __future__ import annotations
+
+from monai_afire.analysis.correspondence import *
+from monai_afire.analysis.dense_features import *

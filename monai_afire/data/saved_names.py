@@ -1,0 +1,66 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Names of a model's classes, kept beside its weights: who uses a model need not have the list it was trained on."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from monai_afire.utils.files import atomic_path
+
+__all__ = ["save_class_names", "saved_class_names"]
+
+_FILE = "class_names.json"
+
+
+def save_class_names(names: Sequence[str], model_dir: str | os.PathLike) -> None:
+    """
+    Write the names of the classes into the folder of a model.
+
+    Args:
+        names: of the classes, organs or landmarks, in the order of the network's outputs.
+        model_dir: folder of the weights, made if it is missing.
+
+    Raises:
+        OSError: when the folder cannot be written to.
+    """
+    with atomic_path(Path(model_dir) / _FILE) as temporary:
+        temporary.write_text(json.dumps(list(names), indent=2))
+
+
+def saved_class_names(weights: str | os.PathLike, default: Sequence[str] = ()) -> list[str]:
+    """
+    Read the names of the classes of a model.
+
+    Args:
+        weights: the model's file, beside which the names are.
+        default: names where there is no such file.
+
+    Returns:
+        The names.
+
+    Raises:
+        ValueError: when the file does not hold names, or there is neither a file nor a default.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> save_class_names(["effusion", "nodule"], folder)
+        >>> saved_class_names(f"{folder}/model.pt")
+        ['effusion', 'nodule']
+    """
+    path = Path(weights).parent / _FILE
+    if not path.is_file():
+        if not default:
+            raise ValueError(f"there are no names of the classes in {path}: train.json writes them, or name them")
+        return list(default)
+    try:
+        names = json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} is not valid JSON ({error}): write a list of the classes' names") from error
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{path} does not hold a list of names, but {names!r}")
+    return names

@@ -1,0 +1,344 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""What a network is fine-tuned and tested on: labelled items, checked before a run spends hours on them."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from monai_afire.data.datalist import load_radiograph_datalist
+from monai_afire.data.datalist_checks import DatalistError
+from monai_afire.data.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES
+from monai_afire.data.phantom.lesions import LESION_KINDS
+from monai_afire.data.sources import bundle_items, cached_phantom
+from monai_afire.data.subsets import cross_validation_items, few_shots, item_patients, label_subset
+from monai_afire.utils.text import first_few
+
+__all__ = ["check_label_table", "class_names", "transfer_items"]
+
+_SECTIONS = ("training", "validation", "test")
+_PATH_KEYS = ("image", "mask", "lesion_truth", "organs")
+_LESION_MASKS = ("mask", "lesion_truth")  # of which a normal image needs none
+_PHANTOM_NAMES = {"label": LESION_KINDS, "organs": ORGAN_NAMES, "landmarks": LANDMARK_NAMES}
+_HEADERS = {"label": ("finding_names", "labels"), "organs": ("organ_names",), "landmarks": ("landmark_names",)}
+
+
+def transfer_items(
+    section: str,
+    dataset_dir: str | None = None,
+    datalist: str | None = None,
+    phantom_dir: str = "data/phantom",
+    phantom: Mapping[str, Any] | None = None,
+    label_fraction: float = 1.0,
+    num_shots: int | None = None,
+    num_folds: int | None = None,
+    fold: int = 0,
+    seed: int = 0,
+    required: Sequence[str] = ("label",),
+) -> list[dict[str, Any]]:
+    """
+    Labelled items of one section, of which training takes a part where few labels are to be learnt from.
+
+    The source is that of :func:`monai_afire.data.bundle_items`: the user's folder or list, or else the phantom. Unlike
+    there, a patient in two sections is an error: a result on patients that the network was trained on is worthless.
+
+    Args:
+        section: "training", "validation" or "test".
+        dataset_dir: folder of images, which relative names of the datalist start from.
+        datalist: JSON file that lists the images by section.
+        phantom_dir: folder of the phantom's files.
+        phantom: arguments of :func:`monai_afire.data.export_phantom`.
+        label_fraction: fraction of the training patients to learn from, see :func:`label_subset`.
+        num_shots: number of training items to learn from, see :func:`few_shots`; None for all.
+        num_folds: divide all sections of the list anew, see :func:`cross_validation_items`; None for the list's own
+            sections.
+        fold: run of the cross-validation, from 0.
+        seed: of all choices of patients.
+        required: keys that each item must have; a mask of lesions may lack where "abnormal" is 0.
+
+    Returns:
+        New items, each with "index", its place in the returned list.
+
+    Raises:
+        DatalistError: when the source is missing, empty or malformed, an item lacks a required key, a patient is in
+            two sections, or a choice is out of range. The message names the file, the items or patients, the remedy.
+
+    Example:
+        >>> import tempfile
+        >>> phantom = {"num_patients": {"training": 4}, "image_size": 64, "progress": False}
+        >>> items = transfer_items("training", phantom_dir=tempfile.mkdtemp(), phantom=phantom, label_fraction=0.5)
+        >>> [(item["index"], item["patient_id"]) for item in items]
+        [(0, 'training_00000'), (1, 'training_00001')]
+    """
+    if label_fraction != 1 and num_shots is not None:
+        raise DatalistError(
+            f"both label_fraction={label_fraction} and num_shots={num_shots} are given; set the fraction to 1, or the "
+            "shots to None."
+        )
+    if num_folds is None and fold != 0:
+        raise DatalistError(f"fold {fold!r} is given without num_folds; give the number of folds, or leave fold out.")
+    if section not in _SECTIONS:
+        raise DatalistError(f"the sections are training, validation and test, not {section!r}.")
+    source = Path(datalist).expanduser() if datalist else None
+    if not datalist and not dataset_dir:
+        source = cached_phantom(phantom_dir, dict(phantom or {}))
+    items = _items_of(source, dataset_dir, section, num_folds is not None, hold_out=bool(datalist))
+    name = str(source or dataset_dir)
+    _require(items, required, section if num_folds is None else "all", name)
+    try:
+        if num_folds is not None:
+            items = cross_validation_items(items, num_folds, fold, section, seed)
+        if section == "training" and num_shots is not None:
+            items = few_shots(items, num_shots, seed)
+        elif section == "training":
+            items = label_subset(items, label_fraction, seed)
+    except DatalistError as error:
+        raise DatalistError(f"{name}: {error}") from error
+    return [{**item, "index": index} for index, item in enumerate(items)]
+
+
+def check_label_table(
+    items: Sequence[Mapping[str, Any]],
+    num_classes: int,
+    section: str = "training",
+    source: str = "datalist",
+    names: Sequence[str] | None = None,
+    key: str = "label",
+) -> list[dict[str, Any]]:
+    """
+    Check the labels of all items before a loss does it with a less clear message.
+
+    Args:
+        items: items of a section. Their labels are lists of ``num_classes`` values, 1 (present), 0 (absent), -1
+            (uncertain) or None (not mentioned); or each is the number of a class, from 0 to ``num_classes`` - 1. With
+            one class, the number is 1, 0 or -1.
+        num_classes: number of classes.
+        section: name of the section, for messages. In "training", a class that has no positives or no negatives, so
+            that nothing can be learnt of it, gives a warning.
+        source: name of the datalist, for messages.
+        names: of the classes, for messages; see :func:`class_names`.
+        key: key of the labels.
+
+    Returns:
+        New items whose labels are ``int``, or lists of ``int`` and None: 1.0 counts as 1, NaN as None.
+
+    Raises:
+        DatalistError: when a label is missing, of the wrong length or out of range, or when lists and numbers are
+            mixed. The message names items and values.
+
+    Example:
+        >>> check_label_table([{"image": "a.png", "label": [0, 2]}], num_classes=2, section="test")
+        Traceback (most recent call last):
+        ...
+        monai_afire.data.datalist_checks.DatalistError: datalist: section 'test' has 1 wrong label: item 0 (a.png):
+        2 for class 1; accepted are 1 (present), 0 (absent), -1 (uncertain) and null in lists of 2, or numbers from 0
+        to 1.
+    """
+    names = [f"class {k}" for k in range(num_classes)] if names is None else list(names)
+    if num_classes < 1 or len(names) != num_classes:
+        raise ValueError(f"num_classes must be at least 1 and the number of names, got {num_classes} and {names}")
+    labels, wrong = [], []
+    for number, item in enumerate(items):
+        try:
+            labels.append(_label(item.get(key), names))
+        except ValueError as error:
+            wrong.append(f"{_name(item, number)}: {error}")
+    if wrong:
+        numbers = f"numbers from 0 to {num_classes - 1}" if num_classes > 1 else "single numbers of these"
+        many = "label" if len(wrong) == 1 else "labels"
+        accepted = f"1 (present), 0 (absent), -1 (uncertain) and null in lists of {num_classes}, or {numbers}"
+        raise DatalistError(
+            f"{source}: section {section!r} has {len(wrong):,} wrong {many}: {first_few(wrong)}; accepted are "
+            f"{accepted}."
+        )
+    lists = [number for number, label in enumerate(labels) if isinstance(label, list)]
+    if 0 < len(lists) < len(labels):
+        other = next(number for number, label in enumerate(labels) if not isinstance(label, list))
+        raise DatalistError(
+            f"{source}: section {section!r} mixes lists of labels ({_name(items[lists[0]], lists[0])}) and class "
+            f"numbers ({_name(items[other], other)}); give all items labels of one kind."
+        )
+    if section == "training":
+        _warn_about_constant_classes(labels, names, source)
+    return [{**item, key: label} for item, label in zip(items, labels, strict=True)]
+
+
+def class_names(
+    datalist: str | None = None, dataset_dir: str | None = None, num_classes: int | None = None, key: str = "label"
+) -> list[str]:
+    """
+    Names of the classes, organs or landmarks of a data set.
+
+    Args:
+        datalist: JSON file whose header may hold them: "finding_names" or "labels" for "label", "organ_names" and
+            "landmark_names" for the others.
+        dataset_dir: folder of images. Without it and a datalist, the names are those of the phantom.
+        num_classes: how many names are expected; None for as many as there are. With one class, the second of two
+            names: that of the positives.
+        key: "label", "organs" or "landmarks", or another key, whose names are numbered.
+
+    Returns:
+        The names, "class 0", "class 1", ... where there are none.
+
+    Raises:
+        DatalistError: when the datalist cannot be read, or its names are not as many as expected.
+
+    Example:
+        >>> class_names(), class_names(dataset_dir="radiographs", num_classes=2)
+        (['nodule', 'consolidation', 'effusion', 'cardiomegaly', 'pneumothorax'], ['class 0', 'class 1'])
+    """
+    names: list[str] = []
+    if datalist:
+        content = _content(Path(datalist).expanduser())
+        names = next((found for header in _HEADERS.get(key, ()) if (found := _header_names(content.get(header)))), [])
+    elif not dataset_dir:
+        names = list(_PHANTOM_NAMES.get(key, ()))
+    source = datalist or dataset_dir or "the phantom"
+    if not names and num_classes is None:
+        raise DatalistError(f"{source}: has no names for {key!r}; give num_classes, to number them.")
+    if not names:
+        return [f"{'class' if key == 'label' else key} {number}" for number in range(num_classes or 0)]
+    if num_classes == 1 and len(names) == 2:
+        return names[1:]
+    if num_classes not in (None, len(names)):
+        raise DatalistError(
+            f"{source}: has {len(names)} names for {key!r} ({first_few(names)}), but {num_classes} classes are "
+            "expected; correct num_classes or the list's header."
+        )
+    return names
+
+
+def _items_of(
+    source: Path | None, dataset_dir: str | None, section: str, everything: bool, hold_out: bool
+) -> list[dict[str, Any]]:
+    """Items of a section, or those of all sections, each image once; of a datalist, or of a folder without one."""
+    if source is None:
+        return bundle_items("all" if everything else section, dataset_dir)
+    content = _content(source)
+    sections = [section]
+    if everything:
+        sections = [name for name in _SECTIONS if content.get(name)] or [section]
+    items: dict[str, dict[str, Any]] = {}
+    found = []
+    with warnings.catch_warnings():
+        # what these warnings say is an error below, or no matter where all is divided anew
+        warnings.filterwarnings("ignore", message=r".*: sections '.*' and '.*' share \d+ ")
+        for name in sections:
+            found += load_radiograph_datalist(
+                dataset_dir, source, name, path_keys=_PATH_KEYS, hold_out=hold_out and not everything
+            )
+    if not everything:
+        _refuse_shared_patients(content, source)
+        return found
+    for item in found:
+        items.setdefault(str(item["image"]), item)
+    return list(items.values())
+
+
+def _refuse_shared_patients(content: Mapping[str, Any], source: Path) -> None:
+    """Refuse a list that has a patient, or an image, in two of the three sections."""
+    entries = [
+        (name, {"image": entry} if isinstance(entry, str) else entry)
+        for name in _SECTIONS
+        if isinstance(content.get(name), list)
+        for entry in content[name]
+        if isinstance(entry, (str, Mapping))
+    ]
+    listed = [entry for _, entry in entries]
+    for what, names in (("patients", item_patients(listed)), ("images", [str(entry.get("image")) for entry in listed])):
+        sections: dict[str, dict[str, None]] = {}
+        for (section, _), name in zip(entries, names, strict=True):
+            sections.setdefault(name, {})[section] = None
+        shared = [f"{name} ({', '.join(own)})" for name, own in sections.items() if len(own) > 1]
+        if shared:
+            raise DatalistError(
+                f"{source}: {len(shared):,} {what} are in two sections: {first_few(shared)}; results on them would be "
+                "too good. Keep each in one section, or have the patients divided anew with num_folds; where items "
+                'have no "patient_id", the names of the files tell the patients.'
+            )
+
+
+def _require(items: Sequence[Mapping[str, Any]], keys: Sequence[str], section: str, source: str) -> None:
+    """Refuse items that lack one of the keys."""
+    for key in keys:
+        lacking = [number for number, item in enumerate(items) if not _has(item, key)]
+        if lacking:
+            shown = first_few(_name(items[number], number) for number in lacking)
+            raise DatalistError(
+                f"{source}: {len(lacking):,} of {len(items):,} items of section {section!r} have no {key!r}: {shown}; "
+                f"the first of them has {', '.join(items[lacking[0]])}. Give each item its {key!r} in a datalist; "
+                "python -m monai_afire.data makes one from the label files of public sets."
+            )
+
+
+def _has(item: Mapping[str, Any], key: str) -> bool:
+    return item.get(key) not in (None, "") or (key in _LESION_MASKS and item.get("abnormal") == 0)
+
+
+def _label(value: Any, names: Sequence[str]) -> int | list[int | None]:
+    """A label as plain numbers."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        if len(value) != len(names):
+            raise ValueError(f"{len(value)} values {value!r}")
+        return [None if entry != entry else _number(entry, name) for entry, name in zip(value, names, strict=True)]
+    number = _number(value, "the class") if len(names) == 1 else _integer(value, "the class")
+    if number is None or not (len(names) == 1 or 0 <= number < len(names)):
+        raise ValueError("no label" if number is None else f"class {number}")
+    return number
+
+
+def _number(value: Any, name: str) -> int | None:
+    """1, 0, -1 or None."""
+    number = None if value is None else _integer(value, name)
+    if number not in (1, 0, -1, None):
+        raise ValueError(f"{value!r} for {name}")
+    return number
+
+
+def _integer(value: Any, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not float(value).is_integer():
+        raise ValueError("no label" if value is None else f"{value!r} for {name}")
+    return int(value)
+
+
+def _warn_about_constant_classes(labels: Sequence[Any], names: Sequence[str], source: str) -> None:
+    columns: list[set[Any]] = [set() for _ in names]
+    for label in labels:
+        own = label if isinstance(label, list) else [label]
+        if not isinstance(label, list) and len(names) > 1:
+            own = [int(label == k) for k in range(len(names))]
+        for column, value in zip(columns, own, strict=True):
+            column.add(value)
+    for value, what in ((1, "positives"), (0, "negatives")):
+        lacking = [name for name, column in zip(names, columns, strict=True) if value not in column]
+        if labels and lacking:
+            text = f"section 'training' has no {what} of {len(lacking)} of {len(names)} classes"
+            warnings.warn(f"{source}: {text}, which cannot be learnt: {first_few(lacking)}.", stacklevel=3)
+
+
+def _name(item: Mapping[str, Any], number: int) -> str:
+    return f"item {number} ({item['image']})" if "image" in item else f"item {number}"
+
+
+def _header_names(value: Any) -> list[str]:
+    """Names from a header: a list, or the name of each number; none of anything else."""
+    if isinstance(value, Mapping):
+        numbers = {str(number) for number in range(len(value))}
+        value = [value[str(number)] for number in range(len(value))] if set(value) == numbers else ()
+    return [str(name) for name in value] if isinstance(value, (list, tuple)) else []
+
+
+def _content(source: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(source.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError) as error:
+        raise DatalistError(f"{source}: the datalist cannot be read ({error}); check the name and the file.") from error
+    if not isinstance(content, dict):
+        raise DatalistError(f"{source}: is no datalist, but {type(content).__name__}; give an object of sections.")
+    return content

@@ -1,0 +1,172 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""``python -m monai_afire.experiments --config_file TRAIN.json ...``: initialisations compared over repeated runs."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+import pandas as pd
+
+from monai_afire.experiments.execution import Outcome, execute_runs
+from monai_afire.experiments.plan import Experiment, ExperimentError, as_initialization, plan_runs
+from monai_afire.experiments.tables import (
+    comparison_figure,
+    comparison_markdown,
+    comparison_table,
+    metric_names,
+    runs_table,
+)
+from monai_afire.utils.files import atomic_path
+from monai_afire.visualize.figures import save_figure
+
+__all__ = ["main"]
+
+_EPILOG = """\
+Any further --key value is handed to the bundle in all runs, as python -m monai.bundle run takes it.
+
+example:
+  python -m monai_afire.experiments --config_file bundles/radiograph_classification/configs/train.json \\
+      --output_dir results --initializations scratch= afire=bundles/afire/models/model.pt \\
+      --label_fraction 0.01 0.1 1.0 --seed 0 1 2 --num_processes 2 --metrics mean_auc
+
+An interrupted experiment goes on with the same command: a run that has its result is not done again. Written are
+runs.csv, table.csv, table.md, table.png and, for each run, the folder runs/NAME with its log.txt.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """
+    Run the command.
+
+    Args:
+        arguments: words of the command line, those of the process if None.
+
+    Returns:
+        Exit status: 0, 1 when a run failed or cannot be started, whose reason goes to the standard error output, 130
+        after Ctrl-C.
+
+    Example:
+        >>> main(["--config_file", "no/train.json", "--output_dir", "results", "--initializations", "scratch="])
+        1
+    """
+    options, further = _parser().parse_known_args(arguments)
+    try:
+        experiment = Experiment(tuple(options.config_file), Path(options.output_dir), _overrides(further))
+        runs = plan_runs(
+            [as_initialization(text) for text in options.initializations],
+            options.seed,
+            options.label_fraction,
+            options.fold,
+            options.num_folds,
+        )
+        print(f"{len(runs)} runs; logs: {experiment.output_dir / 'runs'}/*/log.txt", flush=True)
+        outcomes = execute_runs(experiment, runs, options.num_processes)
+        return _report(experiment, outcomes, options.metrics)
+    except (ExperimentError, OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted: the same command goes on", file=sys.stderr)
+        return 130
+
+
+def _report(experiment: Experiment, outcomes: Sequence[Outcome], metrics: Sequence[str]) -> int:
+    """Write and print the tables, then say what failed."""
+    failed = [outcome for outcome in outcomes if outcome.status == "failed"]
+    try:
+        _write_tables(experiment, outcomes, metrics)
+    finally:
+        if failed:
+            print(f"\n{len(failed)} of {len(outcomes)} runs failed:", file=sys.stderr)
+        for outcome in failed:
+            print(f"  {outcome.run.name}: {outcome.reason}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _write_tables(experiment: Experiment, outcomes: Sequence[Outcome], metrics: Sequence[str]) -> None:
+    folder = experiment.output_dir
+    table = runs_table(experiment, outcomes, metrics)
+    _write_csv(table, folder / "runs.csv")
+    if all(outcome.status == "failed" for outcome in outcomes):
+        return
+    names = metric_names(table, metrics)
+    if not names:
+        raise ExperimentError(f"no metrics.json has a top-level number to compare: see {folder}/runs.csv")
+    comparison = comparison_table(table, names)
+    _write_csv(comparison, folder / "table.csv")
+    text = comparison_markdown(comparison)
+    with atomic_path(folder / "table.md") as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    save_figure(comparison_figure(comparison), folder / "table.png")
+    print(f"\n{text}\ntables: runs.csv, table.csv and table.md in {folder}; figure: {folder}/table.png", flush=True)
+
+
+def _write_csv(table: pd.DataFrame, path: Path) -> None:
+    with atomic_path(path) as temporary:
+        table.to_csv(temporary, index=False)
+
+
+def _overrides(words: Sequence[str]) -> dict[str, str]:
+    """``--key value`` and ``--key=value``."""
+    overrides: dict[str, str] = {}
+    rest = list(words)
+    while rest:
+        key, sign, value = rest.pop(0).partition("=")
+        if not key.startswith("--") or not (sign or rest) or (not sign and rest[0].startswith("--")):
+            raise ExperimentError(
+                f"{key!r} is neither an option of this command nor --key value for the bundle; see --help"
+            )
+        name = key[2:]
+        if name in overrides:
+            raise ExperimentError(f"--{name} is given twice")
+        overrides[name] = value if sign else rest.pop(0)
+    return overrides
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m monai_afire.experiments",
+        description="Repeat a fine-tuning bundle over initialisations, label fractions, seeds and folds, and compare.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # --learning_rate must not be taken for an option of ours
+    )
+    add = parser.add_argument
+    add("--config_file", nargs="+", required=True, help="the bundle's train.json, and overlays of it if any")
+    add("--output_dir", required=True, help="folder of the results")
+    add(
+        "--initializations",
+        nargs="+",
+        required=True,
+        metavar="NAME=FILE",
+        help="weights of the encoder to compare, NAME= for random ones; p-values are against the first",
+    )
+    add("--seed", nargs="+", type=int, default=[0], help="seeds (default: 0)")
+    add("--label_fraction", nargs="+", type=float, default=[], help="shares of the labels (default: the bundle's own)")
+    add("--fold", nargs="+", type=int, default=[], help="folds to leave out (default: all of --num_folds)")
+    add("--num_folds", type=int, help="parts of a cross-validation (default: none)")
+    add("--num_processes", type=int, default=1, help="runs at the same time (default: 1)")
+    add(
+        "--metrics",
+        nargs="+",
+        default=[],
+        help="figures of metrics.json to compare, nested ones as per_class::Mass::auc (default: its top-level numbers "
+        "less the counts)",
+    )
+    return parser
+
+
+def _terminate(signal_number: int, frame: FrameType | None) -> None:
+    """Leave by an exception, on whose way the processes of the runs are ended."""
+    sys.exit(128 + signal_number)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _terminate)
+    sys.exit(main())

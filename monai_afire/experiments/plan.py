@@ -1,0 +1,245 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Which runs an experiment consists of, and what each of them is started with."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Experiment", "ExperimentError", "Run", "as_initialization", "plan_runs"]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+_SET_PER_RUN = ("output_dir", "ckpt_dir", "encoder_weights", "seed", "label_fraction", "fold", "num_folds")
+_NOT_A_SETTING = ("resume",)  # how a run came to its end, not what it is
+
+
+class ExperimentError(ValueError):
+    """An experiment cannot be run as asked; the message says what was found and how to put it right."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """
+    One training and its evaluation.
+
+    Attributes:
+        initialization: name of the initialisation.
+        weights: file of the encoder's weights, None for random ones.
+        seed: seed of the run.
+        label_fraction: share of the labelled training images, None for the bundle's own.
+        fold: fold of the cross-validation that is left out, None without one.
+        num_folds: number of folds.
+
+    Example:
+        >>> Run("afire", "model.pt", seed=1, label_fraction=0.1, fold=2, num_folds=5).name
+        'afire-label_fraction_0.1-fold_2_of_5-seed_1'
+    """
+
+    initialization: str
+    weights: str | None
+    seed: int
+    label_fraction: float | None = None
+    fold: int | None = None
+    num_folds: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the run's folder; partners of two initialisations differ in its beginning alone."""
+        parts = [self.initialization]
+        if self.label_fraction is not None:
+            parts.append(f"label_fraction_{self.label_fraction:g}")
+        if self.fold is not None:
+            parts.append(f"fold_{self.fold}_of_{self.num_folds}")
+        return "-".join([*parts, f"seed_{self.seed}"])
+
+    def overrides(self) -> dict[str, Any]:
+        """What the bundle is told of this run, less its folders."""
+        # MONAI drops an override that is None; an expression that gives None arrives
+        settings: dict[str, Any] = {"encoder_weights": self.weights or "$None", "seed": self.seed}
+        if self.label_fraction is not None:
+            settings["label_fraction"] = self.label_fraction
+        if self.fold is not None:
+            settings.update(fold=self.fold, num_folds=self.num_folds)
+        return settings
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """
+    What all runs of an experiment share.
+
+    Attributes:
+        config_files: configs of the training, the bundle's ``train.json`` first, overlays after it.
+        output_dir: folder of the results.
+        overrides: further ``{key: value}`` of the config, the same for all runs.
+        evaluate_file: overlay of the evaluation; ``evaluate.json`` beside the first config.
+
+    Raises:
+        ExperimentError: for a config that does not exist, or an override that an experiment sets itself.
+    """
+
+    config_files: tuple[str, ...]
+    output_dir: Path
+    overrides: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for path in (*self.config_files, self.evaluate_file):
+            if not Path(path).is_file():
+                raise ExperimentError(
+                    f"there is no config {path}: give the train.json of a fine-tuning bundle, with its evaluate.json "
+                    "beside it"
+                )
+        if taken := sorted(set(self.overrides) & set(_SET_PER_RUN)):
+            raise ExperimentError(
+                f"{', '.join('--' + name for name in taken)} cannot be handed to the bundle: the experiment sets it "
+                "for each run, from --output_dir, --initializations, --seed, --label_fraction, --fold and --num_folds"
+            )
+
+    @property
+    def evaluate_file(self) -> str:
+        """The overlay of the evaluation."""
+        return str(Path(self.config_files[0]).parent / "evaluate.json")
+
+    def folder(self, run: Run) -> Path:
+        """Where a run writes."""
+        return self.output_dir / "runs" / run.name
+
+    def steps(self, run: Run) -> dict[str, list[str]]:
+        """Arguments of ``monai.bundle run`` for training and evaluation, by the step's name."""
+        folder = self.folder(run)
+        settings = {
+            "output_dir": folder.as_posix(),
+            "ckpt_dir": (folder / "models").as_posix(),
+            **run.overrides(),
+            **self.overrides,
+        }
+        options = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+        return {
+            "training": ["--config_file", _config_argument(self.config_files), *options],
+            "evaluation": ["--config_file", _config_argument((*self.config_files, self.evaluate_file)), *options],
+        }
+
+    def settings(self, run: Run) -> dict[str, Any]:
+        """All that the result of a run depends on: a result of other settings is not its result."""
+        files = [*self.config_files, self.evaluate_file, *([run.weights] if run.weights else [])]
+        return {
+            **run.overrides(),
+            **{name: value for name, value in self.overrides.items() if name not in _NOT_A_SETTING},
+            "files": {path: _digest(path) for path in files},
+        }
+
+
+def plan_runs(
+    initializations: Sequence[tuple[str, str | None]],
+    seeds: Sequence[int] = (0,),
+    label_fractions: Sequence[float] = (),
+    folds: Sequence[int] = (),
+    num_folds: int | None = None,
+) -> list[Run]:
+    """
+    Every combination; the initialisations of a setting follow one another: an early look compares like with like.
+
+    Args:
+        initializations: (name, file of the weights or None for random ones).
+        seeds: seeds.
+        label_fractions: shares of the labelled training images in (0, 1]; none for the bundle's own.
+        folds: folds to leave out, in [0, num_folds); none for all of them.
+        num_folds: number of folds; None for no cross-validation.
+
+    Returns:
+        The runs.
+
+    Raises:
+        ExperimentError: for an empty or repeated choice, a fraction or fold out of range, missing weights.
+
+    Example:
+        >>> runs = plan_runs([("scratch", None), ("other", None)], seeds=[0, 1], label_fractions=[0.1])
+        >>> [run.name for run in runs][:2]
+        ['scratch-label_fraction_0.1-seed_0', 'other-label_fraction_0.1-seed_0']
+    """
+    _check_folds(folds, num_folds)
+    if not all(0 < fraction <= 1 for fraction in label_fractions):
+        raise ExperimentError(f"--label_fraction {_words(label_fractions)}: 0 < fraction <= 1, 1.0 for all labels")
+    names = [name for name, _ in initializations]
+    if not names or not seeds:
+        raise ExperimentError("at least one of --initializations and of --seed is needed")
+    shown = [f"{fraction:g}" for fraction in label_fractions]  # as in a run's name
+    choices = {"initializations": names, "seed": seeds, "label_fraction": shown, "fold": folds}
+    for option, values in choices.items():
+        if len(set(values)) < len(values):
+            raise ExperimentError(f"--{option} {_words(values)}: one of them is named twice")
+    for name, weights in initializations:
+        if weights and not Path(weights).is_file():
+            raise ExperimentError(f"there is no file {weights} with the weights of {name!r}: pre-train first")
+    fractions: list[float | None] = [*sorted(label_fractions)] or [None]
+    left_out: list[int | None] = [*(folds or range(num_folds or 0))] or [None]
+    return [
+        Run(name, weights, seed, fraction, fold, num_folds)
+        for fraction, fold, seed, (name, weights) in product(fractions, left_out, seeds, initializations)
+    ]
+
+
+def as_initialization(text: str) -> tuple[str, str | None]:
+    """
+    Read ``NAME=FILE``, or ``NAME=`` for random weights.
+
+    Args:
+        text: a word of the command line.
+
+    Returns:
+        Name, and file or None.
+
+    Raises:
+        ExperimentError: for any other word.
+
+    Example:
+        >>> as_initialization("scratch="), as_initialization("afire=bundles/afire/models/model.pt")
+        (('scratch', None), ('afire', 'bundles/afire/models/model.pt'))
+    """
+    name, sign, weights = text.partition("=")
+    if not sign or not _NAME.fullmatch(name):
+        raise ExperimentError(
+            f"--initializations {text!r}: write NAME=FILE, such as afire=bundles/afire/models/model.pt, or NAME= for "
+            "random weights; a name is made of letters, digits and . _ + -"
+        )
+    return name, weights or None
+
+
+def _config_argument(paths: Sequence[str]) -> str:
+    return paths[0] if len(paths) == 1 else json.dumps(list(paths))
+
+
+def _digest(path: str) -> str:
+    status = Path(path).stat()
+    return _digest_of(path, status.st_mtime_ns, status.st_size)
+
+
+@lru_cache(maxsize=64)
+def _digest_of(path: str, modified: int, size: int) -> str:
+    """Weights are large, and the same for many runs; time and size say whether it still is the same file."""
+    sha = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            sha.update(block)
+    return sha.hexdigest()
+
+
+def _words(values: Sequence[Any]) -> str:
+    return " ".join(map(str, values))
+
+
+def _check_folds(folds: Sequence[int], num_folds: int | None) -> None:
+    if folds and num_folds is None:
+        raise ExperimentError(f"--fold {_words(folds)} needs --num_folds, the parts that the data is cut into")
+    if num_folds is not None and num_folds < 2:
+        raise ExperimentError(f"--num_folds {num_folds}: a cross-validation has 2 folds or more")
+    if num_folds is not None and not all(0 <= number < num_folds for number in folds):
+        raise ExperimentError(f"--fold {_words(folds)}: with --num_folds {num_folds} they are 0 to {num_folds - 1}")

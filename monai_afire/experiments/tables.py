@@ -1,0 +1,276 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""From the figures of all runs to what a paper prints: mean, standard deviation and a test between initialisations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from monai_afire.experiments.execution import Outcome, read_metrics
+from monai_afire.experiments.plan import Experiment, ExperimentError
+
+__all__ = [
+    "comparison_figure",
+    "comparison_markdown",
+    "comparison_table",
+    "metric_names",
+    "runs_table",
+    "welch_p_value",
+]
+
+_FACTS = ("name", "initialization", "label_fraction", "fold", "seed", "status", "reason")  # what is no figure
+_SEPARATOR = "::"  # of the names of nested figures, as in MONAI's configs
+
+
+def runs_table(experiment: Experiment, outcomes: Sequence[Outcome], metrics: Sequence[str] = ()) -> pd.DataFrame:
+    """
+    One row per run.
+
+    Args:
+        experiment: what the runs share.
+        outcomes: of :func:`execute_runs`.
+        metrics: names of figures to add, ``per_class::Mass::auc`` for nested ones; the top-level numbers are there
+            anyway.
+
+    Returns:
+        "name", "initialization", "label_fraction", "fold", "seed", "status", "reason", and a column per figure, NaN
+        where it is not defined or the run failed.
+    """
+    rows = [_row(experiment, outcome, metrics) for outcome in outcomes]
+    known = {name: [row[name] for row in rows if row.get(name) is not None] for row in rows for name in row}
+    counts = {name: "Int64" for name, values in known.items() if values and all(isinstance(v, int) for v in values)}
+    return pd.DataFrame(rows).astype({"label_fraction": "float64", "fold": "Int64", **counts})
+
+
+def metric_names(table: pd.DataFrame, metrics: Sequence[str] = ()) -> list[str]:
+    """
+    The figures to compare.
+
+    Args:
+        table: of :func:`runs_table`.
+        metrics: the wanted ones; none for all but integers, which are counts.
+
+    Returns:
+        Their names.
+
+    Raises:
+        ExperimentError: for a wanted figure that no run has.
+
+    Example:
+        >>> metric_names(pd.DataFrame({"seed": [0], "status": ["done"], "mean_auc": [1.0], "num_images": [7]}))
+        ['mean_auc']
+    """
+    figures = table.drop(columns=[name for name in _FACTS if name in table]).dropna(axis=1, how="all")
+    succeeded = (table["status"] != "failed").any()
+    if unknown := [name for name in metrics if succeeded and name not in figures]:
+        raise ExperimentError(
+            f"--metrics {' '.join(unknown)}: not in the metrics.json of any run; there are "
+            f"{', '.join(figures) or 'no numbers'}, and nested ones as in per_class{_SEPARATOR}NAME{_SEPARATOR}auc"
+        )
+    return list(metrics) or list(figures.select_dtypes("float"))
+
+
+def welch_p_value(first: ArrayLike, second: ArrayLike) -> float:
+    """
+    Two-sided p of the t-test of two independent samples whose variances may differ (Welch).
+
+    Args:
+        first: sample.
+        second: sample.
+
+    Returns:
+        p in [0, 1]; NaN with fewer than two values in either, or where neither varies: then no test is possible.
+
+    Example:
+        >>> round(welch_p_value([1.0, 2.0, 3.0], [3.0, 4.0, 5.0]), 4), welch_p_value([1.0], [2.0, 3.0])
+        (0.0705, nan)
+    """
+    samples = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
+    if min(map(len, samples)) < 2 or all(np.ptp(sample) == 0 for sample in samples):
+        return math.nan
+    summaries = [f(sample) for sample in samples for f in (np.mean, lambda x: np.std(x, ddof=1), len)]
+    return float(stats.ttest_ind_from_stats(*summaries, equal_var=False).pvalue)
+
+
+def comparison_table(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
+    """
+    Mean and standard deviation over seeds and folds, each initialisation against the first one.
+
+    Args:
+        table: of :func:`runs_table`.
+        metrics: the figures to compare.
+
+    Returns:
+        A row per figure, initialisation and label fraction, with "n" (runs that have the figure), "mean", "sd" (of the
+        sample, n - 1; NaN for one run), "difference" of the means from the first initialisation, and "p_value", see
+        :func:`welch_p_value`.
+
+    Example:
+        >>> runs = pd.DataFrame({"initialization": ["a", "a", "b"], "label_fraction": 1.0, "auc": [0.5, 0.7, 0.8]})
+        >>> comparison_table(runs, ["auc"])[["initialization", "n", "mean", "sd"]].round(3).values.tolist()
+        [['a', 2, 0.6, 0.141], ['b', 1, 0.8, nan]]
+    """
+    rows = []
+    names = table["initialization"].unique()
+    for metric in metrics:
+        for fraction, group in table.groupby("label_fraction", dropna=False):
+            reference = _values(group, names[0], metric)
+            for name in names:
+                values = _values(group, name, metric)
+                mean = values.mean() if len(values) else math.nan
+                other = name != names[0] and len(reference) > 0
+                rows.append(
+                    {
+                        "metric": metric,
+                        "initialization": name,
+                        "label_fraction": fraction,
+                        "n": len(values),
+                        "mean": mean,
+                        "sd": values.std(ddof=1) if len(values) > 1 else math.nan,
+                        "difference": mean - reference.mean() if other else math.nan,
+                        "p_value": welch_p_value(reference, values) if other else math.nan,
+                    }
+                )
+    return pd.DataFrame(rows)
+
+
+def comparison_markdown(comparison: pd.DataFrame) -> str:
+    """
+    The comparison as tables to read: a row per initialisation, a column per label fraction.
+
+    Args:
+        comparison: of :func:`comparison_table`.
+
+    Returns:
+        Markdown.
+
+    Example:
+        >>> runs = pd.DataFrame({"initialization": ["a", "a", "b"], "label_fraction": 1.0, "auc": [0.5, 0.7, 0.8]})
+        >>> print(comparison_markdown(comparison_table(runs, ["auc"])).split("Mean")[0].strip())
+        ## auc
+        <BLANKLINE>
+        | initialisation | 100 % of the labels |
+        | --- | --- |
+        | a | 0.600 ± 0.141 (2) |
+        | b | 0.800 (1), p = n/a |
+    """
+    parts = []
+    first = comparison["initialization"].iloc[0]
+    for metric, of_metric in comparison.groupby("metric", sort=False):
+        columns = {fraction: _fraction_title(fraction) for fraction in of_metric["label_fraction"].unique()}
+        lines = ["| initialisation | " + " | ".join(columns.values()) + " |", "| --- " * (len(columns) + 1) + "|"]
+        for name, of_name in of_metric.groupby("initialization", sort=False):
+            cells = [_cell(row, name == first) for row in of_name.to_dict("records")]
+            lines.append(f"| {name} | " + " | ".join(cells) + " |")
+        parts.append("\n".join([f"## {metric}", "", *lines]))
+    parts.append(
+        "Mean ± standard deviation of the sample (number of runs, over seeds and folds); p: two-sided Welch t-test "
+        f"against {first}, n/a where a side has fewer than two runs or neither varies."
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def comparison_figure(comparison: pd.DataFrame) -> Figure:
+    """
+    Mean ± standard deviation over label fractions, a panel per figure and a line per initialisation.
+
+    Args:
+        comparison: of :func:`comparison_table`.
+
+    Returns:
+        The figure, for :func:`monai_afire.visualize.save_figure`.
+
+    Example:
+        >>> runs = pd.DataFrame({"initialization": ["a", "a", "b"], "label_fraction": 1.0, "auc": [0.5, 0.7, 0.8]})
+        >>> len(comparison_figure(comparison_table(runs, ["auc"])).axes)
+        1
+    """
+    metrics = comparison["metric"].unique()
+    columns = min(3, len(metrics))
+    rows = -(-len(metrics) // columns)
+    figure = Figure(figsize=(4.6 * columns, 3.6 * rows), dpi=130, layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axis, metric in zip(axes, metrics, strict=False):
+        _draw_panel(axis, comparison[comparison["metric"] == metric])
+        axis.set_title(metric, fontsize=10, parse_math=False)
+    for axis in axes[len(metrics) :]:
+        axis.remove()
+    for text in axes[0].legend(fontsize=8, frameon=False).get_texts():
+        text.set_parse_math(False)
+    return figure
+
+
+def _values(table: pd.DataFrame, initialization: str, metric: str) -> NDArray[np.float64]:
+    return table.loc[table["initialization"] == initialization, metric].dropna().to_numpy(dtype=np.float64)
+
+
+def _row(experiment: Experiment, outcome: Outcome, metrics: Sequence[str]) -> dict[str, Any]:
+    """The row of a run; None where there is nothing to say."""
+    run = outcome.run
+    facts = (run.name, run.initialization, run.label_fraction, run.fold, run.seed, outcome.status, outcome.reason)
+    row: dict[str, Any] = dict(zip(_FACTS, facts, strict=True))
+    if outcome.status == "failed":
+        return row
+    figures = read_metrics(experiment.folder(run))
+    row.update({name: value for name, value in figures.items() if _is_number(value) and name not in _FACTS})
+    row.update({name: _nested(figures, name) for name in metrics})
+    return row
+
+
+def _draw_panel(axis: Axes, comparison: pd.DataFrame) -> None:
+    fractions = comparison["label_fraction"].unique()
+    places = np.arange(len(fractions))
+    names = comparison["initialization"].unique()
+    for number, name in enumerate(names):
+        chosen = comparison[comparison["initialization"] == name]
+        # beside one another, so that bars of equal height do not hide each other
+        beside = places + 0.06 * (number - (len(names) - 1) / 2)
+        spread = chosen["sd"].fillna(0).to_numpy()
+        axis.errorbar(beside, chosen["mean"], yerr=spread, marker="o", markersize=4, capsize=3, label=name)
+    axis.set_xticks(places, [_fraction_title(fraction, short=True) for fraction in fractions])
+    axis.set_xlim(-0.5, len(fractions) - 0.5)
+    axis.set_xlabel("labels used in training")
+    axis.grid(color="0.9", linewidth=0.6)
+    axis.set_axisbelow(True)
+
+
+def _cell(row: Mapping[str, Any], is_reference: bool) -> str:
+    if not row["n"]:
+        return "-"
+    decimals = 3 if abs(row["mean"]) < 10 else 1
+    spread = "" if math.isnan(row["sd"]) else f" ± {row['sd']:.{decimals}f}"
+    text = f"{row['mean']:.{decimals}f}{spread} ({row['n']})"
+    return text if is_reference else f"{text}, {_p_text(row['p_value'])}"
+
+
+def _p_text(p_value: float) -> str:
+    if math.isnan(p_value):
+        return "p = n/a"
+    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
+
+
+def _fraction_title(fraction: float, short: bool = False) -> str:
+    if math.isnan(fraction):
+        return "as in the config" if short else "labels as in the config"
+    return f"{100 * fraction:g} %" + ("" if short else " of the labels")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _nested(figures: Mapping[str, Any], name: str) -> float:
+    """The figure of this name, in dictionaries of dictionaries; NaN where there is none."""
+    value: Any = figures
+    for key in [name] if name in figures else name.split(_SEPARATOR):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return float(value) if _is_number(value) else math.nan

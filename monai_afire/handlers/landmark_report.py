@@ -1,0 +1,155 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Collects a network's landmarks on labelled images and reports what they are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from ignite.engine import Engine
+from monai.utils import CommonKeys
+from numpy.typing import NDArray
+
+from monai_afire.handlers.pictured_report import PicturedReport, input_pixel_sizes
+from monai_afire.metrics.classification import check_class_names
+from monai_afire.metrics.landmarks import landmark_positions, radial_errors, rescaled_positions, success_rates
+from monai_afire.visualize.outlines import CLASS_COLORS, TRUTH_COLOR, landmark_picture
+
+__all__ = ["LandmarkReport"]
+
+# suffixes of columns and figures
+_UNITS = ("", "_pixels", "_mm")
+
+
+class LandmarkReport(PicturedReport):
+    """
+    Write ``landmarks.csv``, ``metrics.json`` and ``landmarks.png``, and print the figures.
+
+    The evaluator's output has "pred", heat maps ``(B, P, *S)``. The batches need "index", "image" ``(B, 1, rows,
+    columns)`` and "landmarks" ``(B, P, 2)``, the truth as (row, column) in pixels of "image", 0 at the centre of the
+    first pixel, NaN where it is not known; for errors in mm the items need "pixel_size", see
+    :func:`input_pixel_sizes`. Heat maps may be coarser than the image. ``decollate`` must be False.
+
+    ``metrics.json`` has
+
+    * "mean_radial_error" as a fraction of the image's side (rows of its height, columns of its width), which does not
+      depend on how the image was resized, "mean_radial_error_pixels" in pixels of "image", and, where the size of
+      pixels is known, "mean_radial_error_mm": means over all known landmarks of all images that were found;
+    * "success_rate_<r>%" for each radius: share of the known landmarks within r % of the side;
+    * "num_known", the number of known landmarks, and "num_not_found", of those the number whose map points nowhere,
+      which count as failures at every radius;
+    * "per_landmark": the same for each.
+
+    The sheet shows the images with the worst, the median and the best mean error.
+
+    Args:
+        items: the data set's items.
+        landmark_names: of the P landmarks.
+        output_dir: where to write.
+        radii: of the success rates, as fractions of the side.
+        window: see :func:`monai_afire.metrics.landmark_positions`.
+        num_pictures: pictures of each kind: worst, median, best.
+
+    Raises:
+        ValueError: for landmark names that are not P different ones, an empty data set, or an output that is NaN; the
+            image is named.
+    """
+
+    def __init__(
+        self,
+        items: Sequence[Mapping[str, Any]],
+        landmark_names: Sequence[str],
+        output_dir: str,
+        radii: Sequence[float] = (0.01, 0.02, 0.03, 0.04),
+        window: int = 5,
+        num_pictures: int = 4,
+    ) -> None:
+        super().__init__(items, output_dir, "landmarks.csv", "landmarks.png", num_pictures)
+        check_class_names(landmark_names)
+        self.landmark_names = tuple(landmark_names)
+        self.radii = tuple(radii)
+        self.window = window
+
+    def collect(self, engine: Engine) -> None:
+        """One row per image of the batch."""
+        batch: Any = engine.state.batch
+        maps = engine.state.output[CommonKeys.PRED].as_subclass(torch.Tensor)  # type: ignore[index]
+        check_class_names(self.landmark_names, maps.shape[1])
+        self.check_output(batch, maps)
+        images = batch[CommonKeys.IMAGE][:, 0].float().cpu().numpy()
+        size = images.shape[1:]
+        positions = rescaled_positions(landmark_positions(maps, self.window).cpu().double(), maps.shape[2:], size)
+        truth = torch.as_tensor(batch["landmarks"]).as_subclass(torch.Tensor).double().cpu()
+        sizes = input_pixel_sizes(self.items, batch, size)
+        fraction = (1 / torch.tensor(size, dtype=torch.float64)).expand_as(sizes)
+        errors = [radial_errors(positions, truth, unit) for unit in (fraction, None, sizes)]
+        for row, index in enumerate(batch["index"].tolist()):
+            mean = _mean_found(errors[0][row].numpy())
+            missed = bool(errors[0][row].isinf().any())
+            self.rows.append({**self.item_facts(index), **self._columns(positions[row], [e[row] for e in errors])})
+            points = (positions[row].numpy(), truth[row].numpy())
+            drawing = partial(landmark_picture, images[row].astype(np.float16), *points)
+            error = f"mean error {_number(100 * mean, 2)} % of the side{', some not found' * missed}"
+            self.keep_example(-np.inf if missed else -mean, f"{self.name_of(index)}\n{error}", drawing)
+
+    def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
+        """Means over all known landmarks, and of each."""
+        if table.empty:
+            raise ValueError("no image was evaluated: the section of the data list is empty")
+        per_landmark = {name: self._figures(table, [name]) for name in self.landmark_names}
+        return {"num_images": len(table), **self._figures(table, self.landmark_names), "per_landmark": per_landmark}
+
+    def draw(self, table: pd.DataFrame) -> None:
+        """The sheet."""
+        legend = {"truth": TRUTH_COLOR, "prediction": CLASS_COLORS[0]}
+        self.draw_sheet(legend, "Worst, median and best images by mean radial error")
+
+    def lines(self, metrics: dict[str, Any]) -> list[str]:
+        """The summary to print."""
+        unit = "mm" if "mean_radial_error_mm" in metrics else "pixels"
+        rates = [name for name in metrics if name.startswith("success_rate_")]
+        width = max(len(name) for name in (*self.landmark_names, "all"))
+        heads = "".join(f"{'≤ ' + name.removeprefix('success_rate_'):>9}" for name in rates)
+        lines = [f"{metrics['num_images']} images", "", f"{'mean radial error':{width}}  % of side  {unit:>7}{heads}"]
+        for name, figures in {**metrics["per_landmark"], "all": metrics}.items():
+            error, own = figures["mean_radial_error"], figures.get(f"mean_radial_error_{unit}", np.nan)
+            shares = "".join(f"{_number(100 * figures[rate], 1):>9}" for rate in rates)
+            lines.append(f"{name:{width}}  {_number(100 * error, 2):>9}  {_number(own, 2):>7}{shares}")
+        if metrics["num_not_found"]:
+            lines.append(
+                f"{metrics['num_not_found']} of {metrics['num_known']} landmarks were not found: their maps are flat"
+            )
+        return lines
+
+    def _columns(self, positions: torch.Tensor, errors: Sequence[torch.Tensor]) -> dict[str, float]:
+        columns = {"mean_radial_error": _mean_found(errors[0].numpy())}
+        for number, name in enumerate(self.landmark_names):
+            columns |= {f"{name}_row": float(positions[number, 0]), f"{name}_column": float(positions[number, 1])}
+            columns |= {f"{name}_error{u}": float(e[number]) for u, e in zip(_UNITS, errors, strict=True)}
+        return columns
+
+    def _figures(self, table: pd.DataFrame, names: Sequence[str]) -> dict[str, Any]:
+        """Of some landmarks together."""
+        errors = {unit: table[[f"{name}_error{unit}" for name in names]].to_numpy() for unit in _UNITS}
+        rates = success_rates(torch.tensor(errors[""]), self.radii)
+        has_mm = not np.isnan(errors["_mm"]).all()
+        return {
+            **{f"mean_radial_error{u}": _mean_found(values) for u, values in errors.items() if u != "_mm" or has_mm},
+            **{f"success_rate_{100 * radius:g}%": rate for radius, rate in rates.items()},
+            "num_known": int((~np.isnan(errors[""])).sum()),
+            "num_not_found": int(np.isinf(errors[""]).sum()),
+        }
+
+
+def _mean_found(errors: NDArray) -> float:
+    found = errors[np.isfinite(errors)]
+    return float(found.mean()) if found.size else float("nan")
+
+
+def _number(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}" if np.isfinite(value) else "n/a"

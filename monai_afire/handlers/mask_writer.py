@@ -1,0 +1,259 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Streams masks and landmarks to disk, in the pixels of the files, while a network runs over them."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from ignite.engine import Engine
+from monai.utils import CommonKeys
+from numpy.typing import NDArray
+from PIL import Image
+from torch.nn import functional as F
+
+from monai_afire.handlers.result_tables import ResultTables
+from monai_afire.metrics.classification import check_class_names
+from monai_afire.metrics.landmarks import landmark_positions, rescaled_positions
+from monai_afire.utils.files import atomic_path, output_path
+from monai_afire.utils.precision import at_least_float32
+from monai_afire.visualize.outlines import landmark_picture, outline_picture
+
+__all__ = ["LandmarkWriter", "SegmentationWriter"]
+
+_EXPLODED = "the network's output is NaN: look at the image's intensities and at the weights"
+_WAITING = 16  # images whose files may still have to be written; each may hold large arrays
+
+
+class _PictureWriter(ResultTables):
+    """Tables of results, and pictures written by threads beside the network."""
+
+    def __init__(
+        self, items: Sequence[Mapping[str, Any]], output_dir: str, table_name: str, overlays: bool, num_threads: int
+    ) -> None:
+        super().__init__(items, output_dir, table_name)
+        self.overlays = overlays
+        self.num_threads = num_threads
+        self.pending: list[Future] = []
+
+    def start(self, engine: Engine) -> None:
+        """Open the files and start the threads."""
+        super().start(engine)
+        self.pending = []
+        self.root = os.path.commonpath([os.path.dirname(item["image"]) for item in self.items])
+        self.pool = self.resources.enter_context(ThreadPoolExecutor(self.num_threads))
+
+    def collect(self, engine: Engine) -> None:
+        """Add the rows of a batch and hand the rest to the threads."""
+        batch: Any = engine.state.batch
+        outputs = at_least_float32(engine.state.output[CommonKeys.PRED].as_subclass(torch.Tensor))  # type: ignore[index]
+        outputs = outputs.detach().cpu()
+        for row, source in self.accepted(batch):
+            if outputs[row].isnan().any():
+                self.reject(source, _EXPLODED)
+            else:
+                self.add_image(source, outputs[row], tuple(batch["spatial_shape"][row].tolist()), _picture(batch, row))
+
+    @abstractmethod
+    def add_image(self, source: str, output: torch.Tensor, shape: tuple[int, int], picture: NDArray) -> None:
+        """Write what the network says of one image."""
+
+    def close(self, engine: Engine) -> None:
+        """Wait for the threads and close the files."""
+        try:
+            self._wait_until(0)
+        finally:
+            self.resources.close()
+
+    def hand_over(self, save: Callable[..., None], *arguments: Any) -> None:
+        """Let a thread save something."""
+        self.pending.append(self.pool.submit(save, *arguments))
+        self._wait_until(_WAITING)
+
+    def path_of(self, kind: str, source: str) -> Path:
+        """PNG file of an image in a folder of the output."""
+        return output_path(self.output_dir / kind, source, self.root, ".png")
+
+    def _wait_until(self, remaining: int) -> None:
+        """Wait for the oldest, and raise what went wrong in them, so that neither memory nor errors pile up."""
+        while len(self.pending) > remaining:
+            self.pending.pop(0).result()
+
+
+class SegmentationWriter(_PictureWriter):
+    """
+    Write the masks of each image in the size of its file, and a picture with their outlines.
+
+    * ``masks/<class>/<image>.png``: 255 inside, 0 outside, with the rows and columns of the file as
+      :class:`monai_afire.transforms.LoadRadiograph` reads it (upright). Probabilities are interpolated linearly to that
+      size before the threshold is applied, so that outlines have no steps;
+    * ``overlays/<image>.png``: the outlines over the picture, each class in its colour
+      (:func:`monai_afire.visualize.class_color`), in the proportions of the file;
+    * ``segmentation.csv``: for each image and class the share of the image inside the mask, "area_<class>", at the
+      resolution of the network;
+    * ``rejected.csv``: files that could not be read, or for which the network's output is NaN, with the reason.
+
+    The evaluator's output has the logits ``(B, C, rows, columns)`` as "pred", of images that were resized to the
+    network's input without cropping or padding; the batches need "index", "spatial_shape" and "picture" (else "image"
+    ``(B, 1, rows, columns)`` is drawn on) and may have "rejected", see
+    :class:`monai_afire.transforms.LoadRadiographd` and :class:`monai_afire.transforms.DescribeRadiographd`.
+
+    Args:
+        items: the data set's items, for the names of the files.
+        class_names: C names, in the order of the network's outputs.
+        output_dir: where to write; a previous run's tables are kept as ``*_previous.csv``.
+        threshold: smallest probability inside a mask, in (0, 1).
+        overlays: whether to write the pictures.
+        num_threads: threads that write masks and pictures.
+
+    Raises:
+        ValueError: for class names that repeat, cannot name a folder or are not C, and a threshold out of range.
+        OSError: when the run starts and ``output_dir`` cannot be written to.
+    """
+
+    def __init__(
+        self,
+        items: Sequence[Mapping[str, Any]],
+        class_names: Sequence[str],
+        output_dir: str,
+        threshold: float = 0.5,
+        overlays: bool = True,
+        num_threads: int = 2,
+    ) -> None:
+        super().__init__(items, output_dir, "segmentation.csv", overlays, num_threads)
+        check_class_names(class_names)
+        unfit = [
+            name
+            for name in class_names
+            if not name or Path(name).name != name or "\\" in name or name.strip(". ") != name
+        ]
+        if unfit:
+            raise ValueError(
+                f"class names {unfit} cannot name folders: leave out slashes and dots or spaces at the ends"
+            )
+        if not 0 < threshold < 1:
+            raise ValueError(f"threshold must be in (0, 1), got {threshold}")
+        self.class_names = tuple(class_names)
+        self.threshold = threshold
+
+    def header(self) -> Sequence[str]:
+        """File and areas."""
+        return ["image", *(f"area_{name}" for name in self.class_names)]
+
+    def add_image(self, source: str, output: torch.Tensor, shape: tuple[int, int], picture: NDArray) -> None:
+        """Write masks, picture and areas of one image."""
+        check_class_names(self.class_names, len(output))
+        probabilities = output.sigmoid()
+        areas = (probabilities >= self.threshold).float().mean((1, 2)).tolist()
+        self.add_row([source, *(f"{area:.6g}" for area in areas)])
+        for name, probability in zip(self.class_names, probabilities, strict=True):
+            self.hand_over(self._save_mask, probability, shape, self.path_of(f"masks/{name}", source))
+        if self.overlays:
+            self.hand_over(self._save_overlay, probabilities, shape, picture, self.path_of("overlays", source))
+
+    def _save_mask(self, probability: torch.Tensor, shape: tuple[int, int], path: Path) -> None:
+        inside = self._masks(probability[None], shape)[0]
+        _save_png(inside.astype(np.uint8) * 255, path)
+
+    def _save_overlay(self, probabilities: torch.Tensor, shape: tuple[int, int], picture: NDArray, path: Path) -> None:
+        image = _in_proportion(picture, shape)
+        _save_png(outline_picture(image, self._masks(probabilities, image.shape), side=max(image.shape)), path)
+
+    def _masks(self, probabilities: torch.Tensor, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+        resized = F.interpolate(probabilities[None], size=shape, mode="bilinear", align_corners=False)
+        return (resized[0] >= self.threshold).numpy()
+
+
+class LandmarkWriter(_PictureWriter):
+    """
+    Write the landmarks of each image in the pixels of its file, and a picture of them.
+
+    * ``landmarks.csv``: for each image and landmark "row" and "column" in pixels of the file as
+      :class:`monai_afire.transforms.LoadRadiograph` reads it (upright), 0 at the centre of the first pixel, empty where
+      the heat map is flat; and "peak", the largest value of the heat map, near 1 where the network is sure;
+    * ``overlays/<image>.png``: the landmarks over the picture, in the proportions of the file;
+    * ``rejected.csv``: files that could not be read, or for which the network's output is NaN, with the reason.
+
+    The evaluator's output has the heat maps ``(B, P, rows, columns)`` as "pred"; the batches need the same as for
+    :class:`SegmentationWriter`.
+
+    Args:
+        items: the data set's items, for the names of the files.
+        landmark_names: P names, in the order of the network's outputs.
+        output_dir: where to write; a previous run's tables are kept as ``*_previous.csv``.
+        window: see :func:`monai_afire.metrics.landmark_positions`.
+        overlays: whether to write the pictures.
+        num_threads: threads that write pictures.
+
+    Raises:
+        ValueError: for landmark names that repeat or are not P.
+        OSError: when the run starts and ``output_dir`` cannot be written to.
+    """
+
+    def __init__(
+        self,
+        items: Sequence[Mapping[str, Any]],
+        landmark_names: Sequence[str],
+        output_dir: str,
+        window: int = 5,
+        overlays: bool = True,
+        num_threads: int = 2,
+    ) -> None:
+        super().__init__(items, output_dir, "landmarks.csv", overlays, num_threads)
+        check_class_names(landmark_names)
+        self.landmark_names = tuple(landmark_names)
+        self.window = window
+
+    def header(self) -> Sequence[str]:
+        """File, landmark and position."""
+        return ["image", "landmark", "row", "column", "peak"]
+
+    def add_image(self, source: str, output: torch.Tensor, shape: tuple[int, int], picture: NDArray) -> None:
+        """Write positions and picture of one image."""
+        check_class_names(self.landmark_names, len(output))
+        found = landmark_positions(output[None], self.window)[0]
+        positions = rescaled_positions(found, output.shape[1:], shape)
+        peaks = output.flatten(1).amax(1).tolist()
+        for name, position, peak in zip(self.landmark_names, positions.tolist(), peaks, strict=True):
+            cells = ["" if np.isnan(value) else f"{value:.2f}" for value in position]
+            self.add_row([source, name, *cells, f"{peak:.4g}"])
+        if self.overlays:
+            self.hand_over(_save_landmarks, positions, shape, picture, self.path_of("overlays", source))
+
+
+def _save_landmarks(positions: torch.Tensor, shape: tuple[int, int], picture: NDArray, path: Path) -> None:
+    image = _in_proportion(picture, shape)
+    places = rescaled_positions(positions, shape, image.shape)
+    _save_png(landmark_picture(image, places.numpy(), side=max(image.shape)), path)
+
+
+def _picture(batch: Mapping[str, Any], row: int) -> NDArray[np.uint8]:
+    """What to draw on, ``(rows, columns)``, in proportions of its own."""
+    if "picture" in batch:
+        return torch.as_tensor(batch["picture"][row, 0]).cpu().numpy()
+    image = batch[CommonKeys.IMAGE][row, 0].float().cpu()
+    low, high = image.aminmax()
+    if low < 0 or high > 1:
+        image = (image - low) / (high - low)
+    return (image * 255).round().to(torch.uint8).numpy()
+
+
+def _in_proportion(picture: NDArray[np.uint8], shape: tuple[int, int]) -> NDArray[np.float32]:
+    """The picture in the proportions of the file, its longer side as before, in [0, 1]."""
+    scale = max(picture.shape) / max(shape)
+    rows, columns = (max(1, round(length * scale)) for length in shape)
+    resized = Image.fromarray(picture).resize((columns, rows), Image.Resampling.BILINEAR)
+    return np.asarray(resized, dtype=np.float32) / np.float32(255)
+
+
+def _save_png(pixels: NDArray[np.uint8], path: Path) -> None:
+    with atomic_path(path) as temporary:
+        # the weakest compression: the file is a little larger, writing it takes a third of the time
+        Image.fromarray(pixels).save(temporary, format="PNG", compress_level=1)

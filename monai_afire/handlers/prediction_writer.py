@@ -1,0 +1,92 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Streams a classifier's results to disk while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from ignite.engine import Engine
+from monai.utils import CommonKeys
+from numpy.typing import ArrayLike
+
+from monai_afire.handlers.result_tables import ResultTables
+from monai_afire.metrics.classification import check_class_names, check_logits, checked_thresholds
+
+__all__ = ["PredictionWriter"]
+
+
+class PredictionWriter(ResultTables):
+    """
+    Write the probability of each class for each image as soon as it is there, and the decisions.
+
+    ``predictions.csv`` has the columns "image", "probability_<class>" and, with thresholds, "decision_<class>": 1 where
+    the probability is >= the threshold, else 0. ``rejected.csv`` names the files without a prediction and the reason:
+    they could not be read, or the network's output for them is NaN. Both tables grow by whole batches.
+
+    The evaluator's output has the logits ``(B, K)`` as "pred"; the batches need "index" (the number in ``items``) and
+    may have "rejected", see :class:`monai_afire.transforms.LoadRadiographd`.
+
+    Args:
+        items: the data set's items, for the names of the files.
+        class_names: K names, in the order of the network's outputs.
+        output_dir: where to write; a previous run's tables are kept as ``*_previous.csv``.
+        thresholds: ``(K,)`` probabilities, read when the run starts; NaN leaves a class without decision.
+
+    Raises:
+        ValueError: for names that repeat, thresholds or outputs that are not one per class.
+        OSError: when the run starts and ``output_dir`` cannot be written to.
+
+    Example:
+        >>> import tempfile, torch
+        >>> folder, engine = tempfile.mkdtemp(), Engine(lambda engine, batch: {"pred": torch.tensor([[0.0, -2.0]])})
+        >>> writer = PredictionWriter([{"image": "a.png"}], ["Edema", "Fracture"], folder, thresholds=[0.5, 0.5])
+        >>> writer.attach(engine)
+        >>> _ = engine.run([{"index": torch.tensor([0])}])
+        >>> print((writer.output_dir / "predictions.csv").read_text())
+        image,probability_Edema,probability_Fracture,decision_Edema,decision_Fracture
+        a.png,0.5,0.119203,1,0
+    """
+
+    def __init__(
+        self,
+        items: Sequence[Mapping[str, Any]],
+        class_names: Sequence[str],
+        output_dir: str,
+        thresholds: ArrayLike | None = None,
+    ) -> None:
+        super().__init__(items, output_dir, "predictions.csv")
+        check_class_names(class_names)
+        checked_thresholds(thresholds, len(class_names))
+        self.class_names = list(class_names)
+        self.thresholds = thresholds
+
+    def start(self, engine: Engine) -> None:
+        """Open the files; the thresholds may have come with a checkpoint by now."""
+        self.limits = checked_thresholds(self.thresholds, len(self.class_names))
+        super().start(engine)
+
+    def header(self) -> Sequence[str]:
+        """File, probabilities and decisions."""
+        kinds = ["probability"] if self.limits is None else ["probability", "decision"]
+        return ["image", *(f"{kind}_{name}" for kind in kinds for name in self.class_names)]
+
+    def collect(self, engine: Engine) -> None:
+        """Add the rows of a batch."""
+        logits = engine.state.output[CommonKeys.PRED]  # type: ignore[index]
+        check_logits(logits.shape, self.class_names)
+        probabilities = logits.detach().cpu().double().sigmoid().numpy()
+        for row, source in self.accepted(engine.state.batch):  # type: ignore[arg-type]
+            values = probabilities[row]
+            if np.isnan(values).any():
+                self.reject(source, "the network's output is NaN: look at the image's intensities and at the weights")
+                continue
+            cells = [f"{value:.6g}" for value in values]
+            self.add_row([source, *cells, *self._decisions(values)])
+
+    def _decisions(self, values: np.ndarray) -> list[int | str]:
+        if self.limits is None:
+            return []
+        return ["" if np.isnan(limit) else int(v >= limit) for v, limit in zip(values, self.limits, strict=True)]

@@ -1,0 +1,169 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Collects a network's masks on labelled images and reports what they are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from ignite.engine import Engine
+from monai.utils import CommonKeys
+from numpy.typing import NDArray
+
+from monai_afire.handlers.pictured_report import PicturedReport, input_pixel_sizes
+from monai_afire.metrics.classification import check_class_names
+from monai_afire.metrics.segmentation import segmentation_metrics
+from monai_afire.utils.precision import at_least_float32
+from monai_afire.visualize.outlines import TRUTH_COLOR, class_color, outline_picture
+
+__all__ = ["SegmentationReport"]
+
+
+class SegmentationReport(PicturedReport):
+    """
+    Write ``evaluation.csv``, ``metrics.json`` and ``segmentation.png``, and print the figures.
+
+    The evaluator's output has "pred", logits ``(B, C, *S)`` of C classes that may overlap, and "label", masks
+    ``(B, C, *S)``; a mask with a NaN in it is not known and does not count. The batches need "index" and "image"
+    ``(B, 1, *S)``, and for distances in mm the items "pixel_size", see :func:`input_pixel_sizes`. S is the network's
+    input, and distances in pixels are in its pixels. ``decollate`` must be False.
+
+    ``metrics.json`` has
+
+    * "mean_dice" and "mean_hd95" (pixels), and "mean_hd95_mm" where the size of pixels is known: means over classes;
+    * "per_class": for each class "dice", "hd95" and "hd95_mm", means over images, see
+      :func:`monai_afire.metrics.segmentation_metrics` for what empty masks count; "dice_where_present", the mean over
+      the images whose truth is not empty; "num_images" and "num_present", the numbers of images with a truth and
+      with one that is not empty.
+
+    The sheet shows the images with the worst, the median and the best mean Dice.
+
+    Args:
+        items: the data set's items.
+        class_names: of the C classes.
+        output_dir: where to write.
+        threshold: smallest probability inside a mask, in (0, 1).
+        num_pictures: pictures of each kind: worst, median, best.
+
+    Raises:
+        ValueError: for a threshold out of range, class names that are not C different ones, an empty data set, or an
+            output that is NaN; the image is named.
+    """
+
+    def __init__(
+        self,
+        items: Sequence[Mapping[str, Any]],
+        class_names: Sequence[str],
+        output_dir: str,
+        threshold: float = 0.5,
+        num_pictures: int = 4,
+    ) -> None:
+        super().__init__(items, output_dir, "evaluation.csv", "segmentation.png", num_pictures)
+        if not 0 < threshold < 1:
+            raise ValueError(f"threshold must be in (0, 1), got {threshold}")
+        check_class_names(class_names)
+        self.class_names = tuple(class_names)
+        self.threshold = threshold
+
+    def collect(self, engine: Engine) -> None:
+        """One row per image of the batch."""
+        batch: Any = engine.state.batch
+        output: Any = engine.state.output
+        pred, label = (output[key].as_subclass(torch.Tensor) for key in (CommonKeys.PRED, CommonKeys.LABEL))
+        check_class_names(self.class_names, pred.shape[1])
+        self.check_output(batch, pred)
+        masks, truth = at_least_float32(pred).sigmoid() >= self.threshold, label > 0.5
+        known = ~label.isnan().flatten(2).any(-1)
+        columns = self._measure(batch, masks, truth, known)
+        drawn = [stack.cpu().numpy() for stack in (masks, truth)]
+        images = batch[CommonKeys.IMAGE][:, 0].float().cpu().numpy()
+        for row, index in enumerate(batch["index"].tolist()):
+            values = {name: float(column[row]) for name, column in columns.items()}
+            dice = _mean([values[f"dice_{name}"] for name in self.class_names])
+            self.rows.append({**self.item_facts(index), "mean_dice": dice, **values})
+            drawing = partial(_draw, images[row].astype(np.float16), *(_packed(stack[row]) for stack in drawn))
+            self.keep_example(dice, f"{self.name_of(index)}\nmean Dice {dice:.3f}", drawing)
+
+    def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
+        """Means over images, then over classes."""
+        if table.empty:
+            raise ValueError("no image was evaluated: the section of the data list is empty")
+        kinds = ["dice", "hd95", *(["hd95_mm"] if f"hd95_mm_{self.class_names[0]}" in table else [])]
+        per_class = {}
+        for name in self.class_names:
+            dice, present = table[f"dice_{name}"], table[f"truth_pixels_{name}"] > 0
+            per_class[name] = {
+                **{kind: table[f"{kind}_{name}"].mean() for kind in kinds},
+                "dice_where_present": dice[present].mean(),
+                "num_images": int(dice.notna().sum()),
+                "num_present": int(present.sum()),
+            }
+        means = {f"mean_{kind}": _mean([figures[kind] for figures in per_class.values()]) for kind in kinds}
+        return {"num_images": len(table), **means, "per_class": per_class}
+
+    def draw(self, table: pd.DataFrame) -> None:
+        """The sheet."""
+        colors = {name: class_color(number) for number, name in enumerate(self.class_names)}
+        self.draw_sheet({"truth": TRUTH_COLOR, **colors}, "Worst, median and best images by mean Dice")
+
+    def lines(self, metrics: dict[str, Any]) -> list[str]:
+        """The summary to print."""
+        unit = "mm" if "mean_hd95_mm" in metrics else "pixels"
+        kind = "hd95_mm" if unit == "mm" else "hd95"
+        width = max(len(name) for name in (*self.class_names, "mean of classes"))
+        rows = {**metrics["per_class"], "mean of classes": {k[5:]: v for k, v in metrics.items() if k[:5] == "mean_"}}
+        lines = [
+            f"{metrics['num_images']} images",
+            "",
+            f"{'class':{width}}   Dice   HD95 ({unit})   Dice where present",
+        ]
+        for name, figures in rows.items():
+            values = [_number(figures.get(key), digits) for key, digits in (("dice", 3), (kind, 2))]
+            line = f"{name:{width}}  {values[0]:>5}  {values[1]:>{8 + len(unit)}}"
+            if "num_present" in figures:
+                share = f"({figures['num_present']} of {figures['num_images']})"
+                line += f"   {_number(figures['dice_where_present'], 3)} {share}"
+            lines.append(line)
+        return lines
+
+    def _measure(
+        self, batch: Any, masks: torch.Tensor, truth: torch.Tensor, known: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        """Columns of the table, ``(B,)`` each."""
+        measured = segmentation_metrics(masks, truth)
+        sizes = input_pixel_sizes(self.items, batch, masks.shape[2:])
+        if not sizes.isnan().all():
+            measured["hd95_mm"] = segmentation_metrics(masks, truth, sizes)["hd95"]
+        measured["truth_pixels"] = truth.flatten(2).sum(-1).float()
+        measured = {kind: values.masked_fill(~known, torch.nan).cpu() for kind, values in measured.items()}
+        measured["predicted_pixels"] = masks.flatten(2).sum(-1).cpu()
+        return {
+            f"{kind}_{name}": values[:, number]
+            for kind, values in measured.items()
+            for number, name in enumerate(self.class_names)
+        }
+
+
+def _packed(masks: NDArray) -> tuple[NDArray[np.uint8], tuple[int, ...]]:
+    """An eighth of the memory."""
+    return np.packbits(masks), masks.shape
+
+
+def _draw(image: NDArray, predicted: tuple, truth: tuple) -> NDArray[np.uint8]:
+    masks = [np.unpackbits(bits, count=int(np.prod(shape))).reshape(shape) for bits, shape in (predicted, truth)]
+    return outline_picture(image, *masks)
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Mean of those that are defined."""
+    defined = [value for value in values if not np.isnan(value)]
+    return float(np.mean(defined)) if defined else float("nan")
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "n/a" if value is None or not np.isfinite(value) else f"{value:.{digits}f}"

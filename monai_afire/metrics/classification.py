@@ -1,0 +1,248 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""How good is a classifier of several findings per image, where labels may be uncertain or missing.
+
+Labels are 1 (present), 0 (absent), -1 (uncertain) or NaN (missing, also None); each class is judged on the images whose
+label of it is known, by the metrics of ``detection``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from monai_afire.metrics.detection import (
+    average_precision,
+    best_f1_threshold,
+    bootstrap_interval,
+    metrics_at_threshold,
+    roc_auc,
+)
+from monai_afire.utils.labels import resolve_uncertain
+
+__all__ = ["best_thresholds", "classification_metrics", "mean_auc"]
+
+NAN = float("nan")
+DEFAULT_THRESHOLD = 0.5
+FIGURES = ("auc", "average_precision", "accuracy", "f1", "sensitivity", "specificity")
+
+
+def classification_metrics(
+    labels: ArrayLike,
+    probabilities: ArrayLike,
+    class_names: Sequence[str],
+    thresholds: ArrayLike | None = None,
+    uncertain: str = "ignore",
+    num_bootstraps: int = 0,
+) -> dict[str, Any]:
+    """
+    Figures of merit of each class and their means.
+
+    Args:
+        labels: ``(M, K)`` of 1, 0, -1 and NaN; ``(M,)`` is one class (in all functions here).
+        probabilities: of the same shape, in [0, 1].
+        class_names: K names.
+        thresholds: ``(K,)`` in [0, 1]: a class is called present when its probability is >= its threshold, which was
+            found on other images than these; NaN leaves a class without decision. None: 0.5 for all.
+        uncertain: what -1 counts as, see :func:`monai_afire.utils.resolve_uncertain`.
+        num_bootstraps: samples of the interval of the mean AUC, 0 for none.
+
+    Returns:
+        * "num_images": M;
+        * "mean_auc", "mean_average_precision", "mean_f1": means over the classes for which the figure is defined;
+        * "mean_auc_interval": 95 % interval of the mean AUC, only with ``num_bootstraps``. Whole images are drawn, so
+          that classes stay as dependent as they are; images of one patient count as independent;
+        * "per_class": ``{name: {"auc", "average_precision", "accuracy", "f1", "sensitivity", "specificity",
+          "threshold", "num_positive", "num_negative"}}``; the first six are NaN where all known labels are the same.
+
+    Raises:
+        ValueError: for shapes that do not fit, other labels, NaN probabilities or ones out of range.
+
+    Example:
+        >>> metrics = classification_metrics(
+        ...     [[1, 0], [0, None], [1, 0]], [[0.8, 0.1], [0.3, 0.9], [0.4, 0.2]], ["Edema", "Fracture"]
+        ... )
+        >>> metrics["mean_auc"], metrics["per_class"]["Edema"]["sensitivity"], metrics["per_class"]["Fracture"]["auc"]
+        (1.0, 0.5, nan)
+    """
+    truth, values = _checked(labels, probabilities, uncertain)
+    check_class_names(class_names, truth.shape[1])
+    outside = np.argwhere((values < 0) | (values > 1))
+    if outside.size:
+        row, column = outside[0]
+        raise ValueError(
+            f"{len(outside)} probabilities are not in [0, 1], the first is {values[row, column]:g} of image {row}, "
+            f"class {class_names[column]!r}: give the sigmoid of the logits"
+        )
+    limits = checked_thresholds(thresholds, truth.shape[1])
+    if limits is None:
+        limits = np.full(truth.shape[1], DEFAULT_THRESHOLD)
+    per_class = {
+        name: _class_metrics(*known, float(limit))
+        for name, known, limit in zip(class_names, _by_class(truth, values), limits, strict=True)
+    }
+    metrics: dict[str, Any] = {"num_images": len(truth)}
+    for figure in ("auc", "average_precision", "f1"):
+        metrics[f"mean_{figure}"] = _mean_of_defined([entry[figure] for entry in per_class.values()])
+    if num_bootstraps:
+        metrics["mean_auc_interval"] = _mean_auc_interval(truth, values, num_bootstraps)
+    return {**metrics, "per_class": per_class}
+
+
+def mean_auc(labels: ArrayLike, probabilities: ArrayLike, uncertain: str = "ignore") -> float:
+    """
+    Mean area under the ROC curve over the classes that have both labels.
+
+    Args:
+        labels: ``(M, K)`` of 1, 0, -1 and NaN; ``(M,)`` is one class.
+        probabilities: of the same shape; logits give the same.
+        uncertain: what -1 counts as, see :func:`monai_afire.utils.resolve_uncertain`.
+
+    Returns:
+        In [0, 1]; NaN when no class has both.
+
+    Raises:
+        ValueError: for shapes that do not fit, other labels or NaN probabilities.
+
+    ignite's ``EpochMetric`` hands the predictions over first:
+
+    Example:
+        >>> from ignite.metrics import EpochMetric
+        >>> metric = EpochMetric(lambda predictions, labels: mean_auc(labels, predictions))
+        >>> metric.update((torch.tensor([[0.1], [0.4], [0.4], [0.8]]), torch.tensor([[0], [0], [1], [1]])))
+        >>> metric.compute()
+        0.875
+    """
+    return _mean_auc(*_checked(labels, probabilities, uncertain))
+
+
+def best_thresholds(labels: ArrayLike, probabilities: ArrayLike, uncertain: str = "ignore") -> NDArray[np.float64]:
+    """
+    Threshold of the best F1 for each class.
+
+    Args:
+        labels: ``(M, K)`` of 1, 0, -1 and NaN, of the validation set.
+        probabilities: ``(M, K)``.
+        uncertain: what -1 counts as, see :func:`monai_afire.utils.resolve_uncertain`.
+
+    Returns:
+        ``(K,)``, see :func:`best_f1_threshold`; 0.5 for a class that has not both labels.
+
+    Raises:
+        ValueError: for shapes that do not fit, other labels or NaN probabilities.
+
+    Example:
+        >>> best_thresholds([[0, 0], [0, 0], [1, 0], [1, 0]], [[0.1, 0.1], [0.4, 0.1], [0.35, 0.1], [0.8, 0.1]])
+        array([0.35, 0.5 ])
+    """
+    pairs = _by_class(*_checked(labels, probabilities, uncertain))
+    best = np.array([best_f1_threshold(*pair) if _has_both(pair[0]) else NAN for pair in pairs])
+    return np.where(np.isnan(best), DEFAULT_THRESHOLD, best)
+
+
+def check_class_names(class_names: Sequence[str], num_classes: int | None = None) -> None:
+    """Refuse names that occur twice, or as many as there are not classes."""
+    repeated = sorted({str(name) for name in class_names if list(class_names).count(name) > 1})
+    if repeated:
+        raise ValueError(f"the class names {repeated} occur more than once: name each class once")
+    if num_classes is not None and len(class_names) != num_classes:
+        raise ValueError(
+            f"{len(class_names)} class names {list(class_names)} for {num_classes} classes: give one name per label of "
+            "the datalist and output of the network, in their order"
+        )
+
+
+def check_logits(shape: Sequence[int], class_names: Sequence[str]) -> None:
+    """Refuse a network's output that is not one number per image and class."""
+    if len(shape) != 2 or shape[1] != len(class_names):
+        raise ValueError(
+            f"the network gives {tuple(shape)} instead of (B, {len(class_names)}) logits for the classes "
+            f"{list(class_names)}: name the classes that it was trained for, or give the one image-level output"
+        )
+
+
+def checked_thresholds(thresholds: ArrayLike | None, num_classes: int) -> NDArray[np.float64] | None:
+    """Thresholds as a vector, one per class, each in [0, 1] or NaN; None stays None."""
+    if thresholds is None:
+        return None
+    values = _as_array(thresholds)
+    if values.shape != (num_classes,) or ((values < 0) | (values > 1)).any():
+        raise ValueError(
+            f"thresholds {values.tolist()} are not {num_classes} numbers in [0, 1]: give one probability per class"
+        )
+    return values
+
+
+def known_of_class(truth: NDArray, values: NDArray) -> tuple[NDArray, NDArray]:
+    """Labels and scores of the images whose label, 0, 1 or NaN, is known."""
+    known = ~np.isnan(truth)
+    return truth[known], values[known]
+
+
+def _as_array(values: ArrayLike) -> NDArray[np.float64]:
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu().double().numpy()
+    return np.asarray(values, dtype=np.float64)
+
+
+def _checked(labels: ArrayLike, scores: ArrayLike, uncertain: str) -> tuple[NDArray, NDArray]:
+    """Labels as 0, 1 and NaN, and scores without NaN, both (M, K)."""
+    truth, values = _as_array(labels), _as_array(scores)
+    if truth.ndim == values.ndim == 1:  # ignite's metrics squeeze a single class
+        truth, values = truth[:, None], values[:, None]
+    if truth.ndim != 2 or truth.shape != values.shape or len(truth) == 0:
+        raise ValueError(
+            f"labels have shape {truth.shape} and probabilities {values.shape} instead of both (M, K) with M > 0"
+        )
+    bad = np.argwhere(np.isnan(values))
+    if bad.size:
+        images = sorted({int(row) for row, _ in bad})
+        raise ValueError(
+            f"probabilities of {len(images)} images are NaN (image {images[0]} is the first): an exploded or wrongly "
+            "loaded network; leave none out"
+        )
+    return resolve_uncertain(torch.from_numpy(truth), uncertain).numpy(), values
+
+
+def _by_class(truth: NDArray, values: NDArray) -> list[tuple[NDArray, NDArray]]:
+    return [known_of_class(*columns) for columns in zip(truth.T, values.T, strict=True)]
+
+
+def _has_both(truth: NDArray) -> bool:
+    return np.unique(truth).size == 2
+
+
+def _mean_auc(truth: NDArray, values: NDArray) -> float:
+    return _mean_of_defined([roc_auc(*pair) for pair in _by_class(truth, values) if _has_both(pair[0])])
+
+
+def _mean_of_defined(figures: Sequence[float]) -> float:
+    defined = [figure for figure in figures if not np.isnan(figure)]
+    return float(np.mean(defined)) if defined else NAN
+
+
+def _class_metrics(truth: NDArray, values: NDArray, threshold: float) -> dict[str, float]:
+    positive = int(truth.sum())
+    facts = {"threshold": threshold, "num_positive": positive, "num_negative": truth.size - positive}
+    if not _has_both(truth):
+        return {**dict.fromkeys(FIGURES, NAN), **facts}
+    ranked = {"auc": roc_auc(truth, values), "average_precision": average_precision(truth, values)}
+    return {**ranked, **metrics_at_threshold(truth, values, threshold), **facts}
+
+
+def _mean_auc_interval(truth: NDArray, values: NDArray, num_bootstraps: int) -> tuple[float, float]:
+    """Interval over samples of whole images that keep the rarest label of all classes as frequent as it is."""
+    counts = np.array([(truth == label).sum(0) for label in (0, 1)])
+    if not counts.size or not counts.min(0).any():
+        return NAN, NAN
+    label, rarest = np.unravel_index(np.argmin(np.where(counts.min(0) > 0, counts, len(truth) + 1)), counts.shape)
+
+    def mean_auc_of(_: NDArray, drawn: NDArray) -> float:
+        chosen = drawn.astype(np.intp)
+        return _mean_auc(truth[chosen], values[chosen])
+
+    return bootstrap_interval(mean_auc_of, truth[:, rarest] == label, np.arange(len(truth)), num_bootstraps)

@@ -1,0 +1,171 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Where heat maps see landmarks, and how far from the truth that is.
+
+Positions are counted along the axes of S, in two dimensions (row, column); 0 is the centre of the first pixel.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import torch
+
+from monai_afire.utils.precision import at_least_float32
+
+__all__ = ["landmark_positions", "radial_errors", "rescaled_positions", "success_rates"]
+
+
+def landmark_positions(heatmaps: torch.Tensor, window: int = 5) -> torch.Tensor:
+    r"""
+    Positions of landmarks between the pixels: the centre of mass around the maximum of each heat map.
+
+    .. math:: p = \frac{\sum_{x \in W} \max(h_x, 0)\, x}{\sum_{x \in W} \max(h_x, 0)}
+
+    with W the window around the largest value; of several largest values the first counts. Where the window would
+    reach beyond the map it becomes narrower on both sides, since half a blob would pull the position inwards. Where no
+    value is positive, the position is the pixel of the maximum.
+
+    A window that is narrow against the blob finds only a part of the way from the pixel to the blob's centre. For a
+    Gaussian of standard deviation 1, 2 and 3 pixels, the largest error along an axis is 0.04, 0.29 and 0.40 pixels with
+    a window of 5, and below 0.01 with one of 6 standard deviations. Choose it by the maps that the network was trained
+    on: wide for smooth ones, narrow for those with several peaks.
+
+    Args:
+        heatmaps: ``(B, P, *S)`` of P landmarks, largest where the landmark is.
+        window: side of the window in pixels, odd; 1 for the pixel of the maximum.
+
+    Returns:
+        ``(B, P, dims)``, float. NaN for a map whose values are all the same, which points nowhere, and for one with a
+        value that is NaN or infinite.
+
+    Raises:
+        ValueError: for an even window or a tensor without spatial axes or pixels.
+
+    Example:
+        >>> heatmaps = torch.zeros(1, 2, 8, 8)
+        >>> heatmaps[0, 0, 3, 4:6] = 1.0
+        >>> landmark_positions(heatmaps)
+        tensor([[[3.0000, 4.5000],
+                 [   nan,    nan]]])
+    """
+    if window < 1 or window % 2 == 0:
+        raise ValueError(f"window must be odd and at least 1, so that it has a middle, got {window}")
+    if heatmaps.ndim < 3 or heatmaps.numel() == 0:
+        raise ValueError(f"heatmaps must be (B, P, *S) with at least one pixel, got {tuple(heatmaps.shape)}")
+    shape = heatmaps.shape[2:]
+    maps = at_least_float32(heatmaps.detach()).flatten(2)
+    largest, place = maps.max(-1)
+    peak = torch.stack(torch.unravel_index(place, shape), -1)
+    last = torch.tensor(shape, device=maps.device) - 1
+    half = window // 2
+    reach = torch.minimum(peak, last - peak).clamp_max(half)
+    steps = torch.tensor(list(itertools.product(range(-half, half + 1), repeat=len(shape))), device=maps.device)
+    inside = (steps.abs() <= reach[:, :, None]).all(-1)
+    pixels = torch.minimum((peak[:, :, None] + steps).clamp_min(0), last)
+    strides = torch.tensor([shape[axis + 1 :].numel() for axis in range(len(shape))], device=maps.device)
+    weights = maps.gather(-1, (pixels * strides).sum(-1)).clamp_min(0).masked_fill(~inside, 0)
+    total = weights.sum(-1, keepdim=True)
+    # from the peak, which is exact for symmetric blobs wherever they are
+    shift = (weights[..., None] * steps).sum(-2) / total
+    positions = peak + torch.where(total == 0, 0.0, shift)
+    pointless = (largest == maps.amin(-1)) | ~maps.isfinite().all(-1)
+    return positions.masked_fill(pointless[..., None], torch.nan)
+
+
+def radial_errors(
+    predicted: torch.Tensor, truth: torch.Tensor, pixel_size: torch.Tensor | Sequence[float] | None = None
+) -> torch.Tensor:
+    """
+    Distances between predicted and true landmarks.
+
+    Args:
+        predicted: positions ``(B, P, dims)``, such as those of :func:`landmark_positions`.
+        truth: positions ``(B, P, dims)`` in the same pixels, NaN where a landmark is not known.
+        pixel_size: of each image ``(B,)``, or of each image along each axis ``(B, dims)``, for example in mm; None for
+            errors in pixels.
+
+    Returns:
+        ``(B, P)``, in the units of ``pixel_size``. NaN where the truth, or the size of the pixels, is not known;
+        infinite where only the prediction is NaN: a landmark that was not found must not leave the statistics.
+
+    Raises:
+        ValueError: when the shapes do not fit.
+
+    Example:
+        >>> predicted = torch.tensor([[[3.0, 4.0], [1.0, 1.0]]])
+        >>> truth = torch.tensor([[[0.0, 0.0], [float("nan"), 1.0]]])
+        >>> radial_errors(predicted, truth), radial_errors(predicted, truth, [0.5])
+        (tensor([[5., nan]]), tensor([[2.5000,    nan]]))
+    """
+    if predicted.ndim != 3 or predicted.shape != truth.shape:
+        raise ValueError(
+            f"predicted and truth must both be (B, P, dims), got {tuple(predicted.shape)} and {tuple(truth.shape)}"
+        )
+    difference = at_least_float32(predicted) - at_least_float32(truth).to(predicted.device)
+    known = ~truth.isnan().any(-1).to(predicted.device)
+    if pixel_size is not None:
+        sizes = torch.as_tensor(pixel_size, dtype=difference.dtype, device=difference.device)
+        B, _, dims = predicted.shape
+        if sizes.shape not in ((B,), (B, dims)):
+            raise ValueError(
+                f"pixel_size must be ({B},) or ({B}, {dims}) for {B} images of {dims} axes, got {tuple(sizes.shape)}"
+            )
+        sizes = sizes.reshape(B, 1, -1)
+        difference = difference * sizes
+        known = known & ~sizes.isnan().any(-1)
+    errors = torch.linalg.vector_norm(difference, dim=-1)
+    return errors.masked_fill(errors.isnan(), torch.inf).masked_fill(~known, torch.nan)
+
+
+def success_rates(errors: torch.Tensor, radii: Sequence[float]) -> dict[float, float]:
+    """
+    Share of landmarks that were found within each radius.
+
+    Args:
+        errors: of :func:`radial_errors`, any shape; NaN does not count, infinite is a failure.
+        radii: in the units of the errors.
+
+    Returns:
+        ``{radius: share in [0, 1] of errors <= radius}``, NaN without an error that counts.
+
+    Raises:
+        ValueError: for a negative radius.
+
+    Example:
+        >>> success_rates(torch.tensor([1.0, 3.0, float("inf"), float("nan")]), [1, 4])
+        {1: 0.3333333333333333, 4: 0.6666666666666666}
+    """
+    if any(not radius >= 0 for radius in radii):
+        raise ValueError(f"radii must not be negative, got {list(radii)}")
+    known = errors[~errors.isnan()]
+    return {radius: (known <= radius).double().mean().item() for radius in radii}
+
+
+def rescaled_positions(positions: torch.Tensor, size: Sequence[int], new_size: Sequence[int]) -> torch.Tensor:
+    """
+    Positions after a picture was resized: its corners stay its corners, so that pixel centres move.
+
+    Args:
+        positions: ``(..., dims)`` in pixels of the picture before.
+        size: of that picture, along each axis.
+        new_size: of the resized one.
+
+    Returns:
+        ``(..., dims)`` in pixels of the resized picture.
+
+    Raises:
+        ValueError: when the number of axes differs.
+
+    Example:
+        >>> rescaled_positions(torch.tensor([0.0, 3.0]), size=(4, 4), new_size=(8, 2))
+        tensor([0.5000, 1.2500])
+    """
+    if not positions.shape[-1] == len(size) == len(new_size):
+        raise ValueError(
+            f"positions of {positions.shape[-1]} axes, but sizes {tuple(size)} and {tuple(new_size)}: give one number "
+            "per axis"
+        )
+    before, after = (torch.as_tensor(s, dtype=positions.dtype, device=positions.device) for s in (size, new_size))
+    return (positions + 0.5) * (after / before) - 0.5

@@ -1,0 +1,108 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""What the nearest labelled images say: a classifier of frozen features that learns nothing."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from monai_afire.utils.precision import at_least_float32
+
+__all__ = ["knn_predict"]
+
+_LARGEST_BLOCK = 2**25  # similarities held at once, 128 MB of them
+
+
+@torch.no_grad()
+def knn_predict(
+    train_features: torch.Tensor,
+    train_labels: torch.Tensor,
+    features: torch.Tensor,
+    num_neighbors: int = 20,
+    temperature: float = 0.07,
+) -> torch.Tensor:
+    r"""
+    Vote of the nearest neighbours by cosine similarity, for each label on its own.
+
+    .. math:: p_k(x) = \frac{\sum_{i \in \mathcal{N}_k(x)} y_{ik} \exp(\cos(x, x_i) / \tau)}
+        {\sum_{i \in \mathcal{N}_k(x)} \exp(\cos(x, x_i) / \tau)}
+
+    :math:`\mathcal{N}_k(x)` are the nearest training images whose label k is known; the weights are those of Caron et
+    al., DINO, ICCV 2021.
+
+    Args:
+        train_features: ``(N, D)``.
+        train_labels: ``(N, K)`` of 0 and 1; NaN is missing and has no vote.
+        features: ``(M, D)`` of the images to judge, on the same device.
+        num_neighbors: how many vote; all, where fewer labels are known.
+        temperature: τ; the smaller, the more the nearest count.
+
+    Returns:
+        ``(M, K)`` in [0, 1], at least float32; NaN for a label that no training image has.
+
+    Raises:
+        ValueError: for shapes that do not fit, features that are not finite, other labels or options out of range.
+
+    Example:
+        >>> train, labels = torch.eye(3), torch.tensor([[1.0], [0.0], [torch.nan]])
+        >>> knn_predict(train, labels, torch.tensor([[2.0, 0.0, 0.0], [1.0, 1.0, 0.0]]), num_neighbors=2)
+        tensor([[1.0000],
+                [0.5000]])
+    """
+    _check(train_features, train_labels, features, num_neighbors, temperature)
+    reference, queries = _directions(train_features), _directions(features)
+    queries = queries.to(reference.dtype)
+    votes = train_labels.to(reference.dtype)
+    # labels that are known for the same images have the same neighbours
+    patterns, pattern_of_label = torch.unique(~votes.isnan(), dim=1, return_inverse=True)
+    probabilities = queries.new_full((len(queries), votes.shape[1]), torch.nan)
+    for number, known in enumerate(patterns.unbind(1)):
+        if known.any():
+            columns = (pattern_of_label == number).nonzero()[:, 0]
+            probabilities[:, columns] = _vote(
+                reference[known], votes[known][:, columns], queries, num_neighbors, temperature
+            )
+    return probabilities
+
+
+def _vote(
+    reference: torch.Tensor, votes: torch.Tensor, queries: torch.Tensor, num_neighbors: int, temperature: float
+) -> torch.Tensor:
+    """Weighted mean label of the neighbours, (N, D), (N, K) and (M, D) to (M, K); all labels are known."""
+    count = min(num_neighbors, len(reference))
+    results = []
+    for block in queries.split(max(1, _LARGEST_BLOCK // len(reference))):
+        similarity, nearest = (block @ reference.T).topk(count, dim=1)
+        # softmax is the same ratio of exponentials without their overflow at a small temperature
+        weights = (similarity / temperature).softmax(1)
+        results.append(torch.einsum("mn,mnk->mk", weights, votes[nearest]))
+    return torch.cat(results).clamp(0, 1)  # a sum of weights may exceed 1 by rounding
+
+
+def _directions(features: torch.Tensor) -> torch.Tensor:
+    return F.normalize(at_least_float32(features), dim=1)
+
+
+def _check(
+    train_features: torch.Tensor,
+    train_labels: torch.Tensor,
+    features: torch.Tensor,
+    num_neighbors: int,
+    temperature: float,
+) -> None:
+    if num_neighbors < 1 or not temperature > 0:
+        raise ValueError(f"num_neighbors must be >= 1 and temperature > 0, got {num_neighbors} and {temperature}")
+    shapes = [tuple(x.shape) for x in (train_features, train_labels, features)]
+    fits = all(len(shape) == 2 and shape[0] for shape in shapes)
+    if not fits or shapes[0][0] != shapes[1][0] or shapes[0][1] != shapes[2][1]:
+        raise ValueError(
+            f"train_features {shapes[0]}, train_labels {shapes[1]} and features {shapes[2]} must be (N, D), (N, K) and "
+            "(M, D) with N > 0 and M > 0"
+        )
+    for name, values in (("train_features", train_features), ("features", features)):
+        wrong = int((~values.isfinite().all(1)).sum())
+        if wrong:
+            raise ValueError(f"{name} of {wrong} of {len(values)} images are not finite: the network has diverged")
+    if not ((train_labels == 0) | (train_labels == 1) | train_labels.isnan()).all():
+        raise ValueError("train_labels must be 0, 1 or NaN (missing): resolve_uncertain() decides on uncertain ones")

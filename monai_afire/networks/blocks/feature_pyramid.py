@@ -1,0 +1,136 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Feature pyramids: from maps of one scale to maps of several, and from maps of several scales to one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from monai.networks.layers import Conv, Pool, get_act_layer, get_norm_layer
+from torch import nn
+
+from monai_afire.networks.blocks.normalized_convolution import group_norm_settings, normalized_convolution
+from monai_afire.networks.blocks.pyramid_pooling import resize_features
+
+__all__ = ["FeaturePyramid", "MultiScaleNeck"]
+
+
+class FeaturePyramid(nn.Module):
+    """
+    Top-down pathway of a feature pyramid network (Lin et al., CVPR 2017) and UPerNet's fusion of its levels.
+
+    A 1 x 1 convolution brings every finer map to the common width (lateral connection), then each level receives the
+    next coarser one, enlarged. After a 3 x 3 convolution per level, all are enlarged to the finest and joined by
+    another one. The coarsest map comes as it is to be used, in UPerNet from pyramid pooling.
+
+    Args:
+        spatial_dims: 2 or 3.
+        in_channels: channels of all maps but the coarsest, finest first.
+        channels: channels of the coarsest map, of every level and of the result.
+
+    Example:
+        >>> pyramid = FeaturePyramid(spatial_dims=2, in_channels=(4, 6), channels=8)
+        >>> maps = [torch.rand(1, 4, 16, 16), torch.rand(1, 6, 8, 8), torch.rand(1, 8, 4, 4)]
+        >>> pyramid(maps).shape
+        torch.Size([1, 8, 16, 16])
+    """
+
+    def __init__(self, spatial_dims: int, in_channels: Sequence[int], channels: int) -> None:
+        super().__init__()
+        self.laterals = nn.ModuleList(
+            normalized_convolution(spatial_dims, width, channels, kernel_size=1) for width in in_channels
+        )
+        self.outputs = nn.ModuleList(
+            normalized_convolution(spatial_dims, channels, channels, kernel_size=3) for _ in in_channels
+        )
+        self.fuse = normalized_convolution(spatial_dims, channels * (len(in_channels) + 1), channels, kernel_size=3)
+
+    def forward(self, maps: Sequence[torch.Tensor]) -> torch.Tensor:
+        """
+        Fuse maps.
+
+        Args:
+            maps: ``(B, C_i, *S_i)``, finest first, the last with ``channels``.
+
+        Returns:
+            ``(B, channels, *S_0)``, at the finest map's size.
+
+        Raises:
+            ValueError: when there are too many or too few maps.
+        """
+        if len(maps) != len(self.laterals) + 1:
+            raise ValueError(f"this pyramid was built for {len(self.laterals) + 1} maps, got {len(maps)}")
+        top_down = [maps[-1]]
+        for lateral, features in zip(reversed(self.laterals), reversed(maps[:-1]), strict=True):
+            top_down.insert(0, lateral(features) + resize_features(top_down[0], features.shape[2:]))
+        levels = [output(level) for output, level in zip(self.outputs, top_down[:-1], strict=True)]
+        finest = maps[0].shape[2:]
+        return self.fuse(torch.cat([resize_features(level, finest) for level in (*levels, top_down[-1])], dim=1))
+
+
+class MultiScaleNeck(nn.Module):
+    r"""
+    A pyramid from maps that all have the stride of a ViT's patch, as dense heads for ViTs have it.
+
+    Of n maps, map i is scaled by :math:`2^{n - 2 - i}`: four maps of a patch of 16 pixels come to strides 4, 8, 16 and
+    32. Each doubling is a transposed convolution of 2 x 2 elements that halves the channels (as in ViTDet, Li et al.,
+    ECCV 2022), with group norm and GELU between two of them; the coarsest map is the maximum over 2 x 2 elements. An
+    axis is not doubled beyond one element per pixel, which concerns patches of less than four pixels only; of an odd
+    number of elements the last has a pool of its own.
+
+    Args:
+        patch_size: stride of the maps along each axis; their number is the number of spatial dimensions.
+        in_channels: channels of each map, finest of the pyramid first.
+
+    Attributes:
+        out_channels: channels of each map of the pyramid.
+
+    Example:
+        >>> neck = MultiScaleNeck(patch_size=(16, 16), in_channels=(24, 24, 24, 24))
+        >>> [tuple(level.shape) for level in neck([torch.rand(1, 24, 7, 7)] * 4)]
+        [(1, 6, 28, 28), (1, 12, 14, 14), (1, 24, 7, 7), (1, 24, 4, 4)]
+    """
+
+    def __init__(self, patch_size: Sequence[int], in_channels: Sequence[int]) -> None:
+        super().__init__()
+        self.scales = nn.ModuleList()
+        self.out_channels: tuple[int, ...] = ()
+        for level, channels in enumerate(in_channels):
+            doublings = len(in_channels) - 2 - level
+            pool = Pool[Pool.MAX, len(patch_size)]
+            # ceil_mode: a grid of one patch stays one
+            scale = pool(2, stride=2, ceil_mode=True) if doublings < 0 else _enlarge(patch_size, channels, doublings)
+            self.scales.append(scale)
+            self.out_channels += (max(channels // 2 ** max(doublings, 0), 1),)
+
+    def forward(self, maps: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """
+        Rescale maps.
+
+        Args:
+            maps: ``(B, C_i, *S)``, all of one size.
+
+        Returns:
+            ``(B, out_channels_i, *S_i)``, finest first.
+
+        Raises:
+            ValueError: when there are too many or too few maps.
+        """
+        if len(maps) != len(self.scales):
+            raise ValueError(f"this neck was built for {len(self.scales)} maps, got {len(maps)}")
+        return [scale(features) for scale, features in zip(self.scales, maps, strict=True)]
+
+
+def _enlarge(patch_size: Sequence[int], channels: int, doublings: int) -> nn.Sequential:
+    spatial_dims = len(patch_size)
+    layers: list[nn.Module] = []
+    for doubling in range(doublings):
+        if layers:
+            norm = get_norm_layer(group_norm_settings(channels), spatial_dims=spatial_dims, channels=channels)
+            layers += [norm, get_act_layer("gelu")]
+        factor = tuple(2 if patch >= 2 ** (doubling + 1) else 1 for patch in patch_size)
+        halved = max(channels // 2, 1)
+        layers.append(Conv[Conv.CONVTRANS, spatial_dims](channels, halved, kernel_size=factor, stride=factor))
+        channels = halved
+    return nn.Sequential(*layers)

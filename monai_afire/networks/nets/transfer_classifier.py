@@ -1,0 +1,102 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Classification of radiographs with a pre-trained encoder."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.transfer_network import TransferNetwork
+
+__all__ = ["TransferClassifier"]
+
+
+class TransferClassifier(TransferNetwork):
+    r"""
+    One linear layer on the mean token of an encoder: fine-tuning, or with a frozen encoder a linear probe.
+
+    .. math:: \text{logits} = W \cdot \text{dropout}\Big(s\Big(\frac{1}{L} \sum_{j=1}^{L} z_j\Big)\Big) + b
+
+    for the encoder's tokens :math:`z_j`. Mean tokens of radiographs are nearly the same for all, as radiographs are;
+    s, a batch normalisation without parameters of its own, takes off what they share and brings what is left to unit
+    variance. Without it the linear layer learns hundreds of steps before it sees a difference.
+
+    There is no sigmoid or softmax, so it serves several findings per image (``BCEWithLogitsLoss``) as well as exclusive
+    classes (``CrossEntropyLoss``). The buffer ``thresholds`` holds, per finding, the probability from which it is
+    called present: 0.5 until :class:`monai_afire.handlers.ThresholdFit` chooses it on validation images.
+
+    Args:
+        encoder: used as it is, not copied; pre-trained weights come from ``load_encoder_weights``.
+        num_classes: number of findings or classes.
+        freeze_encoder: train the linear layer only, see :class:`TransferNetwork`.
+        dropout_rate: dropout of the mean token.
+        standardize_features: whether there is s; training then needs batches of 2 or more. False is the plain linear
+            layer on the mean token, as the papers print it.
+
+    Raises:
+        TypeError: when the encoder is not one of this package's.
+        ValueError: when there is no class or the dropout is no probability.
+
+    Example:
+        >>> from monai_afire.networks.nets.vit_encoder import ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=2, num_heads=2)
+        >>> classifier = TransferClassifier(encoder, num_classes=14)
+        >>> images = torch.rand(2, 1, 32, 32)
+        >>> classifier(images).shape, classifier.features(images).shape
+        (torch.Size([2, 14]), torch.Size([2, 24]))
+        >>> probe = TransferClassifier(encoder, num_classes=14, freeze_encoder=True)
+        >>> [name for name, parameter in probe.named_parameters() if parameter.requires_grad]
+        ['classifier.weight', 'classifier.bias']
+    """
+
+    thresholds: torch.Tensor
+
+    def __init__(
+        self,
+        encoder: RadiographEncoder,
+        num_classes: int,
+        freeze_encoder: bool = False,
+        dropout_rate: float = 0.0,
+        standardize_features: bool = True,
+    ) -> None:
+        super().__init__(encoder, num_classes, freeze_encoder)
+        self.standardize = nn.BatchNorm1d(encoder.hidden_size, affine=False) if standardize_features else nn.Identity()
+        self.dropout = nn.Dropout(dropout_rate)
+        self.classifier = nn.Linear(encoder.hidden_size, num_classes)
+        self.register_buffer("thresholds", torch.full((num_classes,), 0.5))
+        nn.init.trunc_normal_(self.classifier.weight, std=0.02)
+        nn.init.zeros_(self.classifier.bias)
+        self.train()
+
+    def features(self, images: torch.Tensor) -> torch.Tensor:
+        """
+        Encode images, for nearest neighbours and plots.
+
+        Args:
+            images: ``(B, C, *S)`` in [0, 1].
+
+        Returns:
+            ``(B, D)``, the mean of the tokens.
+
+        Raises:
+            ValueError: when channels or size differ from the encoder's.
+        """
+        with self.encoder_gradient():
+            return self.encoder(images).mean(dim=1)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """
+        Classify images.
+
+        Args:
+            images: ``(B, C, *S)`` in [0, 1].
+
+        Returns:
+            ``(B, num_classes)`` logits.
+
+        Raises:
+            ValueError: when channels or size differ from the encoder's.
+        """
+        return self.classifier(self.dropout(self.standardize(self.features(images))))

@@ -1,0 +1,87 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Learning rates that fall towards the first layers of a pre-trained encoder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
+from monai_afire.optimizers.parameter_groups import is_decayed
+
+__all__ = ["layer_decay_groups"]
+
+
+def layer_decay_groups(
+    network: nn.Module, learning_rate: float, weight_decay: float = 0.05, layer_decay: float = 0.75
+) -> list[dict[str, Any]]:
+    r"""
+    Parameter groups with one learning rate per layer, as BEiT (Bao et al., ICLR 2022) and MAE are fine-tuned.
+
+    The learning rate of block l of n in the encoder is
+
+    .. math:: \eta_l = \eta \, d^{\,n + 1 - l}, \qquad l = 1, \dots, n
+
+    with the rate :math:`\eta` of the heads and the decay d; patch and position embedding are l = 0. The encoder's last
+    norm and everything outside of it (heads, necks) have :math:`\eta` itself. A Swin's blocks are counted through its
+    stages, a merge of patches belongs to the block before it. Weight decay follows
+    :func:`monai_afire.optimizers.parameter_groups.is_decayed`.
+
+    Args:
+        network: a network with an encoder anywhere in it, or an encoder; its parameters with ``requires_grad`` are
+            taken, so a frozen encoder or teacher has no group.
+        learning_rate: η, of the heads.
+        weight_decay: of the parameters that are decayed.
+        layer_decay: d in (0, 1]; 1 gives every layer the same rate.
+
+    Returns:
+        Groups for an optimizer, lowest rate first, each with "params", "lr", "weight_decay" and "lr_scale", the
+        factor :math:`d^{n + 1 - l}`: a schedule that sets rates by itself sets ``value * group["lr_scale"]``, while
+        PyTorch's schedulers scale each group's own "lr" and need not know. Only groups with parameters are there.
+
+    Raises:
+        ValueError: when the layer decay is not in (0, 1], or the network has no encoder of this package.
+
+    Example:
+        >>> from monai_afire.networks.nets.vit_encoder import ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, hidden_size=24, num_layers=2, num_heads=2)
+        >>> groups = layer_decay_groups(nn.ModuleDict({"encoder": encoder}), 1e-3, layer_decay=0.5)
+        >>> [(group["lr_scale"], group["weight_decay"]) for group in groups]
+        [(0.125, 0.05), (0.125, 0.0), (0.25, 0.05), (0.25, 0.0), (0.5, 0.05), (0.5, 0.0), (1.0, 0.0)]
+    """
+    if not 0 < layer_decay <= 1:
+        raise ValueError(f"layer_decay must be in (0, 1], 1 for one rate everywhere, got {layer_decay}")
+    layers_above = _layers_above(network)
+    groups: dict[tuple[int, bool], dict[str, Any]] = {}
+    for name, parameter in network.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        above, decayed = layers_above.get(id(parameter), 0), is_decayed(name, parameter)
+        scale = layer_decay**above
+        new_group = {
+            "params": [],
+            "lr": learning_rate * scale,
+            "weight_decay": weight_decay if decayed else 0.0,
+            "lr_scale": scale,
+        }
+        groups.setdefault((-above, not decayed), new_group)["params"].append(parameter)
+    return [groups[key] for key in sorted(groups)]
+
+
+def _layers_above(network: nn.Module) -> dict[int, int]:
+    """By the parameter's id: from the patch embedding n + 1, the first block n, ... to the last block 1."""
+    encoders = [module for module in network.modules() if isinstance(module, RadiographEncoder)]
+    if not encoders:
+        raise ValueError(
+            f"{type(network).__name__} has no ViTEncoder or SwinEncoder, whose layers' rates could decay: use "
+            "weight_decay_groups for other networks"
+        )
+    return {
+        id(parameter): above
+        for encoder in encoders
+        for above, modules in enumerate(reversed(encoder.layers_by_depth()), start=1)
+        for module in modules
+        for parameter in module.parameters()
+    }

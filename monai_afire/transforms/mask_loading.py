@@ -1,0 +1,226 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Loading of masks that lie on a radiograph, one file for each channel."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import torch
+from monai.config import KeysCollection
+from monai.config.type_definitions import PathLike
+from monai.data import MetaTensor
+from monai.data.meta_obj import get_track_meta
+from monai.transforms import MapTransform, Transform
+from monai.utils import ImageMetaKey
+from torch.nn import functional as F
+
+from monai_afire.transforms.radiograph_io.common import RadiographError, refuse
+from monai_afire.transforms.radiograph_loading import LoadRadiograph
+from monai_afire.utils.text import image_name
+
+__all__ = ["LoadMasks", "LoadMasksD", "LoadMasksDict", "LoadMasksd"]
+
+# A mask that was compressed by JPEG, or scaled, has intermediate values along its outline, in a band that is narrower
+# than this; a picture, or a map of several classes, has whole regions of them.
+_BAND = 5
+_INTERMEDIATE = (0.125, 0.875)
+
+
+class LoadMasks(Transform):
+    """
+    Load the masks of one radiograph as channels of 0 and 1.
+
+    A mask is a file of any format that :py:class:`LoadRadiograph` reads, with two values, of which the larger is the
+    structure (a file of one value is the structure where that is above 0). With more values, as JPEG leaves along
+    outlines, the structure is what is above half of the largest.
+
+    The masks must have the size of the radiograph, else they might be of another one. They get its metadata, so that
+    MONAI's spatial transforms keep both aligned.
+
+    Args:
+        names: of the channels, for messages, or None. As many masks as names are expected then.
+        num_channels: how many masks are expected; None for as many as names, or as there are.
+        fit_size: bring masks of another resolution to the radiograph's size, by the nearest pixel. The ratio of the
+            sides must be the radiograph's.
+
+    Raises:
+        ValueError: when names and number of channels differ.
+
+    Example:
+        >>> import os, tempfile
+        >>> from PIL import Image
+        >>> path = os.path.join(tempfile.mkdtemp(), "lung.png")
+        >>> Image.linear_gradient("L").resize((64, 48)).point(lambda value: 255 * (value > 99)).save(path)
+        >>> masks = LoadMasks()([path, path], image=torch.zeros(1, 48, 64))
+        >>> tuple(masks.shape), masks.unique().tolist()
+        ((2, 48, 64), [0.0, 1.0])
+    """
+
+    backend = LoadRadiograph.backend
+
+    def __init__(
+        self, names: Sequence[str] | None = None, num_channels: int | None = None, fit_size: bool = False
+    ) -> None:
+        if num_channels is not None and (num_channels < 1 or (names is not None and len(names) != num_channels)):
+            raise ValueError(f"num_channels must be at least 1 and the number of names, got {num_channels} and {names}")
+        self.names = None if names is None else tuple(names)
+        self.num_channels = num_channels if names is None else len(names)
+        self.fit_size = fit_size
+        # a radiograph of any shape has masks of that shape
+        self.loader = LoadRadiograph(scaling="none", min_size=1, max_aspect=float("inf"))
+
+    def __call__(self, files: PathLike | Sequence[PathLike], image: torch.Tensor | None = None) -> torch.Tensor:
+        """
+        Args:
+            files: a path, or a list of paths, one for each channel.
+            image: the radiograph ``(1, H, W)``, whose size the masks must have and whose metadata they get. None: the
+                masks must have one size.
+
+        Returns:
+            ``(C, H, W)`` float32 of 0 and 1; a ``MetaTensor``, unless the radiograph is a plain tensor.
+
+        Raises:
+            RadiographError: when a file is missing, cannot be read, has another size or is no mask; when there is
+                another number of files.
+        """
+        paths = self._paths(files)
+        masks: list[torch.Tensor] = []
+        loaded = self.loader(paths[0])
+        reference = loaded if image is None else image
+        for channel, path in enumerate(paths):
+            values = loaded if channel == 0 else self.loader(path)
+            masks.append(_binary(path, self._fitted(path, torch.as_tensor(values), reference)))
+        return _like(reference, torch.cat(masks), paths[0])
+
+    def empty(self, image: torch.Tensor) -> torch.Tensor:
+        """Masks of nothing, for a normal radiograph ``(1, H, W)``."""
+        return _like(image, torch.zeros(self.num_channels or 1, *image.shape[1:]))
+
+    def _paths(self, files: Any) -> list[Any]:
+        paths = list(files) if isinstance(files, (list, tuple)) else [files]
+        names = self.names or [f"channel {channel}" for channel in range(len(paths))]
+        if not paths or (self.num_channels or len(paths)) != len(paths):
+            expected = f" ({', '.join(self.names)})" if self.names else ""
+            raise RadiographError(
+                f"{paths}: {len(paths)} masks where {self.num_channels or 'some'}{expected} are expected; list one "
+                "file for each channel."
+            )
+        lacking = [name for name, path in zip(names, paths, strict=True) if path in (None, "")]
+        if lacking:
+            raise RadiographError(
+                f"{paths}: there is no mask of {', '.join(lacking)}; give a file, one of zeros if nothing is there."
+            )
+        return paths
+
+    def _fitted(self, path: Any, values: torch.Tensor, image: torch.Tensor) -> torch.Tensor:
+        """Values at the image's size, or an error."""
+        (height, width), (rows, columns) = values.shape[1:], image.shape[1:]
+        if (height, width) == (rows, columns):
+            return values
+        if self.fit_size and height * columns == width * rows:
+            return F.interpolate(values[None], size=(rows, columns), mode="nearest-exact")[0]
+        remedy = "the ratio of the sides differs, too: look whether they belong together, and crop or pad one of them"
+        if height * columns == width * rows:
+            remedy = "load masks before the image is resized; if the files differ in resolution alone, set fit_size"
+        raise refuse(
+            path,
+            f"is {width} x {height} pixels (width x height), but its image {image_name({'image': image})} is "
+            f"{columns} x {rows}",
+            remedy,
+        )
+
+
+class LoadMasksd(MapTransform):
+    """
+    Dictionary version of :py:class:`LoadMasks`: replaces the file names under each key by the masks.
+
+    Load the radiograph before, and resize, crop or rotate both after.
+
+    Args:
+        keys: keys of the file names, or lists of them.
+        image_key: key of the loaded radiograph.
+        names, num_channels, fit_size: as for :py:class:`LoadMasks`.
+        normal_key: an item that has 0 under this key needs no masks (the value is None, or the key is missing): it
+            gets ``num_channels`` empty ones, or one where their number is not known.
+        allow_missing_keys: skip keys that other items lack instead of raising.
+
+    Raises:
+        RadiographError: for files that do not fit, see :py:class:`LoadMasks`, or lack.
+
+    Example:
+        >>> item = LoadMasksd("mask")({"image": torch.rand(1, 48, 64), "abnormal": 0})
+        >>> tuple(item["mask"].shape), item["mask"].any().item()
+        ((1, 48, 64), False)
+    """
+
+    backend = LoadMasks.backend
+
+    def __init__(
+        self,
+        keys: KeysCollection,
+        image_key: str = "image",
+        names: Sequence[str] | None = None,
+        num_channels: int | None = None,
+        fit_size: bool = False,
+        normal_key: str = "abnormal",
+        allow_missing_keys: bool = False,
+    ) -> None:
+        super().__init__(keys, allow_missing_keys)
+        self.image_key = image_key
+        self.normal_key = normal_key
+        self.loader = LoadMasks(names, num_channels, fit_size)
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        """Load the masks of one item; the item itself is left as it is."""
+        item = dict(data)
+        image = item.get(self.image_key)
+        if not isinstance(image, torch.Tensor):
+            raise RadiographError(
+                f"{image_name(data, self.image_key)}: {self.image_key!r} is not loaded; put LoadRadiographd before "
+                "LoadMasksd."
+            )
+        for key in self.keys:
+            files = data.get(key)
+            if not (files is None or (isinstance(files, str) and not files)):
+                item[key] = self.loader(files, image)
+            elif isinstance(data.get(self.normal_key), (int, float)) and data[self.normal_key] == 0:
+                item[key] = self.loader.empty(image)
+            elif not self.allow_missing_keys or key in data:
+                raise RadiographError(
+                    f"{image_name(data, self.image_key)}: has no {key!r}; give the file of its mask, or "
+                    f"{self.normal_key}=0 if there is nothing to see."
+                )
+        return item
+
+
+LoadMasksD = LoadMasksDict = LoadMasksd
+
+
+def _binary(path: Any, values: torch.Tensor) -> torch.Tensor:
+    """0 and 1 from the values of a mask ``(1, H, W)``."""
+    low, high = float(values.min()), float(values.max())
+    if low == high:
+        return torch.full_like(values, float(high > 0))
+    if not ((values == low) | (values == high)).all():
+        start, end = (low + share * (high - low) for share in _INTERMEDIATE)
+        between = ((values > start) & (values < end)).float()
+        if min(values.shape[1:]) >= _BAND and (F.max_pool2d(1 - between[None], _BAND, stride=1) == 0).any():
+            raise refuse(
+                path,
+                f"is no mask: it has {len(values.unique())} values from {low:g} to {high:g}, and regions between them",
+                "give a picture with two values, one for each structure",
+            )
+    return (values > (low + high) / 2).float()
+
+
+def _like(image: torch.Tensor, masks: torch.Tensor, path: Any = None) -> torch.Tensor:
+    """Masks with the metadata of an image, but the name of their own file."""
+    if not isinstance(image, MetaTensor) or not get_track_meta():
+        return masks
+    meta = deepcopy(image.meta)
+    if path is not None:
+        meta[ImageMetaKey.FILENAME_OR_OBJ] = str(path)
+    return MetaTensor(masks, meta=meta)

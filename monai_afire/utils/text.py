@@ -1,0 +1,52 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Text of messages: a few of many things, the name of an item."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+__all__ = ["first_few", "image_name"]
+
+
+def first_few(texts: Iterable[object], shown: int = 5) -> str:
+    """
+    Name the first few of many things in a message, and count the others.
+
+    Args:
+        texts: the things, as text or with a text.
+        shown: largest number of those that are named.
+
+    Returns:
+        One line, empty if there is nothing.
+
+    Example:
+        >>> first_few(range(1205)), first_few(["a", "b"])
+        ('0, 1, 2, 3, 4 and 1,200 more', 'a, b')
+    """
+    everything = [str(text) for text in texts]
+    more = len(everything) - shown
+    return ", ".join(everything[:shown]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def image_name(item: Mapping[Hashable, Any], key: Hashable = "image") -> str:
+    """
+    Name an item in a message by its image, be it a file name or loaded from one.
+
+    Args:
+        item: of a datalist, or in the midst of its transforms.
+        key: key of the image.
+
+    Returns:
+        The file, "an item" where it is not known.
+
+    Example:
+        >>> image_name({"image": "a.png"}), image_name({})
+        ('a.png', 'an item')
+    """
+    image = item.get(key)
+    meta = getattr(image, "meta", None)
+    name = meta.get("filename_or_obj") if isinstance(meta, Mapping) else image
+    return os.fspath(name) if isinstance(name, (str, os.PathLike)) else "an item"

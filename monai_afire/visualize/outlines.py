@@ -1,0 +1,243 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Radiographs with outlines of masks or with landmarks, predicted and true, and sheets of them."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from numpy.typing import ArrayLike, NDArray
+from PIL import Image, ImageDraw
+from skimage.measure import find_contours
+
+from monai_afire.visualize.figures import save_figure
+
+__all__ = ["CLASS_COLORS", "TRUTH_COLOR", "class_color", "landmark_picture", "outline_picture", "picture_sheet"]
+
+Color = tuple[int, int, int]
+
+TRUTH_COLOR: Color = (0, 229, 255)
+"""Cyan, as on the contact sheets: what is known."""
+
+CLASS_COLORS: tuple[Color, ...] = (
+    (255, 140, 0),
+    (255, 235, 60),
+    (255, 60, 190),
+    (130, 255, 60),
+    (255, 60, 50),
+    (175, 130, 255),
+)
+"""Of predictions; they show on black and on white, and none is near the colour of the truth."""
+
+SMOOTHING = 2  # pictures are drawn so many times larger, then reduced
+TRUTH_WIDTH, PREDICTED_WIDTH = 4, 2  # both can be seen where one lies on the other
+PICTURE_INCHES, DPI, TITLE_COLUMNS, TITLE_LINES = 2.6, 200, 46, 3
+
+
+def class_color(number: int) -> Color:
+    """
+    Colour of a class's predictions; after the last one they repeat.
+
+    Example:
+        >>> class_color(0) == class_color(len(CLASS_COLORS)) == CLASS_COLORS[0]
+        True
+    """
+    return CLASS_COLORS[number % len(CLASS_COLORS)]
+
+
+def outline_picture(
+    image: ArrayLike, predicted: ArrayLike, truth: ArrayLike | None = None, side: int = 512
+) -> NDArray[np.uint8]:
+    """
+    A radiograph with the outlines of masks: the truth as broad cyan lines, predictions as fine ones on top.
+
+    Args:
+        image: ``(H, W)``; values beyond [0, 1] are stretched to it.
+        predicted: ``(C, h, w)``, non-zero inside, each class in its own colour (:func:`class_color`). The masks cover
+            the image, in pixels of any size.
+        truth: ``(C, h, w)``, or None where it is not known.
+        side: longer side of the picture in pixels.
+
+    Returns:
+        ``(rows, columns, 3)`` in the proportions of the image, the colours red, green and blue.
+
+    Raises:
+        ValueError: for other shapes or NaN.
+
+    Example:
+        >>> masks = np.zeros((1, 8, 8))
+        >>> masks[0, 2:6, 2:6] = 1
+        >>> picture = outline_picture(np.zeros((8, 8)), masks, side=80)
+        >>> picture.shape, int(picture[20, 40].max()), picture[40, 40].tolist()
+        ((80, 80, 3), 255, [0, 0, 0])
+    """
+    canvas = _canvas(image, side)
+    draw = ImageDraw.Draw(canvas)
+    for masks, is_truth in ((truth, True), (predicted, False)):
+        if masks is None:
+            continue
+        stack = np.asarray(masks)
+        if stack.ndim != 3 or 0 in stack.shape:
+            raise ValueError(
+                f"masks must be (C, h, w) with at least one pixel, got {stack.shape}: one channel per class"
+            )
+        scale = np.array([canvas.width / stack.shape[2], canvas.height / stack.shape[1]])
+        for number, mask in enumerate(stack != 0):
+            color, width = (TRUTH_COLOR, TRUTH_WIDTH) if is_truth else (class_color(number), PREDICTED_WIDTH)
+            for line in _outlines(mask):
+                draw.line([tuple(p) for p in line * scale], fill=color, width=width * SMOOTHING, joint="curve")
+    return np.asarray(canvas.reduce(SMOOTHING))
+
+
+def landmark_picture(
+    image: ArrayLike, predicted: ArrayLike, truth: ArrayLike | None = None, side: int = 512
+) -> NDArray[np.uint8]:
+    """
+    A radiograph with landmarks: the truth as cyan rings, predictions as orange dots, a line between the two.
+
+    Args:
+        image: ``(H, W)``; values beyond [0, 1] are stretched to it.
+        predicted: positions ``(P, 2)``, (row, column) in pixels of the image, 0 at the centre of the first pixel. NaN
+            is not drawn.
+        truth: the same of the truth, or None where it is not known.
+        side: longer side of the picture in pixels.
+
+    Returns:
+        ``(rows, columns, 3)`` in the proportions of the image, the colours red, green and blue.
+
+    Raises:
+        ValueError: for other shapes or NaN in the image.
+
+    Example:
+        >>> picture = landmark_picture(np.zeros((8, 8)), [[2.0, 5.0]], [[6.0, 1.0]], side=800)
+        >>> tuple(int(value) for value in picture[250, 550])
+        (255, 140, 0)
+    """
+    canvas = _canvas(image, side)
+    points = np.asarray(predicted, dtype=float)
+    targets = np.full_like(points, np.nan) if truth is None else np.asarray(truth, dtype=float)
+    if points.ndim != 2 or points.shape[1] != 2 or points.shape != targets.shape:
+        raise ValueError(f"landmarks must be (P, 2), row and column, got {points.shape} and {targets.shape}")
+    scale = canvas.width / np.asarray(image).shape[1]
+    # x before y, in the coordinates of the canvas, where a pixel's centre lies half a pixel inside
+    points, targets = ((p[:, ::-1] + 0.5) * scale for p in (points, targets))
+    draw, radius = ImageDraw.Draw(canvas), max(canvas.size) / 110
+    for point, target in zip(points, targets, strict=True):
+        if np.isfinite([point, target]).all():
+            draw.line([tuple(target), tuple(point)], fill=CLASS_COLORS[0], width=round(1.5 * SMOOTHING))
+    for centers, size, style in (
+        (targets, 1.5 * radius, {"outline": TRUTH_COLOR, "width": round(1.5 * SMOOTHING)}),
+        (points, 0.7 * radius, {"fill": CLASS_COLORS[0]}),
+    ):
+        for x, y in centers[np.isfinite(centers).all(1)]:
+            draw.ellipse([x - size, y - size, x + size, y + size], **style)
+    return np.asarray(canvas.reduce(SMOOTHING))
+
+
+def picture_sheet(
+    pictures: Sequence[NDArray],
+    titles: Sequence[str],
+    path: str | os.PathLike | None,
+    legend: Mapping[str, Color] | None = None,
+    columns: int = 4,
+    title: str = "",
+) -> Figure:
+    """
+    A page of coloured pictures in reading order, with a legend of the colours.
+
+    Args:
+        pictures: ``(rows, columns, 3)`` each, uint8; sizes may differ.
+        titles: one per picture, shown as they are (no TeX); long ones are broken and cut.
+        path: the file; its extension says the format. None writes none.
+        legend: what each colour stands for.
+        columns: pictures side by side.
+        title: of the whole sheet.
+
+    Returns:
+        The figure.
+
+    Raises:
+        ValueError: without a picture, for another number of titles, or for less than one column.
+
+    Example:
+        >>> figure = picture_sheet([np.zeros((8, 8, 3), np.uint8)] * 2, ["a", "b"], None, {"truth": TRUTH_COLOR})
+        >>> [axis.get_title() for axis in figure.axes]
+        ['a', 'b']
+    """
+    if not pictures or len(pictures) != len(titles) or columns < 1:
+        raise ValueError(
+            f"{len(pictures)} pictures, {len(titles)} titles and {columns} columns: give one picture or more, a title "
+            "for each, and one column or more"
+        )
+    across = min(columns, len(pictures))
+    down = -(-len(pictures) // across)
+    headings = [_broken(text) for text in titles]
+    heading_inches = 0.15 * (1 + max(heading.count("\n") for heading in headings))
+    size = (
+        across * PICTURE_INCHES,
+        down * (PICTURE_INCHES + heading_inches) + 0.3 * (bool(title) + bool(legend)) + 0.1,
+    )
+    figure = Figure(figsize=size, dpi=DPI, layout="compressed")
+    axes = figure.subplots(down, across, squeeze=False).ravel()
+    for axis in axes:
+        axis.set_axis_off()
+    for axis, picture, heading in zip(axes, pictures, headings, strict=False):
+        axis.imshow(picture)
+        axis.set_title(heading, fontsize=7, pad=3, parse_math=False)
+    for axis in axes[len(pictures) :]:
+        axis.remove()
+    if legend:
+        handles = [Line2D([], [], color="#" + bytes(color).hex(), linewidth=3) for color in legend.values()]
+        box = figure.legend(
+            handles,
+            [str(name) for name in legend],
+            loc="outside lower center",
+            ncols=min(len(legend), 2 * across),
+            fontsize=7,
+            facecolor="0.25",  # bright colours do not show on white
+            labelcolor="white",
+        )
+        for text in box.get_texts():
+            text.set_parse_math(False)
+    if title:
+        figure.suptitle(title, fontsize=9, parse_math=False)
+    if path is not None:
+        save_figure(figure, path)
+    return figure
+
+
+def _canvas(image: ArrayLike, side: int) -> Image.Image:
+    """The picture in colours, larger than wanted by SMOOTHING."""
+    values = np.asarray(image, dtype=np.float32)
+    if values.ndim != 2 or values.size == 0 or side < 1:
+        raise ValueError(
+            f"image must be (H, W) with at least one pixel and side above 0, got {values.shape} and {side}"
+        )
+    low, high = float(values.min()), float(values.max())
+    if not np.isfinite([low, high]).all():
+        raise ValueError("the image has pixels that are NaN or infinite: repair them, as LoadRadiograph does")
+    if low < 0 or high > 1:
+        values = (values - low) / (high - low or 1.0)
+    factor = side * SMOOTHING / max(values.shape)
+    # a multiple of SMOOTHING, so that no part of a pixel is left when the picture is reduced
+    height, width = (max(1, round(factor * length / SMOOTHING)) * SMOOTHING for length in values.shape)
+    gray = Image.fromarray((values.clip(0, 1) * 255).round().astype(np.uint8))
+    return gray.resize((width, height), Image.Resampling.BILINEAR).convert("RGB")
+
+
+def _outlines(mask: NDArray[np.bool_]) -> list[NDArray]:
+    """Closed lines of points (x, y) around a mask, where pixel i covers [i, i + 1]."""
+    lines = find_contours(np.pad(mask, 1).astype(np.float32), 0.5)
+    return [line[:, ::-1] - 0.5 for line in lines]
+
+
+def _broken(title: str) -> str:
+    lines = [part for line in title.splitlines() for part in textwrap.wrap(line, TITLE_COLUMNS) or [""]]
+    if len(lines) > TITLE_LINES:
+        lines = [*lines[: TITLE_LINES - 1], lines[TITLE_LINES - 1][: TITLE_COLUMNS - 1] + "…"]
+    return "\n".join(lines)

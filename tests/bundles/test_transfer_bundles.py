@@ -1,0 +1,246 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The bundles that fine-tune a pre-trained encoder, end to end on the phantom."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from bundles.bundle_runs import (
+    REPOSITORY_ROOT,
+    all_messages,
+    check_bundle,
+    copy_bundles,
+    run_bundle,
+    saved_weights,
+    train_in_process,
+    write_images,
+)
+from monai.bundle import ConfigParser, run
+from PIL import Image
+
+from monai_afire.networks import ViTEncoder, export_encoder
+
+TASKS = ("classification", "landmarks", "segmentation")
+ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 2, "num_heads": 2}
+DECODER = {"classification": {}, "landmarks": {"decoder_channels": 8}, "segmentation": {"decoder_channels": 8}}
+PHANTOM = {
+    "num_patients": {"training": 20, "validation": 8, "test": 8},
+    "image_size": 48,
+    "abnormal_fraction": 0.75,
+    "seed": 0,
+}
+RUN = {"epochs": 2, "batch_size": 4, "min_steps_per_epoch": 2, "phantom": PHANTOM}
+FIGURES = {"classification": "mean_auc", "landmarks": "mean_radial_error", "segmentation": "mean_dice"}
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A clone's bundles in a folder of their own, with which the test starts."""
+    monkeypatch.chdir(copy_bundles(tmp_path))
+    return tmp_path
+
+
+def configs(task: str, *names: str) -> list[str]:
+    return [f"bundles/radiograph_{task}/configs/{name}.json" for name in names]
+
+
+def fine_tune(task: str, **overrides: object) -> dict[str, torch.Tensor]:
+    train_in_process(configs(task, "train"), {**ENCODER, **DECODER[task], **RUN, **overrides})
+    return saved_weights(f"radiograph_{task}")
+
+
+def evaluate(task: str, **overrides: object) -> dict[str, Any]:
+    settings = {**ENCODER, **DECODER[task], **RUN, **overrides}
+    if task == "classification":
+        settings["num_bootstraps"] = 10
+    train_in_process(configs(task, "train", "evaluate"), settings)
+    return json.loads(Path(f"bundles/radiograph_{task}/output/metrics.json").read_text())
+
+
+def write_list(folder: Path, name: str, key: str, values: list[Any]) -> str:
+    """A data list of noise with two thirds of the images in training."""
+    names = write_images(folder / "images", len(values), size=40)
+    items = [{"image": file, key: value} for file, value in zip(names, values, strict=True)]
+    third = len(items) // 6
+    sections = {"training": items[2 * third :], "validation": items[:third], "test": items[third : 2 * third]}
+    (folder / name).write_text(json.dumps(sections))
+    return str(folder / name)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_fine_tune_evaluate_and_use(workspace: Path, task: str) -> None:
+    weights = fine_tune(task)
+    assert all(bool(value.isfinite().all()) for value in weights.values() if value.is_floating_point())
+    metrics = evaluate(task)
+    assert 0 <= metrics[FIGURES[task]] <= 1
+    settings = {**ENCODER, **DECODER[task], "phantom": PHANTOM}
+    run(config_file=configs(task, "inference"), **settings)
+    output = workspace / f"bundles/radiograph_{task}/output/inference"
+    names = {"classification": "predictions", "landmarks": "landmarks", "segmentation": "segmentation"}
+    with (output / f"{names[task]}.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len({row["image"] for row in rows}) == 8
+    if task == "segmentation":
+        mask = next((output / "masks" / "heart").rglob("*.png"))
+        assert Image.open(mask).size == (48, 48), "masks have the size of the file"
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_inference_names_what_it_cannot_read(workspace: Path, task: str) -> None:
+    fine_tune(task, epochs=1)
+    names = write_images(workspace / "images", 3)
+    (workspace / "images" / names[1]).write_bytes(b"\x89PNG\r\n\x1a\n half of it")
+    settings = {**ENCODER, **DECODER[task], "dataset_dir": str(workspace / "images")}
+    with pytest.raises(SystemExit) as end:
+        run(config_file=configs(task, "inference"), **settings)
+    assert end.value.code == 2
+    rejected = (workspace / f"bundles/radiograph_{task}/output/inference/rejected.csv").read_text()
+    assert names[1] in rejected
+    assert names[0] not in rejected
+
+
+@pytest.mark.parametrize("method", ["afire", "peac", "ace"])
+def test_encoders_of_every_method_feed_every_task(workspace: Path, method: str) -> None:
+    own = {
+        "afire": {"head_dim": 8, "num_clusters": 4, "decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2},
+        "peac": {"grid": 6, "expander_dim": 8, "expander_hidden_dim": 16},
+        "ace": {"grid": 10, "cell": 4},
+    }[method]
+    pretraining = {"epochs": 1, "batch_size": 4, "val_interval": 1, "phantom": {**PHANTOM, "image_size": 64}}
+    if method == "afire":
+        pretraining["phantom"]["abnormal_fraction"] = 0.0
+    train_in_process(f"bundles/{method}/configs/train.json", {**ENCODER, **own, **pretraining})
+    source = f"bundles/{method}/models/model.pt"
+    expected = torch.load(source, weights_only=True)["teacher_encoder.blocks.0.mlp.linear1.weight"]
+    for task in TASKS:
+        weights = fine_tune(task, encoder_weights=source, freeze_encoder="true", epochs=1)
+        torch.testing.assert_close(weights["encoder.blocks.0.mlp.linear1.weight"], expected, rtol=0, atol=0)
+
+
+def test_weights_of_timm_start_a_classifier(workspace: Path) -> None:
+    torch.manual_seed(0)
+    encoder = ViTEncoder(img_size=64, patch_size=16, hidden_size=24, num_layers=2, num_heads=2)
+    export_encoder(encoder, workspace / "timm.safetensors")
+    weights = fine_tune("classification", encoder_weights="timm.safetensors", freeze_encoder="true", epochs=1)
+    expected = encoder.state_dict()["blocks.1.attn.out_proj.weight"]
+    torch.testing.assert_close(weights["encoder.blocks.1.attn.out_proj.weight"], expected)
+
+
+def test_few_labels_folds_and_early_stopping(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fine_tune("classification", label_fraction=0.1, epochs=1)
+    fine_tune("segmentation", num_shots=2, epochs=1)
+    for fold in (0, 1):
+        fine_tune("classification", num_folds=3, fold=fold, epochs=1)
+        metrics = evaluate("classification", num_folds=3, fold=fold)
+        assert metrics["num_images"] == 12  # of 36 patients in all
+    fine_tune("landmarks", epochs=30, patience=1, learning_rate=0.0, final_learning_rate=0.0)
+    assert torch.load("bundles/radiograph_landmarks/models/checkpoint.pt", weights_only=True)["trainer"]["epoch"] < 30
+
+
+def test_runs_repeat_and_resume(workspace: Path) -> None:
+    whole = fine_tune("classification", epochs=2, val_interval=3)
+    again = fine_tune("classification", epochs=2, val_interval=3)
+    assert all(torch.equal(whole[name], again[name]) for name in whole)
+    resumed = fine_tune("classification", epochs=3, resume="true")
+    assert resumed.keys() == whole.keys()
+
+
+@pytest.mark.parametrize("uncertain", ["ignore", "ones", "zeros"])
+def test_missing_and_uncertain_labels(workspace: Path, uncertain: str) -> None:
+    rows = [[1, 0], [0, 1], [-1, None], [None, 0], [1, 1], [0, -1]]
+    path = write_list(workspace, "list.json", "label", rows * 3)
+    settings = {"dataset_dir": str(workspace / "images"), "datalist": path, "num_classes": 2, "uncertain": uncertain}
+    fine_tune("classification", epochs=1, **settings)
+    metrics = evaluate("classification", **settings)
+    assert set(metrics["per_class"]) == {"class 0", "class 1"}
+
+
+def test_binary_labels_of_the_phantom(workspace: Path) -> None:
+    settings = {"label_key": "abnormal", "num_classes": 1}
+    fine_tune("classification", epochs=1, **settings)
+    assert 0 <= evaluate("classification", **settings)["mean_auc"] <= 1
+
+
+def test_one_class_in_the_test_set_is_not_a_crash(workspace: Path) -> None:
+    path = write_list(workspace, "list.json", "label", [[0, 0]] * 6 + [[1, 0], [0, 1], [1, 1]] * 4)
+    settings = {"dataset_dir": str(workspace / "images"), "datalist": path, "num_classes": 2}
+    fine_tune("classification", epochs=1, **settings)
+    metrics = evaluate("classification", **settings)
+    assert metrics["per_class"]["class 0"]["auc"] is None
+    assert metrics["mean_auc"] is None
+
+
+@pytest.mark.parametrize(
+    ("task", "key", "values", "words"),
+    [
+        ("classification", "finding", [[0, 1]] * 12, "have no 'label'"),
+        ("classification", "label", [[0, 2]] * 12, "2 for"),
+        ("classification", "label", [[0, 1, 1]] * 12, "3 values"),
+        ("segmentation", "organs", ["image_0.png"] * 12, "no mask"),
+        ("landmarks", "landmarks", [[1, 2, 3]] * 12, "landmarks"),
+    ],
+)
+def test_bad_labels_are_named(workspace: Path, task: str, key: str, values: list[Any], words: str) -> None:
+    path = write_list(workspace, "list.json", key, values)
+    count = {"classification": 2, "segmentation": 1, "landmarks": 3}[task]
+    with pytest.raises(Exception) as error:  # noqa: PT011  MONAI's parser wraps what it meets
+        fine_tune(task, dataset_dir=str(workspace / "images"), datalist=path, num_classes=count)
+    assert words in all_messages(error.value)
+
+
+def test_masks_of_another_size_and_shared_patients_are_named(workspace: Path) -> None:
+    path = write_list(workspace, "list.json", "organs", ["mask.png"] * 12)
+    Image.fromarray(np.eye(30, dtype=np.uint8) * 255).save(workspace / "images/mask.png")
+    settings = {"dataset_dir": str(workspace / "images"), "datalist": path, "num_classes": 1}
+    with pytest.raises(Exception) as error:  # noqa: PT011
+        fine_tune("segmentation", **settings)
+    assert "mask.png" in all_messages(error.value)
+
+    sections = json.loads(Path(path).read_text())
+    for section in ("training", "test"):
+        sections[section][0]["patient_id"] = "Mrs Smith"
+    Path(path).write_text(json.dumps(sections))
+    with pytest.raises(Exception) as error:  # noqa: PT011
+        fine_tune("segmentation", **settings)
+    assert "Mrs Smith" in all_messages(error.value)
+
+
+@pytest.mark.slow
+def test_segmentation_learns_the_lungs(workspace: Path) -> None:
+    overrides = {"epochs": 6, "phantom::num_patients": {"training": 64, "validation": 16, "test": 16}}
+    result = run_bundle(workspace, configs("segmentation", "train")[0], overrides)
+    assert result.returncode == 0, result.stderr[-3000:]
+    for words in ("models/model.pt", "evaluate.json", "inference.json"):
+        assert words in result.stdout
+    both = str(configs("segmentation", "train", "evaluate"))
+    result = run_bundle(workspace, both, overrides)
+    assert result.returncode == 0, result.stderr[-3000:]
+    metrics = json.loads((workspace / "bundles/radiograph_segmentation/output/metrics.json").read_text())
+    assert metrics["per_class"]["lung_left"]["dice"] > 0.7
+
+
+def test_what_the_tasks_share_is_the_same_text() -> None:
+    texts = {task: ConfigParser.load_config_file(str(REPOSITORY_ROOT / configs(task, "train")[0])) for task in TASKS}
+    shared = ("imports", "dataset_dir", "output_dir", "ckpt_dir", "device", "encoder", "optimizer", "network")
+    shared += ("summary_writer", "initialize", "run", "weight_decay", "closing_lines")
+    for task in TASKS[1:]:
+        for name in shared:
+            assert texts[task][name] == texts[TASKS[0]][name], name
+        for part in ("trainer", "dataset", "dataloader", "sampler", "handlers"):
+            assert texts[task]["train"][part] == texts[TASKS[0]]["train"][part], part
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_bundle_keeps_the_rules_of_the_model_zoo(workspace: Path, task: str) -> None:
+    phantom = {**PHANTOM, "num_patients": {"training": 4, "validation": 2, "test": 2}, "image_size": 128}
+    settings = {"epochs": 1, "batch_size": 2, "min_steps_per_epoch": 1, "phantom": phantom}
+    train_in_process(configs(task, "train"), settings)
+    (workspace / f"bundles/radiograph_{task}/models/checkpoint.pt").unlink()  # is not published
+    check_bundle(workspace, f"radiograph_{task}")

@@ -1,0 +1,138 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import integrate, special
+
+from monai_afire.experiments.plan import ExperimentError
+from monai_afire.experiments.tables import (
+    comparison_figure,
+    comparison_markdown,
+    comparison_table,
+    metric_names,
+    welch_p_value,
+)
+from monai_afire.visualize import figure_to_array
+
+
+def naive_welch(first, second):
+    """Welch's formulas, and the area under both tails of Student's density."""
+    n, m = len(first), len(second)
+    mean_1, mean_2 = sum(first) / n, sum(second) / m
+    part_1 = sum((x - mean_1) ** 2 for x in first) / (n - 1) / n
+    part_2 = sum((x - mean_2) ** 2 for x in second) / (m - 1) / m
+    t = abs(mean_1 - mean_2) / math.sqrt(part_1 + part_2)
+    freedom = (part_1 + part_2) ** 2 / (part_1**2 / (n - 1) + part_2**2 / (m - 1))
+    log_scale = special.gammaln((freedom + 1) / 2) - special.gammaln(freedom / 2) - math.log(freedom * math.pi) / 2
+    density = lambda x: math.exp(log_scale - (freedom + 1) / 2 * math.log1p(x * x / freedom))  # noqa: E731
+    return 1 - 2 * integrate.quad(density, 0, t)[0]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_p_values_by_hand(seed):
+    generator = np.random.default_rng(seed)
+    first = generator.normal(0.7, 0.01, generator.integers(2, 6)).tolist()
+    second = generator.normal(0.71, 0.05, generator.integers(2, 6)).tolist()
+    assert welch_p_value(first, second) == pytest.approx(naive_welch(first, second), abs=1e-7)
+    assert welch_p_value(second, first) == pytest.approx(welch_p_value(first, second))
+
+
+@pytest.mark.parametrize(("first", "second"), [([1.0], [1.0, 2.0]), ([], []), ([1.0, 1.0], [2.0, 2.0]), ([1, 2], [1])])
+def test_no_p_value_where_no_test_is_possible(first, second):
+    assert math.isnan(welch_p_value(first, second))
+
+
+def test_one_side_that_does_not_vary_is_no_obstacle():
+    assert welch_p_value([1.0, 1.0, 1.0], [2.0, 2.1, 1.9]) == pytest.approx(naive_welch([1.0] * 3, [2.0, 2.1, 1.9]))
+
+
+def runs_of(values):
+    """Runs from ``{(initialization, fraction): [value per seed]}``."""
+    rows = [
+        {"initialization": name, "label_fraction": fraction, "seed": seed, "status": "done", "mean_auc": value}
+        for (name, fraction), sample in values.items()
+        for seed, value in enumerate(sample)
+    ]
+    return pd.DataFrame(rows)
+
+
+VALUES = {
+    ("scratch", 0.01): [0.5, 0.6, 0.7],
+    ("zeta", 0.01): [0.8, 0.9, 1.0],
+    ("afire", 0.01): [0.7, None, None],
+    ("scratch", 1.0): [0.7, 0.7, 0.7],
+    ("zeta", 1.0): [0.8, 0.8, 0.8],
+    ("afire", 1.0): [None, None, None],
+}
+
+
+def test_comparison_against_the_first_one():
+    table = comparison_table(runs_of(VALUES), ["mean_auc"]).set_index(["initialization", "label_fraction"])
+    assert list(table.index)[:3] == [("scratch", 0.01), ("zeta", 0.01), ("afire", 0.01)]
+    assert table["n"].tolist() == [3, 3, 1, 3, 3, 0]
+    np.testing.assert_allclose(table["mean"], [0.6, 0.9, 0.7, 0.7, 0.8, np.nan])
+    np.testing.assert_allclose(table["sd"], [0.1, 0.1, np.nan, 0, 0, np.nan], atol=1e-12)
+    np.testing.assert_allclose(table["difference"], [np.nan, 0.3, 0.1, np.nan, 0.1, np.nan])
+    expected = naive_welch([0.5, 0.6, 0.7], [0.8, 0.9, 1.0])
+    np.testing.assert_allclose(table["p_value"], [np.nan, expected, *[np.nan] * 4], rtol=1e-6)
+
+
+def test_markdown():
+    text = comparison_markdown(comparison_table(runs_of(VALUES), ["mean_auc"]))
+    assert text.splitlines()[:7] == [
+        "## mean_auc",
+        "",
+        "| initialisation | 1 % of the labels | 100 % of the labels |",
+        "| --- | --- | --- |",
+        "| scratch | 0.600 ± 0.100 (3) | 0.700 ± 0.000 (3) |",
+        "| zeta | 0.900 ± 0.100 (3), p = 0.021 | 0.800 ± 0.000 (3), p = n/a |",
+        "| afire | 0.700 (1), p = n/a | - |",
+    ]
+    assert "Welch t-test against scratch" in text
+
+
+def test_large_numbers_and_small_p_values():
+    table = runs_of({("a", 1.0): [120.0, 120.1, 120.2], ("b", 1.0): [10.0, 10.1, 10.2]})
+    assert "| b | 10.1 ± 0.1 (3), p < 0.001 |" in comparison_markdown(comparison_table(table, ["mean_auc"]))
+
+
+def test_without_a_fraction():
+    table = runs_of({("a", None): [0.5, 0.7], ("b", None): [0.6, 0.9]}).astype({"label_fraction": float})
+    comparison = comparison_table(table, ["mean_auc"])
+    assert comparison["n"].tolist() == [2, 2]
+    assert "| labels as in the config |" in comparison_markdown(comparison)
+    assert figure_to_array(comparison_figure(comparison)).ndim == 3
+
+
+def test_figure_has_a_panel_per_metric_and_a_line_per_initialization():
+    table = runs_of(VALUES)
+    table["$a_metric$"] = table["mean_auc"] * 2
+    table = pd.concat([table, table.assign(initialization="a$_name$")])
+    figure = comparison_figure(comparison_table(table, ["mean_auc", "$a_metric$"]))
+    assert [axis.get_title() for axis in figure.axes] == ["mean_auc", "$a_metric$"]
+    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == [
+        "scratch",
+        "zeta",
+        "afire",
+        "a$_name$",
+    ]
+    scratch = figure.axes[0].containers[0]
+    np.testing.assert_allclose(scratch.lines[0].get_ydata().astype(float), [0.6, 0.7])
+    bars = scratch.lines[2][0].get_segments()
+    np.testing.assert_allclose(bars[0][:, 1], [0.5, 0.7])
+    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["1 %", "100 %"]
+    figure_to_array(figure)
+
+
+def test_metrics_are_the_numbers_that_are_no_counts():
+    table = runs_of({("a", 1.0): [1.0, None]}).assign(num_images=pd.array([12, None], dtype="Int64"), empty=math.nan)
+    assert metric_names(table) == ["mean_auc"]
+    assert metric_names(table, ["num_images"]) == ["num_images"]
+    with pytest.raises(ExperimentError, match=r"--metrics mean_dice: not in .* there are mean_auc, num_images"):
+        metric_names(table, ["mean_auc", "mean_dice"])

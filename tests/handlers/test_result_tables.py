@@ -1,0 +1,137 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Tables that grow while a network runs, and the predictions of a classifier in them."""
+
+from __future__ import annotations
+
+import csv
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ignite.engine import Engine, Events
+
+from monai_afire.handlers.detection_writer import DetectionWriter
+from monai_afire.handlers.prediction_writer import PredictionWriter
+from monai_afire.handlers.result_tables import EXIT_CODE_REJECTED, ResultTables
+
+NAMES = ["Edema", "Pleural Effusion"]
+ITEMS = [{"image": f"folder/{name}.png"} for name in "abcde"]
+LOGITS = torch.tensor([[0.0, -1.0], [3.0, 30.0], [-0.5, 0.5], [1.0, 2.0], [-40.0, 0.25]])
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def batches(reasons: list[str] | None = None) -> list[dict[str, Any]]:
+    """Five images in batches of two, in another order than that of the items."""
+    order = [3, 0, 4, 1, 2]
+    parts = [order[start : start + 2] for start in (0, 2, 4)]
+    made: list[dict[str, Any]] = [{"image": LOGITS[part], "index": torch.tensor(part)} for part in parts]
+    if reasons is not None:
+        for batch, part in zip(made, parts, strict=True):
+            batch["rejected"] = [reasons[index] for index in part]
+    return made
+
+
+def run(writer: ResultTables, data: list[dict[str, Any]]) -> None:
+    engine = Engine(lambda engine, batch: {"pred": batch["image"]})
+    writer.attach(engine)
+    engine.run(data)
+
+
+def test_probabilities_of_every_image(tmp_path: Path) -> None:
+    run(PredictionWriter(ITEMS, NAMES, str(tmp_path / "new" / "out")), batches())
+    rows = read_csv(tmp_path / "new/out/predictions.csv")
+    assert list(rows[0]) == ["image", "probability_Edema", "probability_Pleural Effusion"]
+    assert [row["image"][-5] for row in rows] == list("daebc")
+    for row, logits in zip(rows, LOGITS[[3, 0, 4, 1, 2]].tolist(), strict=True):
+        expected = [1 / (1 + math.exp(-logit)) for logit in logits]
+        assert [float(row[f"probability_{name}"]) for name in NAMES] == pytest.approx(expected, rel=1e-5)
+    assert (tmp_path / "new/out/rejected.csv").read_text().split() == ["image,reason"]
+
+
+def test_decisions(tmp_path: Path) -> None:
+    run(PredictionWriter(ITEMS, NAMES, str(tmp_path), thresholds=[0.5, math.nan]), batches())
+    rows = {row["image"]: row for row in read_csv(tmp_path / "predictions.csv")}
+    assert [rows[item["image"]]["decision_Edema"] for item in ITEMS] == ["1", "1", "0", "1", "0"]
+    assert {row["decision_Pleural Effusion"] for row in rows.values()} == {""}
+
+
+def test_thresholds_are_read_when_the_run_starts(tmp_path: Path) -> None:
+    thresholds = torch.tensor([0.0, 0.0])
+    writer = PredictionWriter(ITEMS, NAMES, str(tmp_path), thresholds)
+    thresholds.fill_(1.0)  # as a checkpoint does when it is loaded
+    run(writer, batches())
+    assert {row["decision_Edema"] for row in read_csv(tmp_path / "predictions.csv")} == {"0"}
+
+
+def test_files_without_prediction(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    writer = PredictionWriter(ITEMS, NAMES, str(tmp_path))
+    data = batches(["", "no pixels", "", "", ""])
+    data[0]["image"] = torch.tensor([[0.0, math.nan], [1.0, 1.0]])
+    run(writer, data)
+    assert [row["image"][-5] for row in read_csv(tmp_path / "predictions.csv")] == list("aec")
+    rejected = {row["image"][-5]: row["reason"] for row in read_csv(tmp_path / "rejected.csv")}
+    assert rejected["b"] == "no pixels"
+    assert "NaN" in rejected["d"]
+    with pytest.raises(SystemExit) as exit_code:
+        writer.exit_if_rejected()
+    assert exit_code.value.code == EXIT_CODE_REJECTED == 2
+    assert "2 of 5 files were rejected" in capsys.readouterr().err
+
+
+def test_interrupted_and_previous_run(tmp_path: Path) -> None:
+    writer = PredictionWriter(ITEMS, NAMES, str(tmp_path))
+    with pytest.raises(KeyError):
+        run(writer, [*batches(["x", "x", "", "x", "x"])[:2], {"nothing": 1}])
+    assert len(read_csv(tmp_path / "rejected.csv")) == 4
+    run(writer, batches())
+    assert writer.num_rejected == 0
+    writer.exit_if_rejected()  # nothing was
+    assert len(read_csv(tmp_path / "predictions.csv")) == 5
+    assert len(read_csv(tmp_path / "rejected_previous.csv")) == 4
+    assert (tmp_path / "predictions_previous.csv").is_file()
+
+
+def test_rows_are_on_disk_after_each_batch(tmp_path: Path) -> None:
+    engine, sizes = Engine(lambda engine, batch: {"pred": batch["image"]}), []
+    PredictionWriter(ITEMS, NAMES, str(tmp_path)).attach(engine)
+    path = tmp_path / "predictions.csv"
+    engine.add_event_handler(Events.ITERATION_COMPLETED, lambda _: sizes.append(len(path.read_text().splitlines())))
+    engine.run(batches())
+    assert sizes == [3, 5, 6]
+
+
+def test_names_that_are_no_valid_text(tmp_path: Path) -> None:
+    items = [{"image": "caf\udce9,\n.png"}]
+    run(PredictionWriter(items, NAMES, str(tmp_path)), [{"image": LOGITS[:1], "index": torch.tensor([0])}])
+    assert read_csv(tmp_path / "predictions.csv")[0]["image"] == "caf\\udce9,\n.png"
+
+
+@pytest.mark.parametrize("output", [torch.zeros(2, 3), torch.zeros(2), torch.zeros(2, 2, 8, 8)])
+def test_output_that_does_not_fit_the_names(tmp_path: Path, output: torch.Tensor) -> None:
+    engine = Engine(lambda engine, batch: {"pred": output})
+    PredictionWriter(ITEMS, NAMES, str(tmp_path)).attach(engine)
+    with pytest.raises(ValueError, match=r"instead of \(B, 2\) logits"):
+        engine.run([{"index": torch.tensor([0, 1])}])
+
+
+def test_hostile_options(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"\['Edema'\] occur more than once"):
+        PredictionWriter(ITEMS, ["Edema", "Edema"], str(tmp_path))
+    for thresholds in ([0.5], [0.5, 0.5, 0.5], [0.5, -1.0], 0.5):
+        with pytest.raises(ValueError, match="not 2 numbers"):
+            PredictionWriter(ITEMS, NAMES, str(tmp_path), thresholds)
+    (tmp_path / "file").write_text("a file where a folder is needed")
+    with pytest.raises(OSError, match="cannot write"):
+        run(PredictionWriter(ITEMS, NAMES, str(tmp_path / "file")), batches())
+
+
+def test_both_writers_share_the_tables() -> None:
+    for name in ("attach", "write", "accepted", "exit_if_rejected", "close_after_error"):
+        assert getattr(DetectionWriter, name) is getattr(PredictionWriter, name) is getattr(ResultTables, name)

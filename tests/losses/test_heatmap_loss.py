@@ -1,0 +1,120 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The loss of heat maps, against a loop over the pixels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from monai_afire.losses.heatmap import HeatmapLoss
+
+NAN = float("nan")
+
+
+def naive_loss(pred: torch.Tensor, label: torch.Tensor, valid: np.ndarray, weight: float) -> torch.Tensor:
+    losses = []
+    for b, p in np.argwhere(valid):
+        total, mass = torch.zeros((), dtype=torch.float64), 0.0
+        for place in np.ndindex(*pred.shape[2:]):
+            y = float(label[b, p][place])
+            w = 1 + (weight - 1) * min(max(y, 0.0), 1.0)
+            total = total + w * (pred[b, p][place] - y) ** 2
+            mass += w
+        losses.append(total / mass)
+    return sum(losses) / len(losses) if losses else (0 * pred).nan_to_num().sum()  # type: ignore[return-value]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 9999), st.floats(0.1, 200), st.booleans(), st.booleans(), st.sampled_from([(5,), (3, 4), (2, 3, 2)])
+)
+def test_equals_a_loop_with_gradients(
+    seed: int, weight: float, mask: bool, missing: bool, shape: tuple[int, ...]
+) -> None:
+    rng = np.random.default_rng(seed)
+    pred = torch.from_numpy(rng.normal(size=(2, 3, *shape))).requires_grad_()
+    label = torch.from_numpy(rng.uniform(-0.2, 1.2, size=(2, 3, *shape)))
+    valid = rng.random((2, 3)) < 0.6 if mask else np.ones((2, 3), dtype=bool)
+    known = valid.copy()
+    if missing:
+        label[0, 1] = NAN
+        label.flatten(2)[1, 2, 0] = NAN  # a single one makes the map unknown
+        known[0, 1] = known[1, 2] = False
+    other = pred.detach().clone().requires_grad_()
+    loss = HeatmapLoss(weight)(pred, label, torch.from_numpy(valid) if mask else None)
+    expected = naive_loss(other, label, known, weight)
+    torch.testing.assert_close(loss, expected)
+    loss.backward()
+    expected.backward()
+    torch.testing.assert_close(pred.grad, other.grad)
+    assert (pred.grad[~torch.from_numpy(known)] == 0).all()  # type: ignore[index]
+
+
+def test_weight_one_is_the_mean_squared_error() -> None:
+    pred, label = torch.rand(2, 2, 3, 8, 8)
+    torch.testing.assert_close(HeatmapLoss(1)(pred, label), torch.nn.functional.mse_loss(pred, label))
+
+
+def test_unknown_maps_may_hold_anything() -> None:
+    pred = torch.tensor([[[NAN, 1.0]], [[float("inf"), 1.0]], [[0.5, 0.0]]]).transpose(0, 1).requires_grad_()
+    label = torch.tensor([[[NAN, NAN], [0.0, 1.0], [1.0, 0.0]]])
+    valid = torch.tensor([[True, False, True]])
+    loss = HeatmapLoss()(pred, label, valid)
+    loss.backward()
+    assert loss.isfinite()
+    assert pred.grad is not None
+    assert pred.grad[0, :2].eq(0).all()
+    assert pred.grad[0, 2, 0] < 0
+
+
+def test_nothing_known_is_zero_with_gradients() -> None:
+    pred = torch.rand(1, 2, 4, 4, requires_grad=True)
+    loss = HeatmapLoss()(pred, torch.full((1, 2, 4, 4), NAN))
+    loss.backward()
+    assert loss.item() == 0
+    assert pred.grad is not None
+    assert (pred.grad == 0).all()
+
+
+def test_zeros_are_not_nearly_optimal() -> None:
+    axis = torch.arange(64.0)
+    label = torch.exp(-((axis[:, None] - 30) ** 2 + (axis - 20) ** 2) / 8)[None, None]
+    zeros, blurred = torch.zeros_like(label), 0.5 * label
+    assert HeatmapLoss(100)(zeros, label) > 10 * HeatmapLoss(1)(zeros, label)
+    # half of a landmark is far better than a false one as high as it elsewhere
+    assert HeatmapLoss(100)(blurred, label) < 0.3 * HeatmapLoss(100)(zeros, label)
+
+
+def test_landmarks_count_the_same_whatever_their_blob() -> None:
+    label = torch.zeros(1, 2, 6, 6)
+    label[0, 0, 2, 2] = label[0, 1, :3] = 1.0
+    loss = HeatmapLoss(5)
+    parts = [loss(torch.ones(1, 1, 6, 6), label[:, [p]]) for p in (0, 1)]
+    torch.testing.assert_close(loss(torch.ones(1, 2, 6, 6), label), sum(parts) / 2)
+
+
+def test_half_precision_is_widened() -> None:
+    pred, label = torch.rand(2, 1, 2, 8, 8)
+    loss = HeatmapLoss()(pred.bfloat16(), label)
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, HeatmapLoss()(pred.bfloat16().float(), label))
+
+
+@pytest.mark.parametrize("weight", [0, -1, NAN, float("inf")])
+def test_weight_must_be_positive(weight: float) -> None:
+    with pytest.raises(ValueError, match="positive_weight"):
+        HeatmapLoss(weight)
+
+
+def test_shapes_must_fit() -> None:
+    maps = torch.rand(2, 3, 4, 4)
+    with pytest.raises(ValueError, match=r"\(2, 3, 4, 4\) and \(2, 3, 4, 5\)"):
+        HeatmapLoss()(maps, torch.rand(2, 3, 4, 5))
+    with pytest.raises(ValueError, match=r"\(2, 3\), got \(3, 2\)"):
+        HeatmapLoss()(maps, maps, torch.ones(3, 2, dtype=torch.bool))
+    with pytest.raises(ValueError, match="float32"):
+        HeatmapLoss()(maps, maps, torch.ones(2, 3))

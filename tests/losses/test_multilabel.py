@@ -1,0 +1,162 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Masked binary cross-entropy against a loop over the labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from monai_afire.losses.multilabel import MaskedMultilabelLoss
+
+NAN = math.nan
+POLICIES = {"ignore": None, "ones": 1.0, "zeros": 0.0}
+
+
+def random_batch(seed: int, dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, torch.Tensor]:
+    rng = np.random.default_rng(seed)
+    shape = (int(rng.integers(1, 7)), int(rng.integers(1, 6)))
+    labels = rng.choice([0.0, 1.0, -1.0, NAN], shape, p=rng.dirichlet(np.ones(4)))
+    return torch.tensor(rng.normal(0, 3, shape), dtype=dtype, requires_grad=True), torch.tensor(labels, dtype=dtype)
+
+
+def naive(
+    logits: torch.Tensor, labels: torch.Tensor, policy: str, weights: Sequence[float] | None = None
+) -> tuple[float, np.ndarray]:
+    """Loss and its gradient by the definition, number by number."""
+    total, count, gradient = 0.0, 0, np.zeros(tuple(logits.shape))
+    for b, row in enumerate(labels.tolist()):
+        for m, label in enumerate(row):
+            target = POLICIES[policy] if label == -1 else label
+            if target is None or math.isnan(target):
+                continue
+            weight = 1.0 if weights is None else weights[m]
+            p = 1 / (1 + math.exp(-float(logits[b, m])))
+            total -= weight * target * math.log(p) + (1 - target) * math.log(1 - p)
+            gradient[b, m] = (1 - target) * p - weight * target * (1 - p)
+            count += 1
+    return total / max(count, 1), gradient / max(count, 1)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+def test_loss_and_gradient_equal_a_loop(seed: int, policy: str, weighted: bool) -> None:
+    logits, labels = random_batch(seed)
+    weights = np.random.default_rng(seed).uniform(0, 5, logits.shape[1]).astype(np.float32).tolist()
+    weights = weights if weighted else None
+    value = MaskedMultilabelLoss(policy, weights)(logits, labels)
+    value.backward()
+    expected, gradient = naive(logits, labels, policy, weights)
+    assert float(value) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert logits.grad is not None
+    np.testing.assert_allclose(logits.grad.numpy(), gradient, rtol=1e-9, atol=1e-12)
+
+
+def test_complete_labels_give_the_plain_loss() -> None:
+    logits = torch.randn(5, 3, requires_grad=True)
+    labels = torch.randint(0, 2, (5, 3))
+    weights = torch.tensor([0.5, 1.0, 4.0])
+    expected = F.binary_cross_entropy_with_logits(logits, labels.float(), pos_weight=weights)
+    torch.testing.assert_close(MaskedMultilabelLoss(positive_weight=weights)(logits, labels), expected)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_not_known_does_not_count(seed: int) -> None:
+    logits, labels = random_batch(seed)
+    loss = MaskedMultilabelLoss()
+    changed = torch.where(labels.isnan() | (labels == -1), 50.0, logits.detach())
+    assert torch.equal(loss(logits, labels), loss(changed, labels))
+    more = torch.cat([labels, torch.full_like(labels, NAN)])
+    torch.testing.assert_close(loss(torch.cat([logits, logits]), more), loss(logits, labels))
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_nothing_known_is_zero(rows: int) -> None:
+    logits = torch.randn(rows, 2, requires_grad=True)
+    labels = torch.tensor([[NAN, -1.0]] * rows).reshape(rows, 2)
+    value = MaskedMultilabelLoss(positive_weight=[2.0, 3.0])(logits, labels)
+    value.backward()
+    assert float(value) == 0.0
+    assert torch.equal(logits.grad, torch.zeros(rows, 2))
+
+
+@pytest.mark.parametrize("wild", [NAN, math.inf, -math.inf, 1e30])
+def test_a_wild_logit_without_label_harms_nothing(wild: float) -> None:
+    logits = torch.tensor([[wild, 0.0]], requires_grad=True)
+    value = MaskedMultilabelLoss()(logits, torch.tensor([[NAN, 1.0]]))
+    value.backward()
+    assert float(value) == pytest.approx(math.log(2))
+    assert logits.grad.tolist() == [[0.0, -0.5]]
+
+
+def test_a_diverged_network_is_not_hidden() -> None:
+    assert MaskedMultilabelLoss()(torch.tensor([[NAN]]), torch.tensor([[1.0]])).isnan()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_widened(dtype: torch.dtype) -> None:
+    logits, labels = random_batch(3, torch.float32)
+    half = logits.detach().to(dtype)
+    value = MaskedMultilabelLoss("ones")(half, labels.to(dtype))
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value, MaskedMultilabelLoss("ones")(half.float(), labels))
+
+
+def test_large_logits_are_exact() -> None:
+    logits = torch.tensor([[200.0, -200.0]], requires_grad=True)
+    value = MaskedMultilabelLoss()(logits, torch.tensor([[0.0, 1.0]]))
+    value.backward()
+    assert float(value) == 200.0
+    assert logits.grad.tolist() == [[0.5, -0.5]]
+
+
+def test_no_value_is_read_on_the_host() -> None:
+    # the meta device has no values: reading one, as .item() or boolean indexing would, is an error
+    logits = torch.empty(4, 3, device="meta", requires_grad=True)
+    value = MaskedMultilabelLoss("zeros", [1.0, 2.0, 3.0])(logits, torch.empty(4, 3, device="meta"))
+    value.backward()
+    assert value.shape == ()
+    assert logits.grad is not None
+
+
+def test_labels_and_logits_stay_as_they_are() -> None:
+    logits, labels = random_batch(1)
+    copies = logits.detach().clone(), labels.clone()
+    MaskedMultilabelLoss("ones")(logits, labels)
+    torch.testing.assert_close((logits.detach(), labels), copies, rtol=0, atol=0, equal_nan=True)
+
+
+def test_no_state() -> None:
+    assert not MaskedMultilabelLoss(positive_weight=[1.0]).state_dict()
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "message"),
+    [
+        (torch.zeros(2, 3), torch.zeros(2, 4), r"\(2, 3\) and labels \(2, 4\)"),
+        (torch.zeros(2), torch.zeros(2), r"both must be \(B, M\)"),
+        (torch.zeros(2, 2), torch.zeros(2, 2), "3 positive weights for 2 classes"),
+        (torch.zeros(1, 3), torch.tensor([[0.0, 1.0, 3.0]]), r"3 at \(0, 2\)"),
+        (torch.zeros(1, 3), torch.tensor([[0.0, 1.0, 0.9]]), r"0.9 at \(0, 2\)"),
+    ],
+)
+def test_hostile_input_is_named(logits: torch.Tensor, labels: torch.Tensor, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        MaskedMultilabelLoss(positive_weight=[1.0, 1.0, 1.0])(logits, labels)
+
+
+@pytest.mark.parametrize("weight", [[1.0, -1.0], [NAN], [math.inf], [[1.0]], 2.0])
+def test_hostile_weights(weight) -> None:
+    with pytest.raises(ValueError, match="positive_weight"):
+        MaskedMultilabelLoss(positive_weight=weight)
+
+
+def test_unknown_policy() -> None:
+    with pytest.raises(ValueError, match="'ignore'"):
+        MaskedMultilabelLoss("drop")

@@ -1,0 +1,163 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Landmark positions, errors and success rates, against loops over the maps."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from monai_afire.metrics.landmarks import landmark_positions, radial_errors, rescaled_positions, success_rates
+
+NAN = float("nan")
+
+
+def naive_position(heatmap: np.ndarray, window: int) -> np.ndarray:
+    dims = heatmap.ndim
+    if not np.isfinite(heatmap).all() or heatmap.max() == heatmap.min():
+        return np.full(dims, NAN)
+    peak = np.unravel_index(heatmap.argmax(), heatmap.shape)
+    ranges = []
+    for axis in range(dims):
+        reach = min(window // 2, peak[axis], heatmap.shape[axis] - 1 - peak[axis])
+        ranges.append(range(peak[axis] - reach, peak[axis] + reach + 1))
+    total, moment = 0.0, np.zeros(dims)
+    for pixel in product(*ranges):
+        mass = max(float(heatmap[pixel]), 0.0)
+        total += mass
+        moment += mass * np.array(pixel)
+    return moment / total if total else np.array(peak, dtype=float)
+
+
+def gaussian(center: torch.Tensor, size: tuple[int, ...], sigma: float = 1.0) -> torch.Tensor:
+    axes = torch.meshgrid(*(torch.arange(s, dtype=torch.float64) for s in size), indexing="ij")
+    return torch.exp(-sum((axis - c) ** 2 for axis, c in zip(axes, center, strict=True)) / (2 * sigma**2))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 9999),
+    st.sampled_from([1, 3, 5, 9]),
+    st.sampled_from([(7,), (6, 9), (1, 5), (4, 5, 3), (1, 1)]),
+    st.floats(-3, 3),
+)
+def test_positions_equal_a_loop(seed: int, window: int, shape: tuple[int, ...], shift: float) -> None:
+    maps = np.random.default_rng(seed).normal(shift, 1.0, (2, 3, *shape))
+    positions = landmark_positions(torch.from_numpy(maps), window)
+    assert positions.shape == (2, 3, len(shape))
+    expected = [[naive_position(heatmap, window) for heatmap in image] for image in maps]
+    np.testing.assert_allclose(positions.numpy(), np.array(expected), atol=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(-0.5, 0.5), st.floats(-0.5, 0.5), st.integers(0, 12), st.integers(0, 20))
+def test_a_translated_blob_takes_its_position_along(row: float, column: float, down: int, right: int) -> None:
+    blob = gaussian(torch.tensor([5.0 + row, 6.0 + column]), (32, 40))
+    here = landmark_positions(blob[None, None], 5)
+    there = landmark_positions(blob.roll((down, right), (0, 1))[None, None], 5)
+    torch.testing.assert_close(there - here, torch.tensor([[[down, right]]], dtype=torch.float64), rtol=0, atol=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(8, 20), st.floats(8, 20), st.floats(0.8, 2.5))
+def test_a_wide_window_finds_the_center_of_a_gaussian(row: float, column: float, sigma: float) -> None:
+    center = torch.tensor([row, column], dtype=torch.float64)
+    found = landmark_positions(gaussian(center, (29, 29), sigma)[None, None], int(6 * sigma) // 2 * 2 + 3)
+    # near the border the window is narrower
+    reach = min(int(row), int(column), 28 - math.ceil(row), 28 - math.ceil(column))
+    tolerance = 0.01 if reach >= 3 * sigma else 0.1
+    torch.testing.assert_close(found[0, 0], center, rtol=0, atol=tolerance)
+
+
+def test_sub_pixel_refinement_is_better_than_the_pixel() -> None:
+    centers = torch.rand(1, 200, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 10 + 10
+    maps = torch.stack([gaussian(center, (30, 30)) for center in centers[0]])[None]
+    refined = radial_errors(landmark_positions(maps, 5), centers).mean()
+    coarse = radial_errors(landmark_positions(maps, 1), centers).mean()
+    assert refined < 0.05 < 0.3 < coarse
+
+
+def test_maps_that_point_nowhere() -> None:
+    maps = torch.zeros(1, 7, 6, 6)
+    maps[0, 1] = 0.7
+    maps[0, 2] = -math.inf
+    maps[0, 3, 2, 3], maps[0, 4, 2, 3], maps[0, 5, 0, 5] = math.nan, math.inf, 1e-30
+    maps[0, 6] = -1.0
+    maps[0, 6, 4, 1] = -0.5
+    positions = landmark_positions(maps)
+    assert positions[0, :5].isnan().all()
+    assert positions[0, 5:].tolist() == [[0, 5], [4, 1]]
+
+
+def test_half_precision_and_gradients_do_no_harm() -> None:
+    maps = gaussian(torch.tensor([200.3, 7.0]), (256, 16))[None, None].to(torch.bfloat16).requires_grad_()
+    positions = landmark_positions(maps)
+    assert positions.dtype == torch.float32
+    assert not positions.requires_grad
+    torch.testing.assert_close(positions[0, 0], torch.tensor([200.3, 7.0]), atol=0.05, rtol=0)
+
+
+@pytest.mark.parametrize("window", [0, 2, -1])
+def test_window_must_have_a_middle(window: int) -> None:
+    with pytest.raises(ValueError, match="odd"):
+        landmark_positions(torch.rand(1, 1, 4, 4), window)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (1, 1, 0, 4), (0, 1, 4, 4)])
+def test_positions_need_pixels(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"\(B, P, \*S\)"):
+        landmark_positions(torch.zeros(shape))
+
+
+def test_errors_by_hand() -> None:
+    predicted = torch.tensor([[[3.0, 4.0], [NAN, 1.0], [1.0, 1.0]], [[6.0, 8.0], [0.0, 0.0], [NAN, NAN]]])
+    truth = torch.tensor([[[0.0, 0.0], [1.0, 1.0], [1.0, NAN]], [[0.0, 0.0], [0.0, 2.0], [NAN, NAN]]])
+    inf = math.inf
+    for size, expected in {
+        None: [[5, inf, NAN], [10, 2, NAN]],
+        (2.0, 0.5): [[10, inf, NAN], [5, 1, NAN]],
+        ((1.0, 0.0), (0.5, 2.0)): [[3, inf, NAN], [math.hypot(3, 16), 4, NAN]],
+        (NAN, 1.0): [[NAN, NAN, NAN], [10, 2, NAN]],
+        ((1.0, NAN), (1.0, 1.0)): [[NAN, NAN, NAN], [10, 2, NAN]],
+    }.items():
+        errors = radial_errors(predicted, truth, None if size is None else torch.tensor(size))
+        torch.testing.assert_close(errors, torch.tensor(expected, dtype=torch.float32), equal_nan=True)
+
+
+def test_errors_need_fitting_shapes() -> None:
+    points = torch.zeros(2, 3, 2)
+    with pytest.raises(ValueError, match=r"\(2, 3, 2\) and \(2, 4, 2\)"):
+        radial_errors(points, torch.zeros(2, 4, 2))
+    with pytest.raises(ValueError, match=r"pixel_size must be \(2,\) or \(2, 2\)"):
+        radial_errors(points, points, [1.0, 1.0, 1.0])
+
+
+def test_success_rates_by_hand() -> None:
+    errors = torch.tensor([[0.0, 1.0, NAN], [2.0, 3.5, math.inf]])
+    assert success_rates(errors, [0, 1, 3, 1000]) == {0: 0.2, 1: 0.4, 3: 0.6, 1000: 0.8}
+    assert math.isnan(success_rates(torch.tensor([NAN]), [1.0])[1.0])
+    assert success_rates(errors, []) == {}
+    with pytest.raises(ValueError, match="negative"):
+        success_rates(errors, [1, -1])
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 999), st.integers(1, 9), st.integers(1, 9), st.integers(1, 9), st.integers(1, 9))
+def test_rescaled_positions_keep_the_corners_and_go_back(seed: int, a: int, b: int, c: int, d: int) -> None:
+    corners = torch.tensor([[-0.5, -0.5], [a - 0.5, b - 0.5]], dtype=torch.float64)
+    torch.testing.assert_close(
+        rescaled_positions(corners, (a, b), (c, d)), corners.new_tensor([[-0.5] * 2, [c - 0.5, d - 0.5]])
+    )
+    points = torch.rand(3, 2, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 10
+    torch.testing.assert_close(rescaled_positions(rescaled_positions(points, (a, b), (c, d)), (c, d), (a, b)), points)
+
+
+def test_rescaled_positions_need_one_size_per_axis() -> None:
+    with pytest.raises(ValueError, match="one number per axis"):
+        rescaled_positions(torch.zeros(4, 2), (8,), (8, 8))

@@ -1,0 +1,198 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Classification: pooling, order of classes, and the linear probe that leaves the encoder alone."""
+
+from __future__ import annotations
+
+import copy
+import io
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from monai_afire.networks.nets.afire import AFiRe
+from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.swin_encoder import SwinEncoder
+from monai_afire.networks.nets.transfer_classifier import TransferClassifier
+from monai_afire.networks.nets.vit_encoder import ViTEncoder
+from monai_afire.networks.weights.loading import load_encoder_weights
+
+KINDS = ("vit", "vit_3d", "swin")
+
+
+def build(kind: str, regularized: bool = False) -> RadiographEncoder:
+    if kind == "swin":
+        stages: dict[str, Any] = {"depths": (1, 2), "num_heads": (1, 2)}
+        rate = 0.5 if regularized else 0.0
+        return SwinEncoder(img_size=16, patch_size=2, window_size=4, embed_dim=8, drop_path_rate=rate, **stages)
+    size, dims = ((16, 8, 8), 3) if kind == "vit_3d" else ((16, 24), 2)
+    rate = 0.5 if regularized else 0.0
+    return ViTEncoder(1, size, 8, 24, num_layers=2, num_heads=2, spatial_dims=dims, dropout_rate=rate)
+
+
+def images_for(encoder: RadiographEncoder, number: int = 2) -> torch.Tensor:
+    return torch.rand(number, encoder.in_channels, *encoder.img_size)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_by_hand(kind: str) -> None:
+    torch.manual_seed(0)
+    network = TransferClassifier(build(kind), num_classes=5).eval()
+    nn.init.normal_(network.classifier.bias)
+    images = images_for(network.encoder, number=3)
+    tokens = network.encoder(images)
+    logits, features = network(images), network.features(images)
+    assert (logits.shape, features.shape) == ((3, 5), (3, network.encoder.hidden_size))
+    for n in range(3):
+        mean = sum(tokens[n]) / len(tokens[n])
+        torch.testing.assert_close(features[n], mean, rtol=0, atol=1e-6)
+        for k in range(5):  # output k is row k of the weights: the caller's order of classes
+            expected = (network.classifier.weight[k] * mean).sum() + network.classifier.bias[k]
+            torch.testing.assert_close(logits[n, k], expected, rtol=0, atol=1e-5)
+
+
+def test_first_logits_are_small_and_dropout_acts_on_the_mean_token() -> None:
+    torch.manual_seed(1)
+    network = TransferClassifier(build("vit"), num_classes=50, dropout_rate=0.5).train()
+    assert not network.classifier.bias.any()
+    assert 0.015 < network.classifier.weight.std() < 0.025
+    images = images_for(network.encoder)
+    assert torch.equal(network.features(images), network.features(images))
+    assert not torch.equal(network(images), network(images))
+    network.eval()
+    assert torch.equal(network(images), network(images))
+
+
+def test_features_are_standardized_over_the_batch_and_then_over_what_was_seen() -> None:
+    torch.manual_seed(9)
+    network = TransferClassifier(build("vit"), num_classes=4)
+    images = images_for(network.encoder, number=6)
+    features = network.features(images).detach()
+    standardized = (features - features.mean(0)) / (features.var(0, unbiased=False) + 1e-5).sqrt()
+    expected = standardized @ network.classifier.weight.T
+    torch.testing.assert_close(network(images), expected, rtol=1e-3, atol=1e-4)
+    for _ in range(100):  # until the running statistics are those of these images
+        network(images)
+    torch.testing.assert_close(network.eval()(images), expected, rtol=0.15, atol=1e-2)
+    plain = TransferClassifier(network.encoder, num_classes=4, standardize_features=False)
+    plain.load_state_dict({name: value for name, value in network.state_dict().items() if "standardize" not in name})
+    torch.testing.assert_close(plain(images), features @ network.classifier.weight.T)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_parameter_is_trained(kind: str) -> None:
+    torch.manual_seed(2)
+    network = TransferClassifier(build(kind), num_classes=2)
+    network(images_for(network.encoder, number=3)).square().mean().backward()
+    for name, parameter in network.named_parameters():
+        assert (parameter.grad is not None) == parameter.requires_grad, name
+        assert parameter.grad is None or parameter.grad.abs().max() > 0, name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_probe_trains_the_linear_layer_only(kind: str) -> None:
+    torch.manual_seed(3)
+    encoder = build(kind, regularized=True)
+    network = TransferClassifier(encoder, num_classes=2, freeze_encoder=True)
+    before = copy.deepcopy(network.state_dict())
+    images = images_for(encoder, number=3)
+    assert network.training
+    for mode in (True, False, True):
+        assert network.train(mode) is network
+        assert network.dropout.training == mode
+        assert not any(module.training for module in encoder.modules())
+    assert not network.features(images).requires_grad
+    assert torch.equal(network.features(images), network.features(images))
+    trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    assert trained == list(network.classifier.parameters())
+    optimizer = torch.optim.AdamW(network.parameters(), lr=0.1, weight_decay=0.5)  # all, as a careless caller would
+    network(images).square().mean().backward()
+    optimizer.step()
+    for name, value in network.state_dict().items():
+        trained_or_seen = name.startswith(("classifier.", "standardize."))
+        assert torch.equal(value, before[name]) != trained_or_seen, name
+    assert torch.is_grad_enabled()
+
+
+def test_an_encoder_that_is_not_frozen_follows_the_mode() -> None:
+    network = TransferClassifier(build("vit", regularized=True), num_classes=2)
+    images = images_for(network.encoder)
+    assert network.encoder.training
+    assert network.features(images).requires_grad
+    assert not torch.equal(network.features(images), network.features(images))
+    assert not network.eval().encoder.training
+    with torch.no_grad():
+        assert not network(images).requires_grad
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("frozen", [False, True])
+def test_export_and_tracing(kind: str, frozen: bool) -> None:
+    torch.manual_seed(4)
+    network = TransferClassifier(build(kind), num_classes=3, freeze_encoder=frozen).eval()
+    images, more = images_for(network.encoder), images_for(network.encoder, number=5)
+    batch = torch.export.Dim("batch", min=1, max=16)
+    exported = torch.export.export(network, (images,), dynamic_shapes=({0: batch},))
+    torch.testing.assert_close(exported.module()(more), network(more), rtol=0, atol=1e-6)
+    with torch.no_grad():
+        traced = torch.jit.trace(network, images)
+    file = io.BytesIO()
+    torch.jit.save(traced, file)
+    file.seek(0)
+    torch.testing.assert_close(torch.jit.load(file)(images), network(images), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_half_precision(frozen: bool) -> None:
+    torch.manual_seed(5)
+    network = TransferClassifier(build("vit"), 3, freeze_encoder=frozen, standardize_features=False)
+    images = images_for(network.encoder)
+    exact = network(images)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = network(images)
+        logits.float().square().mean().backward()
+    assert (logits.float() - exact).norm() / exact.norm() < 0.03
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters() if p.requires_grad)
+
+
+def test_weights_of_pretraining_networks_and_encoders_load() -> None:
+    torch.manual_seed(6)
+    encoder = build("vit")
+    pretraining = AFiRe(encoder, num_clusters=4, head_dim=8, decoder_dim=8, decoder_layers=1, decoder_heads=2)
+    nn.init.normal_(pretraining.teacher_encoder.get_parameter("norm.weight"))
+    images = images_for(encoder)
+    network = TransferClassifier(build("vit"), num_classes=2)
+    load_encoder_weights(network, {"model": pretraining.state_dict()}, strict=True)
+    expected = pretraining.teacher_encoder(images).mean(1)
+    torch.testing.assert_close(network.features(images), expected, rtol=0, atol=0)
+    load_encoder_weights(network, encoder.state_dict(), strict=True)
+    torch.testing.assert_close(network.features(images), encoder(images).mean(1), rtol=0, atol=0)
+    again = TransferClassifier(build("vit"), num_classes=7)
+    load_encoder_weights(again, network.state_dict(), strict=False)  # from one task to another
+    torch.testing.assert_close(again.features(images), network.features(images), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"num_classes": 0}, ValueError, "num_classes must be at least 1, got 0"),
+        ({"dropout_rate": -0.1}, ValueError, "between 0 and 1"),
+        ({"encoder": nn.Identity()}, TypeError, "got Identity: of a pre-training network pass its .encoder"),
+    ],
+)
+def test_hostile_settings_fail_at_once(settings: dict[str, Any], error: type[Exception], message: str) -> None:
+    default: dict[str, Any] = {"encoder": build("vit"), "num_classes": 2}
+    with pytest.raises(error, match=message):
+        TransferClassifier(**(default | settings))
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_images_of_another_size_are_refused(frozen: bool) -> None:
+    network = TransferClassifier(build("vit"), num_classes=2, freeze_encoder=frozen)
+    for shape in ((2, 1, 16, 16), (2, 3, 16, 24), (2, 1, 16)):
+        for run in (network, network.features):
+            with pytest.raises(ValueError, match=r"\(B, 1, 16, 24\), got"):
+                run(torch.zeros(shape))
+    assert torch.is_grad_enabled()

@@ -1,0 +1,109 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Labels as vectors."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from monai.data import list_data_collate
+
+from monai_afire.transforms.labels import LabelVector, LabelVectorD, LabelVectord, LabelVectorDict
+
+VALUES = st.sampled_from([1, 0, -1, None, 1.0, 0.0, -1.0, float("nan")])
+
+
+@given(st.lists(VALUES, min_size=1, max_size=20))
+def test_findings_are_kept_and_missing_ones_are_nan(values: list[float | None]) -> None:
+    for vector in (LabelVector()(values), LabelVector(len(values))(tuple(values))):
+        assert vector.dtype == torch.float32
+        assert vector.shape == (len(values),)
+        for got, value in zip(vector.tolist(), values, strict=True):
+            assert math.isnan(got) if value is None or value != value else got == value
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64, torch.tensor])
+def test_arrays_and_tensors_are_lists(kind: Any) -> None:
+    vector = LabelVector(4)(kind([1.0, 0.0, -1.0, float("nan")]))
+    assert torch.equal(vector.nan_to_num(9), torch.tensor([1.0, 0.0, -1.0, 9.0]))
+    assert torch.equal(LabelVector()(np.array([1, 0])), torch.tensor([1.0, 0.0]))
+
+
+@pytest.mark.parametrize("label", [2, 2.0, np.int64(2), np.float32(2), torch.tensor(2)])
+def test_class_number_is_one_hot(label: Any) -> None:
+    vector = LabelVector(4)(label)
+    assert vector.dtype == torch.float32
+    assert vector.tolist() == [0.0, 0.0, 1.0, 0.0]
+
+
+@pytest.mark.parametrize("num_classes", [None, 1])
+@pytest.mark.parametrize("label", [1, 0, -1, 1.0, np.int64(0), torch.tensor(1)])
+def test_one_class_is_one_value(num_classes: int | None, label: Any) -> None:
+    vector = LabelVector(num_classes)(label)
+    assert vector.dtype == torch.float32
+    assert vector.tolist() == [float(label)]
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), np.float32("nan")])
+def test_missing_label_is_nan_of_the_right_length(missing: Any) -> None:
+    for num_classes in (None, 1, 3):
+        vector = LabelVector(num_classes)(missing)
+        assert vector.shape == (num_classes or 1,)
+        assert vector.dtype == torch.float32
+        assert vector.isnan().all()
+
+
+@pytest.mark.parametrize(
+    ("num_classes", "label", "reason"),
+    [
+        (None, [1, 2], "is expected, got 2"),
+        (None, [0.5], "is expected, got 0.5"),
+        (None, ["1"], "is expected, got '1'"),
+        (None, [True], "is expected, got True"),
+        (None, [[1, 0]], r"is expected, got \[1, 0\]"),
+        (None, [], "some labels are expected, got 0"),
+        (None, 2, "is expected, got 2"),
+        (None, "1", "is expected, got '1'"),
+        (3, [1, 0], r"3 labels are expected, got 2: \[1, 0\]"),
+        (1, [1, 0], "1 labels are expected, got 2"),
+        (3, 3, "a class from 0 to 2 is expected, got 3"),
+        (3, -1, "a class from 0 to 2 is expected, got -1"),
+        (3, 1.5, "a class from 0 to 2 is expected, got 1.5"),
+        (3, True, "a class from 0 to 2 is expected, got True"),
+        (3, np.zeros((2, 3)), r"an array of shape \(2, 3\)"),
+    ],
+)
+def test_anything_else_is_refused_and_the_image_named(num_classes: int | None, label: Any, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        LabelVector(num_classes)(label)
+    with pytest.raises(ValueError, match=rf"^folder/a\.png: 'label': .*{reason}"):
+        LabelVectord("label", num_classes)({"image": "folder/a.png", "label": label})
+
+
+@pytest.mark.parametrize("num_classes", [0, -1])
+def test_no_classes_are_refused(num_classes: int) -> None:
+    with pytest.raises(ValueError, match="num_classes must be at least 1"):
+        LabelVector(num_classes)
+
+
+def test_dictionary_version_leaves_the_item_and_collates() -> None:
+    item = {"label": [1, None], "finding": 1, "image": "a"}
+    vectors = LabelVectord(["label", "finding"])(item)
+    assert item == {"label": [1, None], "finding": 1, "image": "a"}
+    assert vectors["image"] == "a"
+    assert vectors["finding"].tolist() == [1.0]
+    batch = list_data_collate([LabelVectord(num_classes=2)({"label": label}) for label in ([0, None], 1, [-1, 1])])
+    assert torch.equal(batch["label"].nan_to_num(9), torch.tensor([[0.0, 9.0], [0.0, 1.0], [-1.0, 1.0]]))
+
+
+def test_missing_keys_and_aliases() -> None:
+    with pytest.raises(KeyError):
+        LabelVectord()({})
+    assert LabelVectord(allow_missing_keys=True)({"image": "a"}) == {"image": "a"}
+    assert LabelVectorD is LabelVectorDict is LabelVectord

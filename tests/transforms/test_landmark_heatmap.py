@@ -1,0 +1,270 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Heat maps of landmarks: their values, and that they follow the anatomy through MONAI's transforms."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from monai.data import MetaTensor, list_data_collate
+from monai.transforms import (
+    CenterSpatialCropd,
+    Compose,
+    EnsureTyped,
+    Flipd,
+    GenerateHeatmap,
+    RandAffined,
+    RandRotate90d,
+    Resized,
+    SpatialPadd,
+)
+
+from monai_afire.data.phantom import LANDMARK_NAMES, ChestPhantomDataset
+from monai_afire.data.transfer import transfer_items
+from monai_afire.metrics.landmarks import landmark_positions, rescaled_positions
+from monai_afire.transforms.landmarks import (
+    LandmarkHeatmap,
+    LandmarkHeatmapD,
+    LandmarkHeatmapd,
+    LandmarkHeatmapDict,
+    landmark_array,
+    pixels_of_file,
+)
+from monai_afire.transforms.radiograph_loading import LoadRadiographd
+
+PHANTOM: dict[str, Any] = {"num_patients": {"test": 2}, "image_size": 96, "progress": False}
+SPACINGS = {
+    "of a file": np.array([[0.0, -0.2, 0, 30], [-0.3, 0, 0, 7], [0, 0, 1, 0], [0, 0, 0, 1]]),
+    "default": np.eye(4),
+}
+
+
+def naive_heatmap(point: tuple[float, float], size: tuple[int, int], sigma: float, window: int) -> np.ndarray:
+    row, column = (math.floor(position + 0.5) for position in point)
+    heatmap = np.zeros(size)
+    for y in range(row - window // 2, row + window // 2 + 1):
+        for x in range(column - window // 2, column + window // 2 + 1):
+            if 0 <= y < size[0] and 0 <= x < size[1] and 0 <= row < size[0] and 0 <= column < size[1]:
+                heatmap[y, x] = math.exp(-((y - row) ** 2 + (x - column) ** 2) / (2 * sigma**2))
+    return heatmap
+
+
+def dot(point: tuple[float, float], size: tuple[int, int], affine: np.ndarray) -> MetaTensor:
+    """A picture of a disc at a landmark, as if it were loaded from a file."""
+    rows, columns = np.mgrid[: size[0], : size[1]]
+    disc = np.exp(-((rows - point[0]) ** 2 + (columns - point[1]) ** 2) / 18)
+    meta = {"affine": torch.tensor(affine), "original_affine": affine.copy(), "filename_or_obj": "dot.png"}
+    return MetaTensor(torch.tensor(disc, dtype=torch.float32)[None], meta=meta)
+
+
+def centre(picture: torch.Tensor) -> np.ndarray:
+    values = np.asarray(picture, dtype=float)[0]
+    rows, columns = np.mgrid[: values.shape[0], : values.shape[1]]
+    return np.array([(values * rows).sum(), (values * columns).sum()]) / values.sum()
+
+
+def peak(heatmap: torch.Tensor) -> np.ndarray:
+    return np.array(np.unravel_index(int(heatmap.argmax()), tuple(heatmap.shape)))
+
+
+# ---- values
+
+
+@given(
+    st.lists(st.tuples(st.floats(-6, 46), st.floats(-6, 56)), min_size=1, max_size=4),
+    st.floats(0.3, 6),
+    st.integers(0, 8).map(lambda half: 2 * half + 1),
+)
+@settings(max_examples=40, deadline=None)
+def test_heatmaps_are_the_formula(points: list[tuple[float, float]], sigma: float, window: int) -> None:
+    heatmap, valid = LandmarkHeatmap(sigma, window)(points, (40, 50))
+    assert heatmap.dtype == torch.float32
+    assert heatmap.shape == (len(points), 40, 50)
+    for drawn, known, point in zip(heatmap, valid, points, strict=True):
+        expected = naive_heatmap(point, (40, 50), sigma, window)
+        assert np.allclose(drawn.numpy(), expected, atol=1e-6)
+        assert bool(known) == (expected.max() == 1) == (float(drawn.max()) == 1)
+
+
+def test_window_of_ace_is_11_by_11_with_the_peak_1() -> None:
+    heatmap, valid = LandmarkHeatmap()([[20.2, 29.8]], (40, 50))
+    rows, columns = np.nonzero(heatmap[0].numpy())
+    assert (rows.min(), rows.max(), columns.min(), columns.max()) == (15, 25, 25, 35)
+    assert len(rows) == 121
+    assert heatmap[0, 20, 30] == heatmap.max() == 1
+    assert valid.tolist() == [True]
+
+
+def test_monai_draws_nearly_the_same() -> None:
+    points = torch.rand(9, 2, generator=torch.Generator().manual_seed(0)) * torch.tensor([39.0, 49.0])
+    own, _ = LandmarkHeatmap(2.0, 11)(points, (40, 50))
+    monai = GenerateHeatmap(sigma=2.0, truncated=2.5)((points + 0.5).floor(), (40, 50))
+    assert torch.equal(own > 0, monai > 0)
+    assert torch.equal(own.flatten(1).argmax(1), monai.flatten(1).argmax(1))
+    assert (own - monai).abs().max() < 0.02  # it integrates the Gaussian over each pixel
+
+
+@pytest.mark.parametrize(
+    ("point", "inside"),
+    [((-0.5, 0), True), ((-0.51, 0), False), ((39.49, 49.49), True), ((39.5, 0), False), ((0, 49.5), False)],
+)
+def test_picture_ends_at_the_edge_of_its_pixels(point: tuple[float, float], inside: bool) -> None:
+    heatmap, valid = LandmarkHeatmap()([point], (40, 50))
+    assert valid.tolist() == [inside]
+    assert heatmap.max() == (1 if inside else 0)
+
+
+@pytest.mark.parametrize("unknown", [None, [None, None], [3.0, None], [float("nan"), 3.0], [float("inf"), 3.0]])
+def test_landmark_that_is_not_known_has_an_empty_map(unknown: Any) -> None:
+    heatmap, valid = LandmarkHeatmap()([[3.0, 3.0], unknown], (40, 50))
+    assert valid.tolist() == [True, False]
+    assert heatmap.isfinite().all()
+    assert not heatmap[1].any()
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.asarray, torch.tensor])
+def test_landmarks_of_any_kind(kind: Any) -> None:
+    points = [[1.0, 2.0], [3.0, 4.0]]
+    assert np.array_equal(landmark_array(kind(points)), points)
+
+
+@pytest.mark.parametrize("landmarks", [[], [[1, 2, 3]], [1, 2], [[1, 2], [3]], [["a", "b"]], "ab", {"a": 1}, 3, None])
+def test_anything_else_is_refused_and_the_image_named(landmarks: Any) -> None:
+    with pytest.raises(ValueError, match=r"^landmarks are "):
+        landmark_array(landmarks)
+    image = MetaTensor(torch.zeros(1, 32, 32), meta={"filename_or_obj": "x/a.png"})
+    with pytest.raises(ValueError, match=r"^x/a\.png: 'landmarks': landmarks are "):
+        LandmarkHeatmapd()({"image": image, "landmarks": landmarks})
+
+
+def test_settings_that_cannot_be_are_refused() -> None:
+    for sigma in (0, -1, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="sigma must be positive"):
+            LandmarkHeatmap(sigma)
+    for window in (0, -1, 4):
+        with pytest.raises(ValueError, match="window must be odd"):
+            LandmarkHeatmap(window=window)
+    with pytest.raises(ValueError, match="two numbers"):
+        LandmarkHeatmap()([[1, 2]], (40,))
+    with pytest.raises(ValueError, match="one key holds the landmarks"):
+        LandmarkHeatmapd(["a", "b"])
+
+
+@pytest.mark.parametrize("image", ["a.png", None, torch.zeros(32, 32)])
+def test_image_must_be_loaded(image: Any) -> None:
+    with pytest.raises(ValueError, match=r"'image' is not a loaded image \(C, H, W\); put LoadRadiographd before"):
+        LandmarkHeatmapd()({"image": image, "landmarks": [[1, 2]]})
+
+
+# ---- items
+
+
+def test_item_gets_maps_flags_and_landmarks_that_collate_and_is_left_as_it_is() -> None:
+    item = {"image": dot((8, 9), (32, 40), np.eye(4)), "landmarks": [[8, 9], None], "name": "x"}
+    drawn = LandmarkHeatmapd()(item)
+    assert item["landmarks"] == [[8, 9], None]
+    assert set(item) == {"image", "landmarks", "name"}
+    assert set(drawn) == {"image", "landmarks", "name", "heatmap", "landmark_valid"}
+    assert isinstance(drawn["heatmap"], MetaTensor)
+    assert drawn["landmark_valid"].dtype == torch.bool
+    batch = list_data_collate([drawn, LandmarkHeatmapd()({**item, "landmarks": [[1, 2], [99, 3]]})])
+    assert batch["heatmap"].shape == (2, 2, 32, 40)
+    assert batch["landmark_valid"].tolist() == [[True, False], [True, False]]
+    assert torch.equal(batch["landmarks"].nan_to_num(-1), torch.tensor([[[8, 9], [-1, -1]], [[1, 2], [99, 3.0]]]))
+
+
+def test_keys_can_have_other_names_and_lack() -> None:
+    transform = LandmarkHeatmapd("points", "radiograph", "target", valid_key="known", allow_missing_keys=True)
+    image = torch.zeros(1, 32, 40)
+    drawn = transform({"radiograph": image, "points": [[1.0, 2.0]]})
+    assert set(drawn) == {"radiograph", "points", "target", "known"}
+    assert transform({"radiograph": image}) == {"radiograph": image}
+    with pytest.raises(KeyError):
+        LandmarkHeatmapd()({"image": image})
+    assert LandmarkHeatmapD is LandmarkHeatmapDict is LandmarkHeatmapd
+
+
+def test_maps_do_not_share_their_metadata_with_the_image() -> None:
+    drawn = LandmarkHeatmapd()({"image": dot((8, 9), (32, 40), np.eye(4)), "landmarks": [[8, 9]]})
+    drawn["heatmap"].meta["affine"][0, 0] = 99
+    assert drawn["image"].affine[0, 0] == 1
+
+
+# ---- along with the image
+
+
+@pytest.mark.parametrize("spacing", SPACINGS)
+@pytest.mark.parametrize("size", [(48, 64), (300, 100), (97, 33)])
+def test_landmarks_follow_resizing(size: tuple[int, int], spacing: str) -> None:
+    points = np.random.default_rng(0).uniform(0, 95, (9, 2))
+    image = Resized("image", size)({"image": dot((8, 9), (96, 128), SPACINGS[spacing])})["image"]
+    expected = rescaled_positions(torch.tensor(points), (96, 128), size)
+    assert np.allclose(pixels_of_file(points, image), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("spacing", SPACINGS)
+@pytest.mark.parametrize("first", ["transforms", "heatmap"])
+def test_landmarks_follow_the_anatomy_through_random_transforms(first: str, spacing: str) -> None:
+    keys = ["image"] if first == "transforms" else ["image", "heatmap"]
+    moved = [
+        Flipd(keys, 1, allow_missing_keys=True),
+        RandRotate90d(keys, prob=0.5, allow_missing_keys=True),
+        RandAffined(keys, prob=1.0, rotate_range=0.5, translate_range=8, scale_range=0.2, padding_mode="zeros"),
+        SpatialPadd(keys, (120, 130)),
+        CenterSpatialCropd(keys, (110, 100)),
+    ]
+    resize, draw = Resized("image", (100, 90)), LandmarkHeatmapd()
+    transform = Compose([resize, *moved, draw] if first == "transforms" else [resize, draw, *moved])
+    transform.set_random_state(3)
+    generator = np.random.default_rng(1)
+    found = 0
+    for _ in range(12):
+        point = tuple(generator.uniform(50, 80, 2))
+        drawn = transform({"image": dot(point, (130, 140), SPACINGS[spacing]), "landmarks": [point]})
+        assert drawn["heatmap"].shape == (1, 110, 100)
+        assert drawn["landmark_valid"].all()
+        assert np.abs(peak(drawn["heatmap"][0]) - centre(drawn["image"])).max() < 1.1
+        found += float(drawn["heatmap"].max()) > 0.6
+    assert found == 12
+
+
+def test_landmark_that_was_cropped_away_is_not_valid() -> None:
+    transform = Compose([CenterSpatialCropd("image", (40, 40)), LandmarkHeatmapd()])
+    drawn = transform({"image": dot((8, 9), (96, 96), np.eye(4)), "landmarks": [[8, 9], [48, 50]]})
+    assert drawn["landmark_valid"].tolist() == [False, True]
+    assert peak(drawn["heatmap"][1]).tolist() == [20, 22]
+
+
+def test_image_without_metadata_is_the_picture_of_the_file() -> None:
+    drawn = LandmarkHeatmapd()({"image": torch.zeros(1, 32, 40), "landmarks": [[8, 9]]})
+    assert not isinstance(drawn["heatmap"], MetaTensor)
+    assert peak(drawn["heatmap"][0]).tolist() == [8, 9]
+    turned = MetaTensor(torch.zeros(1, 32, 40), affine=torch.tensor(SPACINGS["of a file"]))
+    assert peak(LandmarkHeatmapd()({"image": turned, "landmarks": [[8, 9]]})["heatmap"][0]).tolist() == [8, 9]
+
+
+def test_phantom_files_end_to_end(tmp_path: Any) -> None:
+    items = transfer_items("test", phantom_dir=str(tmp_path), phantom=PHANTOM, required=("landmarks",))
+    transform = Compose([LoadRadiographd("image"), Resized("image", (192, 160)), LandmarkHeatmapd()])
+    batch = list_data_collate([transform({key: item[key] for key in ("image", "landmarks")}) for item in items])
+    assert batch["heatmap"].shape == (2, len(LANDMARK_NAMES), 192, 160)
+    assert batch["landmark_valid"].all()
+    truth = torch.tensor([item["landmarks"] for item in items])
+    assert torch.allclose(batch["landmarks"], rescaled_positions(truth, (96, 96), (192, 160)), atol=1e-4)
+    found = landmark_positions(batch["heatmap"], window=11)
+    assert (found - batch["landmarks"]).abs().max() <= 0.5 + 1e-4  # the peak is a pixel
+
+
+def test_phantom_arrays_are_followed_too(tmp_path: Any) -> None:
+    transform = Compose([EnsureTyped("image"), Resized("image", (48, 48)), LandmarkHeatmapd()])
+    settings: dict[str, Any] = {"num_patients": 1, "image_size": 96, "progress": False}
+    item, truth = (ChestPhantomDataset(tmp_path, "test", then, **settings)[0] for then in (transform, []))
+    expected = rescaled_positions(torch.tensor(truth["landmarks"]), (96, 96), (48, 48))
+    assert torch.allclose(item["landmarks"], expected, atol=1e-4)
+    assert (landmark_positions(item["heatmap"][None], window=1)[0] - expected).abs().max() <= 0.5 + 1e-4

@@ -1,0 +1,276 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Masks: of the image's size, of two values, and aligned with it through MONAI's transforms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from monai.data import MetaTensor, list_data_collate
+from monai.data.meta_obj import set_track_meta
+from monai.transforms import Compose, RandAffined, RandFlipd, Resized
+from PIL import Image
+
+from monai_afire.data.phantom import ORGAN_NAMES, draw_chest_phantom, export_phantom
+from monai_afire.data.transfer import transfer_items
+from monai_afire.transforms.mask_loading import LoadMasks, LoadMasksD, LoadMasksd, LoadMasksDict
+from monai_afire.transforms.radiograph_loading import LoadRadiographd, RadiographError
+
+PHANTOM: dict[str, Any] = {"num_patients": {"test": 4}, "image_size": 96, "progress": False}
+LUNG = draw_chest_phantom(np.random.SeedSequence(0), 96, ()).organs[0].astype(bool)
+
+
+def save(path: Path, values: np.ndarray, **settings: Any) -> str:
+    Image.fromarray(values).save(path, **settings)
+    return str(path)
+
+
+def masks_of(values: np.ndarray, folder: Path, name: str = "m.png", **settings: Any) -> torch.Tensor:
+    return LoadMasks()(save(folder / name, values, **settings))
+
+
+def refused(*arguments: Any, **settings: Any) -> str:
+    with pytest.raises(RadiographError) as caught:
+        LoadMasks(**settings)(*arguments)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.fixture(scope="module")
+def phantom_items(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    folder = str(tmp_path_factory.mktemp("phantom"))
+    return transfer_items("test", phantom_dir=folder, phantom=PHANTOM, required=("organs", "lesion_truth"))
+
+
+# ---- values
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 255), (0, 1), (0, 7), (3, 200), (254, 255)])
+def test_any_two_values_are_a_mask(tmp_path: Path, low: int, high: int) -> None:
+    mask = masks_of(np.where(LUNG, high, low).astype(np.uint8), tmp_path)
+    assert mask.dtype == torch.float32
+    assert np.array_equal(np.asarray(mask), LUNG[None].astype(np.float32))
+
+
+def test_files_of_one_bit_of_a_palette_and_of_16_bits(tmp_path: Path) -> None:
+    assert np.array_equal(np.asarray(masks_of(LUNG, tmp_path))[0], LUNG)
+    assert np.array_equal(np.asarray(masks_of(LUNG.astype(np.uint16) * 65535, tmp_path))[0], LUNG)
+    picture = Image.fromarray(LUNG.astype(np.uint8), mode="L").convert("P")
+    picture.putpalette([255, 255, 255, 0, 0, 0])  # white background, black structure
+    picture.putdata(LUNG.astype(np.uint8).ravel().tolist())
+    picture.save(tmp_path / "palette.png")
+    assert np.array_equal(np.asarray(LoadMasks()(tmp_path / "palette.png"))[0], LUNG)
+
+
+@pytest.mark.parametrize(("value", "expected"), [(0, 0.0), (1, 1.0), (255, 1.0)])
+def test_one_value_is_all_or_nothing(tmp_path: Path, value: int, expected: float) -> None:
+    assert masks_of(np.full((40, 50), value, np.uint8), tmp_path).unique().tolist() == [expected]
+
+
+@pytest.mark.parametrize("quality", [5, 20, 50, 95])
+def test_outlines_that_jpeg_blurred_are_found_again(tmp_path: Path, quality: int) -> None:
+    mask = masks_of((LUNG * 255).astype(np.uint8), tmp_path, "m.jpg", quality=quality)
+    assert mask.unique().tolist() == [0.0, 1.0]
+    assert (np.asarray(mask)[0] != LUNG).mean() < 0.005
+
+
+def test_outlines_that_scaling_blurred_are_found_again(tmp_path: Path) -> None:
+    smooth = Image.fromarray((LUNG * 255).astype(np.uint8)).resize((192, 192), Image.Resampling.BICUBIC)
+    mask = masks_of(np.asarray(smooth), tmp_path)
+    assert (np.asarray(mask)[0] != LUNG.repeat(2, 0).repeat(2, 1)).mean() < 0.02
+
+
+def test_radiograph_is_no_mask(tmp_path: Path, phantom_items: list[dict[str, Any]]) -> None:
+    for item in phantom_items:
+        message = refused(item["image"])
+        assert message.startswith(f"{item['image']}: is no mask: it has ")
+        assert message.endswith("regions between them; give a picture with two values, one for each structure.")
+
+
+def test_map_of_several_classes_is_no_mask(tmp_path: Path) -> None:
+    classes = LUNG.astype(np.uint8) * 2
+    classes[5:11, 5:11] = 1
+    path = save(tmp_path / "classes.png", classes)
+    assert "is no mask: it has 3 values from 0 to 2, and regions between them" in refused(path)
+
+
+# ---- channels
+
+
+def test_files_are_channels_in_their_order(phantom_items: list[dict[str, Any]]) -> None:
+    for item in phantom_items:
+        expected = np.stack([np.asarray(Image.open(path)) > 0 for path in item["organs"]])
+        for loader in (LoadMasks(), LoadMasks(ORGAN_NAMES), LoadMasks(num_channels=5)):
+            assert np.array_equal(np.asarray(loader(item["organs"])), expected)
+
+
+def test_number_of_channels_is_checked(tmp_path: Path) -> None:
+    path = save(tmp_path / "m.png", LUNG)
+    message = refused([path], names=["lung", "heart"])
+    assert message == f"['{path}']: 1 masks where 2 (lung, heart) are expected; list one file for each channel."
+    assert "2 masks where 1 are expected" in refused([path, path], num_channels=1)
+    assert "0 masks where some are expected" in refused([])
+
+
+@pytest.mark.parametrize("absent", [None, ""])
+def test_absent_channel_is_named(tmp_path: Path, absent: Any) -> None:
+    path = save(tmp_path / "m.png", LUNG)
+    assert "there is no mask of heart; give a file" in refused([path, absent], names=["lung", "heart"])
+    assert "there is no mask of channel 0; give a file" in refused([absent, path])
+
+
+def test_settings_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(ValueError, match="number of names"):
+        LoadMasks(["a", "b"], num_channels=3)
+    with pytest.raises(ValueError, match="at least 1"):
+        LoadMasks(num_channels=0)
+
+
+def test_unreadable_mask_is_named(tmp_path: Path) -> None:
+    assert "no.png: does not exist" in refused(str(tmp_path / "no.png"))
+
+
+# ---- size
+
+
+def test_size_must_be_the_images(tmp_path: Path) -> None:
+    image, mask = save(tmp_path / "i.png", LUNG[:40, :60]), save(tmp_path / "m.png", LUNG)
+    loaded = LoadRadiographd("image")({"image": image, "mask": mask})
+    with pytest.raises(RadiographError) as caught:
+        LoadMasksd("mask")(loaded)
+    assert str(caught.value) == (
+        f"{mask}: is 96 x 96 pixels (width x height), but its image {image} is 60 x 40; the ratio of the sides "
+        "differs, too: look whether they belong together, and crop or pad one of them."
+    )
+    with pytest.raises(RadiographError, match="ratio of the sides differs"):
+        LoadMasksd("mask", fit_size=True)(loaded)
+
+
+def test_channels_without_image_must_have_one_size(tmp_path: Path) -> None:
+    small = save(tmp_path / "small.png", LUNG[:48, :48])
+    assert "small.png: is 48 x 48 pixels" in refused([save(tmp_path / "m.png", LUNG), small])
+
+
+def test_mask_loaded_after_resizing_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    item = {"image": save(tmp_path / "i.png", LUNG), "mask": save(tmp_path / "m.png", LUNG)}
+    order = Compose([LoadRadiographd("image"), Resized("image", (48, 48))])(item)
+    with pytest.raises(RadiographError, match="load masks before the image is resized; if the files differ in"):
+        LoadMasksd("mask")(order)
+
+
+@pytest.mark.parametrize("factor", [2, 3])
+def test_other_resolution_is_fitted_on_request(tmp_path: Path, factor: int) -> None:
+    large = LUNG[:, :80].repeat(factor, 0).repeat(factor, 1)
+    for image, mask in ((large, LUNG[:, :80]), (LUNG[:, :80], large)):
+        item = {"image": save(tmp_path / "i.png", image), "mask": save(tmp_path / "m.png", mask)}
+        loaded = Compose([LoadRadiographd("image"), LoadMasksd("mask", fit_size=True)])(item)
+        assert np.array_equal(np.asarray(loaded["mask"])[0], image)
+
+
+# ---- normal images
+
+
+@pytest.mark.parametrize("item", [{"abnormal": 0}, {"abnormal": 0.0, "mask": None}, {"abnormal": 0, "mask": ""}])
+def test_normal_image_has_empty_masks(item: dict[str, Any]) -> None:
+    image = torch.rand(1, 40, 50)
+    for settings, channels in (({}, 1), ({"num_channels": 3}, 3), ({"names": ["a", "b"]}, 2)):
+        mask = LoadMasksd("mask", **settings)({"image": image, **item})["mask"]
+        assert mask.shape == (channels, 40, 50)
+        assert mask.dtype == torch.float32
+        assert not mask.any()
+
+
+def test_mask_of_a_normal_image_is_loaded_if_there_is_one(tmp_path: Path) -> None:
+    item = {"image": torch.rand(1, 96, 96), "abnormal": 0, "mask": save(tmp_path / "m.png", LUNG)}
+    assert LoadMasksd("mask")(item)["mask"].any()
+
+
+@pytest.mark.parametrize("item", [{}, {"abnormal": 1}, {"abnormal": -1}, {"abnormal": None}, {"abnormal": [0, 0]}])
+@pytest.mark.parametrize("mask", [{}, {"mask": None}])
+def test_other_image_without_mask_is_named(item: dict[str, Any], mask: dict[str, Any]) -> None:
+    image = MetaTensor(torch.rand(1, 40, 50), meta={"filename_or_obj": "x/a.png"})
+    with pytest.raises(RadiographError, match=r"^x/a\.png: has no 'mask'; give the file of its mask, or abnormal=0"):
+        LoadMasksd("mask")({"image": image, **item, **mask})
+
+
+def test_another_key_can_tell_what_is_normal() -> None:
+    item = {"image": torch.rand(1, 40, 50), "label": 0, "abnormal": -1}
+    assert not LoadMasksd("mask", normal_key="label")(item)["mask"].any()
+
+
+def test_missing_keys_can_be_allowed() -> None:
+    item = {"image": torch.rand(1, 40, 50), "abnormal": 1}
+    assert "mask" not in LoadMasksd("mask", allow_missing_keys=True)(item)
+
+
+@pytest.mark.parametrize("item", [{"image": "a.png", "mask": "m.png"}, {"mask": "m.png"}])
+def test_image_must_be_loaded_before(item: dict[str, Any]) -> None:
+    with pytest.raises(RadiographError, match="'image' is not loaded; put LoadRadiographd before LoadMasksd"):
+        LoadMasksd("mask")(item)
+
+
+# ---- metadata and alignment
+
+
+def test_masks_have_the_images_metadata_and_their_own_name(phantom_items: list[dict[str, Any]]) -> None:
+    item = phantom_items[0]
+    loaded = Compose([LoadRadiographd("image"), LoadMasksd(["organs", "lesion_truth"])])(item)
+    for key, path in (("organs", item["organs"][0]), ("lesion_truth", item["lesion_truth"])):
+        assert isinstance(loaded[key], MetaTensor)
+        assert loaded[key].meta["filename_or_obj"] == path
+        assert torch.equal(loaded[key].affine, loaded["image"].affine)
+    assert loaded["image"].meta["filename_or_obj"] == item["image"]
+    assert item["organs"][0].endswith(".png")
+    loaded["organs"].meta["affine"][0, 0] = 99
+    assert loaded["image"].meta["affine"][0, 0] != 99
+
+
+def test_without_tracking_masks_are_plain_tensors(phantom_items: list[dict[str, Any]]) -> None:
+    set_track_meta(False)
+    try:
+        loaded = Compose([LoadRadiographd("image"), LoadMasksd("organs")])(phantom_items[0])
+    finally:
+        set_track_meta(True)
+    assert not isinstance(loaded["organs"], MetaTensor)
+    assert loaded["organs"].shape == (5, 96, 96)
+
+
+def test_turned_and_resized_masks_stay_on_their_image(tmp_path: Path) -> None:
+    folder = Path(export_phantom(tmp_path, {"test": 1}, image_size=192, progress=False)).parent
+    organs = [str(path) for path in sorted((folder / "organs").iterdir())]
+    keys = ["image", "organs"]
+    transform = Compose([
+        # the picture is an organ itself, so that both must come out alike
+        LoadRadiographd("image"),
+        LoadMasksd("organs"),
+        Resized(keys, (128, 160), mode=("area", "nearest")),
+        RandFlipd(keys, prob=0.5, spatial_axis=1),
+        RandAffined(keys, prob=1.0, rotate_range=0.5, translate_range=10, scale_range=0.2, mode=("bilinear", "nearest"),
+                    padding_mode="zeros"),
+    ])  # fmt: skip
+    transform.set_random_state(0)
+    for number, organ in enumerate(organs):
+        turned = transform({"image": organ, "organs": organs})
+        picture, mask = np.asarray(turned["image"])[0] > 0.5, np.asarray(turned["organs"])[number] > 0
+        assert mask.any()
+        assert not np.array_equal(mask, np.asarray(Image.open(organ).resize((160, 128))) > 0)
+        overlap = 2 * (picture & mask).sum() / (picture.sum() + mask.sum())
+        assert overlap > 0.85  # a clavicle is five pixels thick
+
+
+def test_batch_of_images_with_and_without_lesions_collates(phantom_items: list[dict[str, Any]]) -> None:
+    items = [{**item, "mask": item["lesion_truth"] if item["abnormal"] else None} for item in phantom_items]
+    transform = Compose([LoadRadiographd("image"), LoadMasksd("mask")])
+    loaded = [{key: transform(item)[key] for key in ("image", "mask")} for item in items]
+    batch = list_data_collate(loaded)
+    assert batch["mask"].shape == (4, 1, 96, 96)
+    assert batch["mask"].flatten(1).any(1).tolist() == [bool(item["abnormal"]) for item in items]
+
+
+def test_aliases() -> None:
+    assert LoadMasksD is LoadMasksDict is LoadMasksd

@@ -1,0 +1,45 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Uncertain and missing labels."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from monai_afire.utils.labels import check_uncertain_policy, resolve_uncertain
+
+NAN = torch.nan
+
+
+@pytest.mark.parametrize(("policy", "value"), [("ignore", NAN), ("ones", 1.0), ("zeros", 0.0)])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_policies(policy: str, value: float, dtype: torch.dtype) -> None:
+    labels = torch.tensor([[1.0, 0.0, -1.0, NAN], [-1.0, -1.0, 0.0, 1.0]], dtype=dtype)
+    before = labels.clone()
+    expected = torch.tensor([[1.0, 0.0, value, NAN], [value, value, 0.0, 1.0]], dtype=dtype)
+    torch.testing.assert_close(resolve_uncertain(labels, policy), expected, rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(labels.nan_to_num(7), before.nan_to_num(7))
+
+
+def test_types_without_nan_become_float() -> None:
+    assert resolve_uncertain(torch.tensor([1, 0, -1]), "zeros").tolist() == [1.0, 0.0, 0.0]
+    assert resolve_uncertain(torch.tensor([True, False])).tolist() == [1.0, 0.0]
+    assert resolve_uncertain(torch.empty(0, 3)).shape == (0, 3)
+
+
+@pytest.mark.parametrize("wrong", [2.0, 0.5, -2.0, float("inf")])
+def test_other_values_are_named(wrong: float) -> None:
+    with pytest.raises(ValueError, match=rf"2 of 6 labels .* first of them {wrong:g} at \(1, 0\)"):
+        resolve_uncertain(torch.tensor([[1.0, NAN], [wrong, 0.0], [wrong, -1.0]]))
+
+
+def test_unknown_policy() -> None:
+    for call in (check_uncertain_policy, lambda policy: resolve_uncertain(torch.zeros(1), policy)):
+        with pytest.raises(ValueError, match=r"'ignore', 'ones', 'zeros'.*got 'U-Ones'"):
+            call("U-Ones")
+
+
+def test_values_are_not_read_where_that_would_stop_the_device() -> None:
+    # the meta device has no values: reading one, as a check or boolean indexing would, is an error
+    assert resolve_uncertain(torch.empty(2, 3, device="meta"), "ones").shape == (2, 3)
