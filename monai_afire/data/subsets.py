@@ -209,13 +209,16 @@ def cross_validation_items(
 
 
 def _deal(classes: Mapping[str, set[Any]], num_folds: int, seed: str) -> dict[str, int]:
-    """Fold of each patient: classes from rare to common, each patient to the fold that has the fewest of the class."""
+    """Fold of each patient: classes from rare to common, each patient to the fold that has the fewest of the class.
+
+    The patients without a finding come last and make the folds' sizes even.
+    """
     order = _by_hash(classes, seed)
-    frequency = Counter(name for members in classes.values() for name in members)
+    frequency = Counter(name for members in classes.values() for name in members if name != _NO_FINDING)
     rare_first = sorted(frequency, key=lambda name: (frequency[name], str(name)))
     fold_of: dict[str, int] = {}
     sizes, counts = Counter[int](), Counter[tuple[int, Any]]()
-    for name in [*rare_first, None]:  # None: patients without any class
+    for name in [*rare_first, None]:  # None: all that are left
         for patient in order:
             if patient in fold_of or (name is not None and name not in classes[patient]):
                 continue
@@ -223,7 +226,7 @@ def _deal(classes: Mapping[str, set[Any]], num_folds: int, seed: str) -> dict[st
             _, _, fold = min((counts[k, name], sizes[k], k) for k in range(num_folds))
             fold_of[patient] = fold
             sizes[fold] += 1
-            counts.update((fold, own) for own in classes[patient] or {None})
+            counts.update((fold, own) for own in classes[patient])
     return fold_of
 
 

@@ -249,14 +249,15 @@ def test_no_patient_is_in_two_sections_and_each_is_tested_once(
         assert validated[fold] == names(cross_validation_items(cohort, number, (fold + 1) % number, "test", seed))
 
 
-def test_a_class_is_in_every_fold_and_folds_are_of_one_size() -> None:
-    generator = np.random.default_rng(0)
-    labels = (generator.random((300, 6)) < [0.02, 0.05, 0.1, 0.2, 0.4, 0.5]).astype(int).tolist()
+@pytest.mark.parametrize("seed", range(4))
+def test_positives_are_spread_evenly_and_folds_are_of_one_size(seed: int) -> None:
+    labels = (np.random.default_rng(seed).random((300, 6)) < [0.02, 0.05, 0.1, 0.2, 0.4, 0.5]).astype(int).tolist()
     cohort = [{"image": f"{n}", "patient_id": n, "label": label} for n, label in enumerate(labels)]
-    folds = [cross_validation_items(cohort, 5, fold, "test") for fold in range(5)]
+    folds = [cross_validation_items(cohort, 5, fold, "test", seed) for fold in range(5)]
     counts = np.array([np.sum([item["label"] for item in fold], axis=0) for fold in folds])
-    assert (np.ptp(counts, axis=0) <= [1, 3, 5, 6, 8, 10]).all()
-    assert max(map(len, folds)) - min(map(len, folds)) <= 6
+    # by chance the last class would differ by 20 between folds
+    assert (np.ptp(counts, axis=0) <= 2).all()
+    assert max(map(len, folds)) - min(map(len, folds)) <= 1
 
 
 def test_single_classes_are_dealt_exactly() -> None:

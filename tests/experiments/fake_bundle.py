@@ -58,6 +58,7 @@ def main(words: list[str]) -> None:
     assert Path(files[-1]).name == ("evaluate.json" if evaluating else "train.json")
     folder, models = Path(options["--output_dir"]), Path(options["--ckpt_dir"])
     seed, weights = int(options["--seed"]), options["--encoder_weights"]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit((folder / "terminated").write_text("")))
     environment = {"threads": os.environ["OMP_NUM_THREADS"], "gpu": os.environ.get("CUDA_VISIBLE_DEVICES")}
     with open(options["--calls"], "a") as calls:  # an append of one line is atomic
         calls.write(json.dumps({"folder": folder.name, "options": options, **environment}) + "\n")

@@ -19,7 +19,7 @@ from monai.engines import SupervisedEvaluator
 from monai.transforms import Compose, ToTensord
 from PIL import Image
 
-from monai_afire.handlers.classification_report import ClassificationReport
+from monai_afire.handlers.reports.classification_report import ClassificationReport
 from monai_afire.metrics.classification import best_thresholds, classification_metrics
 
 NAMES = ["Edema", "Pleural Effusion", "Fracture"]

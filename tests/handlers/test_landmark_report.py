@@ -16,7 +16,7 @@ import torch
 from ignite.engine import Engine
 from PIL import Image
 
-from monai_afire.handlers.landmark_report import LandmarkReport
+from monai_afire.handlers.reports.landmark_report import LandmarkReport
 
 NAN = float("nan")
 NAMES = ["apex", "carina", "dome"]

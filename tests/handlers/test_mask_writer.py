@@ -14,7 +14,7 @@ import torch
 from ignite.engine import Engine
 from PIL import Image
 
-from monai_afire.handlers.mask_writer import LandmarkWriter, SegmentationWriter
+from monai_afire.handlers.writers.mask_writer import LandmarkWriter, SegmentationWriter
 
 NAN = float("nan")
 NAMES = ["left lung", "heart"]

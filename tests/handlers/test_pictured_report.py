@@ -14,7 +14,7 @@ import torch
 from ignite.engine import Engine
 
 from monai_afire.handlers import pictured_report
-from monai_afire.handlers.pictured_report import PicturedReport, input_pixel_sizes
+from monai_afire.handlers.reports.pictured_report import PicturedReport, input_pixel_sizes
 
 NAN = float("nan")
 

@@ -13,9 +13,9 @@ import pytest
 import torch
 from ignite.engine import Engine, Events
 
-from monai_afire.handlers.detection_writer import DetectionWriter
-from monai_afire.handlers.prediction_writer import PredictionWriter
-from monai_afire.handlers.result_tables import EXIT_CODE_REJECTED, ResultTables
+from monai_afire.handlers.writers.detection_writer import DetectionWriter
+from monai_afire.handlers.writers.prediction_writer import PredictionWriter
+from monai_afire.handlers.writers.result_tables import EXIT_CODE_REJECTED, ResultTables
 
 NAMES = ["Edema", "Pleural Effusion"]
 ITEMS = [{"image": f"folder/{name}.png"} for name in "abcde"]

@@ -16,7 +16,7 @@ import torch
 from ignite.engine import Engine
 from PIL import Image
 
-from monai_afire.handlers.segmentation_report import SegmentationReport
+from monai_afire.handlers.reports.segmentation_report import SegmentationReport
 
 NAN = float("nan")
 NAMES = ["lung", "heart"]

@@ -120,6 +120,11 @@ def test_picture_ends_at_the_edge_of_its_pixels(point: tuple[float, float], insi
     assert heatmap.max() == (1 if inside else 0)
 
 
+def test_half_a_pixel_is_rounded_up_everywhere() -> None:
+    heatmap, _ = LandmarkHeatmap()([[0.5, 1.5], [20.5, 21.49]], (40, 50))
+    assert [peak(drawn).tolist() for drawn in heatmap] == [[1, 2], [21, 21]]
+
+
 @pytest.mark.parametrize("unknown", [None, [None, None], [3.0, None], [float("nan"), 3.0], [float("inf"), 3.0]])
 def test_landmark_that_is_not_known_has_an_empty_map(unknown: Any) -> None:
     heatmap, valid = LandmarkHeatmap()([[3.0, 3.0], unknown], (40, 50))

@@ -15,7 +15,7 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import NDArray
 
-from monai_afire.handlers.pictured_report import PicturedReport, input_pixel_sizes
+from monai_afire.handlers.reports.pictured_report import PicturedReport, input_pixel_sizes
 from monai_afire.metrics.classification import check_class_names
 from monai_afire.metrics.landmarks import landmark_positions, radial_errors, rescaled_positions, success_rates
 from monai_afire.visualize.outlines import CLASS_COLORS, TRUTH_COLOR, landmark_picture

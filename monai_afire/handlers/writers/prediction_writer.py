@@ -12,7 +12,7 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import ArrayLike
 
-from monai_afire.handlers.result_tables import ResultTables
+from monai_afire.handlers.writers.result_tables import ResultTables
 from monai_afire.metrics.classification import check_class_names, check_logits, checked_thresholds
 
 __all__ = ["PredictionWriter"]

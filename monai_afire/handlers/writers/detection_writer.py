@@ -17,7 +17,7 @@ from monai.utils import CommonKeys
 
 from monai_afire.anomaly.detector import SCORE_NAMES, AnomalyDetector
 from monai_afire.anomaly.results import DetectionResult, save_embedding, save_map, save_overlay
-from monai_afire.handlers.result_tables import ResultTables
+from monai_afire.handlers.writers.result_tables import ResultTables
 
 __all__ = ["DetectionWriter"]
 

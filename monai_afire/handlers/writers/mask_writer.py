@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch.nn import functional as F
 
-from monai_afire.handlers.result_tables import ResultTables
+from monai_afire.handlers.writers.result_tables import ResultTables
 from monai_afire.metrics.classification import check_class_names
 from monai_afire.metrics.landmarks import landmark_positions, rescaled_positions
 from monai_afire.utils.files import atomic_path, output_path

@@ -15,7 +15,7 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import ArrayLike, NDArray
 
-from monai_afire.handlers.metrics_report import MetricsReport
+from monai_afire.handlers.reports.metrics_report import MetricsReport
 from monai_afire.metrics.classification import (
     check_class_names,
     check_logits,

@@ -15,7 +15,7 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import NDArray
 
-from monai_afire.handlers.pictured_report import PicturedReport, input_pixel_sizes
+from monai_afire.handlers.reports.pictured_report import PicturedReport, input_pixel_sizes
 from monai_afire.metrics.classification import check_class_names
 from monai_afire.metrics.segmentation import segmentation_metrics
 from monai_afire.utils.precision import at_least_float32

@@ -14,7 +14,7 @@ import torch
 from ignite.engine import Engine
 from numpy.typing import NDArray
 
-from monai_afire.handlers.metrics_report import MetricsReport
+from monai_afire.handlers.reports.metrics_report import MetricsReport
 from monai_afire.visualize.outlines import picture_sheet
 
 __all__ = ["PicturedReport", "input_pixel_sizes"]

@@ -20,7 +20,7 @@ from monai_afire.anomaly.evaluation import evaluate_scores
 from monai_afire.anomaly.items import lesion_truth
 from monai_afire.anomaly.localization import POSITION_ONLY, localization_row, map_aupro, upsampled
 from monai_afire.anomaly.report_text import report_lines
-from monai_afire.handlers.metrics_report import MetricsReport
+from monai_afire.handlers.reports.metrics_report import MetricsReport
 from monai_afire.visualize import contact_sheet, roc_pr_figure
 
 __all__ = ["EvaluationReport"]

@@ -1,0 +1,3 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Results of inference, written to disk while it runs."""
