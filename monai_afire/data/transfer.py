@@ -24,7 +24,12 @@ _SECTIONS = ("training", "validation", "test")
 _PATH_KEYS = ("image", "mask", "lesion_truth", "organs")
 _LESION_MASKS = ("mask", "lesion_truth")  # of which a normal image needs none
 _PHANTOM_NAMES = {"label": LESION_KINDS, "organs": ORGAN_NAMES, "landmarks": LANDMARK_NAMES}
-_HEADERS = {"label": ("finding_names", "labels"), "organs": ("organ_names",), "landmarks": ("landmark_names",)}
+_HEADERS = {
+    "label": ("finding_names", "labels"),
+    "findings": ("finding_names",),
+    "organs": ("organ_names",),
+    "landmarks": ("landmark_names",),
+}
 
 
 def transfer_items(
@@ -174,12 +179,12 @@ def class_names(
     Names of the classes, organs or landmarks of a data set.
 
     Args:
-        datalist: JSON file whose header may hold them: "finding_names" or "labels" for "label", "organ_names" and
-            "landmark_names" for the others.
+        datalist: JSON file whose header may hold them: "finding_names" or "labels" for "label", "finding_names" for
+            "findings", "organ_names" and "landmark_names" for the others.
         dataset_dir: folder of images. Without it and a datalist, the names are those of the phantom.
         num_classes: how many names are expected; None for as many as there are. With one class, the second of two
             names: that of the positives.
-        key: "label", "organs" or "landmarks", or another key, whose names are numbered.
+        key: "label", "findings", "organs" or "landmarks", or another key, whose names are numbered.
 
     Returns:
         The names, "class 0", "class 1", ... where there are none.
@@ -194,7 +199,10 @@ def class_names(
     names: list[str] = []
     if datalist:
         content = _content(Path(datalist).expanduser())
-        names = next((found for header in _HEADERS.get(key, ()) if (found := _header_names(content.get(header)))), [])
+        found = [names for header in _HEADERS.get(key, ()) if (names := _header_names(content.get(header)))]
+        # a list may name findings as well as classes: the names that are as many as expected
+        fitting = [names for names in found if len(names) == num_classes or (num_classes == 1 and len(names) == 2)]
+        names = (fitting or found or [[]])[0]
     elif not dataset_dir:
         names = list(_PHANTOM_NAMES.get(key, ()))
     source = datalist or dataset_dir or "the phantom"

@@ -378,3 +378,13 @@ def test_names_that_do_not_fit_or_are_not_there_are_refused(tmp_path: Path) -> N
         class_names(dataset_dir=str(tmp_path))
     with pytest.raises(DatalistError, match="cannot be read"):
         class_names(str(tmp_path / "no.json"))
+
+
+def test_names_of_a_list_with_findings_and_a_class(tmp_path: Path) -> None:
+    path = tmp_path / "list.json"
+    path.write_text(json.dumps({"labels": {"0": "normal", "1": "sick"}, "finding_names": ["a", "b", "c"], "test": []}))
+    assert class_names(str(path)) == class_names(str(path), key="findings") == ["a", "b", "c"]
+    assert class_names(str(path), num_classes=1) == ["sick"]
+    assert class_names(str(path), num_classes=2) == ["normal", "sick"]
+    with pytest.raises(DatalistError, match="3 names"):
+        class_names(str(path), num_classes=4)

@@ -4,9 +4,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from monai.utils import CommonKeys
 
 from monai_afire.anomaly.detector import SCORE_NAMES, AnomalyDetector
 from monai_afire.anomaly.results import DetectionResult, save_embedding, save_map, save_overlay
-from monai_afire.handlers.writers.result_tables import ResultTables
+from monai_afire.handlers.writers.result_files import ResultFiles
 
 __all__ = ["DetectionWriter"]
 
@@ -28,7 +26,7 @@ _SAVERS: dict[str, Callable[[DetectionResult, Path], Path]] = {
 }
 
 
-class DetectionWriter(ResultTables):
+class DetectionWriter(ResultFiles):
     """
     Write scores, decision, heat map and embedding of each image as soon as they are there.
 
@@ -63,19 +61,15 @@ class DetectionWriter(ResultTables):
         unknown = set(saved) - set(_SAVERS)
         if unknown:
             raise ValueError(f"saved must name some of {sorted(_SAVERS)}, got {sorted(unknown)}")
-        super().__init__(items, output_dir, "scores.csv")
+        super().__init__(items, output_dir, "scores.csv", num_threads)
         self.detector = detector
         self.saved = tuple(saved)
-        self.num_threads = num_threads
-        self.pending: list[Future] = []
 
     def start(self, engine: Engine) -> None:
-        """Open the files and start the threads."""
+        """Open the files, and read range and thresholds, which a checkpoint may have changed."""
         super().start(engine)
-        self.root = os.path.commonpath([os.path.dirname(item["image"]) for item in self.items])
         self.low, self.high = self.detector.heat_range.tolist()
         self.thresholds = self.detector.thresholds.tolist()
-        self.pool = self.resources.enter_context(ThreadPoolExecutor(self.num_threads))
 
     def header(self) -> Sequence[str]:
         """File, decision and scores, the fused score first."""
@@ -93,14 +87,9 @@ class DetectionWriter(ResultTables):
             decision = int(values[-1] >= self.thresholds[-1]) if np.isfinite(self.thresholds[-1]) else ""
             self.add_row([source, decision, *(f"{value:.6g}" for value in reversed(values))])
             if self.saved:
-                self._hand_over(self._result(batch, row, source, heat[row], tokens[row]))
-
-    def close(self, engine: Engine) -> None:
-        """Wait for the threads and close the files."""
-        try:
-            self._wait_until(0)
-        finally:
-            self.resources.close()
+                result = self._result(batch, row, source, heat[row], tokens[row])
+                for kind in self.saved:
+                    self.hand_over(_SAVERS[kind], result, self.output_dir / kind)
 
     def _result(self, batch: Any, row: int, source: str, heat: np.ndarray, tokens: np.ndarray) -> DetectionResult:
         return DetectionResult(
@@ -113,12 +102,3 @@ class DetectionWriter(ResultTables):
             affine=batch["affine"][row].numpy(),
             heat_range=(self.low, self.high),
         )
-
-    def _hand_over(self, result: DetectionResult) -> None:
-        self.pending += [self.pool.submit(_SAVERS[kind], result, self.output_dir / kind) for kind in self.saved]
-        self._wait_until(64)
-
-    def _wait_until(self, remaining: int) -> None:
-        """Wait for the oldest, and raise what went wrong in them, so that neither memory nor errors pile up."""
-        while len(self.pending) > remaining:
-            self.pending.pop(0).result()

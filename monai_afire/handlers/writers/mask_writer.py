@@ -4,10 +4,8 @@
 
 from __future__ import annotations
 
-import os
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch.nn import functional as F
 
-from monai_afire.handlers.writers.result_tables import ResultTables
+from monai_afire.handlers.writers.result_files import ResultFiles
 from monai_afire.metrics.classification import check_class_names
 from monai_afire.metrics.landmarks import landmark_positions, rescaled_positions
 from monai_afire.utils.files import atomic_path, output_path
@@ -29,26 +27,16 @@ from monai_afire.visualize.outlines import landmark_picture, outline_picture
 __all__ = ["LandmarkWriter", "SegmentationWriter"]
 
 _EXPLODED = "the network's output is NaN: look at the image's intensities and at the weights"
-_WAITING = 16  # images whose files may still have to be written; each may hold large arrays
 
 
-class _PictureWriter(ResultTables):
-    """Tables of results, and pictures written by threads beside the network."""
+class _PictureWriter(ResultFiles):
+    """What masks and landmarks have in common: the network's output of each image, and a picture to draw it on."""
 
     def __init__(
         self, items: Sequence[Mapping[str, Any]], output_dir: str, table_name: str, overlays: bool, num_threads: int
     ) -> None:
-        super().__init__(items, output_dir, table_name)
+        super().__init__(items, output_dir, table_name, num_threads)
         self.overlays = overlays
-        self.num_threads = num_threads
-        self.pending: list[Future] = []
-
-    def start(self, engine: Engine) -> None:
-        """Open the files and start the threads."""
-        super().start(engine)
-        self.pending = []
-        self.root = os.path.commonpath([os.path.dirname(item["image"]) for item in self.items])
-        self.pool = self.resources.enter_context(ThreadPoolExecutor(self.num_threads))
 
     def collect(self, engine: Engine) -> None:
         """Add the rows of a batch and hand the rest to the threads."""
@@ -65,26 +53,9 @@ class _PictureWriter(ResultTables):
     def add_image(self, source: str, output: torch.Tensor, shape: tuple[int, int], picture: NDArray) -> None:
         """Write what the network says of one image."""
 
-    def close(self, engine: Engine) -> None:
-        """Wait for the threads and close the files."""
-        try:
-            self._wait_until(0)
-        finally:
-            self.resources.close()
-
-    def hand_over(self, save: Callable[..., None], *arguments: Any) -> None:
-        """Let a thread save something."""
-        self.pending.append(self.pool.submit(save, *arguments))
-        self._wait_until(_WAITING)
-
     def path_of(self, kind: str, source: str) -> Path:
         """PNG file of an image in a folder of the output."""
         return output_path(self.output_dir / kind, source, self.root, ".png")
-
-    def _wait_until(self, remaining: int) -> None:
-        """Wait for the oldest, and raise what went wrong in them, so that neither memory nor errors pile up."""
-        while len(self.pending) > remaining:
-            self.pending.pop(0).result()
 
 
 class SegmentationWriter(_PictureWriter):
