@@ -5,16 +5,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from itertools import product
 
 import torch
 import torch.nn.functional as F
 from monai.utils import convert_to_tensor, ensure_tuple_rep
-from torch import nn
 
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
+from monai_afire.utils.modes import evaluation_mode
 from monai_afire.utils.precision import at_least_float32
 
 __all__ = ["cell_centers", "dense_features", "shifts_per_axis"]
@@ -74,7 +73,7 @@ def dense_features(
     cells = [g * n for g, n in zip(encoder.grid_size, num_shifts, strict=True)]
     copies = [(number, shift) for number in range(len(images)) for shift in product(*map(range, num_shifts))]
     features = at_least_float32(images[:0]).new_empty((len(images), encoder.hidden_size, *cells))
-    with _evaluating(encoder), torch.no_grad():
+    with evaluation_mode(encoder), torch.no_grad():
         for start in range(0, len(copies), batch_size):
             chunk = copies[start : start + batch_size]
             shifted = [padded[number][_window(shift, steps, encoder.img_size)] for number, shift in chunk]
@@ -168,15 +167,3 @@ def _window(shift: Sequence[int], steps: Sequence[int], img_size: Sequence[int])
 def _interleaved(shift: Sequence[int], num_shifts: Sequence[int]) -> tuple[slice, ...]:
     """The cells of a feature map that copy number ``shift`` gives."""
     return (slice(None), *(slice(k, None, n) for k, n in zip(shift, num_shifts, strict=True)))
-
-
-@contextmanager
-def _evaluating(network: nn.Module) -> Iterator[None]:
-    """Evaluation mode; each part is given back its own, which may differ from the whole's (frozen layers)."""
-    modes = [(module, module.training) for module in network.modules()]
-    network.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training

@@ -20,6 +20,7 @@ from tqdm import tqdm  # that of tqdm.auto starts a loader's workers twice
 from monai_afire.metrics.classification import mean_auc
 from monai_afire.metrics.nearest_neighbors import knn_predict
 from monai_afire.utils.labels import check_uncertain_policy, resolve_uncertain
+from monai_afire.utils.modes import evaluation_mode
 
 __all__ = ["KNNProbe", "mean_token"]
 
@@ -101,7 +102,7 @@ class KNNProbe:
 
     def __call__(self, engine: Any) -> None:
         """Probe the network as it is now."""
-        with _unchanged_random_state(self._device()), _evaluation_mode(self.network), torch.no_grad():
+        with _unchanged_random_state(self._device()), evaluation_mode(self.network), torch.no_grad():
             auc = self.evaluate()
         engine.state.metrics[self.name] = auc
         if not getattr(engine.state, "rank", 0):
@@ -187,18 +188,6 @@ def _encoder_of(network: nn.Module) -> nn.Module:
         f"{', '.join(parts) or 'none'}): pass the network as it is before DistributedDataParallel or compilation, or "
         "give `features`"
     )
-
-
-@contextmanager
-def _evaluation_mode(network: nn.Module) -> Iterator[None]:
-    """Restores the mode of each module: some are in evaluation mode while the rest trains."""
-    modes = [(module, module.training) for module in network.modules()]
-    network.eval()
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training
 
 
 @contextmanager

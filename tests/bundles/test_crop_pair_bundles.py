@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,21 @@ def test_own_images_and_inference(workspace: Path, method: str) -> None:
             rows = list(csv.reader(file))
         assert sorted(Path(row[0]).name for row in rows) == sorted(names)
         assert {len(row) for row in rows} == {1 + 24}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_documented_probe_runs_while_pretraining(
+    workspace: Path, capfd: pytest.CaptureFixture[str], method: str
+) -> None:
+    documentation = (REPOSITORY_ROOT / "bundles/radiograph_classification/docs/README.md").read_text()
+    (overlay,) = re.findall(r"```json\n(.*?)```", documentation, re.DOTALL)
+    (workspace / "probe.json").write_text(overlay)
+    config = [f"bundles/{method}/configs/train.json", "probe.json"]
+    train_in_process(config, {**TINY[method], **RUN})
+    assert len(re.findall(r"epoch \d: knn_auc [01]\.\d+", "".join(capfd.readouterr()))) == 2
+    probed = saved_weights(method)
+    plain = train(method)
+    assert all(torch.equal(probed[name], plain[name]) for name in plain), "the probe changed the run"
 
 
 @pytest.mark.parametrize("method", METHODS)
