@@ -56,8 +56,8 @@ def load_encoder_weights(
     other weights are equal, but the patch tokens' features are not, since attention now has one key less.
 
     *Layer norm.* The eps of timm's ViT is 1e-6, of Hugging Face's 1e-12, of MONAI's (and of every Swin) 1e-5. It is
-    not part of a state dict: a network built anew for the saved result has 1e-5 again, which changes features by about
-    1e-5.
+    not part of a state dict: for the saved result, build the encoder with that ``norm_eps``; else features change by
+    about 1e-5.
 
     *Attention heads.* Their number is not in a ViT's checkpoint; ``ViTEncoder`` must be built with the right one.
 
