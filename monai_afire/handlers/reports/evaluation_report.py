@@ -110,7 +110,7 @@ class EvaluationReport(MetricsReport):
         if originals["label"].nunique() == 2:
             scores = {name: originals[name].to_numpy() for name in reversed(SCORE_NAMES)}
             roc_pr_figure(originals["label"].to_numpy(), scores, self.output_dir / "roc_pr.png")
-        self._draw_heat_maps(table)
+        self._draw_heat_maps(originals)
 
     def lines(self, metrics: dict[str, Any]) -> list[str]:
         """The summary to print."""
@@ -129,20 +129,11 @@ class EvaluationReport(MetricsReport):
             if np.isfinite(value) and name in metrics.get("localization", {}):
                 metrics["localization"][name]["aupro"] = value
 
-    def _draw_heat_maps(self, table: pd.DataFrame) -> None:
-        """The sheet: known lesions first, then the most and the least suspicious."""
-        numbered = table.assign(index=[*range(len(table))])
-        numbered = numbered[(table["kind"] == "").to_numpy()].sort_values("fused", ascending=False)
-        known = [index for index in numbered["index"] if self._truth_of(index) is not None]
-        chosen = list(dict.fromkeys([*known[: self.num_pictures // 2], *numbered["index"]]))
-        half = max(self.num_pictures - min(len(known), self.num_pictures // 2), 2) // 2
-        rest = [index for index in chosen if index not in known[: self.num_pictures // 2]]
-        chosen = known[: self.num_pictures // 2] + rest[:half] + rest[max(half, len(rest) - half) :]
+    def _draw_heat_maps(self, originals: pd.DataFrame) -> None:
         images, heats, titles, truths = [], [], [], []
-        for position in chosen:
-            row, index = table.iloc[position], int(table.iloc[position]["number"])
-            image = self.dataset[index][CommonKeys.IMAGE]
-            images.append(np.asarray(image[0]))
+        for row in self._pictured(originals):
+            index = row["number"]
+            images.append(np.asarray(self.dataset[index][CommonKeys.IMAGE][0]))
             heats.append(upsampled(self.maps[index][-1], self.encoder.grid_size, self.encoder.img_size))
             kind = "abnormal" if row["label"] else "normal"
             titles.append(f"{Path(row['image']).name}\n{kind}, fused {row['fused']:.2f}")
@@ -151,8 +142,14 @@ class EvaluationReport(MetricsReport):
         path = self.output_dir / "heat_maps.png"
         contact_sheet(images, heats, titles, path, truths, low, high, meaning="standard deviations of normal tokens")
 
-    def _truth_of(self, position: int) -> np.ndarray | None:
-        return self.truths.get(int(self.rows[position]["number"]))
+    def _pictured(self, originals: pd.DataFrame) -> list[dict[str, Any]]:
+        """Up to half of the sheet for known lesions, then the most and the least suspicious of the others."""
+        ordered = originals.sort_values("fused", ascending=False).to_dict("records")
+        known = [row for row in ordered if self.truths[row["number"]] is not None][: self.num_pictures // 2]
+        others = [row for row in ordered if row not in known]
+        most = (self.num_pictures - len(known) + 1) // 2
+        least = self.num_pictures - len(known) - most
+        return known + others[:most] + others[max(most, len(others) - least) :]
 
 
 def _facts(item: Mapping[str, Any]) -> dict[str, Any]:
