@@ -25,7 +25,7 @@ from bundles.bundle_runs import (
 from monai.bundle import ConfigParser, run
 from PIL import Image
 
-from monai_afire.networks import ViTEncoder, export_encoder
+from monai_afire.networks import SwinEncoder, ViTEncoder, export_encoder
 
 TASKS = ("classification", "landmarks", "segmentation")
 ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 2, "num_heads": 2}
@@ -238,6 +238,20 @@ def test_what_the_tasks_share_is_the_same_text() -> None:
             assert texts[task][name] == texts[TASKS[0]][name], name
         for part in ("trainer", "dataset", "dataloader", "sampler", "handlers"):
             assert texts[task]["train"][part] == texts[TASKS[0]]["train"][part], part
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_large_encoders_are_one_overlay(workspace: Path, task: str) -> None:
+    for overlay, kind, grid in (("vit_b", ViTEncoder, (14, 14)), ("swin_b", SwinEncoder, (14, 14))):
+        for base in ("train", "inference"):
+            known = ConfigParser.load_config_file(configs(task, base)[0])
+            assert set(ConfigParser.load_config_file(configs(task, overlay)[0])) <= set(known)
+            parser = ConfigParser()
+            parser.read_config(configs(task, base, overlay))
+            assert parser["encoder"]["img_size"] == "@image_size"
+        encoder = parser.get_parsed_content("encoder")
+        assert isinstance(encoder, kind)
+        assert encoder.grid_size == grid
 
 
 @pytest.mark.parametrize("task", TASKS)
