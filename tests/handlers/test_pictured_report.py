@@ -13,7 +13,7 @@ import pytest
 import torch
 from ignite.engine import Engine
 
-from monai_afire.handlers import pictured_report
+from monai_afire.handlers.reports import pictured_report
 from monai_afire.handlers.reports.pictured_report import PicturedReport, input_pixel_sizes
 
 NAN = float("nan")
