@@ -217,7 +217,7 @@ def test_wrong_masks_and_shared_patients_are_named(workspace: Path) -> None:
 
 @pytest.mark.slow
 def test_segmentation_learns_the_lungs(workspace: Path) -> None:
-    overrides = {"epochs": 6, "phantom::num_patients": {"training": 64, "validation": 16, "test": 16}}
+    overrides = {"epochs": 24, "phantom::num_patients": {"training": 64, "validation": 16, "test": 16}}
     result = run_bundle(workspace, configs("segmentation", "train")[0], overrides)
     assert result.returncode == 0, result.stderr[-3000:]
     for words in ("models/model.pt", "evaluate.json", "inference.json"):
@@ -226,7 +226,7 @@ def test_segmentation_learns_the_lungs(workspace: Path) -> None:
     result = run_bundle(workspace, both, overrides)
     assert result.returncode == 0, result.stderr[-3000:]
     metrics = json.loads((workspace / "bundles/radiograph_segmentation/output/metrics.json").read_text())
-    assert metrics["per_class"]["lung_left"]["dice"] > 0.7
+    assert min(metrics["per_class"][name]["dice"] for name in ("lung_left", "lung_right")) > 0.85
 
 
 def test_what_the_tasks_share_is_the_same_text() -> None:
