@@ -109,7 +109,7 @@ def load_radiograph_datalist(
     base = Path(dataset_dir).expanduser() if dataset_dir else source.parent
     if not base.is_dir():
         raise DatalistError(f"{base}: the folder dataset_dir does not exist; check the name.")
-    sections = _read_sections(source)
+    sections = read_sections(source)
     divide = hold_out and section in ("training", "validation") and "validation" not in sections
     listed = "training" if divide else section
     entries = _section(sections, listed, source)
@@ -266,12 +266,12 @@ def _folder_items(
     return [{path_keys[0]: os.path.join(root, *PurePosixPath(name).parts)} for name in names]
 
 
-def _read_sections(source: Path) -> dict[str, Any]:
-    """Content of the JSON file: an object."""
+def read_sections(source: Path) -> dict[str, Any]:
+    """Read the content of a datalist's JSON file: an object, of sections and of what describes them."""
     try:
         content = json.loads(source.read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:
-        raise DatalistError(f"{source}: the datalist does not exist; check the name and the folder.") from error
+        raise DatalistError(f"{source}: the datalist cannot be read: it does not exist; check the name and the folder.") from error
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise DatalistError(f"{source}: is not valid JSON at {place}: {error.msg}; mend or write it again.") from error

@@ -16,7 +16,7 @@ from monai_afire.data.phantom.dataset import PHANTOM_VERSION
 
 __all__ = ["bundle_items", "cached_phantom"]
 
-_PATH_KEYS = ("image", "mask", "lesion_truth")
+PATH_KEYS = ("image", "mask", "lesion_truth")
 
 
 def bundle_items(
@@ -59,10 +59,10 @@ def bundle_items(
         return [{"image": os.path.abspath(os.path.expanduser(dataset_dir))}]
     if dataset_dir or datalist:
         return load_radiograph_datalist(
-            dataset_dir, datalist, section, path_keys=_PATH_KEYS, hold_out=True, check_files=check_files
+            dataset_dir, datalist, section, path_keys=PATH_KEYS, hold_out=True, check_files=check_files
         )
     source = cached_phantom(phantom_dir, dict(phantom or {}))
-    return load_radiograph_datalist(None, source, section, path_keys=_PATH_KEYS)
+    return load_radiograph_datalist(None, source, section, path_keys=PATH_KEYS)
 
 
 def cached_phantom(folder: str | os.PathLike, arguments: Mapping[str, Any]) -> Path:

@@ -4,24 +4,22 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from monai_afire.data.datalist import load_radiograph_datalist
+from monai_afire.data.datalist import load_radiograph_datalist, read_sections
 from monai_afire.data.datalist_checks import DatalistError
 from monai_afire.data.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES
 from monai_afire.data.phantom.lesions import LESION_KINDS
-from monai_afire.data.sources import bundle_items, cached_phantom
+from monai_afire.data.sources import PATH_KEYS, bundle_items, cached_phantom
 from monai_afire.data.subsets import cross_validation_items, few_shots, item_patients, label_subset
 from monai_afire.utils.text import first_few
 
 __all__ = ["check_label_table", "class_names", "transfer_items"]
 
 _SECTIONS = ("training", "validation", "test")
-_PATH_KEYS = ("image", "mask", "lesion_truth", "organs")
 _LESION_MASKS = ("mask", "lesion_truth")  # of which a normal image needs none
 _PHANTOM_NAMES = {"label": LESION_KINDS, "organs": ORGAN_NAMES, "landmarks": LANDMARK_NAMES}
 _HEADERS = {
@@ -198,7 +196,7 @@ def class_names(
     """
     names: list[str] = []
     if datalist:
-        content = _content(Path(datalist).expanduser())
+        content = read_sections(Path(datalist).expanduser())
         found = [names for header in _HEADERS.get(key, ()) if (names := _header_names(content.get(header)))]
         # a list may name findings as well as classes: the names that are as many as expected
         fitting = [names for names in found if len(names) == num_classes or (num_classes == 1 and len(names) == 2)]
@@ -226,7 +224,7 @@ def _items_of(
     """Items of a section, or those of all sections, each image once; of a datalist, or of a folder without one."""
     if source is None:
         return bundle_items("all" if everything else section, dataset_dir)
-    content = _content(source)
+    content = read_sections(source)
     sections = [section]
     if everything:
         sections = [name for name in _SECTIONS if content.get(name)] or [section]
@@ -237,7 +235,7 @@ def _items_of(
         warnings.filterwarnings("ignore", message=r".*: sections '.*' and '.*' share \d+ ")
         for name in sections:
             found += load_radiograph_datalist(
-                dataset_dir, source, name, path_keys=_PATH_KEYS, hold_out=hold_out and not everything
+                dataset_dir, source, name, path_keys=(*PATH_KEYS, "organs"), hold_out=hold_out and not everything
             )
     if not everything:
         _refuse_shared_patients(content, source)
@@ -340,13 +338,3 @@ def _header_names(value: Any) -> list[str]:
         numbers = {str(number) for number in range(len(value))}
         value = [value[str(number)] for number in range(len(value))] if set(value) == numbers else ()
     return [str(name) for name in value] if isinstance(value, (list, tuple)) else []
-
-
-def _content(source: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(source.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError) as error:
-        raise DatalistError(f"{source}: the datalist cannot be read ({error}); check the name and the file.") from error
-    if not isinstance(content, dict):
-        raise DatalistError(f"{source}: is no datalist, but {type(content).__name__}; give an object of sections.")
-    return content

@@ -173,8 +173,8 @@ class CorrespondencePreview(Preview):
         for row in range(len(matches)):
             reference, other = plane(batch[self.reference][row]), plane(batch[self.other][row])
             hidden = np.where(matches[row] >= 0, nearest[row], -1)
-            rows.append([tinted(reference, self._colors(places)), tinted(other, self._colors(matches[row]))])
-            rows[-1].append(tinted(other, self._colors(hidden)))
+            shown = ((reference, places), (other, matches[row]), (other, hidden))
+            rows.append([tinted(picture, self._colors(patches)) for picture, patches in shown])
         return rows
 
     def _colors(self, places: np.ndarray) -> np.ndarray:
