@@ -271,7 +271,8 @@ def read_sections(source: Path) -> dict[str, Any]:
     try:
         content = json.loads(source.read_text(encoding="utf-8-sig"))
     except FileNotFoundError as error:
-        raise DatalistError(f"{source}: the datalist cannot be read: it does not exist; check the name and the folder.") from error
+        problem = "the datalist cannot be read: it does not exist; check the name and the folder."
+        raise DatalistError(f"{source}: {problem}") from error
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise DatalistError(f"{source}: is not valid JSON at {place}: {error.msg}; mend or write it again.") from error
