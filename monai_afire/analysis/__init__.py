@@ -6,3 +6,4 @@ from __future__ import annotations
 
 from monai_afire.analysis.correspondence import *
 from monai_afire.analysis.dense_features import *
+from monai_afire.analysis.study import *

@@ -1,0 +1,112 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""What all studies of the report have in common: the images they look at, and what they find."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Protocol
+
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+
+from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
+
+__all__ = ["Study", "StudyImages", "StudyResult"]
+
+
+@dataclass(frozen=True)
+class StudyImages:
+    """
+    Images, and what is known about them; what is not known is None, and the studies that need it are left out.
+
+    Args:
+        image: ``(M, C, *S)`` in [0, 1], of the encoders' size.
+        group: the disease set (or any other group) of each image, M names.
+        landmarks: ``(M, P, n)`` in pixels, rows before columns; NaN where a landmark is not known.
+        landmark_names: P names.
+        masks: ``(M, O, *S)`` bool, one channel per organ.
+        mask_names: O names.
+        boxes: for each image ``(number, 4)`` boxes of lesions: row, column, height, width in pixels.
+
+    Raises:
+        ValueError: when something is not given for all M images, or has more or fewer names than channels.
+
+    Example:
+        >>> images = StudyImages(torch.rand(2, 1, 8, 8), group=["normal", "nodule"])
+        >>> images.missing(["group", "masks"])
+        ['masks']
+    """
+
+    image: torch.Tensor
+    group: Sequence[str] | None = None
+    landmarks: torch.Tensor | None = None
+    landmark_names: Sequence[str] | None = None
+    masks: torch.Tensor | None = None
+    mask_names: Sequence[str] | None = None
+    boxes: Sequence[torch.Tensor] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("group", "landmarks", "masks", "boxes"):
+            value = getattr(self, name)
+            if value is not None and len(value) != len(self.image):
+                raise ValueError(
+                    f"{len(value)} {name} for {len(self.image)} images: give one for each image, or None for all"
+                )
+        for name in ("landmark", "mask"):
+            value, names = getattr(self, "landmarks" if name == "landmark" else "masks"), getattr(self, f"{name}_names")
+            if value is not None and names is not None and len(names) != value.shape[1]:
+                raise ValueError(f"{len(names)} {name}_names for {value.shape[1]} channels: name each of them")
+
+    def missing(self, needs: Sequence[str]) -> list[str]:
+        """Those of the named fields that are not known."""
+        known = {item.name for item in fields(self)}
+        unknown = [name for name in needs if name not in known]
+        if unknown:
+            raise ValueError(f"images have no {', '.join(unknown)}; known: {', '.join(sorted(known))}")
+        return [name for name in needs if getattr(self, name) is None]
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """
+    What a study found, ready for a report.
+
+    Args:
+        title: a few words.
+        question: one paragraph: what is asked, how it is measured, what a good and what a chance figure is.
+        table: a row for each encoder, its name in the index, a column for each figure of merit.
+        figures: pictures by their captions.
+        details: further tables by their captions, e.g. a row per landmark.
+    """
+
+    title: str
+    question: str
+    table: pd.DataFrame
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    details: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+
+
+class Study(Protocol):
+    """
+    A question that is asked of any number of encoders, side by side.
+
+    Attributes:
+        needs: fields of :class:`StudyImages` without which the study cannot be made.
+    """
+
+    needs: Sequence[str]
+
+    def __call__(self, encoders: Mapping[str, RadiographEncoder], images: StudyImages) -> StudyResult:
+        """
+        Make the study.
+
+        Args:
+            encoders: by the names that the report shows.
+            images: what to look at; the fields in ``needs`` are not None.
+
+        Returns:
+            Tables and figures.
+        """
