@@ -6,4 +6,5 @@ from __future__ import annotations
 
 from monai_afire.analysis.correspondence import *
 from monai_afire.analysis.dense_features import *
+from monai_afire.analysis.report import *
 from monai_afire.analysis.study import *

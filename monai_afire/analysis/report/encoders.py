@@ -1,0 +1,54 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The encoders that a report compares: one architecture, weights of any origin."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+
+import torch
+
+from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.weights import load_encoder_weights
+
+__all__ = ["encoders_of"]
+
+
+def encoders_of(
+    encoder: RadiographEncoder,
+    weights: Mapping[str, str | None],
+    branch: str = "teacher",
+    device: torch.device | str = "cpu",
+) -> dict[str, RadiographEncoder]:
+    """
+    Copies of an encoder with different weights, to be compared.
+
+    Args:
+        encoder: the architecture; untouched.
+        weights: by the name to show, a file for :func:`monai_afire.networks.load_encoder_weights` (of AFiRe, PEAC, ACE,
+            timm, DINO, MAE, Hugging Face), or None for the encoder as it is: untrained.
+        branch: "teacher" or "student", for files that hold both.
+        device: where the encoders work.
+
+    Returns:
+        The encoders by name, in evaluation mode.
+
+    Raises:
+        ValueError: without any name, or for a file that does not fit the architecture.
+
+    Example:
+        >>> from monai_afire.networks import ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
+        >>> list(encoders_of(encoder, {"untrained": None}))
+        ['untrained']
+    """
+    if not weights:
+        raise ValueError('no encoder is named: give weights, e.g. {"AFiRe": "model.pt", "untrained": None}')
+    named = {}
+    for name, path in weights.items():
+        named[name] = copy.deepcopy(encoder)
+        if path is not None:
+            load_encoder_weights(named[name], path, branch=branch)
+        named[name].to(device).eval()
+    return named
