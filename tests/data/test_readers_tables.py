@@ -42,7 +42,7 @@ def refused(folder: Path, content: str | bytes) -> str:
         " image , label \n a.png , 0 \n\n b.png , 1 \n\n",
         'image,label\n"a.png",0\n"b.png","1"\n',
         "image,label,,\na.png,0,,\nb.png,1\n",
-        gzip.compress(b"image,label\na.png,0\nb.png,1\n"),
+        gzip.compress(b"image,label\na.png,0\nb.png,1\n", mtime=0),
     ],
     ids=["plain", "bom_crlf", "semicolon", "tab", "blanks", "quotes", "nameless_columns", "gzip"],
 )
@@ -75,7 +75,7 @@ def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
         ("image,label\na.png,0\n".encode("utf-16"), ["line 1", "UTF-8"]),
         ("image,label\na.png,0\nä.png,1\n".encode("latin-1"), ["line 3", "UTF-8"]),
         ('image,label\n"a.png,0\nb.png,1\n', ["line 3", "quotes"]),
-        (gzip.compress(b"image,label\na.png,0\n" * 50)[:-20], ["damaged gzip"]),
+        (gzip.compress(b"image,label\na.png,0\n" * 50, mtime=0)[:-20], ["damaged gzip"]),
         (b"\x1f\x8bnonsense", ["damaged gzip"]),
     ],
     ids=lambda value: "" if isinstance(value, list) else None,
