@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from monai_afire.analysis.feature_maps import FeatureMaps
+from monai_afire.analysis.references import reference_indices
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 
 __all__ = ["correspondence_summary", "landmark_correspondence", "same_place_correspondence"]
@@ -85,7 +86,7 @@ def landmark_correspondence(
     """
     encoder.check_images(images)
     places = _checked_landmarks(landmarks, encoder.img_size, len(images))
-    references = _reference_indices(reference, len(images))
+    references = reference_indices(reference, len(images))
     total = len(images) + (len(images) if remove_position else len(references))
     with tqdm(total=total, disable=not progress, unit="image", desc="correspondence") as bar, torch.no_grad():
         maps = FeatureMaps(encoder, images, stride, batch_size, bar)
@@ -123,7 +124,7 @@ def same_place_correspondence(
         [5.0]
     """
     places = _checked_landmarks(landmarks, tuple(img_size), len(landmarks))
-    references = _reference_indices(reference, len(places))
+    references = reference_indices(reference, len(places))
     copied = places[references].unsqueeze(1).expand(-1, len(places), -1, -1)
     unknown = np.full(copied.shape[:-1], np.nan, dtype=np.float32)
     return _table(copied.numpy(), places.numpy(), references, img_size, unknown)
@@ -181,17 +182,6 @@ def _checked_landmarks(landmarks: torch.Tensor | NDArray, img_size: Sequence[int
             "image does not show"
         )
     return places
-
-
-def _reference_indices(reference: Sequence[int] | int, num_images: int) -> list[int]:
-    if isinstance(reference, (int, np.integer)):
-        if reference < 1:
-            raise ValueError(f"at least one reference image is needed, got reference={reference}")
-        return np.linspace(0, num_images, min(int(reference), num_images), endpoint=False).astype(int).tolist()
-    indices = [int(index) for index in reference]
-    if not indices or min(indices) < 0 or max(indices) >= num_images or len(set(indices)) < len(indices):
-        raise ValueError(f"reference must be different indices from 0 to {num_images - 1}, or a count, got {reference}")
-    return indices
 
 
 def _at_landmarks(features: torch.Tensor, places: torch.Tensor, centers: Sequence[torch.Tensor]) -> torch.Tensor:

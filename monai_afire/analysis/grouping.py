@@ -9,13 +9,13 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
+
+from monai_afire.analysis.directions import SAME_COSINE, directions
 
 __all__ = ["chance_purity", "group_separation", "neighbor_purity", "silhouette", "tsne_map"]
 
 _MAX_SIMILARITIES = 2**24  # so many similarities are held at a time, 128 MiB of float64
-_TIE = 1e-9  # cosines that differ by less are equal, their difference is rounding
 
 
 @torch.no_grad()
@@ -45,17 +45,17 @@ def neighbor_purity(features: torch.Tensor, groups: Sequence[Hashable], num_neig
     """
     if num_neighbors < 1:
         raise ValueError(f"num_neighbors must be at least 1, got {num_neighbors}")
-    directions, index = _known(features, groups)
+    points, index = _known(features, groups)
     if len(index) < 2:
         return math.nan
     k = min(num_neighbors, len(index) - 1)
     shares = []
     for rows in torch.arange(len(index), device=index.device).split(max(1, _MAX_SIMILARITIES // len(index))):
-        similarity = directions[rows] @ directions.T
+        similarity = points[rows] @ points.T
         similarity[torch.arange(len(rows), device=rows.device), rows] = -torch.inf
         last = similarity.topk(k, dim=1).values[:, -1:]
-        nearer = similarity > last + _TIE
-        tied = (similarity - last).abs() <= _TIE
+        nearer = similarity > last + SAME_COSINE
+        tied = (similarity - last).abs() <= SAME_COSINE
         same = index[rows, None] == index
         left = (k - nearer.sum(1)) / tied.sum(1)
         shares.append(((nearer & same).sum(1) + left * (tied & same).sum(1)) / k)
@@ -108,18 +108,18 @@ def silhouette(features: torch.Tensor, groups: Sequence[Hashable]) -> float:
         >>> silhouette(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]), ["a", "a", "b"])
         0.666...
     """
-    directions, index = _known(features, groups)
-    counts = torch.bincount(index).to(directions)
+    points, index = _known(features, groups)
+    counts = torch.bincount(index).to(points)
     if not 2 <= len(counts) < len(index):
         return math.nan
-    sums = directions.new_zeros(len(counts), directions.shape[1]).index_add_(0, index, directions)
-    product = directions @ sums.T  # (N, G)
+    sums = points.new_zeros(len(counts), points.shape[1]).index_add_(0, index, points)
+    product = points @ sums.T  # (N, G)
     own = index[:, None]
-    itself = directions.square().sum(1)  # 1, but for a feature of zeros
+    itself = points.square().sum(1)  # 1, but for a feature of zeros
     inside = 1 - (product.gather(1, own)[:, 0] - itself) / (counts[index] - 1).clamp_min(1)
     nearest = (1 - product / counts).scatter(1, own, torch.inf).min(1).values
     largest = torch.maximum(inside, nearest)
-    value = torch.where(largest > _TIE, (nearest - inside) / largest.clamp_min(_TIE), 0.0)
+    value = torch.where(largest > SAME_COSINE, (nearest - inside) / largest.clamp_min(SAME_COSINE), 0.0)
     return float(torch.where(counts[index] > 1, value, 0.0).mean())
 
 
@@ -183,17 +183,17 @@ def tsne_map(features: torch.Tensor, seed: int = 0, perplexity: float = 30.0) ->
 
     if not features.isfinite().all():
         raise ValueError("features with NaN or infinity have no place in a map: leave their rows out")
-    directions = F.normalize(features.detach().float(), dim=1).cpu().numpy()
+    points = directions(features.detach()).float().cpu().numpy()
     # equal features start apart at random: scikit-learn divides by the spread of the principal components
-    spread = np.ptp(directions, axis=0).max() if directions.size else 0.0
-    if len(directions) < 4 or min(directions.shape) < 2:
-        return np.stack([np.arange(len(directions)), np.zeros(len(directions))], axis=1).astype(np.float32)
+    spread = np.ptp(points, axis=0).max() if points.size else 0.0
+    if len(points) < 4 or min(points.shape) < 2:
+        return np.stack([np.arange(len(points)), np.zeros(len(points))], axis=1).astype(np.float32)
     tsne = TSNE(
-        perplexity=min(perplexity, (len(directions) - 1) / 3),
+        perplexity=min(perplexity, (len(points) - 1) / 3),
         init="pca" if spread > 1e-6 else "random",
         random_state=seed,
     )
-    return tsne.fit_transform(directions).astype(np.float32)
+    return tsne.fit_transform(points).astype(np.float32)
 
 
 def _known(features: torch.Tensor, groups: Sequence[Hashable]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -202,10 +202,7 @@ def _known(features: torch.Tensor, groups: Sequence[Hashable]) -> tuple[torch.Te
         raise ValueError(f"expected features (N, D) and N groups, got {tuple(features.shape)} and {len(groups)} groups")
     finite = features.isfinite().all(1)
     kept = [group for group, valid in zip(groups, finite.tolist(), strict=True) if valid]
-    # cosines of float32 tell equal from almost equal no better than 1e-7, and TF32 far worse
-    precise = torch.float32 if features.device.type == "mps" else torch.float64
-    directions = F.normalize(features[finite].to(precise), dim=1)
-    return directions, torch.as_tensor(_group_index(kept), dtype=torch.long, device=features.device)
+    return directions(features[finite]), torch.as_tensor(_group_index(kept), dtype=torch.long, device=features.device)
 
 
 def _group_index(groups: Sequence[Hashable]) -> NDArray[np.int64]:

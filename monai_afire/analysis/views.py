@@ -73,7 +73,7 @@ def transformed_views(images: torch.Tensor, landmarks: torch.Tensor, view: View)
     Example:
         >>> images = torch.arange(16.0).reshape(1, 1, 4, 4)
         >>> views, landmarks = transformed_views(images, torch.tensor([[[1.0, 1.0]]]), View("down", shift=(0.25, 0)))
-        >>> views[0, 0, :, 0].tolist(), landmarks.tolist()
+        >>> views[0, 0, :, 0].round().tolist(), landmarks.tolist()
         ([0.0, 0.0, 4.0, 8.0], [[[2.0, 1.0]]])
     """
     size = images.shape[2:]
