@@ -8,10 +8,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import pandas as pd
 import torch
 from monai.networks.layers import AffineTransform
+from monai.utils import convert_to_tensor
 
-__all__ = ["DEFAULT_VIEWS", "View", "landmark_windows", "transformed_views"]
+__all__ = ["ACROSS", "DEFAULT_VIEWS", "View", "compared_across", "landmark_windows", "transformed_views", "with_views"]
+
+ACROSS = ("patients", "views", "patients_and_views")
+"""What a correspondence may bridge, see :func:`compared_across`."""
 
 # repeats the border: black edges would be landmarks of their own
 _RESAMPLE = AffineTransform(padding_mode="border", zero_centered=False)
@@ -93,6 +99,56 @@ def transformed_views(images: torch.Tensor, landmarks: torch.Tensor, view: View)
     back = torch.linalg.inv(forward)
     theta = _homogeneous(back[None], (center - back @ (center + shift))[None])
     return _RESAMPLE(images, theta.to(images)), moved
+
+
+def with_views(
+    images: torch.Tensor, landmarks: torch.Tensor, views: Sequence[View] = DEFAULT_VIEWS
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """
+    The images as they are, followed by all of them in each view.
+
+    Args:
+        images: ``(M, C, *S)``.
+        landmarks: ``(M, P, n)`` in pixels, rows before columns; NaN where one is not known.
+        views: see :func:`transformed_views`.
+
+    Returns:
+        Images and landmarks, ``(1 + len(views)) M`` of them: number v M + m is image m in view v, and view 0 the image.
+
+    Raises:
+        ValueError: as :func:`transformed_views`.
+
+    Example:
+        >>> images, landmarks = with_views(torch.rand(2, 1, 8, 8), torch.rand(2, 3, 2))
+        >>> images.shape, landmarks.shape
+        (torch.Size([8, 1, 8, 8]), torch.Size([8, 3, 2]))
+    """
+    plain = convert_to_tensor(images, dtype=torch.float32, track_meta=False)
+    places = convert_to_tensor(landmarks, dtype=torch.float32, track_meta=False)
+    pairs = [(plain, places), *[transformed_views(plain, places, view) for view in views]]
+    return torch.cat([image for image, _ in pairs]), torch.cat([place for _, place in pairs])
+
+
+def compared_across(table: pd.DataFrame, num_images: int) -> pd.DataFrame:
+    """
+    Say of each pair of a table of correspondences between :func:`with_views` what it bridges.
+
+    Args:
+        table: of :func:`monai_afire.analysis.landmark_correspondence` or its baseline.
+        num_images: M, of the images before views were added.
+
+    Returns:
+        The table with "across": "patients" (another patient, the same view), "views" (the same patient in another
+        view) or "patients_and_views".
+
+    Example:
+        >>> table = pd.DataFrame({"reference": [0, 0, 0], "query": [1, 2, 3]})
+        >>> compared_across(table, num_images=2)["across"].tolist()
+        ['patients', 'views', 'patients_and_views']
+    """
+    same_patient = table["reference"] % num_images == table["query"] % num_images
+    same_view = table["reference"] // num_images == table["query"] // num_images
+    return table.assign(across=np.select([same_view, same_patient], ACROSS[:2], ACROSS[2]))
 
 
 def landmark_windows(images: torch.Tensor, landmarks: torch.Tensor, window: float) -> torch.Tensor:

@@ -1,0 +1,52 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Values of several series for each of many items, side by side."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from monai_afire.visualize.style import frame, legend_below, plot_figure, series_style
+
+__all__ = ["dot_plot"]
+
+
+def dot_plot(values: pd.DataFrame, title: str, label: str, limits: tuple[float, float | None] = (0.0, None)) -> Figure:
+    """
+    A line for each item, with a mark for each series.
+
+    Args:
+        values: items in the rows, series in the columns; NaN is not drawn.
+        title: of the figure.
+        label: what the values are.
+        limits: of the axis of values; None for what the values need.
+
+    Returns:
+        The figure.
+
+    Raises:
+        ValueError: without an item or a series.
+
+    Example:
+        >>> figure = dot_plot(pd.DataFrame({"mine": [1.0, 2.0]}, index=["carina", "hilum"]), "Errors", "pixels")
+        >>> [text.get_text() for text in figure.axes[0].get_yticklabels()]
+        ['carina', 'hilum']
+    """
+    if values.empty:
+        raise ValueError(f"nothing to draw: values are {values.shape[0]} items of {values.shape[1]} series")
+    figure = plot_figure(6.4, 1.3 + 0.22 * len(values) + 0.2 * (len(values.columns) // 4))
+    axis = figure.subplots()
+    places = range(len(values))
+    handles = [
+        axis.plot(
+            values[name].to_numpy(dtype=float), places, linestyle="", markersize=5.5, alpha=0.85, **series_style(number)
+        )[0]
+        for number, name in enumerate(values.columns)
+    ]
+    frame(axis, title, label, grid="both")
+    axis.set_yticks(places, [str(name) for name in values.index], parse_math=False)
+    axis.set_ylim(len(values) - 0.5, -0.5)  # the first item on top
+    axis.set_xlim(*limits)
+    legend_below(figure, handles, [str(name) for name in values.columns], columns=4)
+    return figure
