@@ -7,9 +7,11 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from monai_afire.visualize.style import frame, legend_below, plot_figure, series_style
+from monai_afire.visualize.style import frame, legend_below, legend_columns, plot_figure, series_style
 
 __all__ = ["dot_plot"]
+
+_WIDTH = 6.4
 
 
 def dot_plot(values: pd.DataFrame, title: str, label: str, limits: tuple[float, float | None] = (0.0, None)) -> Figure:
@@ -35,7 +37,9 @@ def dot_plot(values: pd.DataFrame, title: str, label: str, limits: tuple[float, 
     """
     if values.empty:
         raise ValueError(f"nothing to draw: values are {values.shape[0]} items of {values.shape[1]} series")
-    figure = plot_figure(6.4, 1.3 + 0.22 * len(values) + 0.2 * (len(values.columns) // 4))
+    series = [str(name) for name in values.columns]
+    legend_rows = -(-len(series) // legend_columns(series, _WIDTH))
+    figure = plot_figure(_WIDTH, 1.0 + 0.22 * len(values) + 0.17 * legend_rows)
     axis = figure.subplots()
     places = range(len(values))
     handles = [
@@ -48,5 +52,5 @@ def dot_plot(values: pd.DataFrame, title: str, label: str, limits: tuple[float, 
     axis.set_yticks(places, [str(name) for name in values.index], parse_math=False)
     axis.set_ylim(len(values) - 0.5, -0.5)  # the first item on top
     axis.set_xlim(*limits)
-    legend_below(figure, handles, [str(name) for name in values.columns], columns=4)
+    legend_below(figure, handles, series)
     return figure

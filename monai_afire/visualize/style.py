@@ -11,7 +11,15 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-__all__ = ["HEAT_COLORS", "SERIES_COLORS", "frame", "legend_below", "plot_figure", "series_style"]
+__all__ = [
+    "HEAT_COLORS",
+    "SERIES_COLORS",
+    "frame",
+    "legend_below",
+    "legend_columns",
+    "plot_figure",
+    "series_style",
+]
 
 # Okabe and Ito's palette without black and yellow, which does not show on white
 SERIES_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
@@ -36,7 +44,9 @@ def plot_figure(width: float, height: float) -> Figure:
         >>> plot_figure(4, 3).subplots(1, 2).shape
         (2,)
     """
-    return Figure(figsize=(width, height), dpi=130, layout="constrained")
+    figure = Figure(figsize=(width, height), dpi=130)
+    figure.set_layout_engine("constrained", h_pad=0.08, w_pad=0.06)
+    return figure
 
 
 def series_style(number: int) -> dict[str, Any]:
@@ -86,7 +96,26 @@ def frame(axis: Axes, title: str = "", x_label: str = "", y_label: str = "", gri
         axis.grid(visible=True, axis=grid, color="0.88", linewidth=0.6)  # type: ignore[arg-type]
 
 
-def legend_below(figure: Figure, handles: Sequence[Artist], names: Sequence[str], columns: int = 6) -> None:
+def legend_columns(names: Sequence[str], width: float) -> int:
+    """
+    How many entries of a legend fit side by side.
+
+    Args:
+        names: of the entries.
+        width: of the figure in inches.
+
+    Returns:
+        A number from 1 to that of the names.
+
+    Example:
+        >>> legend_columns(["untrained", "ace"], 4.0), legend_columns(["a name that is far too long"] * 3, 2.0)
+        (2, 1)
+    """
+    inches = 0.45 + 0.062 * max((len(name) for name in names), default=0)  # the mark, and letters of TICK_SIZE
+    return max(1, min(len(names), int(width / inches)))
+
+
+def legend_below(figure: Figure, handles: Sequence[Artist], names: Sequence[str]) -> None:
     """
     One legend for all axes, below them, where it hides nothing.
 
@@ -94,7 +123,6 @@ def legend_below(figure: Figure, handles: Sequence[Artist], names: Sequence[str]
         figure: with its axes.
         handles: of the legend's entries.
         names: of the entries, shown as they are (no TeX).
-        columns: entries side by side, at most.
 
     Example:
         >>> figure = plot_figure(3, 2)
@@ -107,7 +135,7 @@ def legend_below(figure: Figure, handles: Sequence[Artist], names: Sequence[str]
         handles,
         names,
         loc="outside lower center",
-        ncols=max(1, min(columns, len(names))),
+        ncols=legend_columns(names, figure.get_figwidth()),
         fontsize=TICK_SIZE,
         frameon=False,
     )

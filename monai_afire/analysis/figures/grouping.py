@@ -5,19 +5,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from monai_afire.visualize.style import frame, legend_below, plot_figure, series_style
+from monai_afire.visualize.style import frame, legend_below, legend_columns, plot_figure, series_style
 
 __all__ = ["map_figure"]
 
-_PANEL_INCHES, _PANELS_PER_ROW, _LEGEND_COLUMNS = 2.6, 4, 5
+_PANEL_INCHES, _PANELS_PER_ROW, _LEAST_WIDTH = 2.4, 4, 4.8
 
 
 def map_figure(
-    maps: Mapping[str, NDArray], groups: Mapping[str, Sequence[str]], captions: Mapping[str, str] | None = None
+    maps: Mapping[str, NDArray],
+    groups: Mapping[str, Sequence[str]],
+    captions: Mapping[str, str] | None = None,
+    paired: bool = False,
 ) -> Figure:
     """
     A panel for each encoder, a colour and a marker for each group.
@@ -26,6 +30,7 @@ def map_figure(
         maps: for each encoder ``(N, 2)``, e.g. of :func:`monai_afire.analysis.tsne_map`.
         groups: for each encoder the group of each point.
         captions: for each encoder a line below its name.
+        paired: whether each two groups, in order of appearance, share colour and marker, the second one hollow.
 
     Returns:
         The figure.
@@ -45,16 +50,17 @@ def map_figure(
             f"{ ({name: len(own) for name, own in groups.items()}) }"
         )
     order = list(dict.fromkeys(group for name in maps for group in groups[name]))
-    columns = min(_PANELS_PER_ROW, len(maps))
-    rows = -(-len(maps) // columns)
-    legend_rows = -(-len(order) // _LEGEND_COLUMNS)
-    width = max(_PANEL_INCHES * columns, 1.3 * min(len(order), _LEGEND_COLUMNS))
-    figure = plot_figure(width, (_PANEL_INCHES + 0.3) * rows + 0.17 * legend_rows + 0.1)
+    styles = [_point_style(number, paired) for number in range(len(order))]
+    rows = -(-len(maps) // _PANELS_PER_ROW)
+    columns = -(-len(maps) // rows)
+    width = max(_PANEL_INCHES * columns, _LEAST_WIDTH)
+    legend_rows = -(-len(order) // legend_columns(order, width))
+    figure = plot_figure(width, (_PANEL_INCHES + 0.5) * rows + 0.17 * legend_rows + 0.2)
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for axis, (name, points) in zip(axes, maps.items(), strict=False):
-        for number, group in enumerate(order):
+        for group, style in zip(order, styles, strict=True):
             own = [member == group for member in groups[name]]
-            axis.scatter(*points[own].T, s=9, linewidths=0, alpha=0.75, **series_style(number))
+            axis.scatter(*points[own].T, s=11, alpha=0.75, **style)
         frame(axis, "\n".join(filter(None, [name, (captions or {}).get(name, "")])))
         axis.set_xticks([])
         axis.set_yticks([])
@@ -63,9 +69,13 @@ def map_figure(
         axis.spines[:].set_color("0.8")
     for axis in axes[len(maps) :]:
         axis.remove()
-    handles = [
-        figure.axes[0].plot([], [], linestyle="", markersize=4, **series_style(number))[0]
-        for number in range(len(order))
-    ]
-    legend_below(figure, handles, order, _LEGEND_COLUMNS)
+    handles = [figure.axes[0].scatter([], [], s=20, **style) for style in styles]
+    legend_below(figure, handles, order)
     return figure
+
+
+def _point_style(number: int, paired: bool) -> dict[str, Any]:
+    style = series_style(number // 2 if paired else number)
+    hollow = paired and number % 2
+    color = style.pop("color")
+    return style | {"facecolors": "none" if hollow else color, "edgecolors": color, "linewidths": 0.8 if hollow else 0}

@@ -74,12 +74,12 @@ def symmetry_matrix_figure(
     paired = [index for pair in pairs for index in pair]
     order = paired + [index for index in range(len(names)) if index not in paired]
     labels = [names[index] for index in order]
-    columns = min(_PANELS_PER_ROW, len(matrices))
-    rows = -(-len(matrices) // columns)
+    rows = -(-len(matrices) // _PANELS_PER_ROW)
+    columns = -(-len(matrices) // rows)
     side = 0.9 + 0.15 * len(order)
     figure = plot_figure(columns * (side + 0.6) + 1.4, rows * (side + 0.5) + 1.3)
     axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-    for axis, (name, matrix) in zip(axes.ravel(), matrices.items(), strict=False):
+    for number, (axis, (name, matrix)) in enumerate(zip(axes.ravel(), matrices.items(), strict=False)):
         shown = np.where(np.eye(len(order), dtype=bool), np.nan, matrix[np.ix_(order, order)])
         picture = axis.imshow(shown, cmap=HEAT_COLORS)
         for first in range(0, len(paired), 2):
@@ -89,6 +89,7 @@ def symmetry_matrix_figure(
         frame(axis, name)
         axis.set_xticks(range(len(order)), labels, rotation=90, parse_math=False)
         axis.set_yticks(range(len(order)), labels, parse_math=False)
+        axis.tick_params(labelbottom=number + columns >= len(matrices))  # the lowest of its column
         bar = figure.colorbar(picture, ax=axis, shrink=0.8)
         bar.ax.tick_params(labelsize=TICK_SIZE)
     for axis in axes.ravel()[len(matrices) :]:

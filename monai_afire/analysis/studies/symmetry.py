@@ -97,7 +97,9 @@ class SymmetryStudy:
         in_mirror = {name: table[table["mirrored"]] for name, table in tables.items()}
         summaries = {name: symmetry_summary(table) for name, table in tables.items()}
         figures = {
-            "t-SNE of the right landmarks and of the mirrored left ones": map_figure(maps, groups),
+            "t-SNE of the right landmarks (full) and of the mirrored left ones (hollow), a colour for each pair": (
+                map_figure(maps, groups, paired=True)
+            ),
             "Partner found in the mirror": partner_figure(in_mirror, names, "Partner found in the mirror"),
             "Partner found without a mirror": partner_figure(as_they_are, names, "Partner found without a mirror"),
             "Mean similarity with each landmark in the mirror, partners framed; the diagonal, a landmark with its own "
