@@ -20,28 +20,32 @@ __all__ = ["partner_figure", "symmetry_matrix_figure"]
 _PANELS_PER_ROW = 3
 
 
-def partner_figure(tables: Mapping[str, pd.DataFrame], names: Sequence[str], title: str) -> Figure:
+def partner_figure(
+    tables: Mapping[str, pd.DataFrame], names: Sequence[str], pairs: Sequence[tuple[int, int]], title: str
+) -> Figure:
     """
     How often the most similar other landmark is the partner, for each landmark and encoder.
 
     Args:
         tables: of :func:`monai_afire.analysis.landmark_symmetry`, by the encoders' names.
         names: of the landmarks.
+        pairs: indices of the partners.
         title: of the figure.
 
     Returns:
         The figure.
 
     Raises:
-        ValueError: without an encoder or a landmark.
+        ValueError: without an encoder or a pair.
 
     Example:
         >>> table = pd.DataFrame({"landmark": [0, 1], "correct": [1.0, 0.0]})
-        >>> len(partner_figure({"mine": table}, ["hilum_right", "hilum_left"], "Partners").axes)
+        >>> len(partner_figure({"mine": table}, ["hilum_right", "hilum_left"], [(0, 1)], "Partners").axes)
         1
     """
     values = pd.DataFrame({name: table.groupby("landmark")["correct"].mean() for name, table in tables.items()})
-    values.index = [names[index] for index in values.index]
+    paired = [index for pair in pairs for index in pair]
+    values = values.reindex(paired).set_axis([names[index] for index in paired])
     return dot_plot(values, title, "share of images", limits=(-0.03, 1.03))
 
 

@@ -100,8 +100,10 @@ class SymmetryStudy:
             "t-SNE of the right landmarks (full) and of the mirrored left ones (hollow), a colour for each pair": (
                 map_figure(maps, groups, paired=True)
             ),
-            "Partner found in the mirror": partner_figure(in_mirror, names, "Partner found in the mirror"),
-            "Partner found without a mirror": partner_figure(as_they_are, names, "Partner found without a mirror"),
+            "Partner found in the mirror": partner_figure(in_mirror, names, pairs, "Partner found in the mirror"),
+            "Partner found without a mirror": partner_figure(
+                as_they_are, names, pairs, "Partner found without a mirror"
+            ),
             "Mean similarity with each landmark in the mirror, partners framed; the diagonal, a landmark with its own "
             "mirror image, is left out": symmetry_matrix_figure(matrices, names, pairs),
         }
