@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,14 @@ from monai.utils import convert_to_tensor
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from monai_afire.analysis.dense_features import cell_centers, dense_features, shifts_per_axis
+from monai_afire.analysis.feature_maps import FeatureMaps
+from monai_afire.analysis.references import reference_indices
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 
 __all__ = ["correspondence_summary", "landmark_correspondence", "same_place_correspondence"]
 
 _AXES = ("row", "column", "slice")
 _MAX_SIMILARITIES = 2**24  # so many similarities are held at a time, 64 MiB of float32
-_ROUNDING = 1e-4  # what remains of a feature after its mean is subtracted and is smaller, relatively, is rounding
 
 
 def landmark_correspondence(
@@ -87,10 +86,10 @@ def landmark_correspondence(
     """
     encoder.check_images(images)
     places = _checked_landmarks(landmarks, encoder.img_size, len(images))
-    references = _reference_indices(reference, len(images))
+    references = reference_indices(reference, len(images))
     total = len(images) + (len(images) if remove_position else len(references))
     with tqdm(total=total, disable=not progress, unit="image", desc="correspondence") as bar, torch.no_grad():
-        maps = _FeatureMaps(encoder, images, stride, batch_size, bar)
+        maps = FeatureMaps(encoder, images, stride, batch_size, bar)
         if remove_position:
             maps.remove_mean()
         at_landmarks = [_at_landmarks(part, places[rows], maps.centers) for rows, part in maps(references)]
@@ -125,7 +124,7 @@ def same_place_correspondence(
         [5.0]
     """
     places = _checked_landmarks(landmarks, tuple(img_size), len(landmarks))
-    references = _reference_indices(reference, len(places))
+    references = reference_indices(reference, len(places))
     copied = places[references].unsqueeze(1).expand(-1, len(places), -1, -1)
     unknown = np.full(copied.shape[:-1], np.nan, dtype=np.float32)
     return _table(copied.numpy(), places.numpy(), references, img_size, unknown)
@@ -183,61 +182,6 @@ def _checked_landmarks(landmarks: torch.Tensor | NDArray, img_size: Sequence[int
             "image does not show"
         )
     return places
-
-
-def _reference_indices(reference: Sequence[int] | int, num_images: int) -> list[int]:
-    if isinstance(reference, (int, np.integer)):
-        if reference < 1:
-            raise ValueError(f"at least one reference image is needed, got reference={reference}")
-        return np.linspace(0, num_images, min(int(reference), num_images), endpoint=False).astype(int).tolist()
-    indices = [int(index) for index in reference]
-    if not indices or min(indices) < 0 or max(indices) >= num_images or len(set(indices)) < len(indices):
-        raise ValueError(f"reference must be different indices from 0 to {num_images - 1}, or a count, got {reference}")
-    return indices
-
-
-class _FeatureMaps:
-    """Dense features of chosen images, chunk by chunk, on the encoder's device."""
-
-    def __init__(
-        self,
-        encoder: RadiographEncoder,
-        images: torch.Tensor,
-        stride: Sequence[int] | int | None,
-        batch_size: int,
-        bar: tqdm,
-    ) -> None:
-        self.encoder = encoder
-        self.images = convert_to_tensor(images, track_meta=False)
-        self.stride = stride
-        self.batch_size = batch_size
-        self.bar = bar
-        self.centers = [axis.to(encoder.mean.device) for axis in cell_centers(encoder, stride)]
-        # the shifted copies of an image fill a part of a batch already
-        self.chunk = max(1, batch_size // math.prod(shifts_per_axis(encoder, stride)))
-        self.mean: torch.Tensor | None = None
-
-    def remove_mean(self) -> None:
-        """Subtract the mean map of all images from now on."""
-        # in float64: an error of the sum would be the same in all images, and so tell the position
-        total = sum(part.sum(0).cpu().double() for _, part in self(range(len(self.images))))
-        self.mean = torch.as_tensor(total / len(self.images)).to(self.centers[0])
-
-    def __call__(self, indices: Sequence[int]) -> Iterator[tuple[list[int], torch.Tensor]]:
-        """Some indices at a time, and their features (m, D, *cells)."""
-        for start in range(0, len(indices), self.chunk):
-            rows = list(indices[start : start + self.chunk])
-            images = self.images[rows].to(self.centers[0].device)
-            features = dense_features(self.encoder, images, self.stride, self.batch_size)
-            self.bar.update(len(rows))
-            yield rows, features if self.mean is None else _without(features, self.mean)
-
-
-def _without(features: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
-    """Subtract the mean map; where nothing but rounding remains, nothing does, or it would give the position away."""
-    difference = features - mean
-    size = difference.norm(dim=1, keepdim=True)
-    return difference * (size > _ROUNDING * features.norm(dim=1, keepdim=True))
 
 
 def _at_landmarks(features: torch.Tensor, places: torch.Tensor, centers: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -16,7 +16,7 @@ from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.utils.modes import evaluation_mode
 from monai_afire.utils.precision import at_least_float32
 
-__all__ = ["cell_centers", "dense_features", "shifts_per_axis"]
+__all__ = ["cell_centers", "dense_features", "finest_stride", "shifts_per_axis"]
 
 
 def dense_features(
@@ -106,6 +106,27 @@ def shifts_per_axis(encoder: RadiographEncoder, stride: Sequence[int] | int | No
     """
     steps = _checked_stride(encoder, stride)
     return tuple(p // s for p, s in zip(encoder.patch_size, steps, strict=True))
+
+
+def finest_stride(encoder: RadiographEncoder, stride: int = 8) -> int:
+    """
+    The stride to take with any encoder, for comparisons side by side.
+
+    Args:
+        encoder: the encoder.
+        stride: pixels that are wished for, at least 1; PEAC and ACE take 8.
+
+    Returns:
+        The largest divisor of the patch that is not above it.
+
+    Example:
+        >>> from monai_afire.networks import ViTEncoder
+        >>> encoder = ViTEncoder(img_size=28, patch_size=14, hidden_size=24, num_layers=1, num_heads=2)
+        >>> finest_stride(encoder, 8)
+        7
+    """
+    common = math.gcd(*encoder.patch_size)
+    return max(step for step in range(1, common + 1) if common % step == 0 and (step <= stride or step == 1))
 
 
 def cell_centers(encoder: RadiographEncoder, stride: Sequence[int] | int | None = None) -> tuple[torch.Tensor, ...]:
