@@ -1,0 +1,7 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Figures of the studies: tables in, pictures out; none touches the global state of pyplot."""
+
+from __future__ import annotations
+
+from monai_afire.analysis.figures.composition import *

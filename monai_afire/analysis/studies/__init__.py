@@ -1,0 +1,7 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The studies of the report, each a small class with its options as arguments."""
+
+from __future__ import annotations
+
+from monai_afire.analysis.studies.composition import *
