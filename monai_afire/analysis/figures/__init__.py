@@ -5,3 +5,4 @@
 from __future__ import annotations
 
 from monai_afire.analysis.figures.composition import *
+from monai_afire.analysis.figures.saliency import *

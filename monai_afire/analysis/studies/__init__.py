@@ -5,3 +5,4 @@
 from __future__ import annotations
 
 from monai_afire.analysis.studies.composition import *
+from monai_afire.analysis.studies.saliency import *

@@ -68,7 +68,7 @@ class CompositionStudy:
         self.parts = tuple(parts)
         self.patches_per_image = patches_per_image
         self.gallery = gallery
-        self.options: dict[str, Any] = {"side": tuple(side), "seed": seed, "batch_size": batch_size, "progress": progress}
+        self.options: dict[str, Any] = {"side": side, "seed": seed, "batch_size": batch_size, "progress": progress}
 
     def __call__(self, encoders: Mapping[str, RadiographEncoder], images: StudyImages) -> StudyResult:
         """Make the study, see :class:`monai_afire.analysis.Study`."""
