@@ -4,6 +4,11 @@
 
 from __future__ import annotations
 
+from monai_afire.analysis.composition import *
 from monai_afire.analysis.correspondence import *
 from monai_afire.analysis.dense_features import *
+from monai_afire.analysis.prototypes import *
+from monai_afire.analysis.restoration import *
+from monai_afire.analysis.saliency import *
+from monai_afire.analysis.studies import *
 from monai_afire.analysis.study import *

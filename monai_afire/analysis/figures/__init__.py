@@ -5,4 +5,6 @@
 from __future__ import annotations
 
 from monai_afire.analysis.figures.composition import *
+from monai_afire.analysis.figures.prototypes import *
+from monai_afire.analysis.figures.restoration import *
 from monai_afire.analysis.figures.saliency import *

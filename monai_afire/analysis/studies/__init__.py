@@ -5,4 +5,6 @@
 from __future__ import annotations
 
 from monai_afire.analysis.studies.composition import *
+from monai_afire.analysis.studies.prototypes import *
+from monai_afire.analysis.studies.restoration import *
 from monai_afire.analysis.studies.saliency import *
