@@ -30,6 +30,7 @@ class StudyImages:
         masks: ``(M, O, *S)`` bool, one channel per organ.
         mask_names: O names.
         boxes: for each image ``(number, 4)`` boxes of lesions: row, column, height, width in pixels.
+        box_kinds: for each image the kind of lesion of each of its boxes.
 
     Raises:
         ValueError: when something is not given for all M images, or has more or fewer names than channels.
@@ -47,14 +48,19 @@ class StudyImages:
     masks: torch.Tensor | None = None
     mask_names: Sequence[str] | None = None
     boxes: Sequence[torch.Tensor] | None = None
+    box_kinds: Sequence[Sequence[str]] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("group", "landmarks", "masks", "boxes"):
+        for name in ("group", "landmarks", "masks", "boxes", "box_kinds"):
             value = getattr(self, name)
             if value is not None and len(value) != len(self.image):
                 raise ValueError(
                     f"{len(value)} {name} for {len(self.image)} images: give one for each image, or None for all"
                 )
+        for number, kinds in enumerate(self.box_kinds or ()):
+            if self.boxes is None or len(kinds) != len(self.boxes[number]):
+                count = 0 if self.boxes is None else len(self.boxes[number])
+                raise ValueError(f"image {number} has {count} boxes, but {len(kinds)} box_kinds: name the kind of each")
         for name in ("landmark", "mask"):
             value, names = getattr(self, "landmarks" if name == "landmark" else "masks"), getattr(self, f"{name}_names")
             if value is not None and names is not None and len(names) != value.shape[1]:

@@ -17,7 +17,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from monai_afire.networks.blocks.patches import unpatchify
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
-from monai_afire.visualize.figures import figure_to_array, picture_grid, save_figure
+from monai_afire.visualize.figures import figure_to_array, middle_plane, picture_grid, save_figure
 
 __all__ = ["CorrespondencePreview", "Preview", "RestorationPreview"]
 
@@ -114,7 +114,7 @@ class RestorationPreview(Preview):
         patches = _first_variant(outputs["restored"], 3)[: self.num_images].float()
         restored = self.encoder.denormalize(unpatchify(patches, self.encoder.grid_size, self.encoder.patch_size))
         given = [_first_variant(batch[key], dims + 2)[: self.num_images] for key in self.inputs.values()]
-        return [[plane(picture) for picture in row] for row in zip(*given, restored, strict=True)]
+        return [[middle_plane(picture) for picture in row] for row in zip(*given, restored, strict=True)]
 
 
 class CorrespondencePreview(Preview):
@@ -171,7 +171,7 @@ class CorrespondencePreview(Preview):
         places = np.arange(np.prod(self.grid_size))
         rows = []
         for row in range(len(matches)):
-            reference, other = plane(batch[self.reference][row]), plane(batch[self.other][row])
+            reference, other = middle_plane(batch[self.reference][row]), middle_plane(batch[self.other][row])
             hidden = np.where(matches[row] >= 0, nearest[row], -1)
             shown = ((reference, places), (other, matches[row]), (other, hidden))
             rows.append([tinted(picture, self._colors(patches)) for picture, patches in shown])
@@ -213,11 +213,3 @@ def _first_variant(values: torch.Tensor, ndim: int) -> torch.Tensor:
 
 def _is_first_of_epoch(engine: Engine) -> bool:
     return (engine.state.iteration - 1) % (engine.state.epoch_length or 1) == 0
-
-
-def plane(image: torch.Tensor) -> np.ndarray:
-    """First channel of ``(C, *S)``, the middle slice if it is a volume."""
-    picture = image[0].detach().float().cpu()
-    while picture.ndim > 2:
-        picture = picture[..., picture.shape[-1] // 2]
-    return picture.numpy()

@@ -8,13 +8,14 @@ import os
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from monai_afire.utils.files import atomic_path
 
-__all__ = ["figure_to_array", "picture_grid", "save_figure"]
+__all__ = ["figure_to_array", "middle_plane", "picture_grid", "save_figure"]
 
 
 def picture_grid(rows: Sequence[Sequence[NDArray]], columns: Sequence[str], title: str) -> Figure:
@@ -95,3 +96,23 @@ def figure_to_array(figure: Figure) -> NDArray[np.uint8]:
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     return np.array(canvas.buffer_rgba())[..., :3]
+
+
+def middle_plane(image: torch.Tensor) -> NDArray:
+    """
+    What to show of an image: the first channel, of a volume the middle slice along the last axis.
+
+    Args:
+        image: ``(C, *S)``, on any device.
+
+    Returns:
+        ``(H, W)``.
+
+    Example:
+        >>> middle_plane(torch.zeros(2, 8, 6, 4)).shape
+        (8, 6)
+    """
+    picture = image[0].detach().float().cpu()
+    while picture.ndim > 2:
+        picture = picture[..., picture.shape[-1] // 2]
+    return picture.numpy()

@@ -91,3 +91,19 @@ def test_prepared_blocks() -> None:
 def test_other_blocks_are_refused() -> None:
     with pytest.raises(TypeError, match="Linear"):
         prepare_transformer_blocks(nn.ModuleList([nn.Linear(2, 2)]))
+
+
+@pytest.mark.parametrize("fused", [True, False, None])
+def test_attention_weights_are_saved_on_request_as_in_monai(fused):
+    torch.manual_seed(0)
+    attention = DeviceSelfAttention(hidden_size=32, num_heads=4, fused=fused).eval()
+    reference = SABlock(hidden_size=32, num_heads=4, save_attn=True).eval()
+    reference.load_state_dict(attention.state_dict())
+    x = torch.rand(2, 9, 32)
+    before = attention(x)
+    assert attention.att_mat.numel() == 0
+    attention.save_attn = True
+    torch.testing.assert_close(attention(x), before)
+    reference(x)
+    torch.testing.assert_close(attention.att_mat, reference.att_mat)
+    assert not attention.att_mat.requires_grad

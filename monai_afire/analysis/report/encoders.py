@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The encoders that a report compares: one architecture, weights of any origin."""
+"""The networks that a report compares: one architecture, weights of any origin."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from collections.abc import Mapping
 
 import torch
 
+from monai_afire.data.saved_names import saved_class_names
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
-from monai_afire.networks.weights import load_encoder_weights
+from monai_afire.networks.nets.transfer_classifier import TransferClassifier
+from monai_afire.networks.weights import load_encoder_weights, load_network
 
-__all__ = ["encoders_of"]
+__all__ = ["classifiers_of", "encoders_of"]
 
 
 def encoders_of(
@@ -52,3 +54,35 @@ def encoders_of(
             load_encoder_weights(named[name], path, branch=branch)
         named[name].to(device).eval()
     return named
+
+
+def classifiers_of(
+    encoder: RadiographEncoder, weights: Mapping[str, str], device: torch.device | str = "cpu"
+) -> dict[str, TransferClassifier]:
+    """
+    Classifiers that were fine-tuned by the bundle ``radiograph_classification``, to be compared.
+
+    Args:
+        encoder: the architecture that they were fine-tuned with; untouched.
+        weights: the file of each by the name to show; the names of its classes lie beside it.
+        device: where the classifiers work.
+
+    Returns:
+        The classifiers by name, in evaluation mode.
+
+    Raises:
+        ValueError: when the names of the classes are missing.
+        RuntimeError: when a file is missing or does not fit.
+
+    Example:
+        >>> from monai_afire.networks import ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
+        >>> classifiers_of(encoder, {})
+        {}
+    """
+    classifiers = {}
+    for name, path in weights.items():
+        network = TransferClassifier(copy.deepcopy(encoder), num_classes=len(saved_class_names(path)))
+        load_network(network, path, "fine-tune with bundles/radiograph_classification first")
+        classifiers[name] = network.to(device).eval()
+    return classifiers

@@ -31,9 +31,9 @@ def read_study_images(
     """
     Load images with all that a data list knows of them.
 
-    "organs" (mask files), "landmarks" (row, column), "boxes" (x, y, width, height) and "group" or "label" are used
-    where an item has them. Positions are those of the picture in the file and are moved as the image was. Masks count
-    only if all images have them; an image without landmarks has NaN.
+    "organs" (mask files), "landmarks" (row, column), "boxes" (x, y, width, height) with their "box_findings", and
+    "group" or "label" are used where an item has them. Positions are those of the picture in the file and are moved as
+    the image was. Masks count only if all images have them; an image without landmarks has NaN.
 
     Args:
         items: of a data list, see :func:`monai_afire.data.bundle_items`.
@@ -76,6 +76,7 @@ def read_study_images(
         masks=masks,
         mask_names=None if masks is None else names("organs", masks.shape[1]),
         boxes=_boxes(chosen, pictures),
+        box_kinds=_box_kinds(chosen),
     )
 
 
@@ -159,3 +160,12 @@ def _boxes(items: Sequence[Mapping[str, Any]], pictures: Sequence[torch.Tensor])
         end = pixels_of_file(np.stack([y + height, x + width], 1) - 0.5, picture)
         moved.append(torch.as_tensor(np.concatenate([start + 0.5, end - start], 1)).float())
     return moved
+
+
+def _box_kinds(items: Sequence[Mapping[str, Any]]) -> list[list[str]] | None:
+    """The finding of each box; None unless all boxes have one."""
+    if not any("box_findings" in item for item in items):
+        return None
+    kinds = [[str(finding) for finding in item.get("box_findings") or []] for item in items]
+    complete = all(len(own) == len(item.get("boxes") or []) for own, item in zip(kinds, items, strict=True))
+    return kinds if complete else None

@@ -4,7 +4,11 @@
 
 from __future__ import annotations
 
+from monai_afire.analysis.studies.composition import *
 from monai_afire.analysis.studies.correspondence import *
 from monai_afire.analysis.studies.cosegmentation import *
 from monai_afire.analysis.studies.grouping import *
+from monai_afire.analysis.studies.prototypes import *
+from monai_afire.analysis.studies.restoration import *
+from monai_afire.analysis.studies.saliency import *
 from monai_afire.analysis.studies.symmetry import *

@@ -19,6 +19,8 @@ class DeviceSelfAttention(SABlock):
 
     MONAI's ``ViT`` does not hand ``use_flash_attention`` on to its blocks, and that flag drops attention weights out
     in evaluation mode too. Parameters and state dict keys are those of ``SABlock``, so weights are interchangeable.
+    While the attribute ``save_attn`` is True, products are explicit on every device, and ``att_mat`` holds the weights
+    of the last pass ``(B, heads, L, L)`` as in ``SABlock``.
 
     Args:
         hidden_size: D, width of the tokens.
@@ -63,11 +65,13 @@ class DeviceSelfAttention(SABlock):
         batch, length, width = x.shape
         qkv = self.qkv(x).reshape(batch, length, 3, self.num_heads, self.dim_head).permute(2, 0, 3, 1, 4)
         query, key, value = qkv.unbind(0)
-        if x.is_cuda if self.fused is None else self.fused:
+        if (x.is_cuda if self.fused is None else self.fused) and not self.save_attn:
             dropout = self.dropout_rate if self.training else 0.0
             mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
         else:
             weights = ((query * self.scale) @ key.transpose(-2, -1)).softmax(dim=-1)
+            if self.save_attn:
+                self.att_mat = weights.detach()
             mixed = self.drop_weights(weights) @ value
         return self.drop_output(self.out_proj(mixed.transpose(1, 2).reshape(batch, length, width)))
 

@@ -1,0 +1,310 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Is the whole the sum of its parts? Learned properties of embeddings (ACE, section 5.1), beside chance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from monai.utils import convert_to_tensor
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import gaussian_kde
+from tqdm.auto import tqdm
+
+from monai_afire.analysis.patch_sampling import box_masks, crop_and_resize, mean_tokens, random_boxes, split_boxes
+from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
+
+__all__ = ["composition_summary", "compositionality", "decompositionality", "patch_retrieval", "similarity_density"]
+
+_ROWS = 256  # queries that are compared at a time
+
+
+def compositionality(
+    encoder: RadiographEncoder,
+    images: torch.Tensor,
+    parts: Sequence[int] = (2, 4),
+    patches_per_image: int = 4,
+    side: Sequence[float] = (0.3, 0.6),
+    seed: int = 0,
+    batch_size: int = 32,
+    progress: bool = True,
+) -> pd.DataFrame:
+    r"""
+    Compare a patch's embedding with the mean embedding of its parts (ACE, Fig. 3).
+
+    .. math:: \cos\Big(f(C), \frac{1}{P} \sum_{p=1}^{P} f(C_p)\Big)
+
+    C is a random patch, :math:`C_p` its P parts, f the mean token of what is given to the encoder, each enlarged to the
+    encoder's size. Embeddings of radiographs may all be alike, which makes this figure large for nothing: so the same
+    patch is compared with the parts of another image's patch, too. Only the difference is composition.
+
+    Args:
+        encoder: any :class:`monai_afire.networks.RadiographEncoder`, on any device, which the work is done on.
+        images: ``(M, C, *S)`` in [0, 1], of the encoder's size.
+        parts: numbers of parts: 2 (halves, along each axis in turn) or :math:`2^n`, 4 in two dimensions.
+        patches_per_image: random patches of each image.
+        side: smallest and largest side of a patch as a share of the image's; the paper prints 0.3 to 0.6 for the
+            decomposition and no value here.
+        seed: of the patches; every encoder sees the same ones.
+        batch_size: pictures in a pass of the encoder.
+        progress: whether to show a progress bar over the pictures.
+
+    Returns:
+        A row per patch and number of parts: "image", "patch", "parts", "similarity", the cosine with the own parts, and
+        "other_similarity", the one with those of the next image's patch (NaN for a single image).
+
+    Raises:
+        ValueError: for images that the encoder does not take, and for options out of range.
+
+    Example:
+        >>> from monai_afire.networks import ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+        >>> table = compositionality(encoder, torch.rand(3, 1, 32, 32), parts=[4], progress=False)
+        >>> table.shape, float(table["similarity"].max()) <= 1.0001
+        ((12, 5), True)
+    """
+    images = _checked(encoder, images)
+    if patches_per_image < 1:
+        raise ValueError(f"patches_per_image must be at least 1, got {patches_per_image}")
+    patch = torch.arange(patches_per_image).repeat(len(images))
+    index = torch.arange(len(images)).repeat_interleave(patches_per_image)
+    boxes = random_boxes(len(index), encoder.img_size, side, torch.Generator().manual_seed(seed))
+    divisions = [split_boxes(boxes, number, patch % len(encoder.img_size)) for number in parts]
+    tables = []
+    with tqdm(total=len(index) * (1 + sum(parts)), disable=not progress, unit="patch", desc="composition") as bar:
+        wholes = _embed_boxes(encoder, images, index, boxes, batch_size, bar)
+        for number, division in zip(parts, divisions, strict=True):
+            of_parts = index.repeat_interleave(number)
+            embeddings = _embed_boxes(encoder, images, of_parts, division.flatten(0, 1), batch_size, bar)
+            composed = embeddings.unflatten(0, (-1, number)).mean(1)
+            other = F.cosine_similarity(wholes, composed.roll(-patches_per_image, 0), dim=-1)
+            columns = {
+                "image": index.numpy(),
+                "patch": patch.numpy(),
+                "parts": number,
+                "similarity": F.cosine_similarity(wholes, composed, dim=-1).cpu().numpy(),
+                "other_similarity": other.cpu().numpy() if len(images) > 1 else np.nan,
+            }
+            tables.append(pd.DataFrame(columns))
+    return pd.concat(tables, ignore_index=True)
+
+
+def decompositionality(
+    encoder: RadiographEncoder,
+    images: torch.Tensor,
+    side: Sequence[float] = (0.3, 0.6),
+    gallery: int = 32,
+    fill: float = 0.0,
+    seed: int = 0,
+    batch_size: int = 32,
+    progress: bool = True,
+) -> pd.DataFrame:
+    r"""
+    Does taking a patch out of an image take the patch's embedding out of the image's (ACE, Fig. 4)?
+
+    For each image X, the patch C out of a gallery, its own and those of other images, that is most similar to what the
+    image loses without it, :math:`f(X) - f(X \setminus C)`, by the cosine. The paper's galleries are batches of 32;
+    here the images stand in a random circle and a gallery is a patch's own and the next 31, so every image counts, and
+    the same chance of 1/32 holds for all.
+
+    Args:
+        encoder: any :class:`monai_afire.networks.RadiographEncoder`, on any device, which the work is done on.
+        images: ``(M, C, *S)`` in [0, 1], of the encoder's size.
+        side: smallest and largest side of a patch as a share of the image's.
+        gallery: how many patches to choose from; all, if there are fewer images.
+        fill: intensity in [0, 1] that replaces the patch in X without C.
+        seed: of the patches and the circle; every encoder sees the same.
+        batch_size: pictures in a pass of the encoder.
+        progress: whether to show a progress bar over the pictures.
+
+    Returns:
+        A row per image: "image", "correct" (1 if the own patch is the most similar one, 0 if not; if several are, the
+        share that one of them is), "similarity" with the own patch, and "chance". "correct" is NaN for a single image.
+
+    Raises:
+        ValueError: for images that the encoder does not take, and for options out of range.
+
+    Example:
+        >>> from monai_afire.networks import ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+        >>> decompositionality(encoder, torch.rand(5, 1, 32, 32), progress=False)["chance"].tolist()
+        [0.2, 0.2, 0.2, 0.2, 0.2]
+    """
+    images = _checked(encoder, images)
+    if not 0 <= fill <= 1:
+        raise ValueError(f"fill is an intensity in [0, 1], got {fill}")
+    boxes, order = _drawn(len(images), encoder.img_size, side, seed)
+    everything = torch.arange(len(images))
+
+    def excised(rows: slice) -> torch.Tensor:
+        hidden = box_masks(boxes[rows], encoder.img_size).unsqueeze(1).to(images.device)
+        return images[rows].masked_fill(hidden, fill)
+
+    with tqdm(total=3 * len(images), disable=not progress, unit="picture", desc="decomposition") as bar:
+        wholes = mean_tokens(encoder, len(images), lambda rows: images[rows], batch_size, bar)
+        without = mean_tokens(encoder, len(images), excised, batch_size, bar)
+        patches = _embed_boxes(encoder, images, everything, boxes, batch_size, bar)
+    return _matches(wholes - without, patches, order, gallery)
+
+
+def patch_retrieval(
+    encoder: RadiographEncoder,
+    images: torch.Tensor,
+    side: Sequence[float] = (0.3, 0.6),
+    gallery: int = 32,
+    seed: int = 0,
+    batch_size: int = 32,
+    progress: bool = True,
+) -> pd.DataFrame:
+    r"""
+    Is a patch's embedding most similar to that of the image it is from (ACE, Fig. 5)?
+
+    The query is the patch, :math:`f(C)`, the gallery are whole images, :math:`f(X_i)`. A patch of every image is a
+    query (the paper: one per batch); galleries as in :func:`decompositionality`.
+
+    Args:
+        encoder: any :class:`monai_afire.networks.RadiographEncoder`, on any device, which the work is done on.
+        images: ``(M, C, *S)`` in [0, 1], of the encoder's size.
+        side: smallest and largest side of a patch as a share of the image's.
+        gallery: how many images to choose from; all, if there are fewer.
+        seed: of the patches and the circle; every encoder sees the same, and the same as in the decomposition.
+        batch_size: pictures in a pass of the encoder.
+        progress: whether to show a progress bar over the pictures.
+
+    Returns:
+        As in :func:`decompositionality`, "similarity" that with the own image.
+
+    Raises:
+        ValueError: for images that the encoder does not take, and for options out of range.
+
+    Example:
+        >>> from monai_afire.networks import ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+        >>> list(patch_retrieval(encoder, torch.rand(5, 1, 32, 32), progress=False))
+        ['image', 'correct', 'similarity', 'chance']
+    """
+    images = _checked(encoder, images)
+    boxes, order = _drawn(len(images), encoder.img_size, side, seed)
+    with tqdm(total=2 * len(images), disable=not progress, unit="picture", desc="retrieval") as bar:
+        wholes = mean_tokens(encoder, len(images), lambda rows: images[rows], batch_size, bar)
+        patches = _embed_boxes(encoder, images, torch.arange(len(images)), boxes, batch_size, bar)
+    return _matches(patches, wholes, order, gallery)
+
+
+def composition_summary(
+    composition: pd.DataFrame, decomposition: pd.DataFrame, retrieval: pd.DataFrame
+) -> dict[str, float]:
+    """
+    The figures of one encoder.
+
+    Args:
+        composition: of :func:`compositionality`.
+        decomposition: of :func:`decompositionality`.
+        retrieval: of :func:`patch_retrieval`.
+
+    Returns:
+        For each number of parts P the means "similarity_P_parts", "other_image_P_parts" and "own_nearer_P_parts", the
+        share of patches that are more similar to their own parts than to another image's (a tie counts half; chance is
+        0.5); then "decomposition_accuracy" and "retrieval_accuracy" with their "chance".
+
+    Example:
+        >>> composition = pd.DataFrame({"parts": [2, 2], "similarity": [0.9, 0.5], "other_similarity": [0.4, 0.6]})
+        >>> matches = pd.DataFrame({"correct": [1.0, 0.0], "chance": [0.5, 0.5]})
+        >>> composition_summary(composition, matches, matches)["own_nearer_2_parts"]
+        0.5
+    """
+    summary = {}
+    for number, rows in composition.groupby("parts"):
+        own, other = rows["similarity"], rows["other_similarity"]
+        nearer = ((own > other) + 0.5 * (own == other)).where(other.notna())
+        summary[f"similarity_{number}_parts"] = float(own.mean())
+        summary[f"other_image_{number}_parts"] = float(other.mean())
+        summary[f"own_nearer_{number}_parts"] = float(nearer.mean())
+    summary["decomposition_accuracy"] = float(decomposition["correct"].mean())
+    summary["retrieval_accuracy"] = float(retrieval["correct"].mean())
+    summary["chance"] = float(retrieval["chance"].mean())
+    return summary
+
+
+def similarity_density(similarities: ArrayLike, points: ArrayLike) -> NDArray[np.float64] | None:
+    """
+    Gaussian kernel density estimate of similarities, the bandwidth by Scott's rule (``scipy.stats.gaussian_kde``).
+
+    Args:
+        similarities: ``(M,)``; NaN does not count.
+        points: ``(Q,)`` where to estimate.
+
+    Returns:
+        ``(Q,)``; None where there is no density: fewer than two similarities, or all the same.
+
+    Example:
+        >>> similarity_density([0.2, 0.4], [0.0, 0.3, 5.0]).argmax().item()
+        1
+        >>> similarity_density([1.0, 1.0, 1.0], [1.0]) is None
+        True
+    """
+    values = np.asarray(similarities, dtype=np.float64)
+    values = values[~np.isnan(values)]
+    # rounding is no spread: its "density" would be a needle
+    if len(values) < 2 or np.ptp(values) < 1e-6:
+        return None
+    return gaussian_kde(values)(np.asarray(points, dtype=np.float64))
+
+
+def _checked(encoder: RadiographEncoder, images: torch.Tensor) -> torch.Tensor:
+    plain = convert_to_tensor(images, track_meta=False)
+    encoder.check_images(plain)
+    return plain
+
+
+def _drawn(number: int, img_size: Sequence[int], side: Sequence[float], seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A box for each image, and the order in which the images stand in a circle."""
+    generator = torch.Generator().manual_seed(seed)
+    return random_boxes(number, img_size, side, generator), torch.randperm(number, generator=generator)
+
+
+def _embed_boxes(
+    encoder: RadiographEncoder,
+    images: torch.Tensor,
+    index: torch.Tensor,
+    boxes: torch.Tensor,
+    batch_size: int,
+    bar: tqdm,
+) -> torch.Tensor:
+    """Embeddings (N, D) of box number j out of image index[j]."""
+
+    def cropped(rows: slice) -> torch.Tensor:
+        sources = images[index[rows].to(images.device)].to(encoder.mean)
+        return crop_and_resize(sources, boxes[rows], encoder.img_size)
+
+    return mean_tokens(encoder, len(index), cropped, batch_size, bar)
+
+
+def _matches(queries: torch.Tensor, targets: torch.Tensor, order: torch.Tensor, gallery: int) -> pd.DataFrame:
+    """Is target j the most similar to query j among those next in the circle?"""
+    if gallery < 2:
+        raise ValueError(f"gallery must be at least 2 to choose from, got {gallery}")
+    number = len(order)
+    size = min(gallery, number)
+    place = order.to(queries.device)
+    unit_queries, unit_targets = F.normalize(queries[place], dim=-1), F.normalize(targets[place], dim=-1)
+    own, correct = [], []
+    for rows in torch.arange(number, device=queries.device).split(_ROWS):
+        columns = (rows.unsqueeze(1) + torch.arange(size, device=rows.device)) % number
+        similarity = (unit_queries[rows] @ unit_targets.T).gather(1, columns)
+        best = similarity == similarity.amax(1, keepdim=True)
+        own.append(similarity[:, 0])
+        correct.append(best[:, 0] / best.sum(1))
+    table = pd.DataFrame(
+        {
+            "image": order.numpy(),
+            "correct": torch.cat(correct).cpu().numpy() if size > 1 else np.nan,
+            "similarity": torch.cat(own).cpu().numpy(),
+            "chance": 1 / size,
+        }
+    )
+    return table.sort_values("image", ignore_index=True)

@@ -1,0 +1,190 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Random patches of images, their parts, and what an encoder makes of each when it fills the encoder's input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+
+import torch
+import torch.nn.functional as F
+from tqdm.auto import tqdm
+
+from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
+from monai_afire.utils.modes import evaluation_mode
+from monai_afire.utils.precision import at_least_float32
+
+__all__ = ["box_masks", "crop_and_resize", "mean_tokens", "random_boxes", "split_boxes"]
+
+
+def random_boxes(
+    number: int, img_size: Sequence[int], side: Sequence[float] = (0.3, 0.6), generator: torch.Generator | None = None
+) -> torch.Tensor:
+    """
+    Boxes of random size at random places, wholly inside the image.
+
+    Args:
+        number: N, how many.
+        img_size: spatial size of the image in pixels.
+        side: smallest and largest side as a share of the image's; one share for all axes of a box.
+        generator: source of random numbers on the CPU.
+
+    Returns:
+        ``(N, 2 n)`` int64 for n axes: the lower ends, then the sizes, which are even so that a box can be halved.
+
+    Raises:
+        ValueError: when the sides are no shares, or the image has fewer than two pixels along an axis.
+
+    Example:
+        >>> random_boxes(2, (32, 64), (0.5, 0.5))[:, 2:].tolist()
+        [[16, 32], [16, 32]]
+    """
+    if not 0 < side[0] <= side[1] <= 1 or min(img_size) < 2:
+        raise ValueError(
+            f"side must be two shares 0 < smallest <= largest <= 1 of an image of 2 pixels or more, got {tuple(side)} "
+            f"and an image of {tuple(img_size)}"
+        )
+    size = torch.tensor(img_size)
+    share = side[0] + (side[1] - side[0]) * torch.rand(number, 1, generator=generator)
+    sizes = (2 * (share * size / 2).round().long()).clamp_min(2).minimum(size // 2 * 2)
+    room = size - sizes + 1
+    starts = (torch.rand(number, len(img_size), generator=generator) * room).long().minimum(room - 1)
+    return torch.cat([starts, sizes], dim=1)
+
+
+def split_boxes(boxes: torch.Tensor, parts: int, axes: torch.Tensor | None = None) -> torch.Tensor:
+    """
+    Cut boxes into equal parts that do not overlap.
+
+    Args:
+        boxes: ``(N, 2 n)`` of :func:`random_boxes`.
+        parts: 2, halves along one axis, or :math:`2^n`, halves along all.
+        axes: ``(N,)`` int64, the axis along which each box is cut in two; None for the first.
+
+    Returns:
+        ``(N, parts, 2 n)``.
+
+    Raises:
+        ValueError: for another number of parts.
+
+    Example:
+        >>> split_boxes(torch.tensor([[1, 2, 8, 4]]), 4)[0].tolist()
+        [[1, 2, 4, 2], [1, 4, 4, 2], [5, 2, 4, 2], [5, 4, 4, 2]]
+    """
+    dims = boxes.shape[1] // 2
+    if parts not in (2, 2**dims):
+        raise ValueError(f"a patch of {dims} axes is cut into 2 or {2**dims} parts, got parts={parts}")
+    if parts == 2**dims:
+        cut = torch.ones(len(boxes), dims, dtype=torch.long)
+    else:
+        cut = F.one_hot(torch.zeros(len(boxes), dtype=torch.long) if axes is None else axes, dims)
+    sizes = boxes[:, dims:] // (1 + cut)
+    if parts == 2**dims:
+        steps = torch.tensor(list(product(range(2), repeat=dims))).unsqueeze(0)
+    else:
+        steps = torch.arange(2).reshape(1, 2, 1) * cut.unsqueeze(1)
+    starts = boxes[:, None, :dims] + steps * sizes.unsqueeze(1)
+    return torch.cat([starts, sizes.unsqueeze(1).expand_as(starts)], dim=-1)
+
+
+def crop_and_resize(images: torch.Tensor, boxes: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
+    """
+    Cut one box out of each image and enlarge it (linear interpolation), all in one call.
+
+    The same as ``F.interpolate`` of each crop, without its corners aligned: nothing from outside of a box is seen.
+
+    Args:
+        images: ``(N, C, *S)``.
+        boxes: ``(N, 2 n)``, lower ends and sizes in pixels.
+        size: of the result, no smaller than the boxes (there is no smoothing before a reduction).
+
+    Returns:
+        ``(N, C, *size)`` on the images' device.
+
+    Example:
+        >>> image = torch.arange(16.0).reshape(1, 1, 4, 4)
+        >>> crop_and_resize(image, torch.tensor([[1, 2, 2, 2]]), (2, 2))
+        tensor([[[[ 6.,  7.],
+                  [10., 11.]]]])
+    """
+    dims = len(size)
+    lower, extent = boxes.to(images).unsqueeze(-1).split(dims, dim=1)
+    axes = []
+    for axis, length in enumerate(size):
+        pixel = torch.arange(length, device=images.device, dtype=images.dtype)
+        inside = ((pixel + 0.5) * extent[:, axis] / length - 0.5).clamp_min(0).minimum(extent[:, axis] - 1)
+        position = (2 * (lower[:, axis] + inside) + 1) / images.shape[2 + axis] - 1  # grid_sample's -1 ... 1
+        shape = [len(images), *[1] * dims]
+        shape[1 + axis] = length
+        axes.append(position.reshape(shape).expand(len(images), *size))
+    grid = torch.stack(axes[::-1], dim=-1)
+    return F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
+
+
+def box_masks(boxes: torch.Tensor, img_size: Sequence[int]) -> torch.Tensor:
+    """
+    Pixels of boxes; those that a box touches belong to it.
+
+    Args:
+        boxes: ``(N, 2 n)``, lower ends and sizes in pixels.
+        img_size: spatial size of the image.
+
+    Returns:
+        ``(N, *S)`` bool. A box without extent has no pixel.
+
+    Example:
+        >>> box_masks(torch.tensor([[0.0, 1.0, 1.0, 2.0]]), (2, 4)).int().tolist()
+        [[[0, 1, 1, 0], [0, 0, 0, 0]]]
+    """
+    lower, extent = boxes.chunk(2, dim=1)
+    first, end = lower.floor(), torch.where(extent > 0, lower + extent, lower).ceil()
+    mask = (extent > 0).all(1).reshape(-1, *[1] * len(img_size))
+    for axis, length in enumerate(img_size):
+        pixel = torch.arange(length, device=boxes.device)
+        inside = (pixel >= first[:, axis, None]) & (pixel < end[:, axis, None])
+        shape = [len(boxes), *[1] * len(img_size)]
+        shape[1 + axis] = length
+        mask = mask & inside.reshape(shape)
+    return mask
+
+
+def mean_tokens(
+    encoder: RadiographEncoder,
+    number: int,
+    pictures: Callable[[slice], torch.Tensor],
+    batch_size: int = 32,
+    progress: tqdm | None = None,
+) -> torch.Tensor:
+    """
+    Embeddings of pictures that are made when their turn comes: the mean token of each.
+
+    The encoder works in evaluation mode without gradients on its own device.
+
+    Args:
+        encoder: any :class:`monai_afire.networks.RadiographEncoder`.
+        number: N, how many pictures there are.
+        pictures: called with a slice of 0, ..., N - 1 for these pictures ``(b, C, *S)`` in [0, 1], of the encoder's
+            size.
+        batch_size: pictures in a pass.
+        progress: bar to advance by the pictures.
+
+    Returns:
+        ``(N, D)`` at least float32, on the encoder's device.
+
+    Example:
+        >>> from monai_afire.networks import ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
+        >>> images = torch.rand(5, 1, 32, 32)
+        >>> mean_tokens(encoder, 5, lambda rows: images[rows], batch_size=2).shape
+        torch.Size([5, 24])
+    """
+    device = encoder.mean.device
+    embeddings = [torch.empty(0, encoder.hidden_size, device=device)]
+    with evaluation_mode(encoder), torch.no_grad():
+        for start in range(0, number, batch_size):
+            rows = slice(start, min(start + batch_size, number))
+            embeddings.append(at_least_float32(encoder(pictures(rows).to(device)).mean(1)))
+            if progress is not None:
+                progress.update(rows.stop - rows.start)
+    return torch.cat(embeddings)
