@@ -40,8 +40,9 @@ def restoration_figure(
         ValueError: without a row.
 
     Example:
-        >>> found = Restorations(torch.zeros(1, 1, 8, 8), *[torch.ones(1, 1, 8, 8)] * 6)
-        >>> found = Restorations(found.normal, found.lesion, torch.ones(1, 4, dtype=torch.bool), *[found.normal] * 4)
+        >>> import torch
+        >>> picture, hidden = torch.zeros(1, 1, 8, 8), torch.tensor([[True, False, False, False]])
+        >>> found = Restorations(picture, picture, hidden, *[picture] * 4)
         >>> len(restoration_figure(found, (4, 4), [0]).axes)
         5
     """
