@@ -16,7 +16,7 @@ from monai_afire.data.phantom.dataset import PHANTOM_VERSION
 
 __all__ = ["bundle_items", "cached_phantom"]
 
-PATH_KEYS = ("image", "mask", "lesion_truth")
+PATH_KEYS = ("image", "mask", "lesion_truth", "organs")
 
 
 def bundle_items(

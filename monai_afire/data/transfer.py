@@ -235,7 +235,7 @@ def _items_of(
         warnings.filterwarnings("ignore", message=r".*: sections '.*' and '.*' share \d+ ")
         for name in sections:
             found += load_radiograph_datalist(
-                dataset_dir, source, name, path_keys=(*PATH_KEYS, "organs"), hold_out=hold_out and not everything
+                dataset_dir, source, name, path_keys=PATH_KEYS, hold_out=hold_out and not everything
             )
     if not everything:
         _refuse_shared_patients(content, source)

@@ -6,5 +6,6 @@ from __future__ import annotations
 
 from monai_afire.visualize.contact_sheet import *
 from monai_afire.visualize.curves import *
+from monai_afire.visualize.dot_plot import *
 from monai_afire.visualize.figures import *
 from monai_afire.visualize.heat_map import *

@@ -70,8 +70,9 @@ def test_any_encoders_side_by_side(study, number):
     options = {"reference": 1} if study in (CorrespondenceStudy, CosegmentationStudy) else {}
     result = study(progress=False, seed=1, **options)(encoders, images)
     check(result, [*encoders, "raw pixels"])
-    again = study(progress=False, seed=1, **options)(encoders, images)
-    pd.testing.assert_frame_equal(result.table, again.table)
+    if number > 2:
+        again = study(progress=False, seed=1, **options)(encoders, images)
+        pd.testing.assert_frame_equal(result.table, again.table)
 
 
 @pytest.mark.parametrize("study", [LandmarkMapStudy, CorrespondenceStudy, SymmetryStudy], ids=lambda s: s.__name__)
