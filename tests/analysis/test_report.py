@@ -63,7 +63,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.counts[tag] = self.counts.get(tag, 0) + 1
         self.sources += [value or "" for name, value in attributes if name in ("src", "href")]
-        if tag not in ("meta", "img", "link"):
+        if tag not in ("meta", "img", "wbr"):
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:

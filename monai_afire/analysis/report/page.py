@@ -33,6 +33,7 @@ p, li { max-width: 46rem; }
 table { border-collapse: collapse; font-size: .9rem; margin: 1rem 0; font-variant-numeric: tabular-nums; }
 th, td { padding: .35rem .8rem; border-bottom: 1px solid var(--line); text-align: right; }
 th:first-child { text-align: left; }
+tbody th { white-space: nowrap; }
 thead th { background: var(--soft); vertical-align: bottom; }
 figure { margin: 1.5rem 0; }
 figure img { max-width: 100%; height: auto; background: #ffffff; border: 1px solid var(--line); border-radius: 4px; }
@@ -93,7 +94,9 @@ def _section(number: int, result: StudyResult) -> str:
 
 def _table(table: pd.DataFrame) -> str:
     named = not isinstance(table.index, pd.RangeIndex)
-    head = "".join(f"<th>{escape(str(name))}</th>" for name in ([""] if named else []) + list(table.columns))
+    head = "".join(
+        f"<th>{escape(str(name)).replace('_', '_<wbr>')}</th>" for name in ([""] if named else []) + list(table.columns)
+    )
     rows = []
     for name, row in zip(table.index, table.itertuples(index=False), strict=True):
         cells = [f"<td>{escape(_number(value))}</td>" for value in row]
