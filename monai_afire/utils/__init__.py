@@ -9,13 +9,17 @@ from monai_afire.utils.cpu import tune_cpu
 from monai_afire.utils.files import atomic_path, check_writable, output_path
 from monai_afire.utils.labels import resolve_uncertain
 from monai_afire.utils.precision import at_least_float32
+from monai_afire.utils.process_group import join_process_group, main_rank_first, rank_device
 
 __all__ = [
     "as_bool",
     "at_least_float32",
     "atomic_path",
     "check_writable",
+    "join_process_group",
+    "main_rank_first",
     "output_path",
+    "rank_device",
     "resolve_uncertain",
     "show_cause_last",
     "tune_cpu",
