@@ -6,6 +6,13 @@ from __future__ import annotations
 
 from monai_afire.utils.command_line import as_bool, show_cause_last
 from monai_afire.utils.cpu import tune_cpu
+from monai_afire.utils.distributed import (
+    gather_from_ranks,
+    global_rank,
+    max_over_ranks,
+    sum_over_ranks,
+    world_size,
+)
 from monai_afire.utils.files import atomic_path, check_writable, output_path
 from monai_afire.utils.labels import resolve_uncertain
 from monai_afire.utils.precision import at_least_float32
@@ -16,11 +23,16 @@ __all__ = [
     "at_least_float32",
     "atomic_path",
     "check_writable",
+    "gather_from_ranks",
+    "global_rank",
     "join_process_group",
     "main_rank_first",
+    "max_over_ranks",
     "output_path",
     "rank_device",
     "resolve_uncertain",
     "show_cause_last",
+    "sum_over_ranks",
     "tune_cpu",
+    "world_size",
 ]
