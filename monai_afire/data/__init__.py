@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from monai_afire.data.datalist import *
 from monai_afire.data.phantom import *
+from monai_afire.data.samplers import *
 from monai_afire.data.saved_names import *
 from monai_afire.data.sources import *
 from monai_afire.data.subsets import *

@@ -9,6 +9,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import atomic_path
 
 __all__ = ["save_class_names", "saved_class_names"]
@@ -18,7 +19,7 @@ _FILE = "class_names.json"
 
 def save_class_names(names: Sequence[str], model_dir: str | os.PathLike) -> None:
     """
-    Write the names of the classes into the folder of a model.
+    Write the names of the classes into the folder of a model; in a process group the main rank does.
 
     Args:
         names: of the classes, organs or landmarks, in the order of the network's outputs.
@@ -27,6 +28,8 @@ def save_class_names(names: Sequence[str], model_dir: str | os.PathLike) -> None
     Raises:
         OSError: when the folder cannot be written to.
     """
+    if global_rank():
+        return
     with atomic_path(Path(model_dir) / _FILE) as temporary:
         temporary.write_text(json.dumps(list(names), indent=2))
 

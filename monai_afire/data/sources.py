@@ -13,6 +13,7 @@ from typing import Any
 from monai_afire.data.datalist import load_radiograph_datalist
 from monai_afire.data.phantom import export_phantom
 from monai_afire.data.phantom.dataset import PHANTOM_VERSION
+from monai_afire.utils.process_group import main_rank_first
 
 __all__ = ["bundle_items", "cached_phantom"]
 
@@ -69,6 +70,8 @@ def cached_phantom(folder: str | os.PathLike, arguments: Mapping[str, Any]) -> P
     """
     Draw the phantom into a folder unless it is there already, drawn with the same arguments by the same version.
 
+    In a process group the main rank draws while the others wait; all of them must see the folder.
+
     Args:
         folder: where its files are.
         arguments: of :func:`monai_afire.data.export_phantom`.
@@ -86,10 +89,11 @@ def cached_phantom(folder: str | os.PathLike, arguments: Mapping[str, Any]) -> P
     drawn = {name: value for name, value in arguments.items() if name not in ("progress", "num_processes")}
     drawn["version"] = PHANTOM_VERSION
     recipe, datalist = Path(folder) / "recipe.json", Path(folder) / "datalist.json"
-    if recipe.is_file() and datalist.is_file() and json.loads(recipe.read_text()) == json.loads(json.dumps(drawn)):
-        return datalist
-    recipe.unlink(missing_ok=True)
-    path = export_phantom(folder, **arguments)
-    # written last: an interrupted drawing leaves no recipe and is drawn again
-    recipe.write_text(json.dumps(drawn))
-    return path
+    with main_rank_first():
+        if recipe.is_file() and datalist.is_file() and json.loads(recipe.read_text()) == json.loads(json.dumps(drawn)):
+            return datalist
+        recipe.unlink(missing_ok=True)
+        path = export_phantom(folder, **arguments)
+        # written last: an interrupted drawing leaves no recipe and is drawn again
+        recipe.write_text(json.dumps(drawn))
+        return path

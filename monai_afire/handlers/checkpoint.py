@@ -91,7 +91,7 @@ class ResumableCheckpoint:
         if self.resume and self.checkpoint_file.is_file():
             self.load(engine)
             return
-        if self.resume:
+        if self.resume and _is_main_rank(engine):
             logger.warning(f"nothing to resume: {self.checkpoint_file} does not exist; starting from the beginning")
         if _is_main_rank(engine):
             for path in (self.checkpoint_file, self.model_file):

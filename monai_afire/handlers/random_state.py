@@ -18,10 +18,12 @@ __all__ = ["EpochSeed"]
 
 class EpochSeed:
     """
-    Seed everything random anew at the start of each epoch, from (seed, epoch, rank).
+    Seed everything random anew at the start of each epoch, from (seed, epoch, rank), so that the processes of a
+    distributed run draw different lesions and distortions.
 
     Covers Python, NumPy and PyTorch (all devices), MONAI's random transforms of the data set, and generators handed
-    over. Shuffling and the seeds of loader workers follow from PyTorch's. So the random state of an epoch needs no
+    over. Shuffling (but that of a ``DistributedSampler``, which has a seed of its own, the same for all ranks) and the
+    seeds of loader workers follow from PyTorch's. So the random state of an epoch needs no
     saving: resuming after epoch n gives the same epoch n + 1 as going on. Works with loaders that start their workers
     anew each epoch (``persistent_workers=False``, the default) and epochs that are one pass over the loader.
 
@@ -29,7 +31,7 @@ class EpochSeed:
         seed: the run's seed.
         dataset: data set whose random transforms are to be seeded, as they are used without loader workers.
         generators: objects with ``manual_seed``, e.g. ``torch.Generator``.
-        constant: True draws the same in every epoch, for validation.
+        constant: True draws the same in every epoch and on every rank, for validation.
 
     Example:
         >>> engine = Engine(lambda engine, batch: torch.rand(()).item())
@@ -57,8 +59,7 @@ class EpochSeed:
 
     def __call__(self, engine: Engine) -> None:
         """Seed for the engine's current epoch."""
-        epoch = 0 if self.constant else engine.state.epoch
-        rank = getattr(engine.state, "rank", 0)
+        epoch, rank = (0, 0) if self.constant else (engine.state.epoch, getattr(engine.state, "rank", 0))
         # SeedSequence mixes the three numbers, so that neighbouring seeds and epochs share nothing
         sequence = np.random.SeedSequence([self.seed, epoch, rank])
         value, *generator_values = (int(state) for state in sequence.generate_state(1 + len(self.generators)))

@@ -11,6 +11,7 @@ from monai_afire.losses.afire import (
     CategoryConsistencyLoss,
     StructureConsistencyLoss,
 )
+from monai_afire.losses.global_mean import global_mean, global_weighted_mean
 from monai_afire.losses.heatmap import HeatmapLoss
 from monai_afire.losses.multilabel import MaskedMultilabelLoss
 from monai_afire.losses.peac import (
@@ -40,5 +41,7 @@ __all__ = [
     "StructureConsistencyLoss",
     "TokenSimilarity",
     "WeightedTerms",
+    "global_mean",
+    "global_weighted_mean",
     "matching_target",
 ]

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from monai_afire.losses.global_mean import global_mean
 from monai_afire.losses.weighted_terms import WeightedTerms
 from monai_afire.transforms.grid_crop.correspondence import check_patches
 from monai_afire.utils.precision import at_least_float32
@@ -148,7 +149,7 @@ class MatchingLoss(nn.Module):
             negative = (1 - self.alpha) * (1 - target)
             # -log(1 - sigmoid(x)) = x - log(sigmoid(x))
             loss = negative * logits - (self.alpha * target + negative) * F.logsigmoid(logits)
-            return loss.sum(-1).mean()
+            return global_mean(loss.sum(-1))
 
 
 class SelfDistillationLoss(nn.Module):
@@ -190,7 +191,7 @@ class SelfDistillationLoss(nn.Module):
             )
         with torch.autocast(student.device.type, enabled=False):
             student = at_least_float32(student)
-            return -(teacher.to(student.dtype).flip(1) * student).sum(-1).mean()
+            return -global_mean((teacher.to(student.dtype).flip(1) * student).sum(-1))
 
 
 class ACELoss(WeightedTerms):

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
+from monai_afire.losses.global_mean import global_mean, global_weighted_mean
 from monai_afire.losses.token_similarity import TokenSimilarity
 from monai_afire.losses.weighted_terms import WeightedTerms
+from monai_afire.utils.distributed import gather_from_ranks, global_rank
 from monai_afire.utils.precision import at_least_float32
 
 __all__ = ["AFiReLoss", "AnomalyRestorationLoss", "CategoryConsistencyLoss", "StructureConsistencyLoss"]
@@ -66,7 +68,7 @@ class StructureConsistencyLoss(nn.Module):
         with torch.autocast(q.device.type, enabled=False):
             scores = self.similarity(q, prototypes)
             own = torch.diagonal(scores, dim1=-2, dim2=-1)
-            return _masked_mean(torch.logsumexp(scores, dim=-1) - own, normal)
+            return global_mean(torch.logsumexp(scores, dim=-1) - own, normal)
 
 
 class CategoryConsistencyLoss(nn.Module):
@@ -81,11 +83,19 @@ class CategoryConsistencyLoss(nn.Module):
     Anchors (i, j) are the normal tokens with at least one other normal token b at the same position. Abnormal tokens
     are never pulled together unless asked for. The cost is one (B, B) matrix per position: O(L B²) memory.
 
+    In a process group i runs over this rank's images and b over those of all W ranks, whose tokens are gathered with
+    their gradients: loss and gradients are those of one process with the W-fold batch. Each rank then keeps a (B, W B)
+    matrix per position and all tokens (W B L K numbers, and as many for their gradient), and a call has three gathers
+    and a sum over the ranks; :class:`AFiReLoss` calls it once per lesion variant. Every rank must bring equally many
+    images.
+
     Args:
         temperature: τ > 0.
         similarity: "paper", "teacher_ce" or "cosine", see :class:`StructureConsistencyLoss`.
         include_abnormal_pairs: also pull abnormal tokens of a position together, against the normal ones and the
             prototype (ablation, Table 4 row 4; it harms).
+        gather: False takes b from this rank's images alone: cheaper, but with fewer positives and negatives, a loss
+            that depends on the number of ranks.
 
     Example:
         >>> q = torch.softmax(torch.rand(4, 9, 8), -1)
@@ -95,11 +105,16 @@ class CategoryConsistencyLoss(nn.Module):
     """
 
     def __init__(
-        self, temperature: float = 1.0, similarity: str = "paper", include_abnormal_pairs: bool = False
+        self,
+        temperature: float = 1.0,
+        similarity: str = "paper",
+        include_abnormal_pairs: bool = False,
+        gather: bool = True,
     ) -> None:
         super().__init__()
         self.similarity = TokenSimilarity(temperature, similarity)
         self.include_abnormal_pairs = include_abnormal_pairs
+        self.gather = gather
 
     def forward(self, q: torch.Tensor, prototypes: torch.Tensor, normal: torch.Tensor) -> torch.Tensor:
         """
@@ -118,28 +133,41 @@ class CategoryConsistencyLoss(nn.Module):
         """
         _check_shapes(q, prototypes, normal)
         with torch.autocast(q.device.type, enabled=False):
-            pairs, own_prototype = self._scores(q, prototypes)
-            is_normal = normal.transpose(0, 1)
-            same_image = torch.eye(q.shape[0], dtype=torch.bool, device=q.device)
-            pairs = pairs.masked_fill(same_image, NEGLIGIBLE)
-            pull = _masked_logsumexp(own_prototype, ~is_normal).unsqueeze(1)
-            loss, anchors = _contrast(pairs, is_normal, pull)
+            tokens = at_least_float32(q)
+            others = self._of_all_ranks(tokens)
+            pairs, own_prototype = self._scores(tokens, others, prototypes)
+            pairs = pairs.masked_fill(self._same_image(len(q), len(others), q.device), NEGLIGIBLE)
+            is_normal, other_is_normal = normal.transpose(0, 1), self._of_all_ranks(normal).transpose(0, 1)
+            prototypes_of_others = self._of_all_ranks(own_prototype.transpose(0, 1)).transpose(0, 1)
+            pull = _masked_logsumexp(prototypes_of_others, ~other_is_normal).unsqueeze(1)
+            loss, anchors = _contrast(pairs, is_normal, other_is_normal, pull)
             if self.include_abnormal_pairs:
-                abnormal_loss, abnormal_anchors = _contrast(pairs, ~is_normal, own_prototype)
+                abnormal_loss, abnormal_anchors = _contrast(pairs, ~is_normal, ~other_is_normal, own_prototype)
                 loss = torch.where(is_normal, loss, abnormal_loss)
                 anchors = anchors | abnormal_anchors
-            return _masked_mean(loss, anchors)
+            return global_mean(loss, anchors)
 
-    def _scores(self, q: torch.Tensor, prototypes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log f of all pairs ``(L, B anchors, B others)`` and of each token with its prototype ``(L, B)``."""
-        tokens = at_least_float32(q).transpose(0, 1).contiguous()
+    def _of_all_ranks(self, x: torch.Tensor) -> torch.Tensor:
+        return gather_from_ranks(x) if self.gather else x
+
+    def _same_image(self, num_anchors: int, num_others: int, device: torch.device) -> torch.Tensor:
+        """``(B anchors, B others)``: where an anchor meets itself among the others."""
+        first = global_rank() * num_anchors if num_others > num_anchors else 0
+        anchors = torch.arange(first, first + num_anchors, device=device)
+        return anchors.unsqueeze(1) == torch.arange(num_others, device=device)
+
+    def _scores(
+        self, tokens: torch.Tensor, others: torch.Tensor, prototypes: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log f of all pairs ``(L, B anchors, B others)`` and of each anchor with its prototype ``(L, B anchors)``."""
+        anchors, candidates = (x.transpose(0, 1).contiguous() for x in (tokens, others))
         own = prototypes.unsqueeze(1) if prototypes.ndim == 2 else prototypes.transpose(0, 1)
         # a prototype counts as one more token of its position: one product scores all
-        scores = self.similarity(tokens, torch.cat([tokens, own.to(tokens.dtype)], dim=1))
-        with_prototypes = scores[..., len(q) :]
+        scores = self.similarity(anchors, torch.cat([candidates, own.to(tokens.dtype)], dim=1))
+        pairs, with_prototypes = scores[..., : len(others)], scores[..., len(others) :]
         if prototypes.ndim == 2:
-            return scores[..., : len(q)], with_prototypes.squeeze(-1)
-        return scores[..., : len(q)], torch.diagonal(with_prototypes, dim1=1, dim2=2)
+            return pairs, with_prototypes.squeeze(-1)
+        return pairs, torch.diagonal(with_prototypes, dim1=1, dim2=2)
 
 
 class AnomalyRestorationLoss(nn.Module):
@@ -192,7 +220,7 @@ class AnomalyRestorationLoss(nn.Module):
         with torch.autocast(restored.device.type, enabled=False):
             error = (at_least_float32(restored) - at_least_float32(target)).square().mean(-1)
             weight = torch.ones_like(error).masked_fill(abnormal, self.abnormal_weight)
-            return (weight * error).sum() / weight.sum()
+            return global_weighted_mean(error, weight)
 
 
 class AFiReLoss(WeightedTerms):
@@ -217,6 +245,7 @@ class AFiReLoss(WeightedTerms):
         similarity: "paper", "teacher_ce" or "cosine", see :class:`StructureConsistencyLoss`.
         include_abnormal_pairs: see :class:`CategoryConsistencyLoss`.
         abnormal_weight: see :class:`AnomalyRestorationLoss`.
+        gather: see :class:`CategoryConsistencyLoss`.
 
     Example:
         >>> outputs = {
@@ -238,11 +267,12 @@ class AFiReLoss(WeightedTerms):
         similarity: str = "paper",
         include_abnormal_pairs: bool = False,
         abnormal_weight: float = 5.0,
+        gather: bool = True,
     ) -> None:
         weights = {"structure": structure_weight, "category": category_weight, "restoration": restoration_weight}
         super().__init__(weights, "build the network with contrast=True and restore=True")
         self.structure = StructureConsistencyLoss(temperature, similarity)
-        self.category = CategoryConsistencyLoss(temperature, similarity, include_abnormal_pairs)
+        self.category = CategoryConsistencyLoss(temperature, similarity, include_abnormal_pairs, gather)
         self.restoration = AnomalyRestorationLoss(abnormal_weight)
 
     def _structure(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -264,30 +294,26 @@ class AFiReLoss(WeightedTerms):
 
 
 def _contrast(
-    pairs: torch.Tensor, same_category: torch.Tensor, against: torch.Tensor
+    pairs: torch.Tensor, in_category: torch.Tensor, others_in_category: torch.Tensor, against: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """
     -log(pos / (pos + neg)) of each token as anchor.
 
-    pairs ``(L, B, B)`` log f of every pair, negligible on the diagonal; same_category ``(L, B)``: the tokens that are
-    anchors and each other's positives; against ``(L, 1 or B)``: log of the further negatives, those with the prototype.
-    Returns the loss ``(L, B)`` and where it holds.
+    pairs ``(L, B, M)`` log f of every anchor with the M tokens of the global batch, negligible with itself; in_category
+    ``(L, B)``: the tokens that are anchors; others_in_category ``(L, M)``: those that are their positives; against
+    ``(L, 1 or B)``: log of the further negatives, those with the prototype. Returns the loss ``(L, B)`` and where it
+    holds.
     """
-    positive = _masked_logsumexp(pairs, same_category.unsqueeze(1))
+    positive = _masked_logsumexp(pairs, others_in_category.unsqueeze(1))
     # every other token of the position is either a positive or a negative
     everything = torch.logaddexp(torch.logsumexp(pairs, dim=-1), against)
-    others = same_category.sum(-1, keepdim=True) - same_category.long()
-    return everything - positive, same_category & (others > 0)
+    others = others_in_category.sum(-1, keepdim=True) - in_category.long()
+    return everything - positive, in_category & (others > 0)
 
 
 def _masked_logsumexp(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Logarithm of the sum of exp over the last axis where the mask is True; about NEGLIGIBLE where it nowhere is."""
     return torch.logsumexp(x.masked_fill(~mask, NEGLIGIBLE), dim=-1)
-
-
-def _masked_mean(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Mean where the mask is True, 0 where it nowhere is; neither value nor gradient sees the rest."""
-    return torch.where(mask, x, 0.0).sum() / mask.sum().clamp_min(1)
 
 
 def _check_shapes(q: torch.Tensor, prototypes: torch.Tensor, normal: torch.Tensor) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from monai_afire.losses.global_mean import global_mean
 from monai_afire.utils.precision import at_least_float32
 
 __all__ = ["HeatmapLoss"]
@@ -22,9 +23,9 @@ class HeatmapLoss(nn.Module):
         w_{bpx} = 1 + (w - 1) \min(\max(y_{bpx}, 0), 1)
 
     with h the predicted and y the true map, whose landmark is a peak of height 1. Each known landmark of each image
-    counts the same. Without the weight, a map of zeros is nearly optimal: a Gaussian of standard deviation 2 in
-    128 × 128 pixels costs it 0.0008; with a weight of 100 it costs 0.045. The loss does not depend on the resolution
-    when the peak's width grows with it.
+    counts the same, in a process group each of the global batch. Without the weight, a map of zeros is nearly optimal:
+    a Gaussian of standard deviation 2 in 128 × 128 pixels costs it 0.0008; with a weight of 100 it costs 0.045. The
+    loss does not depend on the resolution when the peak's width grows with it.
 
     A landmark that is not known is a true map with a NaN in it, or one that ``valid`` excludes. The network's map of
     it may be anything, even NaN, and has the gradient 0.
@@ -74,7 +75,7 @@ class HeatmapLoss(nn.Module):
             # the difference is masked, not its square: the square of an infinite number has no finite gradient
             difference = torch.where(known[..., None], h - y, 0.0)
             error = (weight * difference.square()).sum(-1) / weight.sum(-1)
-            return error.sum() / known.sum().clamp_min(1)
+            return global_mean(error, known)
 
 
 def _check_shapes(pred: torch.Tensor, label: torch.Tensor, valid: torch.Tensor | None) -> None:

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from monai_afire.losses.global_mean import global_mean
 from monai_afire.utils.labels import check_uncertain_policy, resolve_uncertain
 from monai_afire.utils.precision import at_least_float32
 
@@ -24,8 +25,8 @@ class MaskedMultilabelLoss(nn.Module):
         w_m\, y_{bm} \log \sigma(z_{bm}) + (1 - y_{bm}) \log(1 - \sigma(z_{bm}))
 
     with the logits z, the labels y, the weights w of the positive labels and the set :math:`\mathcal{K}` of known
-    labels; without a known label in the batch the loss and its gradients are 0. Under distributed training each process
-    averages over the known labels of its own batch.
+    labels; without a known label in the batch the loss and its gradients are 0. In a process group the batch is that of
+    all processes.
 
     Args:
         uncertain: what the label -1 counts as: "ignore" (missing), "ones" or "zeros", the policies of Irvin et al.,
@@ -80,7 +81,7 @@ class MaskedMultilabelLoss(nn.Module):
             reduction="none",
             pos_weight=None if weight is None else weight.to(logits, non_blocking=True),
         )
-        return torch.where(known, losses, 0.0).sum() / known.sum().clamp_min(1)
+        return global_mean(losses, known)
 
     def _check_shapes(self, logits: torch.Tensor, labels: torch.Tensor) -> None:
         if logits.ndim != 2 or logits.shape != labels.shape:

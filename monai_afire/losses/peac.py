@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from monai_afire.losses.global_mean import global_mean
 from monai_afire.losses.weighted_terms import WeightedTerms
 from monai_afire.utils.precision import at_least_float32
 
@@ -66,7 +67,7 @@ class OrderClassificationLoss(nn.Module):
         with torch.autocast(logits.device.type, enabled=False):
             scores = at_least_float32(logits).flatten(0, 1)
             loss = F.cross_entropy(scores, order.long().flatten(), reduction="none").view(order.shape)
-            return _mean_over(loss.mean(1), samples)
+            return global_mean(loss.mean(1), samples)
 
 
 class AppearanceRestorationLoss(nn.Module):
@@ -106,7 +107,7 @@ class AppearanceRestorationLoss(nn.Module):
             )
         with torch.autocast(restored.device.type, enabled=False):
             error = (at_least_float32(restored) - at_least_float32(target)).square()
-            return _mean_over(error.flatten(1).mean(1), samples)
+            return global_mean(error.flatten(1).mean(1), samples)
 
 
 class GlobalConsistencyLoss(nn.Module):
@@ -143,7 +144,7 @@ class GlobalConsistencyLoss(nn.Module):
                 f"student and teacher must both be (B, H), got {tuple(student.shape)} and {tuple(teacher.shape)}"
             )
         with torch.autocast(student.device.type, enabled=False):
-            return _sphere_distance(student, teacher, _length(teacher)).mean()
+            return global_mean(_sphere_distance(student, teacher, _length(teacher)))
 
 
 class LocalConsistencyLoss(nn.Module):
@@ -205,7 +206,7 @@ class LocalConsistencyLoss(nn.Module):
             matched = matches >= 0
             distance = torch.where(matched, _sphere_distance(student, partners, partner_lengths), 0.0)
             of_sample = distance.sum(1) / matched.sum(1).clamp_min(1)
-            return (of_sample if samples is None else torch.where(samples, of_sample, 0.0)).mean()
+            return global_mean(of_sample if samples is None else torch.where(samples, of_sample, 0.0))
 
 
 class PEACLoss(WeightedTerms):
@@ -310,10 +311,3 @@ def _sphere_distance(student: torch.Tensor, teacher: torch.Tensor, teacher_lengt
     student = at_least_float32(student)
     product = (student * teacher.to(student.dtype)).sum(-1)
     return 2 - 2 * product / (_length(student) * teacher_length.to(student.dtype))
-
-
-def _mean_over(of_sample: torch.Tensor, samples: torch.Tensor | None) -> torch.Tensor:
-    """Mean over the samples that count, 0 without any."""
-    if samples is None:
-        return of_sample.mean()
-    return torch.where(samples, of_sample, 0.0).sum() / samples.sum().clamp_min(1)

@@ -17,7 +17,8 @@ class WeightedTerms(nn.Module):
     Base of a method's loss: the weighted sum of its terms, each of which stays to be logged.
 
     A subclass has a method ``_<name>(outputs)`` for each term; one of weight 0 is not called. ``terms`` holds the last
-    values, detached, with their sum as "total".
+    values, detached, with their sum as "total". In a process group the terms are those of the global batch, the same on
+    every rank; call the loss on all ranks.
 
     Args:
         weights: of each term, in the order of the sum.

@@ -6,17 +6,33 @@ from __future__ import annotations
 
 from monai_afire.utils.command_line import as_bool, show_cause_last
 from monai_afire.utils.cpu import tune_cpu
+from monai_afire.utils.distributed import (
+    gather_from_ranks,
+    global_rank,
+    max_over_ranks,
+    sum_over_ranks,
+    world_size,
+)
 from monai_afire.utils.files import atomic_path, check_writable, output_path
 from monai_afire.utils.labels import resolve_uncertain
 from monai_afire.utils.precision import at_least_float32
+from monai_afire.utils.process_group import join_process_group, main_rank_first, rank_device
 
 __all__ = [
     "as_bool",
     "at_least_float32",
     "atomic_path",
     "check_writable",
+    "gather_from_ranks",
+    "global_rank",
+    "join_process_group",
+    "main_rank_first",
+    "max_over_ranks",
     "output_path",
+    "rank_device",
     "resolve_uncertain",
     "show_cause_last",
+    "sum_over_ranks",
     "tune_cpu",
+    "world_size",
 ]

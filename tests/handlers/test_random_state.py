@@ -51,16 +51,17 @@ def test_constant_seed_repeats_each_epoch() -> None:
     assert draws[0] == draws[1] == draws[2]
 
 
-def test_ranks_differ() -> None:
+@pytest.mark.parametrize(("constant", "different"), [(False, 3), (True, 1)])
+def test_ranks_differ_in_training_and_agree_in_validation(constant: bool, different: int) -> None:
     draws = []
     for rank in range(3):
         engine: Any = Engine(lambda engine, _: None)
         engine.state.rank = rank
-        seeder = EpochSeed(3)
+        seeder = EpochSeed(3, constant=constant)
         engine.state.epoch = 1
         seeder(engine)
         draws.append(torch.rand(()).item())
-    assert len(set(draws)) == 3
+    assert len(set(draws)) == different
 
 
 def test_neighbouring_seeds_and_epochs_share_nothing() -> None:

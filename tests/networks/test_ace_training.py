@@ -1,24 +1,18 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""ACE learns; in MONAI's trainer and on two processes it does the same as by hand."""
+"""ACE learns; in MONAI's trainer it does the same as by hand."""
 
 from __future__ import annotations
 
 import copy
-import time
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 import torch.nn.functional as F
 from monai.data import DataLoader, Dataset
 from monai.engines import SupervisedTrainer
 from monai.engines.utils import PrepareBatchExtraInput
 from monai.utils import set_determinism
-from torch.nn.parallel import DistributedDataParallel
 
 from monai_afire.handlers.teacher import TeacherUpdate
 from monai_afire.losses.ace import ACELoss
@@ -26,8 +20,6 @@ from monai_afire.metrics.ace import ace_metrics
 from monai_afire.networks.nets.ace import ACE
 from monai_afire.networks.nets.vit_encoder import ViTEncoder
 from monai_afire.transforms.grid_crop import GridCropPaird
-
-TIMEOUT = 300  # seconds until a hanging pair of processes is ended
 
 
 def small_ace(width: int = 8, num_layers: int = 1, teacher_decay: float = 0.996) -> ACE:
@@ -103,43 +95,3 @@ def test_training_learns_to_match() -> None:
     assert metrics["composition_accuracy"] > 0.6  # chance is 1/16
     assert metrics["decomposition_accuracy"] > 0.2
     assert metrics["global_information"] > 0.01
-
-
-def run_share(rank: int, world_size: int) -> dict[str, Any]:
-    """What this rank gets from its share of the images."""
-    network = small_ace()
-    model = DistributedDataParallel(network) if world_size > 1 else network
-    optimizer = torch.optim.SGD([p for p in network.parameters() if p.requires_grad], lr=0.0)
-    for seed in range(2):  # a second pass fails if a parameter of the first had no gradient
-        optimizer.zero_grad()
-        ACELoss()(model(*(x.chunk(world_size)[rank] for x in batch(seed)))).backward()
-    network.update_teacher()
-    gradients = {name: p.grad for name, p in network.named_parameters() if p.grad is not None}
-    return {"gradients": gradients, "state": network.state_dict()}
-
-
-def worker(rank: int, world_size: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=world_size)
-    try:
-        torch.save(run_share(rank, world_size), f"{folder}/rank_{rank}.pt")
-    finally:
-        dist.destroy_process_group()
-
-
-@pytest.mark.skipif(not (dist.is_available() and dist.is_gloo_available()), reason="needs PyTorch's gloo backend")
-def test_two_processes_equal_one_with_the_double_batch(tmp_path: Path) -> None:
-    context = mp.spawn(worker, args=(2, str(tmp_path)), nprocs=2, join=False)
-    deadline = time.monotonic() + TIMEOUT
-    while not context.join(timeout=1):
-        if time.monotonic() > deadline:
-            for process in context.processes:
-                process.kill()
-            pytest.fail(f"the two processes did not finish within {TIMEOUT} s")
-    ranks = [torch.load(tmp_path / f"rank_{rank}.pt", weights_only=True) for rank in range(2)]
-    single = run_share(0, 1)
-    for part, values in single.items():
-        assert values["center" if part == "state" else "logit_scale"].any()
-        for name, value in values.items():
-            assert torch.equal(ranks[0][part][name], ranks[1][part][name]), name
-            torch.testing.assert_close(ranks[0][part][name], value, rtol=1e-4, atol=1e-6)

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
+from distributed.two_ranks import needs_gloo, run_on_two_ranks
 
 from monai_afire.networks.blocks.token_density import TokenDensity
 
@@ -151,21 +150,17 @@ def test_misuse() -> None:
         few(torch.zeros(1, 2, 8))
 
 
-def _fit_on_rank(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+def fit_on_rank(rank: int, world_size: int) -> dict[str, torch.Tensor]:
     tokens = random_tokens()
     density = TokenDensity(3, 4).double()
     density.update(tokens[:9] if rank == 0 else tokens[9:])
     density.finalize()
     density.finalize()  # the second call must not count anything twice
-    torch.save(density.state_dict(), f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    return density.state_dict()
 
 
-@pytest.mark.skipif(not (dist.is_available() and dist.is_gloo_available()), reason="needs PyTorch's gloo backend")
+@needs_gloo
 def test_two_processes_fit_the_images_of_both(tmp_path: Path) -> None:
-    mp.spawn(_fit_on_rank, args=(str(tmp_path),), nprocs=2)
     expected = fitted(random_tokens()).state_dict()
-    for rank in range(2):
-        torch.testing.assert_close(torch.load(tmp_path / f"{rank}.pt", weights_only=True), expected)
+    for state in run_on_two_ranks(fit_on_rank, tmp_path):
+        torch.testing.assert_close(state, expected)

@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 import torch
-import torch.distributed as dist
 from torch import nn
+
+from monai_afire.utils.distributed import sum_over_ranks
 
 __all__ = ["PrototypeBank"]
 
@@ -68,10 +69,8 @@ class PrototypeBank(nn.Module):
                 "instead of (B, L, K): give head and bank the same num_tokens and num_clusters"
             )
         total = q.to(self.prototypes.dtype).sum(0)
-        count = torch.full((), q.shape[0], dtype=total.dtype, device=total.device)
-        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-            dist.all_reduce(total)
-            dist.all_reduce(count)
+        count = sum_over_ranks(torch.full((), q.shape[0], dtype=total.dtype, device=total.device))
+        total = sum_over_ranks(total)
         # decided on the device: no host synchronisation
         keep = total.new_tensor(self.momentum) * (self.num_updates > 0)
         self.prototypes.mul_(keep).add_(total * ((1 - keep) / count))

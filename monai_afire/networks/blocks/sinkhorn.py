@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 import torch
-import torch.distributed as dist
 
+from monai_afire.utils.distributed import max_over_ranks, sum_over_ranks, world_size
 from monai_afire.utils.precision import at_least_float32
 
 __all__ = ["sinkhorn_knopp"]
@@ -51,10 +51,7 @@ def sinkhorn_knopp(logits: torch.Tensor, epsilon: float | torch.Tensor = 0.05, n
 
 def _logsumexp_over_samples(log_q: torch.Tensor) -> torch.Tensor:
     """``(M, K) -> (1, K)``, over the samples of all ranks."""
-    if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+    if world_size() == 1:
         return torch.logsumexp(log_q, dim=0, keepdim=True)
-    peak = log_q.amax(dim=0, keepdim=True)
-    dist.all_reduce(peak, op=dist.ReduceOp.MAX)
-    total = (log_q - peak).exp_().sum(dim=0, keepdim=True)
-    dist.all_reduce(total)
-    return total.log_().add_(peak)
+    peak = max_over_ranks(log_q.amax(dim=0, keepdim=True))
+    return sum_over_ranks((log_q - peak).exp_().sum(dim=0, keepdim=True)).log_().add_(peak)

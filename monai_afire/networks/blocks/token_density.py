@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
+from monai_afire.utils.distributed import sum_over_ranks, world_size
 from monai_afire.utils.precision import at_least_float32
 
 __all__ = ["TokenDensity"]
@@ -164,16 +164,12 @@ class TokenDensity(nn.Module):
             )
 
     def _of_all_ranks(self) -> tuple[int, torch.Tensor, torch.Tensor]:
-        if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
+        if world_size() == 1:
             return self._count, self._running_mean, self._scatter
         # the collectives run where the module lives (a rank without images still has its sums on the CPU)
         running_mean = self._running_mean.to(self.mean.device)
-        counts = torch.tensor([self._count], dtype=torch.float64, device=running_mean.device)
-        mean = running_mean * self._count
-        dist.all_reduce(counts)
-        dist.all_reduce(mean)
-        mean /= counts.clamp_min(1)
+        counts = sum_over_ranks(torch.tensor([self._count], dtype=torch.float64, device=running_mean.device))
+        mean = sum_over_ranks(running_mean * self._count) / counts.clamp_min(1)
         shift = running_mean - mean
-        scatter = self._scatter.to(shift.device) + self._count * (shift.T @ shift)
-        dist.all_reduce(scatter)
+        scatter = sum_over_ranks(self._scatter.to(shift.device) + self._count * (shift.T @ shift))
         return int(counts.item()), mean, scatter

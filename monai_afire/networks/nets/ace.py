@@ -9,7 +9,6 @@ import math
 from typing import overload
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
@@ -17,6 +16,7 @@ from monai_afire.networks.blocks.composition import Composer, Decomposer
 from monai_afire.networks.blocks.moving_average import move_towards
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.transforms.grid_crop.correspondence import overlap_masks
+from monai_afire.utils.distributed import sum_over_ranks
 from monai_afire.utils.precision import at_least_float32
 
 __all__ = ["ACE"]
@@ -230,11 +230,8 @@ class ACE(nn.Module):
 
     def _move_center(self, means: torch.Tensor) -> None:
         """Towards the mean of (M, D) over the samples of all ranks."""
-        total = means.to(self.center.dtype).sum(0)
-        count = torch.full((), len(means), dtype=total.dtype, device=total.device)
-        if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-            dist.all_reduce(total)
-            dist.all_reduce(count)
+        total = sum_over_ranks(means.to(self.center.dtype).sum(0))
+        count = sum_over_ranks(total.new_full((), len(means)))
         self.center.lerp_(total / count, 1 - self.center_momentum)
 
     def _check_arguments(

@@ -102,6 +102,13 @@ class AFiRe(nn.Module):
             decoder_layers,
             decoder_heads,
         )
+        # parameters that an ablation leaves without a gradient would stop distributed training
+        if not contrast or contrast_space == "features":
+            self.head.requires_grad_(False)
+        if not restore:
+            self.decoder.requires_grad_(False)
+        if not use_mask_tokens:
+            self.decoder.mask_tokens.requires_grad_(False)
         self.teacher_encoder = copy.deepcopy(encoder).requires_grad_(False)
         self.teacher_head = copy.deepcopy(self.head).requires_grad_(False)
         width = num_clusters if contrast_space == "probabilities" else encoder.hidden_size

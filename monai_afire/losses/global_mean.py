@@ -1,0 +1,69 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Means over what counts in the whole batch, whichever process holds it."""
+
+from __future__ import annotations
+
+import torch
+
+from monai_afire.utils.distributed import sum_over_ranks, world_size
+
+__all__ = ["global_mean", "global_weighted_mean"]
+
+
+def global_mean(values: torch.Tensor, where: torch.Tensor | None = None) -> torch.Tensor:
+    r"""
+    Mean over the global batch, of the values that count.
+
+    .. math:: \frac{\sum_{r=1}^{W} \sum_{i\ \text{counts}} x_{ri}}{\sum_{r=1}^{W} \sum_{i\ \text{counts}} 1}
+
+    The ranks r rarely hold equally many values that count, so that the mean of their means would weigh values by where
+    they lie. The result is the same on every rank, and the average of the ranks' gradients, as
+    ``DistributedDataParallel`` takes it, is the gradient of this mean. One small sum over the ranks, no waiting for
+    the device.
+
+    Args:
+        values: any shape.
+        where: bool of this shape, True for the values that count; neither mean nor gradient sees the rest. None for
+            all.
+
+    Returns:
+        Scalar; 0 when nothing counts.
+
+    Example:
+        >>> global_mean(torch.tensor([1.0, 2.0, float("nan")]), torch.tensor([True, True, False]))
+        tensor(1.5000)
+    """
+    if where is not None:
+        total, count = _of_all_ranks(torch.where(where, values, 0.0).sum(), where.sum())
+        return total / count.clamp_min(1)
+    if world_size() == 1:
+        return values.mean()
+    total, count = _of_all_ranks(values.sum(), values.new_full((), values.numel()))
+    return total / count
+
+
+def global_weighted_mean(values: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """
+    Weighted mean over the global batch, see :func:`global_mean`.
+
+    Args:
+        values: any shape.
+        weight: >= 0, of this shape, not all 0.
+
+    Returns:
+        Scalar.
+
+    Example:
+        >>> global_weighted_mean(torch.tensor([1.0, 2.0]), torch.tensor([3.0, 1.0]))
+        tensor(1.2500)
+    """
+    total, count = _of_all_ranks((weight * values).sum(), weight.sum())
+    return total / count
+
+
+def _of_all_ranks(total: torch.Tensor, count: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    if world_size() == 1:
+        return total, count
+    summed = sum_over_ranks(torch.stack([total, count.to(total.dtype)]))
+    return summed[0], summed[1]

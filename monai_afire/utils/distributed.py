@@ -1,0 +1,158 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Sums and batches over all processes of a training run; without a process group every function is the identity.
+
+Each of them waits for the same call on all ranks: call them on every rank, equally often and in the same order. None
+makes the host wait for a GPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+__all__ = ["gather_from_ranks", "global_rank", "max_over_ranks", "sum_over_ranks", "world_size"]
+
+
+def world_size() -> int:
+    """
+    Number of processes that train together.
+
+    Returns:
+        1 without a process group.
+
+    Example:
+        >>> world_size()
+        1
+    """
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def global_rank() -> int:
+    """
+    Number of this process among all that train together; the main one, which writes and reports, has 0.
+
+    Returns:
+        0 without a process group.
+
+    Example:
+        >>> global_rank()
+        0
+    """
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+
+
+def sum_over_ranks(x: torch.Tensor) -> torch.Tensor:
+    """
+    Sum a tensor over all ranks.
+
+    The gradient is that which ``DistributedDataParallel`` needs: where every rank computes the same loss from the sum,
+    the average of the ranks' gradients, which it takes, is the gradient of this loss. The backward pass does without
+    communication.
+
+    Args:
+        x: of the same shape and type on every rank.
+
+    Returns:
+        The sum, the same on every rank; ``x`` itself in a single process.
+
+    Example:
+        >>> sum_over_ranks(torch.tensor([1.0, 2.0]))
+        tensor([1., 2.])
+    """
+    return x if world_size() == 1 else _SumOverRanks.apply(x)
+
+
+@torch.no_grad()
+def max_over_ranks(x: torch.Tensor) -> torch.Tensor:
+    """
+    Take the elementwise maximum of a tensor over all ranks, without gradient.
+
+    Args:
+        x: of the same shape and type on every rank.
+
+    Returns:
+        The maximum, the same on every rank; ``x`` itself in a single process.
+
+    Example:
+        >>> max_over_ranks(torch.tensor([1.0, 2.0]))
+        tensor([1., 2.])
+    """
+    if world_size() == 1:
+        return x
+    peak = x.clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(peak, op=dist.ReduceOp.MAX)
+    return peak
+
+
+def gather_from_ranks(x: torch.Tensor) -> torch.Tensor:
+    """
+    Join the batches of all ranks, in the order of the ranks, with gradients to the ranks that they come from.
+
+    A rank's gradient is the sum of what all ranks' losses ask of its batch. Each rank receives (W - 1) / W of the
+    result in the forward pass, and its gradient is summed over the ranks in the backward pass.
+
+    Args:
+        x: ``(B, ...)`` with the same shape on every rank: batches of different sizes cannot be joined (the samplers
+            of the bundles deal equal ones). Floating-point, integer or bool.
+
+    Returns:
+        ``(W B, ...)`` of W ranks; ``x`` itself in a single process.
+
+    Raises:
+        ValueError: when the sizes differ (checked on a CPU only, since a GPU would have to stop for it).
+
+    Example:
+        >>> gather_from_ranks(torch.tensor([[True], [False]])).shape
+        torch.Size([2, 1])
+    """
+    if world_size() == 1:
+        return x
+    if x.device.type == "cpu":
+        _check_equal_batches(x)
+    if x.dtype == torch.bool:  # not every backend knows bool
+        return _gather(x.to(torch.uint8)).bool()
+    return _GatherFromRanks.apply(x)
+
+
+class _SumOverRanks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        total = x.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        # all ranks have the same gradient here; its sum over them makes up for the average that DDP takes
+        return gradient * world_size()
+
+
+class _GatherFromRanks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return _gather(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        total = gradient.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total)
+        return total.chunk(world_size())[global_rank()]
+
+
+def _gather(x: torch.Tensor) -> torch.Tensor:
+    parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(world_size())]
+    dist.all_gather(parts, x.contiguous())
+    return torch.cat(parts)
+
+
+def _check_equal_batches(x: torch.Tensor) -> None:
+    size = torch.tensor([len(x), -len(x)])
+    largest, smallest = max_over_ranks(size).tolist()
+    if largest != -smallest:
+        raise ValueError(
+            f"the ranks have batches of {-smallest} to {largest} images, this one (rank {global_rank()}) {len(x)}: "
+            "only equal batches can be joined; use a DistributedSampler, and drop_last if the last batches differ"
+        )

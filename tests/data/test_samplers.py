@@ -1,0 +1,46 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""What each process of a distributed run sees of a data set."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from monai_afire.data import DistributedRandomSampler
+
+
+def shares(size: int, num_samples: int | None, ranks: int, seed: int = 0, epoch: int = 1) -> list[list[int]]:
+    samplers = [DistributedRandomSampler(range(size), num_samples, seed, ranks, rank) for rank in range(ranks)]
+    for sampler in samplers:
+        sampler.set_epoch(epoch)
+    drawn = [list(sampler) for sampler in samplers]
+    assert [len(sampler) for sampler in samplers] == [len(indices) for indices in drawn]
+    return drawn
+
+
+@given(size=st.integers(1, 20), num_samples=st.integers(1, 60), ranks=st.integers(1, 5))
+def test_every_image_is_drawn_equally_often_give_or_take_one(size: int, num_samples: int, ranks: int) -> None:
+    drawn = shares(size, num_samples, ranks)
+    assert len({len(indices) for indices in drawn}) == 1, "all ranks take as many steps"
+    counts = Counter(index for indices in drawn for index in indices)
+    total = sum(counts.values())
+    assert num_samples <= total < num_samples + ranks
+    assert {counts[index] for index in range(size)} <= {total // size, -(-total // size)}
+
+
+def test_order_depends_on_seed_and_epoch() -> None:
+    first = shares(30, None, 2)
+    assert sorted(first[0] + first[1]) == list(range(30))
+    assert shares(30, None, 2) == first
+    assert shares(30, None, 2, epoch=2) != first
+    assert shares(30, None, 2, seed=5) != first
+
+
+@pytest.mark.parametrize(("size", "num_samples"), [(0, 4), (4, 0), (4, -1)])
+def test_nothing_to_draw_is_an_error(size: int, num_samples: int) -> None:
+    with pytest.raises(ValueError, match=f"{num_samples} samples from a data set of {size}"):
+        DistributedRandomSampler(range(size), num_samples, num_replicas=1, rank=0)

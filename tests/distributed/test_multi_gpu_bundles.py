@@ -1,0 +1,188 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""``multi_gpu_train.json`` of every bundle: the same few lines, one log, one set of files, an end when a rank fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from bundles.bundle_runs import (
+    REPOSITORY_ROOT,
+    command,
+    copy_bundles,
+    environment,
+    saved_weights,
+    train_in_process,
+    write_images,
+)
+from distributed.two_ranks import needs_gloo
+from monai.bundle import ConfigParser
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+pytestmark = needs_gloo
+
+PRETRAINING = ("afire", "peac", "ace")
+TRANSFER = ("radiograph_classification", "radiograph_segmentation", "radiograph_landmarks")
+TIMEOUT = 240  # seconds until a run that hangs is ended
+
+TINY = {
+    "afire": {"head_dim": 8, "num_clusters": 4, "decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2},
+    "peac": {"grid": 6, "expander_dim": 8, "expander_hidden_dim": 16},
+    "ace": {"grid": 10, "cell": 4},
+    "radiograph_classification": {"min_steps_per_epoch": 2},
+    "radiograph_segmentation": {"min_steps_per_epoch": 2, "decoder_channels": 8},
+    "radiograph_landmarks": {"min_steps_per_epoch": 2, "decoder_channels": 8},
+}
+ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 2, "num_heads": 2}
+RUN = {"epochs": 2, "batch_size": 4, "val_interval": 1}
+
+
+def configs(bundle: str) -> list[str]:
+    return [f"bundles/{bundle}/configs/{name}.json" for name in ("train", "multi_gpu_train")]
+
+
+def settings(bundle: str, **overrides: Any) -> dict[str, Any]:
+    fraction = 0.0 if bundle == "afire" else 0.5
+    patients = {"training": 21, "validation": 5, "test": 4}
+    phantom = {"num_patients": patients, "image_size": 64, "abnormal_fraction": fraction, "seed": 0}
+    return {**ENCODER, **TINY[bundle], **RUN, "phantom": phantom, **overrides}
+
+
+def scalars_of(folder: Path) -> dict[str, list[float]]:
+    events = EventAccumulator(str(folder)).Reload()
+    return {tag: [event.value for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+def torchrun(folder: Path, bundle: str, **overrides: Any) -> subprocess.CompletedProcess[str]:
+    """Two processes, as a user starts them; all of them are ended when they take too long."""
+    _, *module = command(str(configs(bundle)), settings(bundle, **overrides))
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    variables = {**environment(), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen([*launcher, *module], cwd=folder, env=variables, start_new_session=True, **pipes)
+    try:
+        out, err = process.communicate(timeout=TIMEOUT)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        pytest.fail(f"not ended after {TIMEOUT} s: {process.communicate()[1][-3000:]}")
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A clone's bundles in a folder of their own, with which the test starts."""
+    monkeypatch.chdir(copy_bundles(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def only_rank(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What ``torchrun --nproc_per_node=1`` tells the process that it starts."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    told = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": 1, "LOCAL_WORLD_SIZE": 1}
+    for name, value in (told | {"MASTER_ADDR": "localhost", "MASTER_PORT": port}).items():
+        monkeypatch.setenv(name, str(value))
+    yield
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("bundle", PRETRAINING + TRANSFER)
+@pytest.mark.usefixtures("only_rank")
+def test_overlay_runs(workspace: Path, bundle: str) -> None:
+    train_in_process(configs(bundle), settings(bundle, epochs=1))
+    assert not dist.is_initialized(), "finalize leaves the group"
+    assert all(bool(value.isfinite().all()) for value in saved_weights(bundle).values() if value.is_floating_point())
+    assert not any(name.startswith("module.") for name in saved_weights(bundle))
+
+
+@pytest.mark.parametrize(
+    "ablation",
+    [{"contrast_weight": 0}, {"restoration_weight": 0}, {"use_mask_tokens": "false"}, {"contrast_space": "features"}],
+)
+@pytest.mark.usefixtures("only_rank")
+def test_ablations_leave_no_parameter_without_gradient(workspace: Path, ablation: dict[str, Any]) -> None:
+    train_in_process(configs("afire"), settings("afire", epochs=1, **ablation))
+
+
+@pytest.mark.parametrize("bundles", [PRETRAINING, TRANSFER])
+def test_overlays_are_the_same_text(bundles: tuple[str, ...]) -> None:
+    texts = [ConfigParser.load_config_file(str(REPOSITORY_ROOT / configs(bundle)[1])) for bundle in bundles]
+    assert texts[0] == texts[1] == texts[2]
+    base = ConfigParser.load_config_file(str(REPOSITORY_ROOT / configs(bundles[0])[0]))
+    for name in texts[0]:
+        assert name.split("::")[0] in {*base, "finalize"}, name
+
+
+def test_a_run_without_torchrun_says_how_to_start_it(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    with pytest.raises(RuntimeError) as error:
+        train_in_process(configs("ace"), settings("ace"))
+    assert "torchrun --nproc_per_node" in str(error.getrepr(style="long"))
+
+
+@pytest.mark.slow
+def test_pretraining_by_two_processes_and_resuming(workspace: Path) -> None:
+    whole = torchrun(workspace, "afire")
+    assert whole.returncode == 0, whole.stderr[-3000:]
+    for words in ("models/model.pt (resumable", "Epoch[2] Metrics"):
+        assert whole.stdout.count(words) == 1, words
+    assert whole.stderr.count("Loading dataset: 100%") == 2, "of training and of validation"
+    output = workspace / "bundles/afire/output"
+    assert len(list(output.glob("events.*"))) == 1
+    progress = torch.load("bundles/afire/models/checkpoint.pt", weights_only=True)["trainer"]
+    assert progress["epoch_length"] == 2, "21 images are dealt to 2 ranks in batches of 4 each"
+    curves = scalars_of(output)
+    assert len(curves["restoration_gain"]) == 2
+    weights = saved_weights("afire")
+
+    cut = torchrun(workspace, "afire", **{"train::trainer::max_epochs": 1})
+    assert cut.returncode == 0, cut.stderr[-3000:]
+    resumed = torchrun(workspace, "afire", resume="true")
+    assert resumed.returncode == 0, resumed.stderr[-3000:]
+    assert resumed.stdout.count("resumed from") == 1
+    for name, value in saved_weights("afire").items():
+        assert torch.equal(value, weights[name]), name
+
+
+@pytest.mark.slow
+def test_fine_tuning_by_two_processes(workspace: Path) -> None:
+    result = torchrun(workspace, "radiograph_classification")
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert result.stdout.count("evaluate.json") == 1
+    assert result.stdout.count("Epoch[2] Metrics") == 1
+    output = workspace / "bundles/radiograph_classification/output"
+    assert len(list(output.glob("events.*"))) == 1
+    files = sorted(path.name for path in (workspace / "bundles/radiograph_classification/models").iterdir())
+    assert files == ["checkpoint.pt", "class_names.json", "model.pt"]
+    assert len(scalars_of(output)["mean_auc"]) == 2
+    assert (saved_weights("radiograph_classification")["thresholds"] != 0.5).any()
+
+
+@pytest.mark.slow
+def test_a_rank_that_fails_ends_the_run(workspace: Path) -> None:
+    names = write_images(workspace / "images", 10)
+    (workspace / "images" / names[0]).write_bytes(b"\x89PNG\r\n\x1a\n half of it")
+    sections = {"training": [{"image": name} for name in names[:8]], "validation": [{"image": names[8]}]}
+    (workspace / "list.json").write_text(json.dumps(sections))
+    data = {"dataset_dir": str(workspace / "images"), "datalist": str(workspace / "list.json"), "cache_rate": 0}
+    started = time.monotonic()
+    result = torchrun(workspace, "ace", **data)
+    assert result.returncode not in (0, None)
+    assert time.monotonic() - started < TIMEOUT
+    assert names[0] in result.stderr, "the file that one of the ranks could not read"
+    assert "ChildFailedError" in result.stderr
