@@ -8,6 +8,7 @@ from monai_afire.utils.command_line import as_bool, show_cause_last
 from monai_afire.utils.cpu import tune_cpu
 from monai_afire.utils.files import atomic_path, check_writable, output_path
 from monai_afire.utils.labels import resolve_uncertain
+from monai_afire.utils.memory import garbage_collection_paused
 from monai_afire.utils.precision import at_least_float32
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "at_least_float32",
     "atomic_path",
     "check_writable",
+    "garbage_collection_paused",
     "output_path",
     "resolve_uncertain",
     "show_cause_last",
