@@ -373,7 +373,7 @@ def _absolute(name: str, base: Path, folders: dict[str, str]) -> str:
     Names of one folder, of which there are many, are not taken apart one by one: ``folders`` keeps what it becomes.
     """
     folder, _, last = name.rpartition("/")
-    if os.sep != "/" or not folder or last in ("", ".", ".."):
+    if os.sep != "/" or not folder.strip("/") or last in ("", ".", ".."):
         return os.path.abspath(os.path.join(base, os.path.expanduser(name)))
     if folder not in folders:
         folders[folder] = os.path.join(os.path.abspath(os.path.join(base, os.path.expanduser(folder))), "")
