@@ -33,6 +33,7 @@ from monai.data.utils import set_rnd
 from monai.transforms import Compose, EnsureTyped, LoadImaged, Resized
 from PIL import Image
 from pydicom.uid import ExplicitVRLittleEndian, RLELossless
+from torch.utils.data import RandomSampler
 
 from monai_afire.anomaly import normal_items
 from monai_afire.data import ChestPhantomDataset, bundle_items, cached_dataset, check_label_table, transfer_items
@@ -118,11 +119,11 @@ class OwnMemory:
 
 
 def workers(options: argparse.Namespace) -> None:
-    """Print what each worker needs of its own, at first and after an epoch over all items."""
+    """Print what each worker needs of its own, at first and after 100,000 items."""
     items = [{"image": f"/data/images/{n:08d}_000.png", "label": [n % 2] * 14} for n in range(options.images)]
-    loader = DataLoader(
-        Dataset(items, OwnMemory(_PER_FOLDER)), batch_size=_PER_FOLDER, shuffle=True, num_workers=options.num_workers
-    )
+    dataset = Dataset(items, OwnMemory(_PER_FOLDER))
+    sampler = RandomSampler(dataset, num_samples=min(len(items), 100_000))
+    loader = DataLoader(dataset, batch_size=_PER_FOLDER, sampler=sampler, num_workers=options.num_workers)
     own = [float(batch.max()) for batch in loader]
     print(
         f"{options.images:,} items, {options.num_workers} workers: {own[0]:.0f} MB each at first, {own[-1]:.0f} at last"
@@ -178,6 +179,8 @@ def loading(options: argparse.Namespace) -> None:
     ways = {
         "LoadRadiographd": [LoadRadiographd("image"), to_size, plain],
         "LoadImaged": [LoadImaged("image", ensure_channel_first=True), to_size, plain],
+        # ITK, the default, gives three axes
+        "LoadImaged DICOM": [LoadImaged("image", "PydicomReader", ensure_channel_first=True), to_size, plain],
     }
     print(f"{'file':<12}{'pixels':>12}{'workers':>9}{'KB':>8}{'LoadRadiographd/s':>19}{'LoadImaged/s':>14}{'ratio':>7}")
     for size in options.sizes:
@@ -187,8 +190,9 @@ def loading(options: argparse.Namespace) -> None:
                 kilobytes = os.path.getsize(items[0]["image"]) / 1000
                 for num_workers in options.num_workers:
                     rates = []
-                    for chain in ways.values():
-                        dataset = Dataset(items, Compose(chain))
+                    other = "LoadImaged DICOM" if kind.startswith("DICOM") else "LoadImaged"
+                    for way in ("LoadRadiographd", other):
+                        dataset = Dataset(items, Compose(ways[way]))
                         loader = DataLoader(
                             dataset, batch_size=4, num_workers=num_workers, persistent_workers=num_workers > 0
                         )

@@ -143,7 +143,7 @@ def test_items_of_every_kind_survive_the_safe_loading(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_stored_is_refused_with_the_remedy() -> None:
-    with pytest.raises(TypeError, match="set cannot be kept in the cache on disk.*choose cache='memory'"):
+    with pytest.raises(TypeError, match=r"set cannot be kept in the cache on disk.*choose cache='memory'"):
         pack_item({"a": {1, 2}})
 
 
