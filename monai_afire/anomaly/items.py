@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from monai_afire.data.datalist_checks import DatalistError, select_normal_items
 from monai_afire.transforms.controlled_lesions import controlled_lesion_items
 from monai_afire.transforms.radiograph_loading import LoadRadiograph
+from monai_afire.utils.memory import garbage_collection_paused
 
 __all__ = ["abnormal_label", "detection_items", "lesion_truth", "normal_items", "validation_items"]
 
@@ -43,6 +44,7 @@ def abnormal_label(item: Mapping[str, Any]) -> int | None:
         raise DatalistError(f"{item.get('image', 'an item')}: the label {value!r} is no number: give 0 or 1") from error
 
 
+@garbage_collection_paused()
 def normal_items(
     items: Sequence[Mapping[str, Any]], limit: int | None = None, quiet: bool = False
 ) -> list[dict[str, Any]]:

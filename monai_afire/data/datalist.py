@@ -10,7 +10,7 @@ import os
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from monai_afire.data.datalist_checks import (
@@ -28,6 +28,7 @@ from monai_afire.transforms.radiograph_io.formats import (
     identify_content,
     supported_types,
 )
+from monai_afire.utils.memory import garbage_collection_paused
 
 __all__ = [
     "DatalistError",
@@ -47,6 +48,7 @@ _PATIENT_PATTERNS = (
 )
 
 
+@garbage_collection_paused()
 def load_radiograph_datalist(
     dataset_dir: str | os.PathLike | None = None,
     datalist: str | os.PathLike | None = None,
@@ -106,18 +108,54 @@ def load_radiograph_datalist(
             raise DatalistError("neither dataset_dir nor datalist is given; give the folder of the radiographs.")
         return _folder_items(os.fspath(dataset_dir), section, path_keys, validation_fraction, seed, patient_pattern)
     source = Path(datalist).expanduser()
+    return section_items(
+        read_sections(source),
+        source,
+        dataset_dir,
+        section,
+        required_keys=required_keys,
+        path_keys=path_keys,
+        validation_fraction=validation_fraction,
+        seed=seed,
+        patient_key=patient_key,
+        patient_pattern=patient_pattern,
+        hold_out=hold_out,
+        check_files=check_files,
+    )
+
+
+def section_items(
+    content: dict[str, Any],
+    source: Path,
+    dataset_dir: str | os.PathLike | None,
+    section: str,
+    *,
+    required_keys: Sequence[str] = ("image",),
+    path_keys: Sequence[str] = ("image",),
+    validation_fraction: float = 0.1,
+    seed: int = 0,
+    patient_key: str = "patient_id",
+    patient_pattern: str | None = None,
+    hold_out: bool = False,
+    check_files: bool = True,
+) -> list[dict[str, Any]]:
+    """
+    Items of one section of a datalist whose ``content`` was read from ``source``, see :func:`load_radiograph_datalist`.
+
+    The entries of the content themselves become the items: a second copy of 800,000 would take much memory.
+    """
     base = Path(dataset_dir).expanduser() if dataset_dir else source.parent
     if not base.is_dir():
         raise DatalistError(f"{base}: the folder dataset_dir does not exist; check the name.")
-    sections = read_sections(source)
-    divide = hold_out and section in ("training", "validation") and "validation" not in sections
+    divide = hold_out and section in ("training", "validation") and "validation" not in content
     listed = "training" if divide else section
-    entries = _section(sections, listed, source)
-    items = [_to_item(entry, number, listed, source, path_keys, base) for number, entry in enumerate(entries)]
+    entries = _section(content, listed, source)
+    warn_about_leaks(content, listed, source, path_keys, patient_key)
+    folders: dict[str, str] = {}
+    items = [_to_item(entry, number, listed, source, path_keys, base, folders) for number, entry in enumerate(entries)]
     require_keys(items, required_keys, listed, source)
     if check_files:
         require_files(items, path_keys, listed, source)
-    warn_about_leaks(sections, listed, source, path_keys, patient_key)
     if divide:
         patients = [_patient(item, patient_key, path_keys[0], patient_pattern) for item in items]
         try:
@@ -263,7 +301,8 @@ def _folder_items(
     if not names:
         raise DatalistError(f"{folder}: section {section!r} is empty with validation_fraction={fraction}; raise it.")
     root = os.path.abspath(os.path.expanduser(folder))
-    return [{path_keys[0]: os.path.join(root, *PurePosixPath(name).parts)} for name in names]
+    start = os.path.join(root, "")
+    return [{path_keys[0]: start + name.replace("/", os.sep)} for name in names]
 
 
 def read_sections(source: Path) -> dict[str, Any]:
@@ -302,21 +341,40 @@ def _kind(value: object) -> str:
 
 
 def _to_item(
-    entry: object, number: int, section: str, source: Path, path_keys: Sequence[str], base: Path
+    entry: Any,
+    number: int,
+    section: str,
+    source: Path,
+    path_keys: Sequence[str],
+    base: Path,
+    folders: dict[str, str],
 ) -> dict[str, Any]:
-    """One entry of a section as a dictionary with absolute file names."""
-    if isinstance(entry, str):
-        entry = {path_keys[0]: entry}
-    where = f"{source}: section {section!r}, item {number}"
-    if not isinstance(entry, dict):
+    """One entry of a section, itself, as a dictionary with absolute file names."""
+    item = {path_keys[0]: entry} if isinstance(entry, str) else entry
+    if not isinstance(item, dict):
+        where = f"{source}: section {section!r}, item {number}"
         raise DatalistError(f"{where} is {_kind(entry)}, where an object or a file name is expected.")
-    item = dict(entry)
     for key in path_keys:
-        if key not in item or (item[key] is None and key != path_keys[0]):
-            continue
-        names = item[key] if isinstance(item[key], list) else [item[key]]
-        if not names or not all(isinstance(name, str) and name for name in names):
-            raise DatalistError(f"{where}: {key!r} is {item[key]!r}, where a file name is expected.")
-        paths = [os.path.abspath(os.path.join(base, os.path.expanduser(name))) for name in names]
-        item[key] = paths if isinstance(item[key], list) else paths[0]
+        value = item.get(key)
+        if isinstance(value, str) and value:
+            item[key] = _absolute(value, base, folders)
+        elif isinstance(value, list) and value and all(isinstance(name, str) and name for name in value):
+            item[key] = [_absolute(name, base, folders) for name in value]
+        elif key in item and (value is not None or key == path_keys[0]):
+            where = f"{source}: section {section!r}, item {number}"
+            raise DatalistError(f"{where}: {key!r} is {value!r}, where a file name is expected.")
     return item
+
+
+def _absolute(name: str, base: Path, folders: dict[str, str]) -> str:
+    """
+    Absolute path of a name in a datalist.
+
+    Names of one folder, of which there are many, are not taken apart one by one: ``folders`` keeps what it becomes.
+    """
+    folder, _, last = name.rpartition("/")
+    if os.sep != "/" or not folder.strip("/") or last in ("", ".", ".."):
+        return os.path.abspath(os.path.join(base, os.path.expanduser(name)))
+    if folder not in folders:
+        folders[folder] = os.path.join(os.path.abspath(os.path.join(base, os.path.expanduser(folder))), "")
+    return folders[folder] + last

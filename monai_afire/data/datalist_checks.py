@@ -133,10 +133,12 @@ def require_files(items: Sequence[Mapping[str, Any]], keys: Sequence[str], secti
     Raises:
         DatalistError: With the count, and the first items and their paths.
     """
-    paths = [(number, path) for number, item in enumerate(items) for key in keys for path in _as_list(item.get(key))]
-    absent = _absent_files(path for _, path in paths)
-    wrong = [(number, path, absent[path]) for number, path in paths if path in absent]
-    if wrong:
+    absent = _absent_files(path for item in items for key in keys if key in item for path in _as_list(item[key]))
+    if absent:
+        paths = [
+            (number, path) for number, item in enumerate(items) for key in keys for path in _as_list(item.get(key))
+        ]
+        wrong = [(number, path, absent[path]) for number, path in paths if path in absent]
         text = f"section {section!r} names {len(wrong)} of {len(paths)} files that cannot be used"
         shown = first_few(f"item {number} {reason}: {path}" for number, path, reason in wrong)
         raise DatalistError(f"{source}: {text}: {shown}; check dataset_dir and the list.")
@@ -146,15 +148,16 @@ def _absent_files(paths: Iterable[str]) -> dict[str, str]:
     """Paths that are not files, with the reason; a folder with many of them is listed once, not asked for each."""
     by_folder: dict[str, list[str]] = {}
     for path in paths:
-        by_folder.setdefault(os.path.dirname(path), []).append(path)
+        folder, name = os.path.split(path)
+        by_folder.setdefault(folder, []).append(name)
     absent = {}
-    for folder, members in by_folder.items():
+    for folder, names in by_folder.items():
         present: set[str] = set()
-        if len(members) >= _SCAN_FROM and os.path.isdir(folder):
+        if len(names) >= _SCAN_FROM and os.path.isdir(folder):
             with os.scandir(folder) as entries:
                 present = {entry.name for entry in entries if entry.is_file()}
-        for path in members:
-            if os.path.basename(path) not in present and not os.path.isfile(path):
+        for name in names:
+            if name not in present and not os.path.isfile(path := os.path.join(folder, name)):
                 absent[path] = "is a folder" if os.path.isdir(path) else "does not exist"
     return absent
 

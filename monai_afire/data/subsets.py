@@ -39,9 +39,10 @@ def item_patients(items: Sequence[Mapping[str, Any]], patient_key: str = "patien
         ['7', '00000013', 'a.png', 'b.png']
     """
     patients = [_known(item.get(patient_key)) for item in items]
+    # paths are looked at only where they are needed: it takes long for very many
     names = [
-        f"item {number}" if item.get("image") is None else os.path.normpath(str(item["image"]))
-        for number, item in enumerate(items)
+        "" if patient else f"item {number}" if item.get("image") is None else os.path.normpath(str(item["image"]))
+        for number, (item, patient) in enumerate(zip(items, patients, strict=True))
     ]
     # without the folder that all of them are in: its name is no patient, and differs between machines
     absolute = [name for name, patient in zip(names, patients, strict=True) if not patient and os.path.isabs(name)]
@@ -87,6 +88,8 @@ def label_subset(
     if isinstance(fraction, (bool, str)) or not 0 < fraction <= 1:
         raise DatalistError(f"the fraction of the labels is {fraction!r}; choose a number above 0 and up to 1.")
     _require_items(items)
+    if fraction == 1:
+        return [dict(item) for item in items]
     patients = item_patients(items, patient_key)
     classes = _classes_of_patients(items, patients, label_key)
     count = max(1, math.floor(fraction * len(classes) + 0.5))

@@ -9,18 +9,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from monai_afire.data.datalist import load_radiograph_datalist, read_sections
+from monai_afire.data.datalist import read_sections, section_items
 from monai_afire.data.datalist_checks import DatalistError
 from monai_afire.data.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES
 from monai_afire.data.phantom.lesions import LESION_KINDS
 from monai_afire.data.sources import PATH_KEYS, bundle_items, cached_phantom
 from monai_afire.data.subsets import cross_validation_items, few_shots, item_patients, label_subset
+from monai_afire.utils.memory import garbage_collection_paused
 from monai_afire.utils.text import first_few
 
 __all__ = ["check_label_table", "class_names", "transfer_items"]
 
 _SECTIONS = ("training", "validation", "test")
 _LESION_MASKS = ("mask", "lesion_truth")  # of which a normal image needs none
+_PLAIN_LABELS, _PLAIN_TYPES = frozenset((1, 0, -1, None)), {int, type(None)}
 _PHANTOM_NAMES = {"label": LESION_KINDS, "organs": ORGAN_NAMES, "landmarks": LANDMARK_NAMES}
 _HEADERS = {
     "label": ("finding_names", "labels"),
@@ -30,6 +32,7 @@ _HEADERS = {
 }
 
 
+@garbage_collection_paused()
 def transfer_items(
     section: str,
     dataset_dir: str | None = None,
@@ -101,9 +104,12 @@ def transfer_items(
             items = label_subset(items, label_fraction, seed)
     except DatalistError as error:
         raise DatalistError(f"{name}: {error}") from error
-    return [{**item, "index": index} for index, item in enumerate(items)]
+    for index, item in enumerate(items):
+        item["index"] = index
+    return items
 
 
+@garbage_collection_paused()
 def check_label_table(
     items: Sequence[Mapping[str, Any]],
     num_classes: int,
@@ -228,25 +234,32 @@ def _items_of(
     sections = [section]
     if everything:
         sections = [name for name in _SECTIONS if content.get(name)] or [section]
-    items: dict[str, dict[str, Any]] = {}
+    shared = "" if everything else _shared_patients(content)
     found = []
     with warnings.catch_warnings():
         # what these warnings say is an error below, or no matter where all is divided anew
         warnings.filterwarnings("ignore", message=r".*: sections '.*' and '.*' share \d+ ")
         for name in sections:
-            found += load_radiograph_datalist(
-                dataset_dir, source, name, path_keys=PATH_KEYS, hold_out=hold_out and not everything
+            found += section_items(
+                content,
+                source,
+                dataset_dir,
+                name,
+                path_keys=PATH_KEYS,
+                hold_out=hold_out and not everything,
             )
+    if shared:
+        raise DatalistError(f"{source}: {shared}")
     if not everything:
-        _refuse_shared_patients(content, source)
         return found
+    items: dict[str, dict[str, Any]] = {}
     for item in found:
         items.setdefault(str(item["image"]), item)
     return list(items.values())
 
 
-def _refuse_shared_patients(content: Mapping[str, Any], source: Path) -> None:
-    """Refuse a list that has a patient, or an image, in two of the three sections."""
+def _shared_patients(content: Mapping[str, Any]) -> str:
+    """Say which patients, or images, are in two of the three sections of a list; "" where none are."""
     entries = [
         (name, {"image": entry} if isinstance(entry, str) else entry)
         for name in _SECTIONS
@@ -256,16 +269,19 @@ def _refuse_shared_patients(content: Mapping[str, Any], source: Path) -> None:
     ]
     listed = [entry for _, entry in entries]
     for what, names in (("patients", item_patients(listed)), ("images", [str(entry.get("image")) for entry in listed])):
-        sections: dict[str, dict[str, None]] = {}
+        first: dict[str, str] = {}
+        several: dict[str, dict[str, None]] = {}
         for (section, _), name in zip(entries, names, strict=True):
-            sections.setdefault(name, {})[section] = None
-        shared = [f"{name} ({', '.join(own)})" for name, own in sections.items() if len(own) > 1]
-        if shared:
-            raise DatalistError(
-                f"{source}: {len(shared):,} {what} are in two sections: {first_few(shared)}; results on them would be "
+            if (other := first.setdefault(name, section)) != section:
+                several.setdefault(name, {other: None})[section] = None
+        if several:
+            shown = first_few(f"{name} ({', '.join(own)})" for name, own in several.items())
+            return (
+                f"{len(several):,} {what} are in two sections: {shown}; results on them would be "
                 "too good. Keep each in one section, or have the patients divided anew with num_folds; where items "
                 'have no "patient_id", the names of the files tell the patients.'
             )
+    return ""
 
 
 def _require(items: Sequence[Mapping[str, Any]], keys: Sequence[str], section: str, source: str) -> None:
@@ -292,6 +308,8 @@ def _label(value: Any, names: Sequence[str]) -> int | list[int | None]:
     if isinstance(value, (list, tuple)):
         if len(value) != len(names):
             raise ValueError(f"{len(value)} values {value!r}")
+        if set(map(type, value)) <= _PLAIN_TYPES and _PLAIN_LABELS.issuperset(value):  # the rule, and quickly seen
+            return list(value)
         return [None if entry != entry else _number(entry, name) for entry, name in zip(value, names, strict=True)]
     number = _number(value, "the class") if len(names) == 1 else _integer(value, "the class")
     if number is None or not (len(names) == 1 or 0 <= number < len(names)):
@@ -315,9 +333,9 @@ def _integer(value: Any, name: str) -> int:
 
 def _warn_about_constant_classes(labels: Sequence[Any], names: Sequence[str], source: str) -> None:
     columns: list[set[Any]] = [set() for _ in names]
-    for label in labels:
-        own = label if isinstance(label, list) else [label]
-        if not isinstance(label, list) and len(names) > 1:
+    for label in {tuple(label) if isinstance(label, list) else label for label in labels}:
+        own = label if isinstance(label, tuple) else [label]
+        if not isinstance(label, tuple) and len(names) > 1:
             own = [int(label == k) for k in range(len(names))]
         for column, value in zip(columns, own, strict=True):
             column.add(value)

@@ -15,6 +15,7 @@ from monai_afire.utils.distributed import (
 )
 from monai_afire.utils.files import atomic_path, check_writable, output_path
 from monai_afire.utils.labels import resolve_uncertain
+from monai_afire.utils.memory import garbage_collection_paused
 from monai_afire.utils.precision import at_least_float32
 from monai_afire.utils.process_group import join_process_group, main_rank_first, rank_device
 
@@ -23,6 +24,7 @@ __all__ = [
     "at_least_float32",
     "atomic_path",
     "check_writable",
+    "garbage_collection_paused",
     "gather_from_ranks",
     "global_rank",
     "join_process_group",

@@ -20,7 +20,7 @@ _CHANGED = re.compile("~[0-9a-f]{8}$")  # how a changed name ends
 
 
 @contextmanager
-def atomic_path(path: str | os.PathLike) -> Iterator[Path]:
+def atomic_path(path: str | os.PathLike, flush: bool = True) -> Iterator[Path]:
     """
     Write to a temporary file beside ``path`` and put it in place when it is complete.
 
@@ -29,6 +29,7 @@ def atomic_path(path: str | os.PathLike) -> Iterator[Path]:
 
     Args:
         path: the file to write; its folder is made if missing.
+        flush: False spares the wait for the disk, for what can be made again: after a power cut the file may be cut.
 
     Yields:
         The temporary file's path.
@@ -48,8 +49,9 @@ def atomic_path(path: str | os.PathLike) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
+        if flush:
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
         temporary.chmod(0o666 & ~_umask())  # mkstemp's files are private, others may want to read this one
         temporary.replace(target)
     finally:

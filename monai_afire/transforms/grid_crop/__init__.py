@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from monai_afire.transforms.grid_crop.array import GRID_CROP_SETTINGS, GridCropPair
 from monai_afire.transforms.grid_crop.correspondence import matching_patches, overlap_masks
+from monai_afire.transforms.grid_crop.cover import ResizeToCover, ResizeToCoverD, ResizeToCoverd, ResizeToCoverDict
 from monai_afire.transforms.grid_crop.dictionary import GridCropPairD, GridCropPaird, GridCropPairDict
 
 __all__ = [
@@ -14,6 +15,10 @@ __all__ = [
     "GridCropPaird",
     "GridCropPairD",
     "GridCropPairDict",
+    "ResizeToCover",
+    "ResizeToCoverd",
+    "ResizeToCoverD",
+    "ResizeToCoverDict",
     "overlap_masks",
     "matching_patches",
 ]

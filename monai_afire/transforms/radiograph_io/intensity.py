@@ -56,7 +56,8 @@ def scale_to_unit(pixels: RadiographPixels, scaling: str) -> tuple[np.ndarray, t
         The picture ``(H, W)`` float32, and the numbers in units of the file that are shown as 0 and as 1.
     """
     values = pixels.values
-    if values.dtype.kind in "iu":  # signed and wide enough to be mirrored; whole numbers stay whole
+    if values.dtype.kind in "iu" and (pixels.inverted or values.dtype.itemsize > 2):
+        # signed and wide enough to be mirrored; whole numbers stay whole
         values = values.astype(np.int32 if values.dtype.itemsize <= 2 else np.int64)
     inside = values if pixels.padding is None or pixels.padding.all() else values[~pixels.padding]
     mirror: float | None = None
@@ -65,8 +66,10 @@ def scale_to_unit(pixels: RadiographPixels, scaling: str) -> tuple[np.ndarray, t
         mirror = int(sum(declared)) if values.dtype.kind == "i" else sum(declared)
         values, inside = mirror - values, mirror - inside
     low, high = depth_range(inside, pixels.floor) if scaling == "depth" else (float(inside.min()), float(inside.max()))
-    unit = (values.astype(np.float64 if values.dtype.itemsize > 4 else np.float32) - low) / max(high - low, 1e-30)
-    unit = np.clip(unit, 0.0, 1.0).astype(np.float32)
+    unit = values.astype(np.float64 if values.dtype.itemsize > 4 else np.float32)
+    unit -= low  # in place: a new picture for each step takes longer than the step
+    unit /= max(high - low, 1e-30)
+    unit = np.clip(unit, 0.0, 1.0, out=unit).astype(np.float32, copy=False)
     if pixels.inverted and mirror is None:
         unit, low, high = np.float32(1.0) - unit, high, low
     if mirror is not None:

@@ -1,0 +1,33 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Building of very many small objects at once."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["garbage_collection_paused"]
+
+
+@contextmanager
+def garbage_collection_paused() -> Iterator[None]:
+    """
+    Pause Python's search for cyclic garbage while very many objects are made that all stay.
+
+    The search walks over all objects again and again while their number grows: over the items of a datalist of
+    800,000 images it takes two thirds of the time.
+
+    Example:
+        >>> with garbage_collection_paused():
+        ...     gc.isenabled()
+        False
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
