@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from distributed.two_ranks import needs_gloo, run_on_two_ranks, share
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from distributed.two_ranks import needs_gloo, run_on_two_ranks, share
 from monai_afire.losses import ACELoss, AFiReLoss, HeatmapLoss, MaskedMultilabelLoss, PEACLoss, WeightedTerms
 from monai_afire.losses.global_mean import global_mean, global_weighted_mean
 from monai_afire.networks import ACE, PEAC, AFiRe, PrototypeBank, ViTEncoder, sinkhorn_knopp

@@ -27,9 +27,10 @@ from bundles.bundle_runs import (
     train_in_process,
     write_images,
 )
-from distributed.two_ranks import needs_gloo
 from monai.bundle import ConfigParser
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from distributed.two_ranks import needs_gloo
 
 pytestmark = needs_gloo
 

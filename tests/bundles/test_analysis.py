@@ -1,0 +1,109 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""``analysis.json``: one overlay for the three pre-training bundles, on the phantom and on a plain folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from bundles.bundle_runs import copy_bundles, write_images
+from monai.bundle import ConfigParser, run
+
+from monai_afire.data import LESION_KINDS, save_class_names
+from monai_afire.networks import TransferClassifier
+
+METHODS = {"afire": "AFiRe", "peac": "PEAC", "ace": "ACE"}
+SHAPE = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
+NETWORK = {
+    "afire": {"num_clusters": 8, "head_dim": 16, "decoder_dim": 16, "decoder_layers": 1, "decoder_heads": 2},
+    "peac": {"expander_dim": 8, "expander_hidden_dim": 8},
+    "ace": {},
+}
+PHANTOM = {"num_patients": {"test": 6}, "image_size": 32, "abnormal_fraction": 0.5, "seed": 0}
+OF_ALL = ["Tokens by position", "Composition and decomposition"]
+OF_LANDMARKS = ["Landmarks by their surroundings", "Landmarks in other patients and views", "Left and right"]
+OF_AFIRE = ["Restoration with and without mask tokens", "Atlas of prototypes"]
+
+
+def read(bundle: str) -> dict[str, Any]:
+    return json.loads(Path(f"bundles/{bundle}/configs/analysis.json").read_text())
+
+
+def analyse(bundle: str, **overrides: Any) -> dict[str, Any]:
+    """Save an untrained network, run the overlay with it, and return the report's figures."""
+    options = {**SHAPE, **NETWORK[bundle]}
+    parser = ConfigParser(ConfigParser.load_config_file(f"bundles/{bundle}/configs/inference.json"))
+    parser.update(options)
+    weights = Path(f"bundles/{bundle}/models/model.pt")
+    weights.parent.mkdir(exist_ok=True)
+    torch.save(parser.get_parsed_content("network_def").state_dict(), weights)
+    configs = [f"bundles/{bundle}/configs/{name}.json" for name in ("inference", "analysis")]
+    precision = torch.get_float32_matmul_precision()
+    try:
+        run(config_file=configs, **options, **overrides)
+    finally:
+        torch.set_float32_matmul_precision(precision)
+    return json.loads(Path(f"bundles/{bundle}/output/analysis/report.json").read_text())
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = copy_bundles(tmp_path)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_overlays_differ_in_what_the_methods_differ_in(workplace: Path) -> None:
+    contents = {bundle: read(bundle) for bundle in METHODS}
+    assert json.dumps(contents["ace"]).replace("ACE", "PEAC") == json.dumps(contents["peac"])
+    afire = contents["afire"]
+    train_amplitude = json.loads(Path("bundles/afire/configs/train.json").read_text())["lesion_amplitude"]
+    only_afire = {"ckpt_path": afire.pop("ckpt_path"), "initialize": afire["initialize"].pop()}
+    assert all(only_afire.values())
+    own = [study for study in afire["studies"] if "networks" in study]
+    assert afire.pop("lesion_options") == {"amplitude": train_amplitude}
+    afire["studies"] = [study for study in afire["studies"] if study not in own]
+    assert [study["_target_"].rsplit(".", 1)[1] for study in own] == ["RestorationStudy", "PrototypeStudy"]
+    assert json.dumps(contents["ace"]).replace("ACE", "AFiRe") == json.dumps(afire)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bundle", METHODS)
+def test_all_studies_on_the_phantom(bundle: str, workplace: Path) -> None:
+    report = analyse(bundle, phantom=PHANTOM)
+    titles = [study["title"] for study in report["studies"]]
+    expected = [*OF_ALL, *OF_LANDMARKS, "Images by group", "Organs without training"]
+    assert sorted(titles) == sorted([*expected, *(OF_AFIRE if bundle == "afire" else [])])
+    assert report["remarks"] == []
+    for study in report["studies"]:
+        if study["title"] not in OF_AFIRE:
+            assert list(study["table"])[:2] == [METHODS[bundle], "untrained"]
+    assert Path(f"bundles/{bundle}/output/analysis/report.html").read_text().count("<img") >= len(titles)
+
+
+def test_a_plain_folder_gets_what_needs_no_labels(workplace: Path) -> None:
+    write_images(workplace / "images", 3)
+    report = analyse("ace", dataset_dir=str(workplace / "images"))
+    assert [study["title"] for study in report["studies"]] == OF_ALL
+    assert sorted(remark.split()[0] for remark in report["remarks"]) == [
+        "CorrespondenceStudy",
+        "CosegmentationStudy",
+        "ImageMapStudy",
+        "LandmarkMapStudy",
+        "SymmetryStudy",
+    ]
+
+
+@pytest.mark.slow
+def test_a_fine_tuned_classifier_is_looked_into(workplace: Path) -> None:
+    configs = ConfigParser(ConfigParser.load_config_file("bundles/ace/configs/inference.json"))
+    configs.update(SHAPE)
+    classifier = TransferClassifier(configs.get_parsed_content("encoder"), num_classes=len(LESION_KINDS))
+    torch.save(classifier.state_dict(), workplace / "classifier.pt")
+    save_class_names(LESION_KINDS, workplace)
+    report = analyse("ace", phantom=PHANTOM, classifier_weights={"fine-tuned": str(workplace / "classifier.pt")})
+    assert list(report["studies"][-1]["table"]) == ["fine-tuned: Grad-CAM", "fine-tuned: roll-out"]
