@@ -72,8 +72,8 @@ class PrototypeBank(nn.Module):
         if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
             dist.all_reduce(total)
             dist.all_reduce(count)
-        # decided on the device: no host synchronisation
-        keep = total.new_tensor(self.momentum) * (self.num_updates > 0)
+        # decided on the device, and the momentum filled in there: a copy of it would stop a GPU
+        keep = torch.full_like(count, self.momentum) * (self.num_updates > 0)
         self.prototypes.mul_(keep).add_(total * ((1 - keep) / count))
         self.num_updates += 1
 
