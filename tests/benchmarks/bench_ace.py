@@ -9,13 +9,13 @@ Speed of ACE's matching targets and losses against loops over patches, measured 
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Callable
 
 import torch
 
 from monai_afire.losses.ace import ACELoss, matching_target
 from tests.benchmarks.timing import compare, machine
+from tests.naive.published_methods import loop_targets
 
 __all__ = ["main"]
 
@@ -24,27 +24,6 @@ def aligned_offsets(images: int, cells: int, device: torch.device) -> tuple[torc
     """Offsets of both crops, as `GridCropPair` draws them."""
     offset_2 = torch.randint(0, 5, (images, 2))
     return (offset_2 + 2 * torch.randint(1 - cells // 2, cells, (images, 2))).to(device), offset_2.to(device)
-
-
-def loop_target(offset_1: torch.Tensor, offset_2: torch.Tensor, crops: tuple[int, int], side: int) -> torch.Tensor:
-    """The target of one image cell by cell, in plain numbers."""
-    row, column = ((a - b) / side for a, b in zip(offset_1.tolist(), offset_2.tolist(), strict=True))
-    n1, n2 = crops[0] // side, crops[1] // side
-    values = []
-    for y1 in range(n1):
-        for x1 in range(n1):
-            for y2 in range(n2):
-                for x2 in range(n2):
-                    dy, dx = row + y1 - y2, column + x1 - x2
-                    near = abs(dy) <= 1 and abs(dx) <= 1
-                    values.append(math.exp(-(dx * dx + dy * dy) / 2) if near else 0.0)
-    return torch.tensor(values).view(n1 * n1, n2 * n2)
-
-
-def loop_targets(offset_1: torch.Tensor, offset_2: torch.Tensor, crops: tuple[int, int]) -> list[torch.Tensor]:
-    """Composition and decomposition targets of a batch, image by image."""
-    pairs = list(zip(offset_1, offset_2, strict=True))
-    return [torch.stack([loop_target(*pair, crops, side) for pair in pairs]).to(offset_1.device) for side in (2, 1)]
 
 
 def bench_target(images: int, cells: int, rounds: int, device: torch.device) -> None:

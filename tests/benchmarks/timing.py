@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["compare", "machine", "peak_memory", "reset_peak_memory", "timed"]
+__all__ = ["compare", "machine", "peak_memory", "reset_peak_memory", "take_turns", "timed"]
 
 
 def machine(device: torch.device | str = "cpu") -> str:
@@ -34,6 +34,20 @@ def timed(function: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - start
 
 
+def take_turns(
+    ways: Mapping[str, Callable[[], object]], rounds: int, device: torch.device, warm_up: int = 1
+) -> dict[str, list[float]]:
+    """Seconds of every call by name: each way in turn, again and again, after calls that are not counted."""
+    for _ in range(warm_up):
+        for function in ways.values():
+            timed(function, device)
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, function in ways.items():
+            times[name].append(timed(function, device))
+    return times
+
+
 def compare(
     title: str, ways: Mapping[str, Callable[[], object]], rounds: int = 5, device: torch.device | str = "cpu"
 ) -> dict[str, float]:
@@ -50,12 +64,7 @@ def compare(
         Median seconds by name.
     """
     device = torch.device(device)
-    for function in ways.values():
-        timed(function, device)
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(rounds):
-        for name, function in ways.items():
-            times[name].append(timed(function, device))
+    times = take_turns(ways, rounds, device)
     medians = {name: sorted(values)[len(values) // 2] for name, values in times.items()}
     naive = next(iter(medians.values()))
     print(f"\n{title}\n{'way':<48}{'median ms':>12}{'best ms':>12}{'times as fast':>15}", flush=True)

@@ -71,8 +71,8 @@ class PrototypeBank(nn.Module):
         total = q.to(self.prototypes.dtype).sum(0)
         count = sum_over_ranks(torch.full((), q.shape[0], dtype=total.dtype, device=total.device))
         total = sum_over_ranks(total)
-        # decided on the device: no host synchronisation
-        keep = total.new_tensor(self.momentum) * (self.num_updates > 0)
+        # decided on the device, and the momentum filled in there: a copy of it would stop a GPU
+        keep = torch.full_like(count, self.momentum) * (self.num_updates > 0)
         self.prototypes.mul_(keep).add_(total * ((1 - keep) / count))
         self.num_updates += 1
 

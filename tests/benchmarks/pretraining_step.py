@@ -1,0 +1,176 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""One training step of a pre-training bundle, as configured, and the slow way."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from monai.bundle import ConfigParser
+from monai.data.utils import list_data_collate
+from monai.transforms import Compose
+from torch import nn
+
+from monai_afire.inferers import AutocastInferer
+from monai_afire.optimizers import weight_decay_groups
+from tests.benchmarks.throughput import PartTimer
+from tests.naive.published_methods import published
+
+__all__ = ["METHODS", "PARTS", "BundleCase", "TrainingStep"]
+
+# the paper's networks with ViT-B/16 encoders (None: the default ones), and ones for tests
+OVERLAYS = {"afire": "paper.json", "peac": "paper_vit.json", "ace": "paper_vit.json"}
+METHODS = tuple(OVERLAYS)
+TINY: dict[str, dict[str, Any]] = {
+    "afire": {"num_clusters": 8, "head_dim": 16, "decoder_dim": 16, "decoder_layers": 1, "decoder_heads": 2},
+    "peac": {"grid": 6, "expander_dim": 8, "expander_hidden_dim": 16},
+    "ace": {"grid": 10, "cell": 4},
+}
+TINY_ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
+
+PARTS = ("data", "teacher", "student", "loss", "backward", "optimizer", "teacher update")
+
+
+class BundleCase:
+    """
+    Network, loss, optimizer and data of a bundle.
+
+    Args:
+        method: "afire", "peac" or "ace".
+        size: "tiny", "default" (the bundle's own) or "paper" (ViT-B/16).
+        device: where to train.
+        variants: AFiRe's lesion variants of each image.
+    """
+
+    def __init__(self, method: str, size: str, device: torch.device, variants: int) -> None:
+        folder = f"bundles/{method}/configs"
+        files = [f"{folder}/train.json"] + ([f"{folder}/{OVERLAYS[method]}"] if size == "paper" else [])
+        self.parser = ConfigParser()
+        self.parser.read_config(files)
+        self.parser.update({"device": f"$torch.device({str(device)!r})"})
+        if method == "afire":
+            self.parser.update({"num_masks": variants, "lesions_on_device": True})
+        if size == "tiny":
+            self.parser.update({**TINY_ENCODER, **TINY[method]})
+        self.method, self.device, self.samples_per_image = method, device, variants if method == "afire" else 2
+
+    def __getitem__(self, name: str) -> Any:
+        """What the configuration makes of a name."""
+        return self.parser.get_parsed_content(name)
+
+    def make_item(self) -> dict[str, Any]:
+        """One example of noise as a loader's process makes it, from the image on."""
+        if self.method == "afire":
+            side, names = self["image_size"], ["select", "to_tensors"]
+        else:
+            side = self["grid"] * self["patch_size" if self.method == "peac" else "cell"]
+            names = ["make_crops", "select", "to_tensors"]
+        transforms: list[Any] = []
+        for name in names:
+            part = self[name]
+            transforms += part if isinstance(part, list) else [part]
+        return Compose(transforms)({"image": torch.rand(1, side, side)})
+
+    def make_batch(self, images: int) -> dict[str, torch.Tensor]:
+        """A loader's batch, in pinned memory for a GPU."""
+        batch = list_data_collate([self.make_item() for _ in range(images)])
+        return {key: value.pin_memory() if self.device.type == "cuda" else value for key, value in batch.items()}
+
+
+@dataclass
+class TrainingStep:
+    """
+    Forward, loss and backward of every micro-batch, then optimizer and teacher; `network` has `update_teacher`.
+
+    Attributes:
+        network: gets what `prepare` makes of a batch.
+        loss: of the network's output.
+        optimizer: of the network's parameters.
+        prepare: from a loader's batch to the network's arguments, on the device.
+        precision: of float32 products, as `torch.set_float32_matmul_precision` takes it.
+        bf16: autocast to bfloat16.
+        micro_batch: images of each pass, 0 for all of the batch.
+        max_norm: of the clipped gradient.
+        run: the network as it is called, compiled or not.
+    """
+
+    network: nn.Module
+    loss: Callable[[Any], torch.Tensor]
+    optimizer: torch.optim.Optimizer
+    prepare: Callable[..., tuple]
+    timer: PartTimer
+    precision: str
+    bf16: bool
+    micro_batch: int
+    max_norm: float
+    run: Callable[..., Any]
+
+    @classmethod
+    def of_package(cls, case: BundleCase, bf16: bool, micro_batch: int, compiled: bool) -> TrainingStep:
+        """As the bundle trains."""
+        network, prepare = case["network"], cls._prepare(case)
+        # the precision that tune_cpu sets
+        precision = "high" if case.device.type == "cuda" else "medium"
+        run = torch.compile(network) if compiled else network
+        timer = PartTimer(case.device)
+        if not compiled:  # hooks would break the graph
+            cls._watch_teachers(network, timer)
+        settings = (case["optimizer"], prepare, timer, precision, bf16, micro_batch, case["gradient_clip"])
+        return cls(network, case["loss"], *settings, run)
+
+    @classmethod
+    def naive(cls, case: BundleCase, micro_batch: int) -> TrainingStep:
+        """The slow way, float32 throughout, with PyTorch's settings as they are by default."""
+        network = published(case["network"], case["loss"])
+        groups = weight_decay_groups(network.network, case["weight_decay"])
+        optimizer = torch.optim.AdamW(groups, lr=case["learning_rate"])
+        timer = PartTimer(case.device)
+        cls._watch_teachers(network.network, timer)
+        settings = (optimizer, cls._prepare(case), timer, "highest", False, micro_batch, case["gradient_clip"])
+        return cls(network, network.loss, *settings, network)
+
+    @staticmethod
+    def _prepare(case: BundleCase) -> Callable[..., tuple]:
+        return copy.deepcopy(case["train::prepare_batch"])
+
+    @staticmethod
+    def _watch_teachers(network: nn.Module, timer: PartTimer) -> None:
+        for name, module in network.named_children():
+            if name.startswith("teacher_"):
+                timer.watch(module, "teacher")
+
+    def __call__(self, batch: dict[str, torch.Tensor]) -> None:
+        """Take one step on a loader's batch."""
+        part, device = self.timer.part, self.timer.device
+        torch.set_float32_matmul_precision(self.precision)
+        self.network.train()
+        self.optimizer.zero_grad(set_to_none=True)
+        images = len(next(iter(batch.values())))
+        size = self.micro_batch or images
+        inferer, passes = AutocastInferer(self.bf16), -(-images // size)
+        for start in range(0, images, size):
+            with part("data"):
+                chosen = {key: value[start : start + size] for key, value in batch.items()}
+                first, _, others, _ = self.prepare(chosen, device, True)
+            with part("forward"):
+                outputs = inferer(first, self.run, *others)
+            with part("loss"):
+                loss = self.loss(outputs) / passes
+            with part("backward"):
+                loss.backward()
+        with part("optimizer"):
+            nn.utils.clip_grad_norm_(self.network.parameters(), self.max_norm)
+            self.optimizer.step()
+        with part("teacher update"):
+            self.network.update_teacher()
+
+    def seconds(self) -> dict[str, float]:
+        """Seconds of each of PARTS in the steps since the last call; the teacher's pass counts as the student's if
+        the network is compiled."""
+        found = self.timer.seconds()
+        found["student"] = found.pop("forward") - found.get("teacher", 0.0)
+        return {name: found.get(name, 0.0) for name in PARTS}

@@ -1,0 +1,232 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""What the pre-training bundles have for speed: no wait for the device, gradient accumulation, compilation."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from bundles.bundle_runs import REPOSITORY_ROOT, TINY, copy_bundles, saved_weights, train_in_process
+from ignite.engine import Engine, Events
+from monai.bundle import ConfigParser
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from monai_afire.networks import ACE
+from monai_afire.transforms.lesion_synthesis import batched
+
+PHANTOM = {"num_patients": {"training": 12, "validation": 4}, "image_size": 64, "abnormal_fraction": 0.0, "seed": 0}
+ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
+SHAPES: dict[str, dict[str, Any]] = {
+    "afire": TINY,
+    "peac": {**ENCODER, "grid": 6, "expander_dim": 8, "expander_hidden_dim": 16},
+    "ace": {**ENCODER, "grid": 10, "cell": 4},
+}
+METHODS = sorted(SHAPES)
+RUN = {"epochs": 2, "batch_size": 4, "val_interval": 2, "warmup_epochs": 0, "phantom": PHANTOM}
+
+# what makes the host wait for a GPU: numbers read from it, shapes that depend on values, numbers copied to it
+BLOCKING = {
+    torch.ops.aten._local_scalar_dense.default,
+    torch.ops.aten.nonzero.default,
+    torch.ops.aten.masked_select.default,
+    torch.ops.aten.equal.default,
+    torch.ops.aten._unique2.default,
+    torch.ops.aten.repeat_interleave.Tensor,
+    torch.ops.aten.lift_fresh.default,
+}
+
+
+class BlockingOperations(TorchDispatchMode):
+    """Notes every operation for which the host would have to wait for a GPU, and where it was called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        is_mask = func is torch.ops.aten.index.Tensor and any(i is not None and i.dtype == torch.bool for i in args[1])
+        if func in BLOCKING or is_mask:
+            self.found.append(f"{func}\n" + "".join(traceback.format_stack(limit=12)[:-2]))
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def cuda_refuses_to_wait() -> Iterator[None]:
+    """CUDA raises where the host would wait."""
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A clone's bundles in a folder of their own, with which the test starts."""
+    monkeypatch.chdir(copy_bundles(tmp_path))
+    return tmp_path
+
+
+def bundle_parser(method: str, **overrides: Any) -> ConfigParser:
+    """The method's training bundle, tiny."""
+    parser = ConfigParser()
+    parser.read_config(f"bundles/{method}/configs/train.json")
+    parser.update({**SHAPES[method], **RUN, **overrides})
+    return parser
+
+
+def watch_steps(trainer: Engine, guard: Callable[[], AbstractContextManager], first: int = 2) -> None:
+    """
+    Hold the guard over each iteration from the first one named: preparation, step and handlers, but not the loader.
+
+    The first step is left out: an optimizer makes its state then.
+    """
+    held: list[AbstractContextManager] = []
+
+    def enter(engine: Engine) -> None:
+        if engine.state.iteration + 1 >= first:  # counted up after the batch was fetched
+            held.append(guard())
+            held[-1].__enter__()
+
+    def leave(engine: Engine) -> None:
+        if held:
+            held.pop().__exit__(None, None, None)
+
+    trainer.add_event_handler(Events.GET_BATCH_COMPLETED, enter)
+    trainer.add_event_handler(Events.ITERATION_COMPLETED, leave)
+
+
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch, overrides: dict[str, Any]) -> dict[str, Any]:
+    """Without the checks of values that are made on a CPU only, and with a GPU's way of drawing lesions."""
+    monkeypatch.setattr(ACE, "_check_arguments", lambda *_: None)
+    monkeypatch.setattr(batched, "check_image_range", lambda *_, **__: None)
+    if overrides.get("lesions_on_device"):
+        return {**overrides, "lesion_options::backend": "dense"}
+    return overrides
+
+
+CASES = [("afire", {}), ("afire", {"lesions_on_device": True}), ("peac", {}), ("ace", {})]
+
+
+@pytest.mark.parametrize(("method", "overrides"), CASES)
+def test_steps_and_handlers_do_not_wait_for_the_device(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, method: str, overrides: dict[str, Any]
+) -> None:
+    # two epochs of three steps; values are fetched for the log in every fourth alone
+    settings = {"log_interval": 4, "accumulation_steps": 2, **as_on_a_gpu(monkeypatch, overrides)}
+    trainer = bundle_parser(method, **settings).get_parsed_content("train::trainer")
+    guards: list[BlockingOperations] = []
+
+    def guard() -> BlockingOperations:
+        guards.append(BlockingOperations())
+        return guards[-1]
+
+    watch_steps(trainer, guard)
+    trainer.run()
+    found = {number: guard.found for number, guard in enumerate(guards, start=2)}
+    assert sorted(found) == [2, 3, 4, 5, 6]
+    waiting = {number: operations for number, operations in found.items() if operations}
+    assert list(waiting) == [4], next((ops[0] for number, ops in waiting.items() if number != 4), "nothing was logged")
+
+
+def test_the_guard_sees_what_blocks() -> None:
+    x = torch.arange(3.0)
+    calls = [lambda: x.sum().item(), lambda: x[x > 1], lambda: bool((x > 1).any()), lambda: x.new_tensor(2.0)]
+    for call in calls:
+        with BlockingOperations() as guard:
+            call()
+        assert guard.found
+    with BlockingOperations() as guard:
+        (x * 2).sum() + torch.full((), 3.0)
+    assert guard.found == []
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(("method", "overrides"), CASES)
+def test_cuda_does_not_wait(workspace: Path, method: str, overrides: dict[str, Any]) -> None:
+    parser = bundle_parser(method, log_interval=100, num_workers=0, **overrides)
+    trainer = parser.get_parsed_content("train::trainer")
+    watch_steps(trainer, cuda_refuses_to_wait)
+    trainer.run()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_schedules_end_at_the_end_and_teachers_follow_optimizer_steps(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    # three iterations per epoch, two of which step
+    parser = bundle_parser(method, accumulation_steps=2)
+    network, optimizer = (parser.get_parsed_content(name) for name in ("network_def", "optimizer"))
+    trainer = parser.get_parsed_content("train::trainer")
+    steps, updates, decays = [], [], []
+    optimizer.register_step_post_hook(lambda *_: steps.append(optimizer.param_groups[0]["lr"]))
+    move = network.update_teacher
+
+    def update_teacher() -> None:
+        updates.append(trainer.state.iteration)
+        decays.append(network.teacher_decay)
+        move()
+
+    monkeypatch.setattr(network, "update_teacher", update_teacher)
+    trainer.run()
+    assert updates == [2, 3, 5, 6]
+    assert len(steps) == 4
+    assert steps[-1] == pytest.approx(parser["final_learning_rate"])
+    assert steps[0] > steps[1] > steps[2] > steps[3]
+    assert decays[-1] == pytest.approx(1.0)
+    memory = {"afire": "bank.momentum", "ace": "center_momentum"}.get(method)
+    if memory is not None:  # as long in optimizer steps as without accumulation
+        owner = network.bank if method == "afire" else network
+        assert getattr(owner, memory.split(".")[-1]) ** 2 == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_compiled_run_saves_what_an_ordinary_one_does(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    compiled, compile_network = [], torch.compile
+
+    def count(network: torch.nn.Module, **options: Any) -> Any:
+        compiled.append(type(network).__name__.lower())
+        return compile_network(network, **options)
+
+    monkeypatch.setattr(torch, "compile", count)
+    config = f"bundles/{method}/configs/train.json"
+    settings = {**SHAPES[method], **RUN, "bf16": False}
+    train_in_process(config, settings)
+    expected = saved_weights(method)
+    assert compiled == []
+    # "eager" runs the captured graphs without a C++ compiler
+    train_in_process(config, {**settings, "compile": "true", "train::trainer::compile_kwargs": {"backend": "eager"}})
+    assert compiled == [method]
+    weights = saved_weights(method)
+    assert weights.keys() == expected.keys()
+    for name, value in weights.items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_networks_compile_into_one_graph(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY_ROOT)
+    as_on_a_gpu(monkeypatch, {})
+    logging.getLogger("torch._dynamo").setLevel(logging.ERROR)
+    parser = bundle_parser(method)
+    network = parser.get_parsed_content("network_def")
+    images, variants = torch.rand(2, 1, 32, 32), torch.rand(2, 2, 1, 32, 32)
+    order, offset = torch.arange(16).expand(2, 16), torch.zeros(2, 2, dtype=torch.int64)
+    batch = {
+        "afire": (images, variants, variants),
+        "peac": (images, images, images, order, torch.zeros(2, dtype=torch.bool), offset, offset),
+        "ace": (images, images, offset, offset),
+    }[method]
+    outputs = torch.compile(network, backend="eager", fullgraph=True)(*batch)
+    assert outputs.keys() == network(*batch).keys()
