@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
+from sphinx.ext import autosummary
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -44,6 +45,8 @@ default_role = "py:obj"
 
 html_theme = "furo"
 html_title = f"monai_afire {version}"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
@@ -56,11 +59,14 @@ nb_merge_streams = True
 nb_output_stderr = "remove"  # progress bars
 
 autosummary_imported_members = True
+_SUMMARY_GOES_ON = ("Eq.", "Fig.", "Sec.")
+autosummary.WELL_KNOWN_ABBREVIATIONS = (*autosummary.WELL_KNOWN_ABBREVIATIONS, *_SUMMARY_GOES_ON)  # type: ignore[assignment]
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 python_use_unqualified_type_names = True
 napoleon_use_ivar = True
+toc_object_entries_show_parents = "hide"
 
 _COLLECTED = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "bundles/*/docs/*", "tutorials/*.ipynb")
 

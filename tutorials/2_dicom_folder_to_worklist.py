@@ -26,8 +26,8 @@ normal_folder, new_folder = output / "dicom/normal", output / "dicom/new"
 # ## A DICOM folder
 #
 # As an archive exports it: a folder per patient, 12 bits stored in 16, some pictures inverted (MONOCHROME1). The new
-# ones are 24 patients, of whom 8 have a lesion. One file was cut in transfer, and one is a report that ended up in the
-# wrong place.
+# ones are 24 patients, of whom 8 have two lesions each. One file was cut in transfer, and one is a report that ended
+# up in the wrong place.
 
 # %%
 import shutil
@@ -50,20 +50,21 @@ def write_dicom(path: Path, image: np.ndarray, inverted: bool) -> None:
     dataset.Rows, dataset.Columns = image.shape
     dataset.SamplesPerPixel, dataset.PhotometricInterpretation = 1, "MONOCHROME1" if inverted else "MONOCHROME2"
     dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 16, 12, 11, 0
+    dataset.WindowCenter, dataset.WindowWidth = 2048, 4096
     dataset.set_pixel_data(stored, dataset.PhotometricInterpretation, 12)
     path.parent.mkdir(parents=True, exist_ok=True)
     dataset.save_as(path, enforce_file_format=True)
 
 
 shutil.rmtree(output / "dicom", ignore_errors=True)
-for patient in range(160):
+for patient in range(256):
     phantom = draw_chest_phantom(1000 + patient, image_size=96)
     write_dicom(normal_folder / f"patient{patient:04d}/IM-0001.dcm", phantom.image[0], inverted=patient % 5 == 0)
 
-kinds = ["effusion", "pneumothorax", "consolidation", "cardiomegaly"]
+findings = [("consolidation", "effusion"), ("cardiomegaly", "effusion"), ("consolidation", "consolidation")]
 truth = {}
 for patient in range(24):
-    lesions = [kinds[patient // 3 % 4]] if patient % 3 == 0 else []
+    lesions = findings[patient // 3 % 3] if patient % 3 == 0 else ()
     phantom = draw_chest_phantom(5000 + patient, image_size=96, lesions=lesions)
     path = new_folder / f"patient{patient:04d}/IM-0001.dcm"
     write_dicom(path, phantom.image[0], inverted=patient % 5 == 0)
@@ -146,7 +147,7 @@ worklist.round(2)
 # %%
 first = worklist.head(8)["truth"] != "normal"
 print(
-    f"{first.sum()} of the 8 patients with a lesion are among the first 8 of {len(worklist)}; by chance it would be 2.7"
+    f"{first.sum()} of the 8 patients with lesions are among the first 8 of {len(worklist)}; by chance it would be 2.7"
 )
 
 # %% [markdown]
@@ -180,8 +181,6 @@ for _, row in rejected.iterrows():
     print(f"{row['image']}\n    {row['reason']}")
 
 # %% [markdown]
-# <a id="your-own-folders"></a>
-#
 # ## Your own folders
 #
 # The same at full scale, in a shell, from the root of the clone. DICOM, PNG, JPEG, TIFF and NIfTI may be mixed,
