@@ -78,7 +78,7 @@ for share in (0.01, 0.1, 1.0):
 #     --output_dir tutorials/output/experiment \
 #     --initializations scratch= afire=tutorials/output/pretrained/model.pt \
 #     --label_fraction 0.01 0.1 --seed 0 --metrics mean_auc \
-#     --epochs 12 --phantom_dir tutorials/output/labelled --phantom "{...}"
+#     --num_processes 2 --epochs 12 --phantom_dir tutorials/output/labelled --phantom "{...}"
 # ```
 
 # %% tags=["hide-output"]
@@ -87,7 +87,16 @@ command += ["--config_file", "bundles/radiograph_classification/configs/train.js
 command += ["--output_dir", str(output / "experiment")]
 command += ["--initializations", "scratch=", f"afire={pretrained}"]
 command += ["--label_fraction", "0.01", "0.1", "--seed", "0", "--metrics", "mean_auc"]
-command += ["--epochs", "12", "--phantom_dir", str(output / "labelled"), "--phantom", str(phantom)]
+command += [
+    "--num_processes",
+    "2",
+    "--epochs",
+    "12",
+    "--phantom_dir",
+    str(output / "labelled"),
+    "--phantom",
+    str(phantom),
+]
 subprocess.run(command, check=True)
 
 # %%
