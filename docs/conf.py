@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import re
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
 from sphinx.ext import autosummary
 
+from monai_afire import __version__
+
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
-sys.path.insert(0, str(ROOT))
-
-from monai_afire import __version__  # noqa: E402
 
 __all__ = ["setup"]
 
@@ -94,5 +92,6 @@ def _collect() -> None:
 
 
 def _escape_shapes(app: Sphinx, what: str, name: str, of: object, options: object, lines: list[str]) -> None:
-    """Keep the letters ``*S`` of the docstrings' shapes from opening an emphasis."""
-    lines[:] = [re.sub(r"(``.*?``|:math:`.*?`)|\*S\b", lambda match: match[1] or r"\*S", line) for line in lines]
+    """Keep the stars of the docstrings' shapes, ``*S`` or ``(C, *out_size)``, from opening an emphasis."""
+    pattern = re.compile(r"(``.*?``|:math:`.*?`)|\*(?=S\b|\w+[,)])")
+    lines[:] = [pattern.sub(lambda match: match[1] or r"\*", line) for line in lines]
