@@ -8,9 +8,9 @@
 # restores it; at the same time every token of the vision transformer learns what is normal at its place of the chest.
 # This tutorial pre-trains a network and looks at what tells whether it learns.
 #
-# It is a **miniature**: 256 drawn radiographs ("chest phantoms") of 64 x 64 pixels and a network of half a million
-# weights, so that it takes a minute or two on one CPU core. The overlay `miniature.json` beside this notebook is all
-# that makes it small. The real thing is
+# It is a **miniature**: 256 drawn radiographs ("chest phantoms") of 64 x 64 pixels and a small network, so that it
+# takes a minute or two on one CPU core. The overlay `miniature.json` beside this notebook is all that makes it small.
+# The real thing is
 #
 # ```bash
 # python -m monai.bundle run --config_file bundles/afire/configs/train.json
@@ -58,8 +58,10 @@ plt.show()
 # overrides the one before, and single values after them. In a shell the next cell reads
 #
 # ```bash
-# python -m monai.bundle run --config_file "['bundles/afire/configs/train.json','tutorials/miniature.json']" \
-#     --epochs 16 --val_interval 2 --ckpt_dir tutorials/output/pretrained --output_dir tutorials/output/pretraining \
+# python -m monai.bundle run \
+#     --config_file "['bundles/afire/configs/train.json','tutorials/miniature.json']" \
+#     --epochs 16 --val_interval 2 \
+#     --ckpt_dir tutorials/output/pretrained --output_dir tutorials/output/pretraining \
 #     --phantom_dir tutorials/output/phantom
 # ```
 
@@ -131,7 +133,7 @@ plt.show()
 # What to make of them:
 #
 # * **`restoration_gain`** is the share of a lesion's damage that the decoder repairs on held-out images: 1 perfect, 0
-#   as bad as leaving the lesion, negative worse. It should rise above 0 and go on rising. Here it is far from its end:
+#   as bad as leaving the lesion, negative worse. It should rise above 0 and go on rising. Here it is not at its end:
 #   the default run reaches about 0.6.
 # * **`prototype_information`** is the alarm: near 0 every place of the chest has the same prototype, and the contrast
 #   has collapsed. It should rise, too.
