@@ -131,8 +131,7 @@ plt.show()
 # a patient's size or exposure explains ten labels as well as the lesions do. With a hundred images it does. Published
 # gains at 1 % are gains at 1 % of a hundred thousand.
 #
-# The command of that table (about two hours on two CPU cores, after the pre-training by
-# `bundles/afire/configs/train.json`):
+# The command of that table (18 runs, after the pre-training by `bundles/afire/configs/train.json`):
 #
 # ```bash
 # python -m monai_afire.experiments --config_file bundles/radiograph_classification/configs/train.json \

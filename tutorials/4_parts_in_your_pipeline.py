@@ -63,8 +63,8 @@ plt.show()
 # %% [markdown]
 # ### Train something on them
 #
-# A network of MONAI is to remove the lesions. Only the two lines with `flatten` know that there are several variants
-# of each image.
+# A network of MONAI is to remove the lesions. Only the lines with `flatten` and `repeat_interleave` know that there
+# are several variants of each image.
 
 # %%
 network = AutoEncoder(spatial_dims=2, in_channels=1, out_channels=1, channels=(16, 32, 64), strides=(2, 2, 2))
