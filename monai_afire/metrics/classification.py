@@ -52,6 +52,8 @@ def classification_metrics(
         num_bootstraps: samples of the interval of the mean AUC, 0 for none.
 
     Returns:
+        A dictionary.
+
         * "num_images": M;
         * "mean_auc", "mean_average_precision", "mean_f1": means over the classes for which the figure is defined;
         * "mean_auc_interval": 95 % interval of the mean AUC, only with ``num_bootstraps``. Whole images are drawn, so

@@ -1,0 +1,97 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""
+Sphinx configuration: ``python -m sphinx -W --keep-going -b html docs docs/_build/html``.
+
+The build executes the tutorials (an unchanged one is taken from the cache in ``docs/_build``); ``-D
+nb_execution_mode=off`` leaves that out.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+from sphinx.ext import autosummary
+
+from monai_afire import __version__
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+
+__all__ = ["setup"]
+
+project = "monai_afire"
+author = "monai_afire contributors"
+copyright = author
+version = release = __version__
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+]
+exclude_patterns = ["_build", "README.md"]
+templates_path = ["_templates"]
+default_role = "py:obj"
+
+html_theme = "furo"
+html_title = f"monai_afire {version}"
+html_static_path = ["_static"]
+html_css_files = ["tables.css"]
+
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 4
+
+nb_execution_mode = "cache"
+nb_execution_timeout = 900
+nb_execution_raise_on_error = True
+nb_execution_show_tb = True
+nb_merge_streams = True
+nb_output_stderr = "remove"  # progress bars
+
+autosummary_imported_members = True
+_SUMMARY_GOES_ON = ("Eq.", "Fig.", "Sec.")
+autosummary.WELL_KNOWN_ABBREVIATIONS = (*autosummary.WELL_KNOWN_ABBREVIATIONS, *_SUMMARY_GOES_ON)  # type: ignore[assignment]
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+python_use_unqualified_type_names = True
+napoleon_use_ivar = True
+toc_object_entries_show_parents = "hide"
+
+_COLLECTED = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "bundles/*/docs/*", "tutorials/*.ipynb")
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Register what is special about this project."""
+    _collect()
+    app.connect("autodoc-process-docstring", _escape_shapes)
+    return {"parallel_read_safe": True}
+
+
+def _collect() -> None:
+    """
+    Copy the pages that live elsewhere in the repository to the same place under ``docs/``.
+
+    Sphinx reads nothing outside its folder. With the repository's layout the pages' links to each other hold.
+    """
+    for name in ("bundles", "tutorials"):
+        shutil.rmtree(DOCS / name, ignore_errors=True)
+    for pattern in _COLLECTED:
+        for source in ROOT.glob(pattern):
+            target = DOCS / source.relative_to(ROOT)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)  # with its time, so that unchanged pages are not built again
+
+
+def _escape_shapes(app: Sphinx, what: str, name: str, of: object, options: object, lines: list[str]) -> None:
+    """Keep the stars of the docstrings' shapes, ``*S`` or ``(C, *out_size)``, from opening an emphasis."""
+    pattern = re.compile(r"(``.*?``|:math:`.*?`)|\*(?=S\b|\w+[,)])")
+    lines[:] = [pattern.sub(lambda match: match[1] or r"\*", line) for line in lines]

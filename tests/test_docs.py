@@ -1,0 +1,35 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The documentation names what there is. That its pages and links hold is seen by the build (``-W``)."""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+from pathlib import Path
+
+import monai_afire
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_api_has_a_page_for_each_room() -> None:
+    rooms = {f"monai_afire.{module.name}" for module in pkgutil.iter_modules(monai_afire.__path__) if module.ispkg}
+    listed = set(re.findall(r"^   (monai_afire\.\S+)$", (ROOT / "docs/api.rst").read_text(), re.MULTILINE))
+    assert rooms <= listed
+
+
+def test_pages_name_files_and_tests_that_exist() -> None:
+    methods = sorted((ROOT / "docs/methods").glob("*.md"))
+    pages = [page for page in (ROOT / "docs").glob("*.md") if not (ROOT / page.name).exists()] + methods
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    files = set(re.findall(r"`((?:monai_afire|tests|bundles|tutorials)/[\w/.]+)`", text))
+    written_by_runs = re.compile(r"bundles/\w+/(models|output)/")
+    assert len(files) > 20
+    assert [name for name in files if not (written_by_runs.match(name) or (ROOT / name).exists())] == []
+    for page in methods:
+        rows = re.findall(r"((?:`test_\w+`(?:, )?)+) in `(tests/[\w/]+\.py)`", page.read_text(encoding="utf-8"))
+        assert rows
+        for names, file in rows:
+            defined = set(re.findall(r"^def (test_\w+)", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE))
+            assert set(re.findall(r"`(test_\w+)`", names)) <= defined, (page.name, file)
