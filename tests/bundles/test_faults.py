@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -63,7 +64,13 @@ def wait_for_checkpoint(process: subprocess.Popen) -> None:
 
 
 def loader_processes(process: subprocess.Popen) -> list[int]:
-    return [int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
+    """Children that load batches; Python has others, for itself."""
+    try:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        names = {int(pid): Path(f"/proc/{pid}/comm").read_text().strip() for pid in children}
+    except OSError:  # one has ended meanwhile
+        return []
+    return [pid for pid, name in names.items() if name == "pt_data_worker"]
 
 
 @linux_only
@@ -99,14 +106,18 @@ def test_sigterm_to_the_whole_job_saves_and_resumes_to_the_same_weights(workspac
 def test_a_loader_process_killed_by_the_system_is_explained(workspace: Path) -> None:
     process = start(workspace, LONG)
     wait_for_checkpoint(process)
-    while not (workers := loader_processes(process)):
-        time.sleep(0.01)
-    os.kill(workers[0], signal.SIGKILL)
-    output = process.communicate(timeout=120)[0]
-    assert process.returncode == 1
-    last = output.strip().splitlines()[-1]
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline:  # one that was done already is not missed
+        for worker in loader_processes(process)[:1]:
+            os.kill(worker, signal.SIGKILL)
+        time.sleep(0.05)
+    if process.poll() is None:
+        process.kill()
+    output = process.communicate()[0]
+    assert process.returncode == 1, output[-3000:]
+    (advice,) = (line for line in output.splitlines() if line.startswith("What happened:"))
     for word in ("ended a loader process", "memory", "--num_workers", "--resume true"):
-        assert word in last
+        assert word in advice
     torch.load("bundles/afire/models/checkpoint.pt", weights_only=True)
 
 
@@ -127,7 +138,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(workspace: Path) -> None:
     output = process.communicate(timeout=300)[0]
     assert process.returncode == 1
     assert "cannot write bundles/afire/models/checkpoint.pt" in output
-    assert "the last complete one stays as it was" in output.strip().splitlines()[-1]
+    assert "the last complete one stays as it was" in output[output.index("The cause: cannot write") :]
     assert {path.name: path.read_bytes() for path in models.iterdir()} == before
 
 
@@ -153,9 +164,10 @@ def test_a_loss_that_is_no_number_names_the_images(workspace: Path, bundle: str)
     encoder = {name: TINY[name] for name in ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")}
     overrides = {**encoder, "learning_rate": 1e30, "warmup_epochs": 0, "epochs": 2, "batch_size": 4}
     counts = {"training": 8, "validation": 4}
-    with pytest.raises(FloatingPointError, match=r"the loss is (nan|inf) in iteration") as error:
+    with pytest.raises(RuntimeError) as error:
         train_in_process(f"bundles/{bundle}/configs/train.json", {**overrides, "phantom::num_patients": counts})
-    assert ".png" in str(error.value)
+    message = all_messages(error.value)
+    assert re.search(r"the loss is (nan|inf) in iteration \d \(epoch \d\).*\.png", message)
     dump = torch.load(f"bundles/{bundle}/output/nonfinite_loss.pt", weights_only=True)
     assert len(dump["files"]) == 4
     assert all(Path(name).is_file() for name in dump["files"])
