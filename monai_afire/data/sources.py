@@ -13,6 +13,7 @@ from typing import Any
 from monai_afire.data.datalist import load_radiograph_datalist
 from monai_afire.data.phantom import export_phantom
 from monai_afire.data.phantom.dataset import PHANTOM_VERSION
+from monai_afire.utils.files import check_writable
 from monai_afire.utils.process_group import main_rank_first
 
 __all__ = ["bundle_items", "cached_phantom"]
@@ -92,6 +93,7 @@ def cached_phantom(folder: str | os.PathLike, arguments: Mapping[str, Any]) -> P
     with main_rank_first():
         if recipe.is_file() and datalist.is_file() and json.loads(recipe.read_text()) == json.loads(json.dumps(drawn)):
             return datalist
+        check_writable(folder)
         recipe.unlink(missing_ok=True)
         path = export_phantom(folder, **arguments)
         # written last: an interrupted drawing leaves no recipe and is drawn again

@@ -68,11 +68,21 @@ class PrepareLesionBatch(PrepareBatchExtraInput):
         super().__init__(extra_keys=["lesion_image", "lesion_mask"])
         self.lesions = dict(lesions or {})
         self.seed = seed
+        self.state: torch.Tensor | None = None
         self.generator: torch.Generator | None = None
 
     def manual_seed(self, seed: int) -> None:
         """Seed the lesions of the next batches, on whichever device they will be."""
         self.seed = seed
+        self.set_state(None)
+
+    def get_state(self) -> torch.Tensor | None:
+        """State of the random draws; None as long as there were none since the last seeding."""
+        return self.state if self.generator is None else self.generator.get_state()
+
+    def set_state(self, state: torch.Tensor | None) -> None:
+        """Go on from a state of :meth:`get_state`; the next batch must be on the device of then."""
+        self.state = state
         self.generator = None
 
     def __call__(
@@ -86,6 +96,8 @@ class PrepareLesionBatch(PrepareBatchExtraInput):
         image = batchdata[CommonKeys.IMAGE].to(device=device, non_blocking=non_blocking, **kwargs)
         if self.generator is None:
             self.generator = torch.Generator(image.device).manual_seed(self.seed)
+            if self.state is not None:
+                self.generator.set_state(self.state)
         lesion_image, lesion_mask = synth_lesion_masks(
             image, generator=self.generator, validate=image.device.type == "cpu", **self.lesions
         )

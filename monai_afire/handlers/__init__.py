@@ -8,6 +8,7 @@ from monai_afire.handlers.checkpoint import ResumableCheckpoint
 from monai_afire.handlers.detection import DetectorFit
 from monai_afire.handlers.feature_probe import KNNProbe
 from monai_afire.handlers.gradients import FreezeParameters, GradientClipping
+from monai_afire.handlers.nonfinite_loss import NonFiniteLoss
 from monai_afire.handlers.preview import CorrespondencePreview, RestorationPreview
 from monai_afire.handlers.progress import ClosingMessage, TrainingProgressBar
 from monai_afire.handlers.random_state import EpochSeed
@@ -40,6 +41,7 @@ __all__ = [
     "LandmarkWriter",
     "MainRankSummaryWriter",
     "MetricsReport",
+    "NonFiniteLoss",
     "OptimizerSchedule",
     "PredictionWriter",
     "RestorationPreview",

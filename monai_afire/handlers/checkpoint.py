@@ -6,18 +6,24 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from ignite.engine import Engine, Events
 from monai.engines.utils import default_metric_cmp_fn
 from torch import nn
+from torch.optim import Optimizer
 
+from monai_afire.handlers.random_state import random_state, set_random_state
+from monai_afire.handlers.remaining_batches import RemainingBatches
+from monai_afire.handlers.stop_request import StopRequest, is_distributed
+from monai_afire.handlers.teacher import is_optimizer_step
 from monai_afire.networks.weights.checkpoint_files import read_pickle
 from monai_afire.networks.weights.whole_network import check_fits
-from monai_afire.utils.files import atomic_path, check_writable
+from monai_afire.utils.files import atomic_path, check_writable, remove_leftovers
 
 __all__ = ["ResumableCheckpoint"]
 
@@ -36,6 +42,13 @@ class ResumableCheckpoint:
     with the network's state dict alone. A run that starts anew over an older one keeps that one's files as
     ``*_previous.pt``. Attach it last, after validation.
 
+    A signal (SIGTERM: the cluster needs the machine; SIGUSR1: SLURM's ``--signal=USR1@120`` ahead of the time limit)
+    saves after the current iteration and ends the process with code 143. The run that resumes such a checkpoint loads
+    and drops the batches that the epoch has had and goes on with the random state of then: with
+    :class:`~monai_afire.handlers.EpochSeed` and the same settings, loader processes and ranks included, it ends like
+    one that was not interrupted. In the last iteration of an epoch the validation comes first. See
+    :class:`~monai_afire.handlers.stop_request.StopRequest` for what the processes of a run agree on.
+
     Args:
         save_dir: folder of the files; checked to be writable when training starts.
         network: the network, unwrapped (neither compiled nor ``DistributedDataParallel``).
@@ -44,10 +57,13 @@ class ResumableCheckpoint:
         resume: continue from ``checkpoint.pt``; without one, start anew and say so.
         validator: with a validator, ``model.pt`` is the network of the validation with the best key metric, not the
             last one; its ``metric_cmp_fn`` says which of two is better, the larger one by default.
+        generators: generators of random numbers besides the global ones, with ``get_state`` and ``set_state``.
+        stop_signals: signals that save and end the run, none for never.
 
     Raises:
-        OSError: when training starts and ``save_dir`` cannot be written to.
-        RuntimeError: when the checkpoint does not fit the network.
+        OSError: when training starts and ``save_dir`` cannot be written to or has no room for the files; while
+            training, when a file cannot be written: the last complete one stays.
+        RuntimeError: when the checkpoint does not fit the network, or, made in the midst of an epoch, not the loader.
 
     Example:
         >>> import tempfile
@@ -67,6 +83,8 @@ class ResumableCheckpoint:
         interval: int = 1,
         resume: bool = False,
         validator: Engine | None = None,
+        generators: Sequence[Any] = (),
+        stop_signals: Sequence[str] = ("SIGTERM", "SIGUSR1"),
     ) -> None:
         self.checkpoint_file = Path(save_dir) / "checkpoint.pt"
         self.model_file = Path(save_dir) / "model.pt"
@@ -75,20 +93,26 @@ class ResumableCheckpoint:
         self.interval = interval
         self.resume = resume
         self.validator = validator
+        self.generators = list(generators)
+        self.stop_request = StopRequest(stop_signals)
         self.best_metric: float | None = None
 
     def attach(self, engine: Engine) -> None:
         """Register with a trainer."""
         if self.validator is not None:
             self.validator.add_event_handler(Events.COMPLETED, self.save_if_best)
+        self.stop_request.attach(engine)
         engine.add_event_handler(Events.STARTED, self.start)
+        engine.add_event_handler(Events.ITERATION_COMPLETED, self.save_if_asked)
         engine.add_event_handler(Events.EPOCH_COMPLETED, self.save_if_due)
 
     def start(self, engine: Any) -> None:
         """Load the checkpoint to resume, or move an older run's files out of the way."""
+        resume = self.resume and self.checkpoint_file.is_file()
         if _is_main_rank(engine):
-            check_writable(self.checkpoint_file.parent)
-        if self.resume and self.checkpoint_file.is_file():
+            self.check_disk(resume)
+        self.stop_request.shield(getattr(self.validator, "data_loader", None))
+        if resume:
             self.load(engine)
             return
         if self.resume and _is_main_rank(engine):
@@ -96,13 +120,52 @@ class ResumableCheckpoint:
         if _is_main_rank(engine):
             for path in (self.checkpoint_file, self.model_file):
                 if path.is_file():
-                    path.replace(path.with_stem(f"{path.stem}_previous"))
+                    path.replace(_previous(path))
+
+    def check_disk(self, resume: bool) -> None:
+        """
+        Make sure that the files of this run can be written, each beside the one that it is going to replace.
+
+        Args:
+            resume: False if an older run's files are kept, and those of the run before deleted.
+        """
+        for path in (self.checkpoint_file, self.model_file):
+            remove_leftovers(path)
+        model = sum(_num_bytes(value) for value in self.network.state_dict().values())
+        optimizers = [item for item in self.objects.values() if isinstance(item, Optimizer)]
+        parameters = [p for item in optimizers for group in item.param_groups for p in group["params"]]
+        checkpoint = model + 2 * sum(_num_bytes(p) for p in parameters)  # Adam's two moments
+        files = [path if resume else _previous(path) for path in (self.checkpoint_file, self.model_file)]
+        replaced = sum(path.stat().st_size for path in files if path.is_file())
+        check_writable(self.checkpoint_file.parent, needed_bytes=2 * checkpoint + model - replaced)
+
+    def save_if_asked(self, engine: Any) -> None:
+        """Save and leave if a signal has come and the iteration is complete: no gradient waits for others."""
+        if not engine.state.epoch_length or not self.stop_request.agreed(engine) or not is_optimizer_step(engine):
+            return
+        self.save(engine)
+        if _batches_done(engine):  # at an epoch's end validation comes first, if there is time left for it
+            self.leave(engine)
 
     def save_if_due(self, engine: Any) -> None:
-        """Save if the interval or the last epoch is reached."""
+        """Save if the interval or the last epoch is reached, or a signal has come."""
         epoch = engine.state.epoch
-        if _is_main_rank(engine) and (epoch % self.interval == 0 or epoch == engine.state.max_epochs):
+        is_last = epoch == engine.state.max_epochs
+        is_asked = self.stop_request.agreed(engine)
+        if epoch % self.interval == 0 or is_last or is_asked:
             self.save(engine)
+        if is_asked and not is_last:
+            self.leave(engine)
+
+    def leave(self, engine: Any) -> None:
+        """End the process after a save."""
+        reason = getattr(self.stop_request.received, "name", "a signal to another process")
+        state = engine.state
+        self.stop_request.leave(
+            engine,
+            f"stopped by {reason} in epoch {state.epoch} of {state.max_epochs}, after iteration {state.iteration}; "
+            f"saved to {self.checkpoint_file}. Run the same command with resume set to true (--resume true) to go on",
+        )
 
     def save_if_best(self, validator: Any) -> None:
         """Write ``model.pt`` if this validation is the best so far (or nothing better than NaN is known)."""
@@ -113,7 +176,10 @@ class ResumableCheckpoint:
             _write(self.network.state_dict(), self.model_file)
 
     def save(self, engine: Any) -> None:
-        """Write both files; with a validator ``model.pt`` only if no validation has."""
+        """Write both files; with a validator ``model.pt`` only if no validation has. All ranks must call it."""
+        random_states = _of_all_ranks(random_state(self.generators)) if _batches_done(engine) else None
+        if not _is_main_rank(engine):
+            return
         model = self.network.state_dict()
         state = {name: item.state_dict() for name, item in self.objects.items()}
         state |= {"network": model, "trainer": engine.state_dict()}
@@ -121,6 +187,8 @@ class ResumableCheckpoint:
             state["scaler"] = engine.scaler.state_dict()
         if self.best_metric is not None:
             state["best_metric"] = self.best_metric
+        if random_states is not None:
+            state["random_states"] = random_states
         _write(state, self.checkpoint_file)
         if self.validator is None or not self.model_file.is_file():
             _write(model, self.model_file)
@@ -145,14 +213,69 @@ class ResumableCheckpoint:
         engine.state.max_epochs = max_epochs  # more (or fewer) epochs may be asked for now
         if getattr(engine, "scaler", None) is not None and "scaler" in state:
             engine.scaler.load_state_dict(state["scaler"])
-        logger.info(f"resumed from {self.checkpoint_file} after epoch {engine.state.epoch} of {max_epochs}")
+        place = f"epoch {engine.state.epoch} of {max_epochs}"
+        if _batches_done(engine):
+            self.continue_epoch(engine, state.get("random_states", []))
+            place = f"batch {_batches_done(engine)} of {engine.state.epoch_length} after {place}"
+        logger.info(f"resumed from {self.checkpoint_file} after {place}")
         if max_epochs is not None and engine.state.epoch >= max_epochs:
             logger.warning("this run is complete already; ask for more epochs to train on")
 
+    def continue_epoch(self, engine: Any, random_states: Sequence[Mapping[str, Any]]) -> None:
+        """
+        Let the next epoch be the rest of the one that was interrupted.
+
+        Args:
+            engine: the trainer with its progress restored.
+            random_states: of each rank, where it was interrupted.
+
+        Raises:
+            RuntimeError: when the epoch has another length now, or the run another number of processes.
+        """
+        loader, done = engine.state.dataloader, _batches_done(engine)
+        now = (len(loader), dist.get_world_size() if is_distributed() else 1)
+        then = (engine.state.epoch_length, len(random_states))
+        if now != then:
+            raise RuntimeError(
+                f"{self.checkpoint_file} was saved in the midst of an epoch of {then[0]} batches on {then[1]} "
+                f"processes, but now there are {now[0]} batches on {now[1]}: resume with the same data, batch size and "
+                "number of processes, at least until the epoch is complete, or start anew with resume set to false"
+            )
+        state = random_states[dist.get_rank() if is_distributed() else 0]
+        engine.state.dataloader = RemainingBatches(loader, done, lambda: set_random_state(state, self.generators))
+
+
+def _batches_done(engine: Any) -> int:
+    """Batches of an epoch that is not complete yet."""
+    return engine.state.iteration % engine.state.epoch_length if engine.state.epoch_length else 0
+
+
+def _of_all_ranks(value: Any) -> list[Any]:
+    if not is_distributed():
+        return [value]
+    values: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values
+
+
+def _num_bytes(value: Any) -> int:
+    return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 0
+
+
+def _previous(path: Path) -> Path:
+    return path.with_stem(f"{path.stem}_previous")
+
 
 def _write(content: Any, path: Path) -> None:
-    with atomic_path(path) as temporary:
-        torch.save(content, temporary)
+    try:
+        with atomic_path(path) as temporary:
+            torch.save(content, temporary)
+    except (OSError, RuntimeError) as error:  # torch's writer raises a RuntimeError on a full disk
+        kept = "the last complete one stays as it was" if path.is_file() else "there was none before"
+        raise OSError(
+            f"cannot write {path}: {getattr(error, 'strerror', None) or error}; {kept}. Free space or mend the disk, "
+            "then run the same command with resume set to true (--resume true)"
+        ) from error
 
 
 def _is_main_rank(engine: Any) -> bool:

@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +14,7 @@ from ignite.engine import Engine, Events
 from monai.data.utils import set_rnd
 from torch.utils.data import Dataset
 
-__all__ = ["EpochSeed"]
+__all__ = ["EpochSeed", "random_state", "set_random_state"]
 
 
 class EpochSeed:
@@ -70,3 +71,52 @@ class EpochSeed:
             generator.manual_seed(generator_value)
         if self.dataset is not None:
             set_rnd(self.dataset, seed=value)
+
+
+def random_state(generators: Sequence[Any] = ()) -> dict[str, Any]:
+    """
+    The state of everything random in this process, to be saved in the midst of an epoch.
+
+    Args:
+        generators: further objects with ``get_state``, e.g. ``torch.Generator``.
+
+    Returns:
+        Tensors, numbers and text only, which ``torch.load(..., weights_only=True)`` reads: of Python, NumPy, PyTorch
+        (CPU and the current GPU) and the generators.
+
+    Example:
+        >>> state = random_state()
+        >>> first = torch.rand(())
+        >>> set_random_state(state)
+        >>> bool(first == torch.rand(()))
+        True
+    """
+    state: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
+    numpy_state = np.random.get_state(legacy=False)  # noqa: NPY002  third-party transforms use the global state
+    words = torch.from_numpy(numpy_state["state"]["key"].astype(np.int64))
+    state["numpy"] = {**numpy_state, "state": {**numpy_state["state"], "key": words}}
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        state["cuda"] = torch.cuda.get_rng_state()
+    return state | {"generators": [generator.get_state() for generator in generators]}
+
+
+def set_random_state(state: Mapping[str, Any], generators: Sequence[Any] = ()) -> None:
+    """
+    Go on from a state of :func:`random_state`.
+
+    Args:
+        state: what it returned, or what was read from a file.
+        generators: the same objects, with ``set_state``.
+
+    Example:
+        >>> generator = torch.Generator()
+        >>> set_random_state(random_state([generator]), [generator])
+    """
+    random.setstate(state["python"])
+    words = state["numpy"]["state"]["key"].numpy().astype(np.uint32)
+    np.random.set_state({**state["numpy"], "state": {**state["numpy"]["state"], "key": words}})  # noqa: NPY002
+    torch.set_rng_state(state["torch"])
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"])
+    for generator, generator_state in zip(generators, state["generators"], strict=True):
+        generator.set_state(generator_state)

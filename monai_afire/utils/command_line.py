@@ -8,6 +8,8 @@ import sys
 from traceback import walk_tb
 from types import TracebackType
 
+from monai_afire.utils.remedies import remedy_for
+
 __all__ = ["as_bool", "show_cause_last"]
 
 
@@ -40,7 +42,7 @@ def as_bool(value: bool | int | str) -> bool:
 
 def show_cause_last() -> None:
     """
-    Print the cause of an uncaught error once more below its traceback.
+    Print the cause of an uncaught error once more below its traceback, and what to do about a fault of the machine.
 
     MONAI's config parser wraps an error in several of its own, so that the last line a person sees is "Failed to
     evaluate ConfigExpression" and the message that names the file and the remedy stands far above. Changes
@@ -60,6 +62,9 @@ def show_cause_last() -> None:
             cause = cause.__cause__
         if cause is not error:
             print(f"\nThe cause: {cause}", file=sys.stderr, flush=True)
+        remedy = remedy_for(cause)
+        if remedy:
+            print(f"\nWhat happened: {remedy}", file=sys.stderr, flush=True)
 
     sys.excepthook = show
 

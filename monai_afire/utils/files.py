@@ -4,15 +4,17 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["atomic_path", "check_writable", "output_path"]
+__all__ = ["atomic_path", "check_writable", "output_path", "remove_leftovers"]
 
 _LONGEST_NAME = 120  # bytes of a folder or file name; most file systems take 255, and suffixes are to be added
 _ELSEWHERE = "elsewhere"
@@ -58,18 +60,21 @@ def atomic_path(path: str | os.PathLike, flush: bool = True) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def check_writable(folder: str | os.PathLike) -> Path:
+def check_writable(folder: str | os.PathLike, needed_bytes: int = 0) -> Path:
     """
     Make sure that files can be written into a folder, before hours of work depend on it.
 
+    A small file is really written and deleted. A quota below the free space is not seen.
+
     Args:
         folder: the folder; made if missing.
+        needed_bytes: what is going to be written; more must be free.
 
     Returns:
         The folder.
 
     Raises:
-        OSError: when the folder cannot be made or written to; the message names it.
+        OSError: when the folder cannot be made or written to, or the disk is too full; the message names it.
 
     Example:
         >>> import tempfile
@@ -79,14 +84,42 @@ def check_writable(folder: str | os.PathLike) -> Path:
     path = Path(folder)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path, prefix=".writable."):
-            pass
+        with tempfile.NamedTemporaryFile(dir=path, prefix=".writable.") as file:
+            file.write(bytes(4096))  # an empty file can be made on a full disk
+            file.flush()
+            os.fsync(file.fileno())
     except OSError as error:
         raise OSError(
             f"cannot write to {path}: {error.strerror or error}; free space, change its permissions or choose another "
             "output folder"
         ) from error
+    disk = shutil.disk_usage(path)
+    if disk.total and disk.free < needed_bytes:  # a total of 0: the file system does not tell
+        raise OSError(
+            f"the disk of {path} is too full: {disk.free / 1e6:,.0f} MB are free, about {needed_bytes / 1e6:,.0f} MB "
+            "are going to be written; free space or choose another output folder"
+        )
     return path
+
+
+def remove_leftovers(path: str | os.PathLike) -> None:
+    """
+    Delete the temporary files of :func:`atomic_path` that a killed process has left beside ``path``.
+
+    Args:
+        path: the file that was to be written; nobody else may be writing it.
+
+    Example:
+        >>> import tempfile
+        >>> target = Path(tempfile.mkdtemp()) / "note.txt"
+        >>> _ = target.with_name(".note.txt.abcd.tmp").write_text("half")
+        >>> remove_leftovers(target)
+        >>> list(target.parent.iterdir())
+        []
+    """
+    target = Path(path)
+    for leftover in target.parent.glob(f".{glob.escape(target.name)}.*.tmp"):
+        leftover.unlink(missing_ok=True)
 
 
 def output_path(folder: str | os.PathLike, source: str | os.PathLike, root: str | os.PathLike, suffix: str) -> Path:

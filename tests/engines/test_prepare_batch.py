@@ -89,3 +89,18 @@ def test_inputs_come_in_the_order_of_their_keys() -> None:
     assert PrepareInputs(["a"])(batch)[2] == ()
     with pytest.raises(KeyError, match="absent"):
         PrepareInputs(["a", "absent"])(batch)
+
+
+def test_lesions_go_on_from_a_saved_state() -> None:
+    prepare = PrepareLesionBatch(seed=3)
+    assert prepare.get_state() is None
+    prepare({"image": IMAGE}, "cpu")
+    state = prepare.get_state()
+    expected = prepare({"image": IMAGE}, "cpu")[2]
+    other = PrepareLesionBatch(seed=9)
+    other.set_state(state)
+    torch.testing.assert_close(other.get_state(), state)
+    for lesions, wanted in zip(other({"image": IMAGE}, "cpu")[2], expected, strict=True):
+        torch.testing.assert_close(lesions, wanted, rtol=0, atol=0)
+    prepare.manual_seed(3)
+    assert prepare.get_state() is None

@@ -5,72 +5,23 @@
 from __future__ import annotations
 
 import logging
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from handlers.miniature_training import assert_same, final_state, make_trainer
 from ignite.engine import Engine, Events
-from monai.data import DataLoader, Dataset
 from monai.engines import SupervisedTrainer
-from monai.engines.utils import PrepareBatchExtraInput
-from monai.handlers import ParamSchedulerHandler
-from monai.transforms import Compose, RandScaleIntensityd
 from torch import nn
 
-from monai_afire.handlers import EpochSeed, GradientClipping, ResumableCheckpoint, TeacherUpdate, cosine_schedule
-from monai_afire.losses import AFiReLoss
-from monai_afire.networks import AFiRe, ViTEncoder
-from monai_afire.optimizers import weight_decay_groups
-from monai_afire.transforms import SynthLesionMaskd
+from monai_afire.handlers import ResumableCheckpoint
 
 
 class CrashError(Exception):
     """Stands for whatever ends a run."""
-
-
-def make_trainer(
-    folder: Path, seed: int = 0, epochs: int = 4, num_workers: int = 0, resume: bool = False, **options: Any
-) -> SupervisedTrainer:
-    """A whole pre-training in miniature; `seed` is that of the initial weights only."""
-    torch.manual_seed(seed)
-    items = [{"image": torch.linspace(0, 0.3 + 0.1 * i, 256).reshape(1, 16, 16)} for i in range(6)]
-    transform = Compose(
-        [
-            RandScaleIntensityd("image", factors=0.2, prob=1.0),
-            SynthLesionMaskd("image", num_masks=2, lesion_size=(0.3, 0.6)),
-        ]
-    )
-    dataset = Dataset(items, transform)
-    loader = DataLoader(dataset, batch_size=2, shuffle=True, num_workers=num_workers)
-    encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=8, num_layers=1, num_heads=2, dropout_rate=0.1)
-    network = AFiRe(encoder, num_clusters=4, head_dim=6, decoder_dim=8, decoder_layers=1, decoder_heads=2)
-    optimizer = torch.optim.AdamW(weight_decay_groups(network), lr=1e-2)
-
-    def set_rate(value: float) -> None:
-        for group in optimizer.param_groups:
-            group["lr"] = value
-
-    schedule = {"total_steps": 12, "start": 1e-2, "end": 1e-4, "warmup_steps": 2}
-    handlers = [
-        EpochSeed(11, dataset),
-        ParamSchedulerHandler(set_rate, cosine_schedule, schedule, event=Events.ITERATION_STARTED),  # type: ignore[arg-type]
-        GradientClipping(network.parameters(), 1.0),
-        TeacherUpdate(network),
-        ResumableCheckpoint(str(folder), network, {"optimizer": optimizer}, resume=resume, **options),
-    ]
-    return SupervisedTrainer(
-        device="cpu",
-        max_epochs=epochs,
-        train_data_loader=loader,
-        network=network,
-        optimizer=optimizer,
-        loss_function=AFiReLoss(),
-        prepare_batch=PrepareBatchExtraInput(["lesion_image", "lesion_mask"]),
-        train_handlers=handlers,
-        decollate=False,
-    )
 
 
 def crash_at(trainer: SupervisedTrainer, iteration: int) -> None:
@@ -81,14 +32,6 @@ def crash_at(trainer: SupervisedTrainer, iteration: int) -> None:
     trainer.add_event_handler(Events.ITERATION_COMPLETED, crash)
     with pytest.raises(CrashError):
         trainer.run()
-
-
-def final_state(trainer: SupervisedTrainer) -> dict[str, Any]:
-    return {"network": trainer.network.state_dict(), "optimizer": trainer.optimizer.state_dict()}
-
-
-def assert_same(state: Any, expected: Any) -> None:
-    torch.testing.assert_close(state, expected, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(("crash_iteration", "num_workers"), [(5, 0), (10, 0), (8, 2)])
@@ -210,6 +153,53 @@ def test_unwritable_folder_is_told_before_training(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"cannot write to .*file"):
         counting_engine(tmp_path / "file" / "models", network).run([0])
     assert network.bias.item() == 0.0
+
+
+@pytest.mark.parametrize("free", [0, 500])
+def test_a_disk_without_room_is_told_before_training(
+    tmp_path: Path, free: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting_engine(tmp_path, linear()).run([0])
+    usage = SimpleNamespace(total=10**9, used=0, free=free)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
+    network = nn.Linear(20, 20)  # 420 numbers of 4 bytes, and 2 x 420 moments of Adam
+    optimizer = torch.optim.AdamW(network.parameters())
+    with pytest.raises(OSError, match=rf"the disk of {tmp_path} is too full.*free space"):
+        counting_engine(tmp_path, network, objects={"optimizer": optimizer}).run([0])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint.pt", "model.pt"], "the old files moved"
+    usage.free = 2 * 3 * 1680 + 1680
+    counting_engine(tmp_path, network, objects={"optimizer": optimizer}).run([0])
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs RLIMIT_FSIZE")
+def test_a_save_that_fails_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
+    import resource
+
+    network = nn.Linear(200, 200)
+    engine = counting_engine(tmp_path, network)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limit_files(engine: Engine) -> None:
+        if engine.state.epoch == 2:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+
+    engine.add_event_handler(Events.EPOCH_STARTED, limit_files)
+    first = network.bias[0].item() + 1
+    try:
+        with pytest.raises(OSError, match=r"cannot write .*checkpoint\.pt.*the last complete one stays.*--resume true"):
+            engine.run([0], max_epochs=3)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint.pt", "model.pt"]
+    saved = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert saved["network"]["bias"][0].item() == pytest.approx(first)
+
+
+def test_what_a_killed_process_was_writing_is_removed(tmp_path: Path) -> None:
+    for name in (".checkpoint.pt.ab12.tmp", ".model.pt.cd34.tmp", "notes.tmp"):
+        (tmp_path / name).write_text("half")
+    counting_engine(tmp_path, linear()).run([0])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint.pt", "model.pt", "notes.tmp"]
 
 
 def test_an_older_runs_files_are_kept(tmp_path: Path) -> None:

@@ -1,0 +1,160 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""A loss that is no number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from ignite.engine import Engine
+from monai.data import MetaTensor
+from monai.engines.utils import IterationEvents
+from monai.utils import CommonKeys, ImageMetaKey
+from torch import nn
+
+from monai_afire.utils.files import atomic_path
+from monai_afire.utils.text import first_few
+
+__all__ = ["NonFiniteLoss", "batch_files"]
+
+_NAMED = 20  # files that the message names; the dump has all
+
+
+class NonFiniteLoss:
+    """
+    Stop a training whose loss is NaN or infinite, before the weights are, and keep what is needed to find out why.
+
+    ignite's ``TerminateOnNan`` ends such a run as if it were complete. Here it is an error that names the images of the
+    batch, and ``nonfinite_loss.pt`` (``nonfinite_loss_rank1.pt``, ... from other ranks) holds "files", "iteration",
+    "epoch", "loss", the loss's "terms", the "batch" as the loader gave it (less what a ``prepare_batch`` replaced in
+    it) and the "network" as it was for this batch: ``torch.load(..., weights_only=True)`` reads it. Beside it
+    ``nonfinite_loss.txt`` holds the message with all names.
+
+    The loss is looked at when the backward pass is under way and before the optimizer steps: a GPU has work to do
+    while the host waits for its forward pass.
+
+    Args:
+        save_dir: folder of the dump.
+        network: the network, unwrapped.
+        file_key: entry of the batch that holds the images' file names; without one they are taken from the metadata
+            of the images, if these still have it.
+
+    Raises:
+        FloatingPointError: while training.
+
+    Example:
+        >>> import tempfile
+        >>> handler = NonFiniteLoss(tempfile.mkdtemp(), nn.Linear(1, 1))
+    """
+
+    def __init__(self, save_dir: str, network: nn.Module, file_key: str = "file") -> None:
+        self.save_dir = Path(save_dir)
+        self.network = network
+        self.file_key = file_key
+        self.loss = torch.zeros(())
+        self.arrived: torch.cuda.Event | None = None
+        self.files_before: list[str] = []
+
+    def attach(self, engine: Engine) -> None:
+        """Register with a trainer."""
+        engine.add_event_handler(IterationEvents.LOSS_COMPLETED, self.fetch)
+        engine.add_event_handler(IterationEvents.BACKWARD_COMPLETED, self.check)
+
+    def fetch(self, engine: Any) -> None:
+        """Let the loss come to the host."""
+        loss = engine.state.output[CommonKeys.LOSS].detach()
+        self.loss = loss.to("cpu", non_blocking=True)
+        if loss.is_cuda:
+            self.arrived = torch.cuda.Event()
+            self.arrived.record()
+
+    def check(self, engine: Any) -> None:
+        """Look at the loss."""
+        if self.arrived is not None:
+            self.arrived.synchronize()
+        files = batch_files(engine.state.batch, self.file_key)
+        if not bool(self.loss.isfinite().all()):
+            self.stop(engine, files)
+        self.files_before = files
+
+    def stop(self, engine: Any, files: list[str]) -> None:
+        """Write the dump and raise."""
+        state = engine.state
+        terms = {name: float(value) for name, value in getattr(engine.loss_function, "terms", {}).items()}
+        named = ", ".join(f"{name} {value:.4g}" for name, value in terms.items())
+        place = f"the loss is {float(self.loss):g} in iteration {state.iteration} (epoch {state.epoch})"
+        message = place + (f": {named}" if named else "") + ". "
+        culprits = files
+        if not all(bool(parameter.isfinite().all()) for parameter in self.network.parameters()):
+            culprits = self.files_before
+            message += "The weights are not finite since the step before, so its batch is named. "
+        advice = (
+            "Look at these images; without a fault in them lower the learning rate or switch off reduced precision "
+            "(bf16, amp). The last checkpoint is untouched: resume set to true goes on from it."
+        )
+        names = "Images of the batch: {}. " if culprits else f"No {self.file_key!r} in the batch names its images. "
+        dump = {"files": files, "files_before": self.files_before, "terms": terms, "loss": float(self.loss)}
+        dump |= {"iteration": state.iteration, "epoch": state.epoch, "batch": _plain(state.batch)}
+        dump["network"] = _plain(self.network.state_dict())
+        written = self.write(dump, message + names.format(", ".join(culprits)) + advice, getattr(state, "rank", 0))
+        raise FloatingPointError(message + names.format(first_few(culprits, _NAMED)) + written + advice)
+
+    def write(self, dump: dict[str, Any], text: str, rank: int) -> str:
+        """
+        Write dump and text.
+
+        Args:
+            dump: plain values.
+            text: the message with all names.
+            rank: of this process.
+
+        Returns:
+            A sentence that says where they are, or why they are not.
+        """
+        path = self.save_dir / (f"nonfinite_loss_rank{rank}.pt" if rank else "nonfinite_loss.pt")
+        try:
+            with atomic_path(path) as temporary:
+                torch.save(dump, temporary)
+            with atomic_path(path.with_suffix(".txt")) as temporary:
+                temporary.write_text(text + "\n")
+        except (OSError, RuntimeError) as error:  # torch's writer raises a RuntimeError on a full disk
+            return f"Batch and weights could not be written to {path} ({error}). "
+        return f"Batch and weights are in {path}. "
+
+
+def batch_files(batch: Any, file_key: str = "file") -> list[str]:
+    """
+    File names of a batch's images.
+
+    Args:
+        batch: of a loader.
+        file_key: entry that holds them; without it the metadata of the images are asked.
+
+    Returns:
+        The names, none if they are not known.
+
+    Example:
+        >>> batch_files({"image": torch.zeros(2, 1, 4, 4), "file": ["a.png", "b.png"]})
+        ['a.png', 'b.png']
+    """
+    if not isinstance(batch, Mapping):
+        return []
+    names = batch.get(file_key)
+    if names is None:
+        images = [value for value in batch.values() if isinstance(value, MetaTensor)]
+        names = next((image.meta.get(ImageMetaKey.FILENAME_OR_OBJ) for image in images), None) or []
+    return [names] if isinstance(names, str) else [str(name) for name in names]
+
+
+def _plain(value: Any) -> Any:
+    """Tensors without metadata on the CPU, text and numbers: what can be loaded without running code."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().cpu().as_subclass(torch.Tensor)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, (str, int, float, bool, type(None))) else repr(value)

@@ -1,0 +1,195 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Signals of a cluster that ask a run to stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from ignite.engine import Engine, Events
+from torch.utils.data import DataLoader
+
+__all__ = ["STOPPED_EXIT_CODE", "StopRequest", "StoppedBySignal", "is_distributed"]
+
+STOPPED_EXIT_CODE = 143
+"""128 + SIGTERM, as a shell reports it: not 0, so that no scheduler takes a stopped run for a finished one."""
+
+_SAME_REQUEST = 5.0  # seconds within which a second signal belongs to the first: a launcher repeats its scheduler's
+
+
+class StoppedBySignal(SystemExit):
+    """
+    Ends the process with :data:`STOPPED_EXIT_CODE`, without a traceback.
+
+    Args:
+        message: what was saved, and how to go on.
+
+    Example:
+        >>> str(StoppedBySignal("saved")), StoppedBySignal("saved").code
+        ('saved', 143)
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(STOPPED_EXIT_CODE)
+        self.message = message
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class StopRequest:
+    """
+    Whether a signal has asked the run to stop, agreed on by all processes of the run.
+
+    The signal handler only takes note; the run's owner asks :meth:`agreed` at moments when it can save, and then calls
+    :meth:`leave`. A second signal after five seconds, and Ctrl-C at any time, ends the process as if nobody listened.
+    Former signal handlers are back when the run ends. Loader processes ignore the signals meanwhile: schedulers send
+    them to every process of a job, and a loader without workers cannot finish its epoch.
+
+    Signals reach Python's main thread only; a run in another one does not listen.
+
+    Args:
+        signals: names of the signals; none for never.
+        sync_interval: with several processes, iterations between two questions to the others (each waits for the GPU).
+
+    Raises:
+        ValueError: for an unknown signal.
+
+    Example:
+        >>> request, iterations = StopRequest(["SIGTERM"]), []
+        >>> engine = Engine(lambda engine, batch: iterations.append(batch))
+        >>> request.attach(engine)
+        >>> @engine.on(Events.ITERATION_COMPLETED)
+        ... def stop(engine):
+        ...     signal.raise_signal(signal.SIGTERM)
+        ...     if request.agreed(engine):
+        ...         request.leave(engine, "nothing to save")
+        >>> try:
+        ...     _ = engine.run(range(9))
+        ... except StoppedBySignal as stopped:
+        ...     print(stopped, iterations)
+        nothing to save [0]
+    """
+
+    def __init__(self, signals: Sequence[str] = ("SIGTERM", "SIGUSR1"), sync_interval: int = 10) -> None:
+        unknown = [name for name in signals if name not in signal.Signals.__members__]
+        if unknown and sys.platform != "win32":  # Windows has few
+            raise ValueError(f"unknown signals {unknown}: give names like 'SIGTERM'")
+        self.signals = [signal.Signals[name] for name in signals if name not in unknown]
+        self.sync_interval = sync_interval
+        self.received: signal.Signals | None = None
+        self.received_at = 0.0
+        self._is_agreed = False
+        self._message = ""
+        self._undo: list[Callable[[], object]] = []
+
+    def attach(self, engine: Engine) -> None:
+        """Register with a trainer."""
+        engine.add_event_handler(Events.STARTED, self.listen)
+        engine.add_event_handler(Events.COMPLETED, self.restore)
+        engine.add_event_handler(Events.TERMINATE, self.terminated)
+        engine.add_event_handler(Events.EXCEPTION_RAISED, self.failed)
+
+    def listen(self, engine: Engine) -> None:
+        """Take over the signals until the run ends."""
+        self.restore()
+        self.received, self._is_agreed, self._message = None, False, ""
+        if not self.signals or threading.current_thread() is not threading.main_thread():
+            return
+        for number in self.signals:
+            former = signal.signal(number, self.take_note)
+            # None: installed by another language, out of Python's reach
+            self._undo.append(partial(signal.signal, number, signal.SIG_DFL if former is None else former))
+        self.shield(engine.state.dataloader)
+
+    def shield(self, loader: Any) -> None:
+        """Let a loader's processes survive the signals."""
+        if isinstance(loader, DataLoader) and loader.num_workers > 0 and self._undo:
+            former = loader.worker_init_fn
+            loader.worker_init_fn = partial(_ignore_signals, [int(number) for number in self.signals], former)
+            self._undo.append(partial(setattr, loader, "worker_init_fn", former))
+
+    def take_note(self, number: int, frame: FrameType | None) -> None:
+        """Remember the signal; nothing else is safe between any two instructions."""
+        if self.received is None:
+            self.received, self.received_at = signal.Signals(number), time.monotonic()
+        elif time.monotonic() - self.received_at > _SAME_REQUEST:
+            self.restore()
+            os.kill(os.getpid(), number)
+
+    def agreed(self, engine: Engine) -> bool:
+        """
+        Whether to stop now, the same answer in all processes; all of them must ask in the same iterations.
+
+        Args:
+            engine: the trainer, after an iteration or an epoch.
+        """
+        if not self._is_agreed and not is_distributed():
+            self._is_agreed = self.received is not None
+        elif not self._is_agreed and self._may_ask(engine):
+            wish = torch.tensor(int(self.received is not None), device=getattr(engine.state, "device", None))
+            dist.all_reduce(wish, op=dist.ReduceOp.MAX)
+            self._is_agreed = bool(wish.item())
+        return self._is_agreed
+
+    def _may_ask(self, engine: Engine) -> bool:
+        iteration, epoch_length = engine.state.iteration, engine.state.epoch_length
+        return iteration % self.sync_interval == 0 or bool(epoch_length and iteration % epoch_length == 0)
+
+    def leave(self, engine: Engine, message: str) -> None:
+        """
+        End the run after the current event.
+
+        Args:
+            engine: the trainer.
+            message: what was saved, and how to go on.
+        """
+        if is_distributed():
+            dist.barrier()  # a launcher kills all processes when the first one leaves, and one may be still writing
+        self._message = message
+        engine.terminate()
+
+    def terminated(self, engine: Engine) -> None:
+        """Leave the process, if it was this request that terminated the run."""
+        if self._message:
+            self.restore()
+            raise StoppedBySignal(self._message)
+
+    def failed(self, engine: Engine, error: BaseException) -> None:
+        """Give the signals back and let the error go on."""
+        self.restore()
+        raise error
+
+    def restore(self) -> None:
+        """Give signals and loaders back."""
+        while self._undo:
+            self._undo.pop()()
+
+
+def is_distributed() -> bool:
+    """
+    Whether this run has several processes.
+
+    Example:
+        >>> is_distributed()
+        False
+    """
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def _ignore_signals(numbers: Sequence[int], then: Callable[[int], None] | None, worker_id: int) -> None:
+    """Start of a loader process."""
+    for number in numbers:
+        signal.signal(number, signal.SIG_IGN)
+    if then is not None:
+        then(worker_id)

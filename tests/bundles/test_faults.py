@@ -1,0 +1,185 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""What clusters, disks and data do to a run, done to a real one."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from bundles.bundle_runs import (
+    REPOSITORY_ROOT,
+    TINY,
+    all_messages,
+    command,
+    copy_bundles,
+    environment,
+    saved_weights,
+    train_in_process,
+)
+from monai.bundle import ConfigParser
+
+CONFIG = "bundles/afire/configs/train.json"
+BUNDLES = sorted(path.parent.parent.name for path in (REPOSITORY_ROOT / "bundles").glob("*/configs/train.json"))
+# long enough to be interrupted in the midst of an epoch of six batches
+LONG = {**TINY, "epochs": 200, "val_interval": 200, "batch_size": 2, "num_workers": 2, "learning_rate": 0.003}
+
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and process groups")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A clone's bundles in a folder of their own, with which the test starts."""
+    monkeypatch.chdir(copy_bundles(tmp_path))
+    return tmp_path
+
+
+def start(folder: Path, overrides: dict, before: Callable[[], None] | None = None) -> subprocess.Popen:
+    """A run in a process group of its own."""
+    return subprocess.Popen(
+        command(CONFIG, overrides),
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+        preexec_fn=before,
+    )
+
+
+def wait_for_checkpoint(process: subprocess.Popen) -> None:
+    checkpoint, deadline = Path("bundles/afire/models/checkpoint.pt"), time.monotonic() + 300
+    while not checkpoint.is_file() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert checkpoint.is_file(), process.communicate()[0][-3000:]
+
+
+def loader_processes(process: subprocess.Popen) -> list[int]:
+    """Children that load batches; Python has others, for itself."""
+    try:
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        names = {int(pid): Path(f"/proc/{pid}/comm").read_text().strip() for pid in children}
+    except OSError:  # one has ended meanwhile
+        return []
+    return [pid for pid, name in names.items() if name == "pt_data_worker"]
+
+
+@linux_only
+@pytest.mark.slow
+def test_sigterm_to_the_whole_job_saves_and_resumes_to_the_same_weights(workspace: Path) -> None:
+    process = start(workspace, LONG)
+    wait_for_checkpoint(process)
+    iteration = 0
+    while iteration % 6 == 0:  # at an epoch's end nothing special is to be saved
+        if iteration:
+            process = start(workspace, {**LONG, "resume": "true"})
+            time.sleep(8)
+        os.killpg(process.pid, signal.SIGTERM)
+        output = process.communicate(timeout=120)[0]
+        assert process.returncode == 143, output[-3000:]
+        iteration = torch.load("bundles/afire/models/checkpoint.pt", weights_only=True)["trainer"]["iteration"]
+    assert "stopped by SIGTERM in epoch" in output
+    assert "--resume true" in output
+    assert "Traceback" not in output
+    # a few epochs more are enough, of a run that would go on as long
+    epochs = iteration // 6 + 3
+    short = {**LONG, "epochs": epochs, "train::total_steps": 1200, "train::warmup_steps": 6}
+    train_in_process(CONFIG, {**short, "resume": True})
+    resumed = saved_weights("afire")
+    train_in_process(CONFIG, short)
+    whole = saved_weights("afire")
+    for name, value in whole.items():
+        torch.testing.assert_close(resumed[name], value, rtol=0, atol=0, msg=name)
+
+
+@linux_only
+@pytest.mark.slow
+def test_a_loader_process_killed_by_the_system_is_explained(workspace: Path) -> None:
+    process = start(workspace, LONG)
+    wait_for_checkpoint(process)
+    deadline = time.monotonic() + 60
+    while process.poll() is None and time.monotonic() < deadline:  # one that was done already is not missed
+        for worker in loader_processes(process)[:1]:
+            os.kill(worker, signal.SIGKILL)
+        time.sleep(0.05)
+    if process.poll() is None:
+        process.kill()
+    output = process.communicate()[0]
+    assert process.returncode == 1, output[-3000:]
+    (advice,) = (line for line in output.splitlines() if line.startswith("What happened:"))
+    for word in ("ended a loader process", "memory", "--num_workers", "--resume true"):
+        assert word in advice
+    torch.load("bundles/afire/models/checkpoint.pt", weights_only=True)
+
+
+@linux_only
+@pytest.mark.slow
+def test_a_full_disk_leaves_the_last_checkpoint(workspace: Path) -> None:
+    import resource
+
+    train_in_process(CONFIG, {**TINY, "epochs": 1})
+    models = workspace / "bundles/afire/models"
+    before = {path.name: path.read_bytes() for path in models.iterdir()}
+    limit = len(before["checkpoint.pt"]) // 2
+
+    def limit_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    process = start(workspace, {**TINY, "epochs": 2, "resume": "true"}, limit_files)
+    output = process.communicate(timeout=300)[0]
+    assert process.returncode == 1
+    assert "cannot write bundles/afire/models/checkpoint.pt" in output
+    assert "the last complete one stays as it was" in output[output.index("The cause: cannot write") :]
+    assert {path.name: path.read_bytes() for path in models.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["output_dir", "ckpt_dir"])
+def test_folders_that_cannot_be_written_to_are_told_first(workspace: Path, name: str) -> None:
+    (workspace / "file").write_text("not a folder")
+    with pytest.raises(Exception) as error:  # noqa: PT011  MONAI's parser wraps what it meets
+        train_in_process(CONFIG, {**TINY, name: str(workspace / "file/results")})
+    assert f"cannot write to {workspace / 'file/results'}" in all_messages(error.value)
+    assert "choose another output folder" in all_messages(error.value)
+    assert not (workspace / "bundles/afire/data").exists(), "work was done before"
+
+
+def test_phantom_folder_that_cannot_be_written_to_is_told(workspace: Path) -> None:
+    (workspace / "file").write_text("not a folder")
+    with pytest.raises(Exception) as error:  # noqa: PT011
+        train_in_process(CONFIG, {**TINY, "phantom_dir": str(workspace / "file/phantom")})
+    assert f"cannot write to {workspace / 'file/phantom'}" in all_messages(error.value)
+
+
+@pytest.mark.parametrize("bundle", ["afire", "peac", "radiograph_classification"])
+def test_a_loss_that_is_no_number_names_the_images(workspace: Path, bundle: str) -> None:
+    encoder = {name: TINY[name] for name in ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")}
+    overrides = {**encoder, "learning_rate": 1e30, "warmup_epochs": 0, "epochs": 2, "batch_size": 4}
+    counts = {"training": 8, "validation": 4}
+    with pytest.raises(RuntimeError) as error:
+        train_in_process(f"bundles/{bundle}/configs/train.json", {**overrides, "phantom::num_patients": counts})
+    message = all_messages(error.value)
+    assert re.search(r"the loss is (nan|inf) in iteration \d \(epoch \d\).*\.png", message)
+    dump = torch.load(f"bundles/{bundle}/output/nonfinite_loss.pt", weights_only=True)
+    assert len(dump["files"]) == 4
+    assert all(Path(name).is_file() for name in dump["files"])
+    assert len(next(value for value in dump["batch"].values() if isinstance(value, torch.Tensor))) == 4
+
+
+@pytest.mark.parametrize("bundle", BUNDLES)
+def test_every_bundle_is_guarded(bundle: str) -> None:
+    config = ConfigParser.load_config_file(str(REPOSITORY_ROOT / f"bundles/{bundle}/configs/train.json"))
+    handlers = [handler["_target_"].split(".")[-1] for handler in config["train"]["handlers"]]
+    assert handlers[:2] == ["EpochSeed", "NonFiniteLoss"]
+    assert handlers[-2:] == ["ResumableCheckpoint", "ClosingMessage"]
+    assert config["load_image"][0] == {"_target_": "CopyItemsd", "keys": "image", "names": "file"}
+    assert "file" in config["select"]["keys"]
+    assert "check_writable" in config["initialize"][1]

@@ -1,0 +1,73 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""A whole pre-training that takes a moment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from ignite.engine import Events
+from monai.data import DataLoader, Dataset
+from monai.engines import SupervisedTrainer
+from monai.engines.utils import PrepareBatchExtraInput
+from monai.handlers import ParamSchedulerHandler
+from monai.transforms import Compose, RandScaleIntensityd
+
+from monai_afire.handlers import EpochSeed, GradientClipping, ResumableCheckpoint, TeacherUpdate, cosine_schedule
+from monai_afire.losses import AFiReLoss
+from monai_afire.networks import AFiRe, ViTEncoder
+from monai_afire.optimizers import weight_decay_groups
+from monai_afire.transforms import SynthLesionMaskd
+
+
+def make_trainer(
+    folder: Path, seed: int = 0, epochs: int = 4, num_workers: int = 0, resume: bool = False, **options: Any
+) -> SupervisedTrainer:
+    """A whole pre-training in miniature; `seed` is that of the initial weights only."""
+    torch.manual_seed(seed)
+    items = [{"image": torch.linspace(0, 0.3 + 0.1 * i, 256).reshape(1, 16, 16)} for i in range(6)]
+    transform = Compose(
+        [
+            RandScaleIntensityd("image", factors=0.2, prob=1.0),
+            SynthLesionMaskd("image", num_masks=2, lesion_size=(0.3, 0.6)),
+        ]
+    )
+    dataset = Dataset(items, transform)
+    loader = DataLoader(dataset, batch_size=2, shuffle=True, num_workers=num_workers)
+    encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=8, num_layers=1, num_heads=2, dropout_rate=0.1)
+    network = AFiRe(encoder, num_clusters=4, head_dim=6, decoder_dim=8, decoder_layers=1, decoder_heads=2)
+    optimizer = torch.optim.AdamW(weight_decay_groups(network), lr=1e-2)
+
+    def set_rate(value: float) -> None:
+        for group in optimizer.param_groups:
+            group["lr"] = value
+
+    schedule = {"total_steps": 12, "start": 1e-2, "end": 1e-4, "warmup_steps": 2}
+    handlers = [
+        EpochSeed(11, dataset),
+        ParamSchedulerHandler(set_rate, cosine_schedule, schedule, event=Events.ITERATION_STARTED),  # type: ignore[arg-type]
+        GradientClipping(network.parameters(), 1.0),
+        TeacherUpdate(network),
+        ResumableCheckpoint(str(folder), network, {"optimizer": optimizer}, resume=resume, **options),
+    ]
+    return SupervisedTrainer(
+        device="cpu",
+        max_epochs=epochs,
+        train_data_loader=loader,
+        network=network,
+        optimizer=optimizer,
+        loss_function=AFiReLoss(),
+        prepare_batch=PrepareBatchExtraInput(["lesion_image", "lesion_mask"]),
+        train_handlers=handlers,
+        decollate=False,
+    )
+
+
+def final_state(trainer: SupervisedTrainer) -> dict[str, Any]:
+    return {"network": trainer.network.state_dict(), "optimizer": trainer.optimizer.state_dict()}
+
+
+def assert_same(state: Any, expected: Any) -> None:
+    torch.testing.assert_close(state, expected, rtol=0, atol=0)
