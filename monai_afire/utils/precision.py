@@ -4,9 +4,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
-__all__ = ["at_least_float32"]
+__all__ = ["at_least_float32", "full_matmul_precision"]
 
 
 def at_least_float32(x: torch.Tensor) -> torch.Tensor:
@@ -24,3 +27,21 @@ def at_least_float32(x: torch.Tensor) -> torch.Tensor:
         torch.float32
     """
     return x if x.dtype == torch.float64 else x.float()
+
+
+@contextmanager
+def full_matmul_precision() -> Iterator[None]:
+    """
+    Compute matrix products of float32 with all its digits for a while, whatever :func:`tune_cpu` has chosen.
+
+    Example:
+        >>> with full_matmul_precision():
+        ...     torch.get_float32_matmul_precision()
+        'highest'
+    """
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
