@@ -32,12 +32,15 @@ class CallAtStart:
 
     def __init__(self, calls: Sequence[Callable[[Any], Any]]) -> None:
         self.calls = list(calls)
+        self.is_due = True
 
     def attach(self, engine: Engine) -> None:
         """Register with an engine."""
-        engine.add_event_handler(Events.STARTED(once=1), self)
+        engine.add_event_handler(Events.STARTED, self)
 
     def __call__(self, engine: Any) -> None:
-        """Call them in order."""
-        for call in self.calls:
-            call(engine)
+        """Call them in order, once."""
+        if self.is_due:
+            for call in self.calls:
+                call(engine)
+        self.is_due = False
