@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
-__all__ = ["at_least_float32", "full_matmul_precision"]
+__all__ = ["at_least_float32", "full_matmul_precision", "without_autocast"]
 
 
 def at_least_float32(x: torch.Tensor) -> torch.Tensor:
@@ -45,3 +45,23 @@ def full_matmul_precision() -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def without_autocast(device_type: str) -> AbstractContextManager:
+    """
+    Leave autocast for a while, except in a graph that is being exported, which knows none.
+
+    torch.export writes a block without autocast as a subgraph that ``torch.export.load`` cannot read back.
+
+    Args:
+        device_type: "cpu" or "cuda".
+
+    Returns:
+        A context manager.
+
+    Example:
+        >>> with torch.autocast("cpu", torch.bfloat16), without_autocast("cpu"):
+        ...     (torch.ones(1, 1) @ torch.ones(1, 1)).dtype
+        torch.float32
+    """
+    return nullcontext() if torch.compiler.is_exporting() else torch.autocast(device_type, enabled=False)
