@@ -74,6 +74,7 @@ def exchanged(algo: MonaiAlgo) -> Weights:
     return {name: tensor.clone() for name, tensor in algo.get_weights().weights.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bundle", ["afire", "radiograph_classification"])
 def test_two_clients_learn_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundle: str) -> None:
     monkeypatch.chdir(tmp_path)
@@ -101,4 +102,23 @@ def test_two_clients_learn_together(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert any(not torch.equal(first[0][name], last[0][name]) for name in trained)
     assert {path.name for path in tmp_path.iterdir()} == {"client_0", "client_1"}, "nothing beside the clients' bundles"
     for client in clients:
+        models = Path(client.bundle_root, "models")
+        assert not list(models.glob("*_previous.pt")), "a round is not a new run"
+        saved = client.get_weights({ExtraItems.MODEL_TYPE: ModelType.FINAL_MODEL}).weights
+        assert saved.keys() == global_weights.keys()
         client.finalize()
+
+
+def test_differences_of_weights_are_sent_and_nothing_older_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    client = join(tmp_path, "afire", 0, send_weight_diff=True, resume="true")
+    received = {name: torch.zeros_like(value) for name, value in client.trainer.network.state_dict().items()}
+    client.train(ExchangeObject(weights=received))  # leaves a checkpoint
+    client.train(ExchangeObject(weights=received))
+    sent = client.get_weights()
+    assert sent.weight_type == WeightType.WEIGHT_DIFF
+    trained = client.trainer.network.state_dict()
+    for name, difference in sent.weights.items():
+        torch.testing.assert_close(difference, trained[name], rtol=0, atol=0)  # from zero
