@@ -25,12 +25,11 @@ class TrackedTrainer(SupervisedTrainer):
     ``output_transform`` of its own is left as it is.
 
     Args:
-        args: as of ``SupervisedTrainer``.
         scalars: called with the engine's output for the figures to log, name -> number or scalar tensor; None logs the
             loss.
         tracking_interval: iterations between two records; each one waits for the device and the data base.
         train_handlers: as of ``SupervisedTrainer``.
-        kwargs: as of ``SupervisedTrainer``.
+        kwargs: of ``SupervisedTrainer``, by name.
 
     Example:
         >>> from torch import nn, optim
@@ -45,7 +44,7 @@ class TrackedTrainer(SupervisedTrainer):
 
     def __init__(
         self,
-        *args: Any,
+        *,
         scalars: Callable[[Any], Mapping[str, float | torch.Tensor]] | None = None,
         tracking_interval: int = 1,
         train_handlers: Sequence[Any] | None = None,
@@ -57,7 +56,7 @@ class TrackedTrainer(SupervisedTrainer):
             if isinstance(handler, MLFlowHandler) and _is_default(handler.output_transform):
                 handler.output_transform = self.tracked_scalars
                 handler.iteration_log = self.is_tracked
-        super().__init__(*args, train_handlers=train_handlers, **kwargs)
+        super().__init__(train_handlers=train_handlers, **kwargs)
 
     def tracked_scalars(self, output: Any) -> dict[str, float]:
         """The figures of one iteration as numbers."""

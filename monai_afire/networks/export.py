@@ -159,8 +159,9 @@ def _write_onnx(
 
 def _euclidean_distances(x1: Any, x2: Any, p: float, compute_mode: int | None = None) -> Any:
     """``torch.cdist`` with p = 2, for which torch.onnx has no translation."""
-    from onnxscript import opset20 as op
+    from onnxscript import opset20
 
+    op: Any = opset20  # takes lists for constants, its annotations do not say so
     if p != 2:
         raise ValueError(f"only Euclidean distances can be exported, got p = {p}")
     difference = op.Sub(op.Unsqueeze(x1, [-2]), op.Unsqueeze(x2, [-3]))
