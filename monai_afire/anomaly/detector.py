@@ -18,7 +18,7 @@ from monai_afire.networks.blocks.normal_memory import NormalMemory
 from monai_afire.networks.blocks.patches import patchify
 from monai_afire.networks.blocks.token_density import TokenDensity
 from monai_afire.networks.nets.afire import AFiRe
-from monai_afire.utils.precision import at_least_float32
+from monai_afire.utils.precision import at_least_float32, without_autocast
 
 __all__ = ["MAP_NAMES", "SCORE_NAMES", "AnomalyDetector"]
 
@@ -237,7 +237,7 @@ class AnomalyDetector(nn.Module):
         student, (restored, masked, target) = self._restored(image)
         teacher = network.teacher_encoder(image)
         # the distances are differences of like numbers: half precision would leave little of them
-        with torch.autocast(image.device.type, enabled=False):
+        with without_autocast(image.device.type):
             q = network.token_probabilities(at_least_float32(student))
             eq_51, distances = anomaly_score(restored, target)
             _, masked_distances = anomaly_score(masked, target)

@@ -5,5 +5,6 @@
 from __future__ import annotations
 
 from monai_afire.engines.prepare_batch import PrepareInputs, PrepareLesionBatch
+from monai_afire.engines.tracked_trainer import TrackedTrainer
 
-__all__ = ["PrepareInputs", "PrepareLesionBatch"]
+__all__ = ["PrepareInputs", "PrepareLesionBatch", "TrackedTrainer"]

@@ -18,6 +18,7 @@ from monai_afire.handlers.reports.landmark_report import LandmarkReport
 from monai_afire.handlers.reports.metrics_report import MetricsReport
 from monai_afire.handlers.reports.segmentation_report import SegmentationReport
 from monai_afire.handlers.schedules import AttributeSchedule, OptimizerSchedule, cosine_schedule, linear_schedule
+from monai_afire.handlers.start import CallAtStart
 from monai_afire.handlers.summary import MainRankSummaryWriter
 from monai_afire.handlers.teacher import TeacherUpdate, is_optimizer_step
 from monai_afire.handlers.threshold_fit import ThresholdFit
@@ -27,6 +28,7 @@ from monai_afire.handlers.writers.prediction_writer import PredictionWriter
 
 __all__ = [
     "AttributeSchedule",
+    "CallAtStart",
     "ClassificationReport",
     "ClosingMessage",
     "CorrespondencePreview",

@@ -108,6 +108,8 @@ class ResumableCheckpoint:
 
     def start(self, engine: Any) -> None:
         """Load the checkpoint to resume, or move an older run's files out of the way."""
+        if engine.state.iteration > 0:
+            return  # a later round of federated learning, for which the same trainer runs on
         resume = self.resume and self.checkpoint_file.is_file()
         if _is_main_rank(engine):
             self.check_disk(resume)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from monai.inferers import Inferer
 
@@ -39,14 +40,10 @@ def complementary_masks(grid_size: Sequence[int], stride: int = 2, block: int = 
     """
     if stride < 1 or block < 1:
         raise ValueError(f"stride and block must be at least 1, got {stride} and {block}")
-    phases = [torch.div(torch.arange(size), block, rounding_mode="floor") % stride for size in grid_size]
-    group = torch.zeros(tuple(grid_size), dtype=torch.long)
-    for axis, phase in enumerate(phases):
-        shape = [1] * len(grid_size)
-        shape[axis] = -1
-        group = group * stride + phase.view(shape)
-    values = group.flatten()
-    masks = values.unique()[:, None] == values
+    # with NumPy, so that torch.export sees a constant instead of a number of masks that depends on data
+    phases = np.indices(tuple(grid_size)).reshape(len(grid_size), -1) // block % stride
+    group = np.ravel_multi_index(tuple(phases), (stride,) * len(grid_size))
+    masks = torch.tensor((np.unique(group)[:, None] == group).tolist())
     if len(masks) < 2 and math.prod(grid_size) > 1:
         raise ValueError(
             f"stride {stride} and block {block} hide all {math.prod(grid_size)} tokens of the grid "
@@ -107,7 +104,7 @@ class MaskedRestorationInferer(Inferer):
         """
         masks = complementary_masks(network.encoder.grid_size, self.stride, self.block).to(tokens.device)
         batch, passes = tokens.shape[0], masks.shape[0]
-        hidden = masks.repeat_interleave(batch, 0)  # (G B, L)
+        hidden = masks.unsqueeze(1).expand(-1, batch, -1).flatten(0, 1)  # (G B, L)
         restored = network.decoder(tokens.repeat(passes, 1, 1), hidden)
         # each token is taken from the one pass that hid it; where, not a product, keeps infinities out
         kept = torch.where(hidden.unsqueeze(-1), restored, 0)

@@ -16,7 +16,8 @@ from monai_afire.utils.distributed import (
 from monai_afire.utils.files import atomic_path, check_writable, output_path
 from monai_afire.utils.labels import resolve_uncertain
 from monai_afire.utils.memory import garbage_collection_paused
-from monai_afire.utils.precision import at_least_float32
+from monai_afire.utils.packing import pack_bundle
+from monai_afire.utils.precision import at_least_float32, full_matmul_precision, without_autocast
 from monai_afire.utils.process_group import join_process_group, main_rank_first, rank_device
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "at_least_float32",
     "atomic_path",
     "check_writable",
+    "full_matmul_precision",
     "garbage_collection_paused",
     "gather_from_ranks",
     "global_rank",
@@ -31,10 +33,12 @@ __all__ = [
     "main_rank_first",
     "max_over_ranks",
     "output_path",
+    "pack_bundle",
     "rank_device",
     "resolve_uncertain",
     "show_cause_last",
     "sum_over_ranks",
     "tune_cpu",
+    "without_autocast",
     "world_size",
 ]

@@ -4,9 +4,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
 import torch
 
-__all__ = ["at_least_float32"]
+__all__ = ["at_least_float32", "full_matmul_precision", "without_autocast"]
 
 
 def at_least_float32(x: torch.Tensor) -> torch.Tensor:
@@ -24,3 +27,41 @@ def at_least_float32(x: torch.Tensor) -> torch.Tensor:
         torch.float32
     """
     return x if x.dtype == torch.float64 else x.float()
+
+
+@contextmanager
+def full_matmul_precision() -> Iterator[None]:
+    """
+    Compute matrix products of float32 with all its digits for a while, whatever :func:`tune_cpu` has chosen.
+
+    Example:
+        >>> with full_matmul_precision():
+        ...     torch.get_float32_matmul_precision()
+        'highest'
+    """
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def without_autocast(device_type: str) -> AbstractContextManager:
+    """
+    Leave autocast for a while, except in a graph that is being exported, which knows none.
+
+    torch.export writes a block without autocast as a subgraph that ``torch.export.load`` cannot read back.
+
+    Args:
+        device_type: "cpu" or "cuda".
+
+    Returns:
+        A context manager.
+
+    Example:
+        >>> with torch.autocast("cpu", torch.bfloat16), without_autocast("cpu"):
+        ...     (torch.ones(1, 1) @ torch.ones(1, 1)).dtype
+        torch.float32
+    """
+    return nullcontext() if torch.compiler.is_exporting() else torch.autocast(device_type, enabled=False)

@@ -125,7 +125,8 @@ class NormalMemory(nn.Module):
             RuntimeError: before :meth:`finalize` (or loading a finalized one).
             ValueError: when L or in_dim differ.
         """
-        if self.num_images == 0:
+        # a graph cannot branch on a value
+        if not torch.compiler.is_exporting() and self.num_images == 0:
             raise RuntimeError("this NormalMemory has not been fitted: update() it with normal images and finalize()")
         self._check(features)
         new, known = self._project(features).transpose(0, 1), self.references.float().transpose(0, 1)

@@ -141,7 +141,8 @@ class TokenDensity(nn.Module):
             RuntimeError: before :meth:`finalize` (or loading a finalized one).
             ValueError: when L or D differ from the density's.
         """
-        if self.num_images == 0:
+        # a graph cannot branch on a value
+        if not torch.compiler.is_exporting() and self.num_images == 0:
             raise RuntimeError(
                 "this TokenDensity has not been fitted: call update() on batches of normal images and then "
                 "finalize(), or load the state dict of a finalized one"

@@ -1,0 +1,209 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Bundles as others get them: loaded from a folder, exported, packed without private files, with a model card."""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import monai.bundle
+import onnx
+import onnxruntime
+import pytest
+import torch
+from bundles.bundle_runs import all_messages, copy_bundles, train_in_process
+from huggingface_hub import ModelCard
+from monai.bundle import ConfigParser, create_workflow, load, push_to_hf_hub
+from monai.bundle.utils import load_bundle_config
+
+from monai_afire.anomaly import SCORE_NAMES
+from monai_afire.utils import pack_bundle
+
+METHODS = ("afire", "peac", "ace")
+TASKS = ("radiograph_classification", "radiograph_segmentation", "radiograph_landmarks")
+BUNDLES = (*METHODS, *TASKS)
+ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
+NETWORK: dict[str, dict[str, Any]] = {
+    "afire": {"head_dim": 8, "num_clusters": 4, "decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2},
+    "peac": {"grid": 6, "expander_dim": 8, "expander_hidden_dim": 16},
+    "ace": {},
+    "radiograph_classification": {},
+    "radiograph_segmentation": {"decoder_channels": 8},
+    "radiograph_landmarks": {"decoder_channels": 8},
+}
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A clone's bundles in a folder of their own, with which the test starts; what they tune is given back."""
+    precision = torch.get_float32_matmul_precision()
+    monkeypatch.chdir(copy_bundles(tmp_path))
+    yield tmp_path
+    torch.set_float32_matmul_precision(precision)
+
+
+def inference_network(bundle: str, **settings: Any) -> torch.nn.Module:
+    """The network that inference.json loads its weights into, not trained."""
+    parser = ConfigParser()
+    parser.read_config(f"bundles/{bundle}/configs/inference.json")
+    parser.update(settings)
+    torch.manual_seed(0)
+    network = parser.get_parsed_content("detector_def" if bundle == "afire" else "network_def").eval()
+    if bundle == "afire":
+        # position-bound, as training leaves them
+        network.network.bank.prototypes.copy_(torch.rand_like(network.network.bank.prototypes).softmax(-1))
+        size = settings.get("image_size", 128)
+        network.fit([torch.rand(8, 1, size, size)])
+    return network
+
+
+def save_weights(bundle: str, network: torch.nn.Module) -> Path:
+    path = Path(f"bundles/{bundle}/models/{'anomaly/' if bundle == 'afire' else ''}model.pt")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save(network.state_dict(), path)
+    return path
+
+
+@pytest.mark.parametrize("workflow_type", ["train", "inference"])
+@pytest.mark.parametrize("bundle", BUNDLES)
+def test_load_from_another_folder(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, bundle: str, workflow_type: str
+) -> None:
+    """As after a download: ``bundle_dir`` holds the bundle's folder, the program runs somewhere else."""
+    network = inference_network(bundle)
+    network = network.network if bundle == "afire" else network
+    Path(f"bundles/{bundle}/models").mkdir()
+    torch.save(network.state_dict(), f"bundles/{bundle}/models/model.pt")
+    elsewhere = workspace / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    loaded = load(bundle, bundle_dir=workspace / "bundles", source="github", workflow_type=workflow_type, device="cpu")
+    expected = network.state_dict()
+    assert loaded.state_dict().keys() == expected.keys()
+    assert all(torch.equal(value, expected[name]) for name, value in loaded.state_dict().items())
+    assert not list(elsewhere.iterdir()), "to load is not to run: nothing is written"
+    images = torch.rand(1, 1, 128, 128)
+    with torch.no_grad():
+        torch.testing.assert_close(loaded.eval()(images), network(images))
+
+
+def test_a_zipped_bundle_is_unpacked_and_read(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The form of a release: ``<name>.zip`` with the folder ``<name>``, read without a network."""
+    network = inference_network("radiograph_classification")
+    save_weights("radiograph_classification", network)
+    pack_bundle("bundles/radiograph_classification", "dist")
+    (archive,) = Path("dist").glob("*.zip")
+    renamed = archive.rename("radiograph_classification.zip")  # MONAI wants the folder's name
+    parser = load_bundle_config(str(renamed), "inference.json")
+    assert parser.get("_meta_")["version"] in archive.name
+    with zipfile.ZipFile(renamed) as file:
+        file.extractall("downloaded")
+    loaded = load("radiograph_classification", bundle_dir="downloaded", source="github", device="cpu")
+    assert torch.equal(loaded.state_dict()["thresholds"], network.state_dict()["thresholds"])
+    assert not Path("models").exists()
+
+
+@pytest.mark.parametrize("bundle", BUNDLES)
+def test_workflows_of_both_types(workspace: Path, bundle: str) -> None:
+    """Training, then inference with what it has saved, by the objects of a Python program."""
+    root = f"bundles/{bundle}"
+    abnormal = 0.0 if bundle == "afire" else 0.75
+    phantom = {"num_patients": {"training": 8, "validation": 4, "test": 2}, "image_size": 64, "seed": 0}
+    settings = {**ENCODER, **NETWORK[bundle], "phantom": {**phantom, "abnormal_fraction": abnormal}}
+    if bundle == "ace":
+        settings |= {"grid": 10, "cell": 4}
+    run = {"epochs": 1, "batch_size": 4, "val_interval": 1} | ({"min_steps_per_epoch": 1} if bundle in TASKS else {})
+    train = create_workflow(config_file=f"{root}/configs/train.json", workflow_type="train", **settings, **run)
+    assert train.check_properties() in (None, [])
+    train.run()
+    train.finalize()
+    names = ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads", *NETWORK[bundle], "phantom")
+    chosen = {name: value for name, value in settings.items() if name in names}
+    if bundle == "afire":
+        save_weights(bundle, inference_network(bundle, **chosen))
+    infer = create_workflow(config_file=f"{root}/configs/inference.json", workflow_type="inference", **chosen)
+    assert infer.check_properties() in (None, [])
+    infer.evaluator.run()  # without the workflow's own run(), as MONAI Label and Deploy use it
+    saved = torch.load(f"{root}/models/{'anomaly/' if bundle == 'afire' else ''}model.pt", weights_only=True)
+    used = (infer.parser.get_parsed_content("detector_def") if bundle == "afire" else infer.network_def).state_dict()
+    assert all(torch.equal(used[name], value) for name, value in saved.items() if "thresholds" not in name)
+    assert list(Path(f"{root}/output").rglob("*.csv")) or list(Path(f"{root}/output").rglob("*.png"))
+    infer.finalize()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bundle", BUNDLES)
+def test_export_as_a_user_runs_it(workspace: Path, bundle: str) -> None:
+    settings = {**ENCODER, **NETWORK[bundle]}
+    network = inference_network(bundle, **settings)
+    path = save_weights(bundle, network)
+    config = f"bundles/{bundle}/configs/inference.json"
+    train_in_process(config, {**settings, "run_id": "export"})
+    train_in_process(config, {**settings, "run_id": "export", "export_path": str(path.with_suffix(".pt2"))})
+    session = onnxruntime.InferenceSession(path.with_suffix(".onnx"), providers=["CPUExecutionProvider"])
+    program = torch.export.load(path.with_suffix(".pt2")).module()
+    for batch in (1, 3):
+        images = torch.rand(batch, 1, 32, 32)
+        with torch.no_grad():
+            outputs, exported = network(images), program(images)
+        if bundle != "afire":
+            outputs, exported = {"pred": outputs}, {"pred": exported}
+        for name, expected in outputs.items():
+            (value,) = session.run([name], {"image": images.numpy()})
+            scale = float(expected.abs().max())
+            torch.testing.assert_close(torch.from_numpy(value), expected, rtol=0, atol=1e-4 * scale)
+            torch.testing.assert_close(exported[name], expected, rtol=0, atol=1e-4 * scale)
+    notes = {entry.key: json.loads(entry.value) for entry in onnx.load(path.with_suffix(".onnx")).metadata_props}
+    if bundle == "afire":
+        assert tuple(notes["scores"]) == SCORE_NAMES
+    if bundle == "radiograph_classification":
+        assert len(notes["class_names"]) == len(notes["thresholds"]) == 5
+
+
+def test_export_without_weights_says_what_to_do(workspace: Path) -> None:
+    with pytest.raises(Exception) as error:  # noqa: PT011  MONAI's parser wraps what it meets
+        train_in_process("bundles/radiograph_landmarks/configs/inference.json", {"run_id": "export"})
+    assert "fine-tune with train.json first" in all_messages(error.value)
+
+
+@pytest.mark.parametrize("bundle", BUNDLES)
+def test_pushed_bundle_has_a_model_card_and_nothing_private(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, bundle: str
+) -> None:
+    """What ``push_to_hf_hub`` would upload: everything in the folder that it is given."""
+    root = workspace / "bundles" / bundle
+    private = ("models/checkpoint.pt", "models/model_previous.pt", "models/anomaly/checkpoint.pt", "output/scores.csv")
+    for name in (*private, "data/phantom/patient.png", "models/model.pt", "models/.model.pt.x1.tmp"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+    packed = pack_bundle(root, "dist")
+    hub = SimpleNamespace(create_repo=lambda **_: None, upload_folder=lambda repo_id, folder_path: folder_path)
+    monkeypatch.setattr(monai.bundle.scripts.huggingface_hub, "HfApi", lambda token=None: hub)
+    pushed = Path(push_to_hf_hub(repo="user/bundle", name=bundle, bundle_dir="dist"))
+    names = {path.relative_to(pushed).as_posix() for path in pushed.rglob("*") if path.is_file()}
+    assert {"README.md", "LICENSE", "configs/metadata.json", "configs/inference.json", "models/model.pt"} <= names
+    assert not [name for name in names if re.search("output|data/|checkpoint|previous|tmp", name)]
+    version = json.loads((pushed / "configs/metadata.json").read_text())["version"]
+    with zipfile.ZipFile(packed.parent / f"{bundle}_v{version}.zip") as file:
+        zipped = {name.removeprefix(f"{bundle}/") for name in file.namelist() if not name.endswith("/")}
+    assert zipped == names - {"README.md"}
+    card = ModelCard.load(pushed / "README.md")
+    assert (card.data.license, card.data.library_name) == ("apache-2.0", "monai")
+    assert "monai" in card.data.tags
+    for heading in ("Intended use", "Training data", "Figures", "Limitations"):
+        assert f"\n## {heading}\n" in card.text, heading
+    assert "not for clinical use" in card.text.lower()
+    links = [link for link in re.findall(r"\]\(([^)#]+)[)#]", card.text) if not link.startswith(("http:", "https:"))]
+    assert [link for link in links if not (pushed / link).exists()] == []
+
+
+def test_bundle_without_weights_is_not_packed(workspace: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"afire has no models/model\.pt"):
+        pack_bundle("bundles/afire", "dist")
+    assert not Path("dist").exists()
