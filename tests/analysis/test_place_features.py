@@ -7,16 +7,16 @@ import pytest
 import torch
 from stub_encoders import PatchMeanEncoder, PositionEncoder
 
-from monai_afire.analysis.grouping import group_separation
-from monai_afire.analysis.place_features import (
+from monai_afire.analysis.features.places import (
     image_features,
     landmark_features,
     position_features,
     spread_positions,
 )
-from monai_afire.analysis.raw_pixels import RAW_PIXELS, RawPixels, with_raw_pixels
-from monai_afire.analysis.study import StudyImages
-from monai_afire.analysis.subsets import choose_images
+from monai_afire.analysis.features.raw_pixels import RAW_PIXELS, RawPixels, with_raw_pixels
+from monai_afire.analysis.grouping import group_separation
+from monai_afire.analysis.images.choice import choose_images
+from monai_afire.analysis.images.study_images import StudyImages
 from monai_afire.networks import ViTEncoder
 
 

@@ -10,13 +10,14 @@ from typing import Any
 import pandas as pd
 import torch
 
+from monai_afire.analysis.features.places import WINDOW, landmark_features
+from monai_afire.analysis.features.raw_pixels import with_raw_pixels
 from monai_afire.analysis.figures.grouping import map_figure
 from monai_afire.analysis.figures.symmetry import partner_figure, symmetry_matrix_figure
 from monai_afire.analysis.grouping import tsne_map
-from monai_afire.analysis.place_features import WINDOW, landmark_features
-from monai_afire.analysis.raw_pixels import with_raw_pixels
-from monai_afire.analysis.study import StudyImages, StudyResult
-from monai_afire.analysis.subsets import choose_images
+from monai_afire.analysis.images.choice import choose_images
+from monai_afire.analysis.images.study_images import StudyImages
+from monai_afire.analysis.studies.study import StudyResult
 from monai_afire.analysis.symmetry import landmark_symmetry, similarity_matrix, symmetric_pairs, symmetry_summary
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 
