@@ -3,7 +3,7 @@
 """
 Studies of what an encoder's features know, without training anything on top of them.
 
-A module for each question computes numbers. Beside them ``images`` holds what is looked at and ``features`` what encoders
+A module for each question computes numbers. Beside them ``images`` holds what is looked at, ``features`` what encoders
 make of it; ``figures`` draw the numbers, ``studies`` put a question to several encoders, ``report`` makes a page.
 """
 
