@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from monai.data import MetaTensor, list_data_collate
+from naive.lesions import naive_lesion_map, naive_profile
 
 from monai_afire.transforms.lesion_synthesis.batched import add_lesion_maps, render_lesion_maps, synth_lesion_masks
 from monai_afire.transforms.lesion_synthesis.parameters import (
@@ -20,7 +21,6 @@ from monai_afire.transforms.lesion_synthesis.parameters import (
     num_lesion_uniforms,
 )
 from monai_afire.transforms.lesion_synthesis.rendering import lesion_profile
-from tests.naive.lesions import naive_lesion_map, naive_profile
 
 BACKENDS = ("boxes", "dense")
 
