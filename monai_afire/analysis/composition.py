@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import gaussian_kde
 from tqdm.auto import tqdm
 
-from monai_afire.analysis.patch_sampling import box_masks, crop_and_resize, mean_tokens, random_boxes, split_boxes
+from monai_afire.analysis.features.tokens import mean_tokens
+from monai_afire.analysis.images.boxes import box_masks, crop_and_resize, random_boxes, split_boxes
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 
 __all__ = ["composition_summary", "compositionality", "decompositionality", "patch_retrieval", "similarity_density"]

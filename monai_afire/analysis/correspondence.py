@@ -15,8 +15,8 @@ from monai.utils import convert_to_tensor
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from monai_afire.analysis.feature_maps import FeatureMaps
-from monai_afire.analysis.references import reference_indices
+from monai_afire.analysis.features.feature_maps import FeatureMaps
+from monai_afire.analysis.images.choice import reference_indices
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 
 __all__ = ["correspondence_summary", "landmark_correspondence", "same_place_correspondence"]

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from tqdm.auto import tqdm
 
-from monai_afire.analysis.clustering import nearest_center, spherical_kmeans
-from monai_afire.analysis.feature_maps import FeatureMaps
-from monai_afire.analysis.references import reference_indices
+from monai_afire.analysis.features.clustering import nearest_center, spherical_kmeans
+from monai_afire.analysis.features.feature_maps import FeatureMaps
+from monai_afire.analysis.images.choice import reference_indices
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 
 __all__ = ["best_dice", "cosegment", "organ_clusters", "place_labels", "score_segments", "segments_to_masks"]

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from monai_afire.analysis.directions import SAME_COSINE, directions
+from monai_afire.analysis.features.directions import SAME_COSINE, directions
 
 __all__ = ["chance_purity", "group_separation", "neighbor_purity", "silhouette", "tsne_map"]
 

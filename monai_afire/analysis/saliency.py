@@ -19,7 +19,7 @@ from monai.utils import convert_to_tensor
 from monai.visualize import GradCAM
 from tqdm.auto import tqdm
 
-from monai_afire.analysis.patch_sampling import box_masks
+from monai_afire.analysis.images.boxes import box_masks
 from monai_afire.metrics.localization import pointing_game
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier

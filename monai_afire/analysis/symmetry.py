@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from monai_afire.analysis.directions import SAME_COSINE, directions
+from monai_afire.analysis.features.directions import SAME_COSINE, directions
 
 __all__ = ["landmark_symmetry", "similarity_matrix", "symmetric_pairs", "symmetry_summary"]
 

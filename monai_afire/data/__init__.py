@@ -7,6 +7,8 @@ from __future__ import annotations
 from monai_afire.data.caching import *
 from monai_afire.data.datalist import *
 from monai_afire.data.disk_cache import *
+from monai_afire.data.label_table import *
+from monai_afire.data.patients import *
 from monai_afire.data.phantom import *
 from monai_afire.data.samplers import *
 from monai_afire.data.saved_names import *

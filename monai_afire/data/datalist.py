@@ -4,10 +4,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import re
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,12 +13,12 @@ from typing import Any
 
 from monai_afire.data.datalist_checks import (
     DatalistError,
-    check_labels,
     require_files,
     require_keys,
     select_normal_items,
     warn_about_leaks,
 )
+from monai_afire.data.patients import patient_of, split_by_patient
 from monai_afire.transforms.radiograph_io.formats import (
     HEAD_BYTES,
     SUPPORTED_EXTENSIONS,
@@ -32,20 +30,12 @@ from monai_afire.utils.memory import garbage_collection_paused
 
 __all__ = [
     "DatalistError",
-    "check_labels",
     "load_radiograph_datalist",
-    "patient_of",
     "scan_radiographs",
     "select_normal_items",
-    "split_by_patient",
 ]
 
 _IGNORED_NAMES = {"dicomdir", "__macosx"}
-_PATIENT_PATTERNS = (
-    re.compile(r"(?:^|/)((?:patient|subject|sub)[_-]?\d+)(?![^/_.-])", re.IGNORECASE),  # CheXpert, BIDS
-    re.compile(r"(?:^|/)(p\d{8})/"),  # MIMIC-CXR
-    re.compile(r"(?:^|/)(\d{8})_\d{3}\.[^/]*$"),  # NIH ChestX-ray14
-)
 
 
 @garbage_collection_paused()
@@ -223,58 +213,6 @@ def _is_radiograph(entry: os.DirEntry[str]) -> bool:
             return entry.is_file() and identify_content(stream.read(HEAD_BYTES)) == "DICOM"
     except OSError:
         return False
-
-
-def patient_of(name: str, pattern: str | None = None) -> str:
-    """
-    Patient that a relative file name belongs to; the name itself where none can be recognised.
-
-    Example:
-        >>> patient_of("images/00000013_004.png"), patient_of("train/patient00042/study1/view1_frontal.jpg")
-        ('00000013', 'patient00042')
-        >>> patient_of("Smith/IM-0001"), patient_of("Smith/IM-0001", pattern="^([^/]+)/")
-        ('Smith/IM-0001', 'Smith')
-    """
-    for expression in (re.compile(pattern),) if pattern else _PATIENT_PATTERNS:
-        if match := expression.search(name):
-            return match.group(1) if expression.groups else match.group(0)
-    return name
-
-
-def split_by_patient(patients: Sequence[str], validation_fraction: float, seed: int = 0) -> list[bool]:
-    r"""
-    Choose the validation patients by a hash of their name, so that a new file never moves an old one.
-
-    Patient :math:`p` is in validation when :math:`\mathrm{SHA256}(seed, p) / 2^{256}` is below the fraction. If that
-    leaves one side without patients, the patient next to the limit changes sides.
-
-    Args:
-        patients: patient of each item.
-        validation_fraction: in [0, 1); 0 for no validation.
-        seed: another number gives another split.
-
-    Returns:
-        True for each item whose patient is in validation.
-
-    Raises:
-        DatalistError: When the fraction is outside its range, or there is one patient only.
-
-    Example:
-        >>> split_by_patient(["a", "a", "b", "c"], validation_fraction=0.4)
-        [True, True, False, False]
-    """
-    if not 0 <= validation_fraction < 1:
-        raise DatalistError(f"validation_fraction must be in [0, 1), got {validation_fraction}.")
-    if validation_fraction == 0:
-        return [False] * len(patients)
-    place = {p: hashlib.sha256(f"{seed}:{p}".encode(errors="surrogateescape")).digest() for p in set(patients)}
-    if len(place) < 2:
-        raise DatalistError("one patient cannot be split; give a datalist, or set validation_fraction=0.")
-    order = sorted(place, key=lambda patient: place[patient])
-    limit = validation_fraction * 2.0**256
-    count = sum(int.from_bytes(place[patient], "big") < limit for patient in order)
-    chosen = set(order[: min(max(count, 1), len(order) - 1)])
-    return [patient in chosen for patient in patients]
 
 
 def _patient(item: Mapping[str, Any], patient_key: str, path_key: str, pattern: str | None) -> str:

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Checks of datalists: files that exist, labels in range, no leaks between sections."""
+"""Checks of datalists: files that exist, keys that are there, no leaks between sections."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from monai_afire.utils.text import first_few
 
 __all__ = [
     "DatalistError",
-    "check_labels",
+    "item_name",
     "require_files",
     "require_keys",
     "select_normal_items",
@@ -28,62 +26,6 @@ _SCAN_FROM = 16  # so many items of one folder are cheaper to check by listing t
 
 class DatalistError(ValueError):
     """A datalist or data folder cannot be used; the message names the file, the section, the item and the remedy."""
-
-
-def check_labels(
-    items: Sequence[Mapping[str, Any]],
-    num_classes: int,
-    *,
-    key: str = "label",
-    section: str = "training",
-    source: str | os.PathLike = "datalist",
-    multi_label: bool = False,
-) -> list[dict[str, Any]]:
-    """
-    Check the class labels before a loss does it with a less clear message.
-
-    Args:
-        items: items of a datalist.
-        num_classes: number of classes, or of findings with ``multi_label``.
-        key: key of the label.
-        section: name of the section, for messages.
-        source: name of the datalist, for messages.
-        multi_label: a label is a list of ``num_classes`` zeros and ones instead of one class number.
-
-    Returns:
-        New items whose label is an ``int`` (a list of them with ``multi_label``); 1.0 counts as 1.
-
-    Raises:
-        DatalistError: When a label is missing, of the wrong type or out of range; the items are named.
-
-    A section in which a class, or a finding, has only one of its values gives a warning: AUC is undefined there.
-
-    Example:
-        >>> check_labels([{"label": 0}, {"label": 7}], num_classes=2)
-        Traceback (most recent call last):
-        ...
-        monai_afire.data.datalist_checks.DatalistError: datalist: section 'training' has 1 wrong label:
-        item 1: label 7 is not a class from 0 to 1.
-    """
-    convert = _multi_label if multi_label else _class_label
-    checked, wrong = [], []
-    for number, item in enumerate(items):
-        try:
-            checked.append({**item, key: convert(item, key, num_classes)})
-        except ValueError as error:
-            wrong.append(f"item {number}: {error}")
-    if wrong:
-        many = "label" if len(wrong) == 1 else "labels"
-        raise DatalistError(f"{source}: section {section!r} has {len(wrong)} wrong {many}: {first_few(wrong)}.")
-    if not checked:
-        return checked
-    values = np.asarray([item[key] for item in checked]).reshape(len(checked), -1)
-    constant = np.flatnonzero((values == values[0]).all(axis=0)).tolist()
-    if constant:
-        which = f" for finding {first_few(constant)}" if multi_label else ""
-        text = f"section {section!r} holds one class only{which} ({int(values[0, constant[0]])}); AUC is undefined"
-        warnings.warn(f"{source}: {text}.", stacklevel=2)
-    return checked
 
 
 def select_normal_items(
@@ -185,23 +127,12 @@ def _values(entries: Sequence[Any], key: str, plain: bool) -> set[str]:
     return {str(value) for value in values if isinstance(value, (str, int))}
 
 
-def _class_label(item: Mapping[str, Any], key: str, num_classes: int) -> int:
-    if key not in item:
-        raise ValueError(f"the key {key!r} is missing")
-    return _as_integer(item[key], num_classes, key)
+def item_name(item: Mapping[str, Any], number: int) -> str:
+    """
+    What messages call an item.
 
-
-def _multi_label(item: Mapping[str, Any], key: str, num_classes: int) -> list[int]:
-    if key not in item:
-        raise ValueError(f"the key {key!r} is missing")
-    values = item[key]
-    if not isinstance(values, (list, tuple, np.ndarray)) or len(values) != num_classes:
-        raise ValueError(f"{key} {values!r} is not a list of {num_classes} zeros and ones")
-    return [_as_integer(value, 2, key) for value in values]
-
-
-def _as_integer(value: Any, count: int, key: str) -> int:
-    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
-    if not number or not 0 <= value < count or int(value) != value:
-        raise ValueError(f"{key} {value!r} is not a class from 0 to {count - 1}")
-    return int(value)
+    Example:
+        >>> item_name({"image": "a.png"}, 3)
+        'item 3 (a.png)'
+    """
+    return f"item {number} ({item['image']})" if "image" in item else f"item {number}"

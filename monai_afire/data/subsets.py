@@ -9,48 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from monai_afire.data.datalist import patient_of
 from monai_afire.data.datalist_checks import DatalistError
+from monai_afire.data.patients import item_patients
+from monai_afire.utils.text import known_text
 
-__all__ = ["cross_validation_items", "few_shots", "item_patients", "label_subset"]
+__all__ = ["cross_validation_items", "few_shots", "label_subset"]
 
 _NO_FINDING = "no finding"  # an item whose labels are all negative: rare enough in some sets to be missed by chance
-
-
-def item_patients(items: Sequence[Mapping[str, Any]], patient_key: str = "patient_id") -> list[str]:
-    """
-    Patient of each item.
-
-    Args:
-        items: items of a datalist.
-        patient_key: key of the patient.
-
-    Returns:
-        What the item says. Without it, the patient that the image's name gives (:func:`monai_afire.data.patient_of`),
-        else the image: an item whose patient is not known counts as a patient of its own.
-
-    Example:
-        >>> item_patients([{"patient_id": 7}, {"image": "00000013_004.png"}, {"image": "a.png"}, {"image": "b.png"}])
-        ['7', '00000013', 'a.png', 'b.png']
-    """
-    patients = [_known(item.get(patient_key)) for item in items]
-    # paths are looked at only where they are needed: it takes long for very many
-    names = [
-        "" if patient else f"item {number}" if item.get("image") is None else os.path.normpath(str(item["image"]))
-        for number, (item, patient) in enumerate(zip(items, patients, strict=True))
-    ]
-    # without the folder that all of them are in: its name is no patient, and differs between machines
-    absolute = [name for name, patient in zip(names, patients, strict=True) if not patient and os.path.isabs(name)]
-    base = os.path.commonpath(list(map(os.path.dirname, absolute))) if absolute else ""
-    return [
-        patient or patient_of((os.path.relpath(name, base) if os.path.isabs(name) else name).replace(os.sep, "/"))
-        for name, patient in zip(names, patients, strict=True)
-    ]
 
 
 def label_subset(
@@ -261,12 +230,7 @@ def _classes(label: Any) -> set[Any]:
         label = label.tolist()
     if isinstance(label, (list, tuple)):
         return {number for number, value in enumerate(label) if value == 1} or {_NO_FINDING}
-    return {label} if isinstance(label, (int, float, str)) and _known(label) else set()
-
-
-def _known(value: Any) -> str:
-    """Text of a value, empty for None, NaN and an empty text: an empty cell of a table."""
-    return "" if value is None or value != value else str(value)
+    return {label} if isinstance(label, (int, float, str)) and known_text(label) else set()
 
 
 def _by_hash(names: Iterable[str], seed: str) -> list[str]:

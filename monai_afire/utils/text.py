@@ -8,7 +8,7 @@ import os
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
-__all__ = ["first_few", "image_name"]
+__all__ = ["first_few", "image_name", "known_text"]
 
 
 def first_few(texts: Iterable[object], shown: int = 5) -> str:
@@ -50,3 +50,20 @@ def image_name(item: Mapping[Hashable, Any], key: Hashable = "image") -> str:
     meta = getattr(image, "meta", None)
     name = meta.get("filename_or_obj") if isinstance(meta, Mapping) else image
     return os.fspath(name) if isinstance(name, (str, os.PathLike)) else "an item"
+
+
+def known_text(value: Any) -> str:
+    """
+    Text of a table's cell, empty for what an empty cell is read as: None, NaN, an empty text.
+
+    Args:
+        value: of the cell.
+
+    Returns:
+        The text.
+
+    Example:
+        >>> known_text(7), known_text(float("nan"))
+        ('7', '')
+    """
+    return "" if value is None or value != value else str(value)

@@ -19,6 +19,7 @@ from skimage.measure import find_contours
 
 from monai_afire.visualize.figures import save_figure
 from monai_afire.visualize.heat_map import overlay_heat_map
+from monai_afire.visualize.style import MARK_COLOR
 
 __all__ = ["contact_sheet", "heat_range"]
 
@@ -28,10 +29,7 @@ DPI = 150
 TITLE_COLUMNS = 54  # characters of 7 points that fit above a pair of pictures
 TITLE_LINES = 3
 GAP = 0.02  # between radiograph and overlay, in widths of the picture
-OUTLINE: dict[str, Any] = {
-    "color": "#00e5ff",
-    "linewidth": 0.9,
-}  # cyan occurs in no heat colour and shows on black and white
+OUTLINE: dict[str, Any] = {"color": MARK_COLOR, "linewidth": 0.9}
 
 
 def heat_range(heat_maps: Sequence[ArrayLike]) -> tuple[float, float]:

@@ -12,8 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 __all__ = [
+    "CHANCE_COLOR",
     "HEAT_COLORS",
+    "LABEL_SIZE",
+    "MARK_COLOR",
     "SERIES_COLORS",
+    "TICK_SIZE",
+    "TITLE_SIZE",
     "frame",
     "legend_below",
     "legend_columns",
@@ -25,17 +30,20 @@ __all__ = [
 SERIES_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
 SERIES_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 HEAT_COLORS = "viridis"
+MARK_COLOR = "#00E5FF"  # cyan, as in no radiograph or heat map, seen on black and on white: frames, outlines
+CHANCE_COLOR = "0.25"
 
 TITLE_SIZE, LABEL_SIZE, TICK_SIZE = 9, 8, 7
 
 
-def plot_figure(width: float, height: float) -> Figure:
+def plot_figure(width: float, height: float, pictures: bool = False) -> Figure:
     """
     An empty figure whose parts are laid out without overlaps.
 
     Args:
         width: inches.
         height: inches.
+        pictures: whether the axes show pictures of fixed proportions, which are then moved close to each other.
 
     Returns:
         The figure; add axes by ``subplots()``.
@@ -45,7 +53,7 @@ def plot_figure(width: float, height: float) -> Figure:
         (2,)
     """
     figure = Figure(figsize=(width, height), dpi=130)
-    figure.set_layout_engine("constrained", h_pad=0.08, w_pad=0.06)
+    figure.set_layout_engine("compressed" if pictures else "constrained", h_pad=0.08, w_pad=0.06)
     return figure
 
 

@@ -20,9 +20,9 @@ from monai_afire.analysis.composition import (
     similarity_density,
 )
 from monai_afire.analysis.figures.composition import composition_figure, matching_figure
-from monai_afire.analysis.patch_sampling import random_boxes
+from monai_afire.analysis.images.boxes import random_boxes
+from monai_afire.analysis.images.study_images import StudyImages
 from monai_afire.analysis.studies import CompositionStudy
-from monai_afire.analysis.study import StudyImages
 from monai_afire.networks import ViTEncoder
 from monai_afire.visualize.figures import figure_to_array
 

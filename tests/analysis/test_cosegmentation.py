@@ -9,7 +9,6 @@ import pytest
 import torch
 from stub_encoders import PatchMeanEncoder, PositionEncoder
 
-from monai_afire.analysis.clustering import nearest_center, spherical_kmeans
 from monai_afire.analysis.cosegmentation import (
     best_dice,
     cosegment,
@@ -18,6 +17,7 @@ from monai_afire.analysis.cosegmentation import (
     score_segments,
     segments_to_masks,
 )
+from monai_afire.analysis.features.clustering import nearest_center, spherical_kmeans
 
 
 def organs(num_images: int = 8, on_grid: bool = False, seed: int = 0):

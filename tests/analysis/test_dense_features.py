@@ -10,7 +10,7 @@ from monai.data import MetaTensor
 from stub_encoders import PatchMeanEncoder
 from torch import nn
 
-from monai_afire.analysis.dense_features import cell_centers, dense_features, shifts_per_axis
+from monai_afire.analysis.features.dense import cell_centers, dense_features, shifts_per_axis
 from monai_afire.networks import SwinEncoder, ViTEncoder
 
 

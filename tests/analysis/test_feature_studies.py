@@ -11,6 +11,7 @@ import pytest
 import torch
 from stub_encoders import PatchMeanEncoder, PositionEncoder, anatomy_images
 
+from monai_afire.analysis.images.study_images import StudyImages
 from monai_afire.analysis.studies import (
     CorrespondenceStudy,
     CosegmentationStudy,
@@ -19,7 +20,6 @@ from monai_afire.analysis.studies import (
     PositionMapStudy,
     SymmetryStudy,
 )
-from monai_afire.analysis.study import StudyImages
 from monai_afire.networks import ViTEncoder
 from monai_afire.visualize.figures import figure_to_array
 

@@ -15,7 +15,7 @@ from monai_afire.analysis.correspondence import (
     landmark_correspondence,
     same_place_correspondence,
 )
-from monai_afire.analysis.dense_features import cell_centers, dense_features
+from monai_afire.analysis.features.dense import cell_centers, dense_features
 from monai_afire.networks import ViTEncoder
 
 

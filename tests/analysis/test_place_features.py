@@ -7,16 +7,14 @@ import pytest
 import torch
 from stub_encoders import PatchMeanEncoder, PositionEncoder
 
-from monai_afire.analysis.grouping import group_separation
-from monai_afire.analysis.place_features import (
+from monai_afire.analysis.features.places import (
     image_features,
     landmark_features,
     position_features,
     spread_positions,
 )
-from monai_afire.analysis.raw_pixels import RAW_PIXELS, RawPixels, with_raw_pixels
-from monai_afire.analysis.study import StudyImages
-from monai_afire.analysis.subsets import choose_images
+from monai_afire.analysis.features.raw_pixels import RAW_PIXELS, RawPixels, with_raw_pixels
+from monai_afire.analysis.grouping import group_separation
 from monai_afire.networks import ViTEncoder
 
 
@@ -82,25 +80,3 @@ def test_raw_pixels_are_an_encoder():
     assert with_raw_pixels({RAW_PIXELS: own})[RAW_PIXELS] is own
     with pytest.raises(ValueError, match="at least one encoder"):
         with_raw_pixels({})
-
-
-def test_choice_keeps_what_belongs_together():
-    number = torch.arange(20)
-    images = StudyImages(
-        number.float().reshape(20, 1, 1, 1).expand(-1, 1, 2, 2),
-        group=[str(index) for index in range(20)],
-        landmarks=number.float().reshape(20, 1, 1).expand(-1, 3, 2),
-        masks=(number % 2 == 1).reshape(20, 1, 1, 1),
-        boxes=[torch.full((1, 4), float(index)) for index in range(20)],
-    )
-    chosen = choose_images(images, 6, seed=3)
-    rows = [int(group) for group in chosen.group]
-    assert rows == sorted(set(rows))
-    assert len(rows) == 6
-    assert chosen.image[:, 0, 0, 0].tolist() == chosen.landmarks[:, 0, 0].tolist() == rows
-    assert chosen.masks.flatten().tolist() == [row % 2 == 1 for row in rows]
-    assert [int(box[0, 0]) for box in chosen.boxes] == rows
-    assert choose_images(images, 20) is images
-    assert choose_images(images, 6, seed=3).group == chosen.group
-    with pytest.raises(ValueError, match="max_images"):
-        choose_images(images, 0)

@@ -10,6 +10,7 @@ import torch
 from sklearn.metrics import mutual_info_score
 
 from monai_afire.analysis.figures.prototypes import atlas_figure, cluster_figure
+from monai_afire.analysis.images.study_images import StudyImages
 from monai_afire.analysis.prototypes import (
     atlas_scores,
     cluster_patches,
@@ -20,7 +21,6 @@ from monai_afire.analysis.prototypes import (
     prototype_atlas,
 )
 from monai_afire.analysis.studies import PrototypeStudy
-from monai_afire.analysis.study import StudyImages
 from monai_afire.networks import AFiRe, ViTEncoder
 from monai_afire.visualize.figures import figure_to_array
 

@@ -8,17 +8,19 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from matplotlib.colors import to_rgb
 from skimage.metrics import peak_signal_noise_ratio
 from torch import nn
 
 from monai_afire.analysis.figures.restoration import restoration_figure
+from monai_afire.analysis.images.study_images import StudyImages
 from monai_afire.analysis.restoration import Restorations, restoration_scores, restoration_summary, restorations
 from monai_afire.analysis.studies import RestorationStudy
-from monai_afire.analysis.study import StudyImages
 from monai_afire.networks import AFiRe, ViTEncoder
 from monai_afire.networks.blocks.patches import patch_labels, patchify
 from monai_afire.transforms import synth_lesion_masks
 from monai_afire.visualize.figures import figure_to_array
+from monai_afire.visualize.style import MARK_COLOR
 
 PATCH = (8, 8)
 
@@ -166,7 +168,7 @@ def test_figure_shows_what_was_hidden():
     names = [axis.get_title() for axis in figure.axes]
     assert names == ["normal", "with lesions", "mask tokens", "with mask tokens", "without"]
     masked = np.asarray(figure.axes[2].images[0].get_array())
-    cyan = (masked == [0.0, 0.9, 1.0]).all(-1)
+    cyan = (masked == to_rgb(MARK_COLOR)).all(-1)
     assert np.array_equal(cyan[::8, ::8].ravel(), found.hidden[1].numpy())
     assert figure_to_array(figure).std() > 0
 

@@ -11,6 +11,7 @@ from monai.visualize import GradCAM
 from torch import nn
 
 from monai_afire.analysis.figures.saliency import saliency_figure
+from monai_afire.analysis.images.study_images import StudyImages
 from monai_afire.analysis.saliency import (
     LOCALIZATION_SCORES,
     attention_rollout,
@@ -19,7 +20,6 @@ from monai_afire.analysis.saliency import (
     localization_summary,
 )
 from monai_afire.analysis.studies import SaliencyStudy
-from monai_afire.analysis.study import StudyImages
 from monai_afire.networks import SwinEncoder, TransferClassifier, ViTEncoder
 from monai_afire.networks.blocks.patches import patchify
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder

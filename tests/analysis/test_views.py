@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from monai_afire.analysis.correspondence import landmark_correspondence, same_place_correspondence
-from monai_afire.analysis.views import (
+from monai_afire.analysis.images.views import (
     DEFAULT_VIEWS,
     View,
     compared_across,

@@ -14,18 +14,14 @@ from typing import Any
 
 import pydicom
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from monai_afire.data.datalist import (
     DatalistError,
-    check_labels,
     load_radiograph_datalist,
-    patient_of,
     scan_radiographs,
     select_normal_items,
-    split_by_patient,
 )
+from monai_afire.data.label_table import check_label_table
 
 WriteList = Callable[[Any], Path]
 
@@ -216,76 +212,7 @@ def test_folder_with_one_patient_or_unknown_section(tmp_path: Path) -> None:
     assert "validation_fraction" in refused(dataset_dir=tmp_path, validation_fraction=1.0)
 
 
-@pytest.mark.parametrize(
-    ("name", "patient"),
-    [
-        ("images_001/00000013_004.png", "00000013"),
-        ("CheXpert/train/patient00042/study1/view1_frontal.jpg", "patient00042"),
-        ("files/p10/p10000032/s50414267/02aa804e.dcm", "p10000032"),
-        ("sub-03/a.nii.gz", "sub-03"),
-        ("Patient_7/p1.png", "Patient_7"),
-        ("patient12x/p1.png", "patient12x/p1.png"),
-        ("chest1.png", "chest1.png"),
-        ("p/IM-0001", "p/IM-0001"),
-        ("pa_1.png", "pa_1.png"),
-    ],
-)
-def test_patient_of(name: str, patient: str) -> None:
-    assert patient_of(name) == patient
-
-
-@given(st.lists(st.text(max_size=4), min_size=2, max_size=60), st.floats(0.01, 0.99), st.integers(0, 99))
-def test_split_never_parts_a_patient_and_leaves_no_side_empty(patients: list[str], fraction: float, seed: int) -> None:
-    if len(set(patients)) < 2:
-        patients = [*patients, "another one"]
-    chosen = split_by_patient(patients, fraction, seed)
-    sides = {p: {side for q, side in zip(patients, chosen, strict=True) if p == q} for p in patients}
-    assert all(len(side) == 1 for side in sides.values())
-    assert set(chosen) == {True, False}
-
-
-def test_split_takes_about_the_fraction() -> None:
-    chosen = split_by_patient([str(i) for i in range(4000)], 0.1)
-    assert 320 < sum(chosen) < 480
-
-
-# ---- labels
-
-
-@pytest.mark.parametrize("label", [7, -1, "abnormal", None, 0.5, True, float("nan"), float("inf"), [0], "1"])
-def test_wrong_labels_are_named(label: Any) -> None:
-    with pytest.raises(DatalistError, match=r"x.json: section 'test' has 1 wrong label: item 1: label"):
-        check_labels([{"label": 0}, {"label": label}], 2, section="test", source="x.json")
-
-
-def test_missing_label_and_many_wrong_ones() -> None:
-    with pytest.raises(DatalistError, match=r"20 wrong labels: item 0: the key 'label' is missing.* and 15 more"):
-        check_labels([{}] * 20, 2)
-
-
-def test_labels_are_converted_without_touching_the_items() -> None:
-    items: list[dict[str, Any]] = [{"label": 1.0}, {"label": 0}]
-    checked = check_labels(items, 2)
-    assert checked == [{"label": 1}, {"label": 0}]
-    assert isinstance(checked[0]["label"], int)
-    assert isinstance(items[0]["label"], float)
-
-
-def test_multi_label() -> None:
-    items: list[dict[str, Any]] = [{"label": [0, 1, 0]}, {"label": [1, 1, 0.0]}]
-    with pytest.warns(UserWarning, match="one class only for finding 1, 2"):
-        assert check_labels(items, 3, multi_label=True)[1]["label"] == [1, 1, 0]
-    for wrong in (1, [0, 1], [0, 2, 0], "010", None):
-        labelled: list[dict[str, Any]] = [{"label": wrong}]
-        with pytest.raises(DatalistError, match="item 0"):
-            check_labels(labelled, 3, multi_label=True)
-
-
-def test_no_warning_for_two_classes_and_for_no_items() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        check_labels([{"label": 0}, {"label": 1}], 2)
-        assert check_labels([], 2) == []
+# ---- normal items
 
 
 def test_abnormal_items_are_left_out() -> None:
@@ -339,14 +266,12 @@ def test_label_lists(shared_data: Path) -> None:
     def items(name: str, section: str = "training") -> list[dict[str, Any]]:
         return load_radiograph_datalist(datalist=bad / name, section=section)
 
-    with pytest.raises(DatalistError, match=r"2 wrong labels: item 1: label 7 .* item 2: label -1"):
-        check_labels(items("list_label_out_of_range.json"), 2)
-    with pytest.raises(DatalistError, match=r"item 1: label 'abnormal' .* item 2: label None .* item 3: label 0.5"):
-        check_labels(items("list_label_wrong_type.json"), 2)
+    with pytest.raises(DatalistError, match=r"2 wrong labels: item 1 \(.*\): class 7, item 2 \(.*\): class -1"):
+        check_label_table(items("list_label_out_of_range.json"), 2)
+    with pytest.raises(DatalistError, match=r"item 1 .*: 'abnormal' for .* item 2 .*: no label, item 3 .*: 0.5 for"):
+        check_label_table(items("list_label_wrong_type.json"), 2)
     with pytest.warns(UserWarning, match="left 1 abnormal"):
         assert len(select_normal_items(items("list_abnormal_in_training.json"))) == 1
-    with pytest.warns(UserWarning, match=r"one class only.*AUC is undefined"):
-        check_labels(items("list_one_class_test.json", "test"), 2, section="test")
     with pytest.warns(UserWarning, match=r"share 1 patient\(s\): 1"):
         items("list_leak.json")
 

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from monai_afire.data.datalist import _absolute, load_radiograph_datalist
+from monai_afire.data.label_table import check_label_table
 from monai_afire.data.sources import bundle_items
-from monai_afire.data.transfer import check_label_table, transfer_items
+from monai_afire.data.transfer import transfer_items
 
 FOLDERS, FILES = 20, 1000
 

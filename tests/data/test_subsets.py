@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monai_afire.data.datalist import DatalistError
-from monai_afire.data.subsets import cross_validation_items, few_shots, item_patients, label_subset
+from monai_afire.data.patients import item_patients
+from monai_afire.data.subsets import cross_validation_items, few_shots, label_subset
 
 Item = dict[str, Any]
 
@@ -61,21 +62,6 @@ def positives(items: list[Item]) -> set[Any]:
 # ---- patients
 
 
-def test_patients_are_told_by_the_item_then_by_the_file_then_by_the_image() -> None:
-    items: list[Item] = [
-        {"image": "/data/set/00000013_000.png", "patient_id": 7},
-        {"image": "/data/set/00000013_001.png", "patient_id": None},
-        {"image": "/data/set/00000013_002.png", "patient_id": ""},
-        {"image": "/data/set/train/patient00042/study1/view1.jpg", "patient_id": float("nan")},
-        {"image": "/data/set/other.png"},
-        {"image": "/data/set/./other.png"},
-        {"label": 1},
-        {"label": 1},
-    ]
-    expected = ["7", "00000013", "00000013", "patient00042", "other.png", "other.png", "item 6", "item 7"]
-    assert item_patients(items) == expected
-
-
 def test_folder_around_all_images_is_no_patient_and_does_not_change_the_choice() -> None:
     here = [{"image": f"/data/patient1/set/{n}.png"} for n in range(20)]
     there = [{"image": f"/mnt/{n}.png"} for n in range(20)]
@@ -83,11 +69,6 @@ def test_folder_around_all_images_is_no_patient_and_does_not_change_the_choice()
     chosen = [[item["image"].rsplit("/")[-1] for item in label_subset(items, 0.3)] for items in (here, there)]
     assert chosen[0] == chosen[1]
     assert len(chosen[0]) == 6
-
-
-def test_single_item_of_a_folder_is_its_patient() -> None:
-    assert item_patients([{"image": "/a/b/c.png"}]) == ["c.png"]
-    assert item_patients([]) == []
 
 
 # ---- fractions

@@ -9,6 +9,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from monai.data import MetaTensor, list_data_collate
+from naive.lesions import naive_lesion_map, naive_profile
 
 from monai_afire.transforms.lesion_synthesis.batched import add_lesion_maps, render_lesion_maps, synth_lesion_masks
 from monai_afire.transforms.lesion_synthesis.parameters import (
@@ -19,7 +21,6 @@ from monai_afire.transforms.lesion_synthesis.parameters import (
     num_lesion_uniforms,
 )
 from monai_afire.transforms.lesion_synthesis.rendering import lesion_profile
-from tests.naive.lesions import naive_lesion_map, naive_profile
 
 BACKENDS = ("boxes", "dense")
 
@@ -339,3 +340,15 @@ def test_hostile_settings(settings):
     name, value = next(iter(settings.items()))
     with pytest.raises(ValueError, match=f"{name}.*{str(value).replace('(', '.').replace(')', '.')}"):
         synth_lesion_masks(torch.rand(1, 1, 8, 8), **settings)
+
+
+def test_batch_of_a_loader_with_metadata_gives_plain_tensors():
+    items = [{"image": MetaTensor(torch.rand(1, 16, 16), meta={"filename_or_obj": f"{n}.png"})} for n in range(3)]
+    images = list_data_collate(items)["image"]
+    assert isinstance(images, MetaTensor)
+    lesion_images, maps = synth_lesion_masks(images, num_masks=2, generator=make_generator())
+    expected, expected_maps = synth_lesion_masks(images.as_tensor(), num_masks=2, generator=make_generator())
+    assert type(lesion_images) is type(maps) is torch.Tensor
+    assert torch.equal(lesion_images, expected)
+    assert torch.equal(maps, expected_maps)
+    assert isinstance(images, MetaTensor)

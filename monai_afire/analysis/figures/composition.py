@@ -13,10 +13,20 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from monai_afire.analysis.composition import similarity_density
+from monai_afire.visualize.style import (
+    CHANCE_COLOR,
+    LABEL_SIZE,
+    SERIES_COLORS,
+    TICK_SIZE,
+    TITLE_SIZE,
+    frame,
+    legend_below,
+    plot_figure,
+)
 
 __all__ = ["composition_figure", "matching_figure"]
 
-OWN_COLOR, OTHER_COLOR, CHANCE_COLOR = "#0072B2", "#E69F00", "0.25"  # of Okabe and Ito: told apart without seeing red
+_OWN_COLOR, _OTHER_COLOR = SERIES_COLORS[0], SERIES_COLORS[5]
 _POINTS = 512
 
 
@@ -45,19 +55,18 @@ def composition_figure(tables: Mapping[str, pd.DataFrame]) -> Figure:
     if not tables:
         raise ValueError("no table to draw: give the table of at least one encoder")
     parts = sorted(set().union(*(table["parts"] for table in tables.values())))
-    size = (0.9 + 3.3 * len(parts), 1.0 + 1.25 * len(tables))
-    figure = Figure(figsize=size, dpi=110, layout="constrained")
+    figure = plot_figure(0.9 + 3.3 * len(parts), 1.0 + 1.25 * len(tables))
     axes = figure.subplots(len(tables), len(parts), squeeze=False, sharex="col")
     for row, (name, table) in zip(axes, tables.items(), strict=True):
         for axis, number in zip(row, parts, strict=True):
             _draw_densities(axis, table[table["parts"] == number], _lowest(tables, number))
-        row[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=9, parse_math=False)
+        row[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=LABEL_SIZE, parse_math=False)
     for axis, number in zip(axes[0], parts, strict=True):
-        axis.set_title(f"{number} parts", fontsize=10)
+        axis.set_title(f"{number} parts", fontsize=TITLE_SIZE)
     for axis in axes[-1]:
-        axis.set_xlabel("cosine similarity", fontsize=9)
+        axis.set_xlabel("cosine similarity", fontsize=LABEL_SIZE)
     handles = {line.get_label(): line for axis in axes.flat for line in axis.get_lines()}
-    figure.legend(handles.values(), handles, loc="outside upper center", ncols=2, fontsize=9, frameon=False)
+    legend_below(figure, list(handles.values()), list(handles))
     return figure
 
 
@@ -76,26 +85,24 @@ def matching_figure(table: pd.DataFrame) -> Figure:
         >>> len(matching_figure(pd.DataFrame(columns, index=["ace"])).axes)
         2
     """
-    figure = Figure(figsize=(7.5, 1.1 + 0.4 * len(table)), dpi=110, layout="constrained")
+    figure = plot_figure(7.5, 1.1 + 0.4 * len(table))
     titles = {"decomposition_accuracy": "decomposition", "retrieval_accuracy": "patch → image retrieval"}
     for axis, (column, title) in zip(figure.subplots(1, 2, sharey=True), titles.items(), strict=True):
         values = table[column].to_numpy(dtype=float)
-        axis.barh(range(len(table)), np.nan_to_num(values), color=OWN_COLOR, height=0.6)
+        axis.barh(range(len(table)), np.nan_to_num(values), color=_OWN_COLOR, height=0.6)
         for place, (value, chance) in enumerate(zip(values, table["chance"], strict=True)):
             text = f"{value:.1%}" if value == value else "not defined"
             beside = max(np.nan_to_num(value), chance) + 0.02  # the line of chance would cross the text
-            axis.text(beside, place, text, va="center", fontsize=8)
-        axis.axvline(float(table["chance"].mean()), color=CHANCE_COLOR, linestyle="--", linewidth=1, label="chance")
+            axis.text(beside, place, text, va="center", fontsize=TICK_SIZE)
+        chance_line = axis.axvline(float(table["chance"].mean()), color=CHANCE_COLOR, linestyle="--", linewidth=1)
         axis.set_xlim(0, 1.17)  # room for the label of 100 %
         axis.set_xticks([0, 0.25, 0.5, 0.75, 1])
         axis.xaxis.set_major_formatter(PercentFormatter(1.0))
-        axis.set_title(title, fontsize=10)
-        axis.tick_params(labelsize=8)
+        frame(axis, title)
     left = figure.axes[0]
-    left.set_yticks(range(len(table)), [str(name) for name in table.index], fontsize=9, parse_math=False)
+    left.set_yticks(range(len(table)), [str(name) for name in table.index], parse_math=False)
     left.invert_yaxis()
-    handles, labels = left.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", fontsize=8, frameon=False)
+    legend_below(figure, [chance_line], ["chance"])
     return figure
 
 
@@ -115,8 +122,8 @@ def _draw_densities(axis: Axes, rows: pd.DataFrame, low: float) -> None:
     # finer near 1, where the needles stand
     points = 1 - (1 - low) * np.linspace(1, 0, _POINTS) ** 2
     styles = (
-        ("other_similarity", "parts of another image", OTHER_COLOR, "--"),
-        ("similarity", "own parts", OWN_COLOR, "-"),
+        ("other_similarity", "parts of another image", _OTHER_COLOR, "--"),
+        ("similarity", "own parts", _OWN_COLOR, "-"),
     )
     for column, label, color, line in styles:
         values = rows[column].dropna()
@@ -130,6 +137,5 @@ def _draw_densities(axis: Axes, rows: pd.DataFrame, low: float) -> None:
     axis.set_ylim(0, 1.1)
     axis.set_yticks([])
     axis.xaxis.set_major_locator(MaxNLocator(5))
-    axis.tick_params(labelsize=8)
-    for side in ("top", "left", "right"):
-        axis.spines[side].set_visible(False)
+    frame(axis)
+    axis.spines["left"].set_visible(False)

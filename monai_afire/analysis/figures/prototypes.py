@@ -14,11 +14,12 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from monai_afire.visualize.figures import middle_plane
+from monai_afire.visualize.style import HEAT_COLORS, LABEL_SIZE, MARK_COLOR, TICK_SIZE, TITLE_SIZE, plot_figure
 
 __all__ = ["atlas_figure", "cluster_figure"]
 
 _GOLDEN = 0.618033988749895
-_PATCH_COLOR = "#00e5ff"  # cyan occurs in no radiograph
+_ENTROPY_COLORS = "cividis"  # other ones than those of the clusters beside it, which mean something else
 
 
 def atlas_figure(image: torch.Tensor, atlas: pd.DataFrame, title: str = "") -> Figure:
@@ -44,21 +45,22 @@ def atlas_figure(image: torch.Tensor, atlas: pd.DataFrame, title: str = "") -> F
     if "slice" in atlas:
         atlas = atlas[atlas["slice"] == (atlas["slice"].max() + 1) // 2]
     clusters, entropy = (_on_grid(atlas, name) for name in ("cluster", "entropy"))
-    figure = Figure(figsize=(12.4, 4.3), dpi=110, layout="compressed")
+    figure = plot_figure(12.4, 4.3, pictures=True)
     axes = figure.subplots(1, 3)
     picture = middle_plane(image)
     height, width = picture.shape
     extent = (-0.5, entropy.shape[1] - 0.5, entropy.shape[0] - 0.5, -0.5)
     for axis, name in zip(axes, ("radiograph", "dominating cluster", "entropy (share of the largest)"), strict=True):
-        axis.set_title(name, fontsize=10)
+        axis.set_title(name, fontsize=TITLE_SIZE)
         axis.set_axis_off()
     aspect = (height / entropy.shape[0]) / (width / entropy.shape[1])  # of a patch
     axes[0].imshow(picture, cmap="gray", vmin=0, vmax=1, extent=extent, aspect=aspect)
     axes[1].imshow(_colors(clusters), aspect=aspect)
     _number(axes[1], clusters)
-    shown = axes[2].imshow(entropy, cmap="cividis", vmin=0, vmax=1, aspect=aspect)
-    figure.colorbar(shown, ax=axes[2], shrink=0.8)
-    figure.suptitle(title, fontsize=11, parse_math=False)
+    shown = axes[2].imshow(entropy, cmap=_ENTROPY_COLORS, vmin=0, vmax=1, aspect=aspect)
+    bar = figure.colorbar(shown, ax=axes[2], shrink=0.8)
+    bar.ax.tick_params(labelsize=TICK_SIZE)
+    figure.suptitle(title, fontsize=TITLE_SIZE, parse_math=False)
     return figure
 
 
@@ -87,7 +89,7 @@ def cluster_figure(windows: torch.Tensor, patches: pd.DataFrame, context: int = 
         raise ValueError("no patch to show: give at least one image and one cluster")
     clusters = list(dict.fromkeys(patches["cluster"]))
     columns = int(patches["rank"].max()) + 1
-    figure = Figure(figsize=(1.0 + 1.05 * columns, 0.5 + 1.22 * len(clusters)), dpi=110, layout="constrained")
+    figure = plot_figure(1.0 + 1.05 * columns, 0.5 + 1.22 * len(clusters))
     axes = figure.subplots(len(clusters), columns, squeeze=False)
     for axis in axes.flat:
         axis.set_xticks([])
@@ -98,11 +100,11 @@ def cluster_figure(windows: torch.Tensor, patches: pd.DataFrame, context: int = 
         height, width = (length / (2 * context + 1) for length in picture.shape)
         axis.imshow(picture, cmap="gray", vmin=0, vmax=1)
         corner = (context * width - 0.5, context * height - 0.5)
-        axis.add_patch(Rectangle(corner, width, height, fill=False, edgecolor=_PATCH_COLOR, linewidth=1.2))
-        axis.set_title(f"{patch['probability']:.2f}", fontsize=8, pad=2)
+        axis.add_patch(Rectangle(corner, width, height, fill=False, edgecolor=MARK_COLOR, linewidth=1.2))
+        axis.set_title(f"{patch['probability']:.2f}", fontsize=TICK_SIZE, pad=2)
     for row, cluster in zip(axes, clusters, strict=True):
-        row[0].set_ylabel(f"cluster {cluster}", fontsize=9)
-    figure.suptitle(title, fontsize=10, parse_math=False)
+        row[0].set_ylabel(f"cluster {cluster}", fontsize=LABEL_SIZE)
+    figure.suptitle(title, fontsize=TITLE_SIZE, parse_math=False)
     return figure
 
 
@@ -114,7 +116,7 @@ def _colors(clusters: NDArray) -> NDArray:
     """Colours far apart for clusters whose numbers follow each other in reading order."""
     found = {cluster: place for place, cluster in enumerate(dict.fromkeys(clusters.ravel().tolist()))}
     shade = np.vectorize(lambda cluster: (found[cluster] * _GOLDEN) % 1.0)(clusters)
-    return mpl.colormaps["viridis"](shade)[..., :3]
+    return mpl.colormaps[HEAT_COLORS](shade)[..., :3]
 
 
 def _number(axis: Axes, clusters: NDArray) -> None:

@@ -7,15 +7,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from monai_afire.analysis.restoration import Restorations
 from monai_afire.networks.blocks.patches import unpatchify
 from monai_afire.visualize.figures import middle_plane, picture_grid
+from monai_afire.visualize.style import MARK_COLOR
 
 __all__ = ["restoration_figure"]
 
-HIDDEN_COLOR = np.array([0.0, 0.9, 1.0])  # cyan occurs in no radiograph
 _COLUMNS = ("normal", "with lesions", "mask tokens", "with mask tokens", "without")
 _NORMAL_COLUMNS = ("normal", "mask tokens", "with mask tokens", "without")
 
@@ -53,7 +54,7 @@ def restoration_figure(
     pictures = []
     for row in rows:
         given = middle_plane(found.lesion[row] if lesions else found.normal[row])
-        masked = np.where(middle_plane(hidden[row])[..., None] > 0, HIDDEN_COLOR, given[..., None])
+        masked = np.where(middle_plane(hidden[row])[..., None] > 0, to_rgb(MARK_COLOR), given[..., None])
         shown = [middle_plane(found.normal[row]), given] if lesions else [given]
         pictures.append([*shown, masked, *(middle_plane(getattr(found, name)[row]) for name in names)])
     return picture_grid(pictures, _COLUMNS if lesions else _NORMAL_COLUMNS, title)

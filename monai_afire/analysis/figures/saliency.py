@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from monai_afire.visualize.figures import middle_plane
 from monai_afire.visualize.heat_map import overlay_heat_map
+from monai_afire.visualize.style import LABEL_SIZE, MARK_COLOR, TITLE_SIZE, plot_figure
 
 __all__ = ["saliency_figure"]
-
-BOX_COLOR = "#00e5ff"  # cyan occurs in no colour of the heat
 
 
 def saliency_figure(
@@ -52,7 +51,7 @@ def saliency_figure(
             f"{len(images)} images, {len(boxes)} boxes, {len(titles)} titles and maps of "
             f"{[len(heat) for heat in maps.values()]}: give one of each per image, for at least one"
         )
-    figure = Figure(figsize=(0.9 + 2.0 * (1 + len(maps)), 0.4 + 2.0 * len(images)), dpi=110, layout="compressed")
+    figure = plot_figure(0.9 + 2.0 * (1 + len(maps)), 0.4 + 2.0 * len(images), pictures=True)
     axes = figure.subplots(len(images), 1 + len(maps), squeeze=False)
     for number, row in enumerate(axes):
         picture = middle_plane(images[number]).clip(0, 1)
@@ -61,12 +60,12 @@ def saliency_figure(
             axis.imshow(shown, cmap="gray", vmin=0, vmax=1)
             for top, left, height, width in torch.as_tensor(boxes[number]).reshape(-1, 4).tolist():
                 corner = (left - 0.5, top - 0.5)  # pixel i is drawn from i - 0.5 on
-                axis.add_patch(Rectangle(corner, width, height, fill=False, edgecolor=BOX_COLOR, linewidth=1.2))
+                axis.add_patch(Rectangle(corner, width, height, fill=False, edgecolor=MARK_COLOR, linewidth=1.2))
             axis.set_xticks([])
             axis.set_yticks([])
-        row[0].set_ylabel(titles[number], fontsize=9, parse_math=False)
+        row[0].set_ylabel(titles[number], fontsize=LABEL_SIZE, parse_math=False)
     for axis, name in zip(axes[0], ["radiograph", *maps], strict=True):
-        axis.set_title(name, fontsize=9, parse_math=False)
+        axis.set_title(name, fontsize=TITLE_SIZE, parse_math=False)
     return figure
 
 

@@ -13,7 +13,7 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from monai_afire.visualize.dot_plot import dot_plot
-from monai_afire.visualize.style import HEAT_COLORS, TICK_SIZE, frame, plot_figure
+from monai_afire.visualize.style import HEAT_COLORS, SERIES_COLORS, TICK_SIZE, frame, plot_figure
 
 __all__ = ["partner_figure", "symmetry_matrix_figure"]
 
@@ -89,7 +89,7 @@ def symmetry_matrix_figure(
         for first in range(0, len(paired), 2):
             for corner in ((first, first + 1), (first + 1, first)):
                 x, y = (place - 0.5 for place in corner)
-                axis.add_patch(Rectangle((x, y), 1, 1, fill=False, edgecolor="#D55E00", linewidth=1.3))
+                axis.add_patch(Rectangle((x, y), 1, 1, fill=False, edgecolor=SERIES_COLORS[1], linewidth=1.3))
         frame(axis, name)
         axis.set_xticks(range(len(order)), labels, rotation=90, parse_math=False)
         axis.set_yticks(range(len(order)), labels, parse_math=False)

@@ -4,7 +4,13 @@
 
 from __future__ import annotations
 
-from monai_afire.analysis.report.encoders import *
-from monai_afire.analysis.report.images import *
-from monai_afire.analysis.report.page import *
-from monai_afire.analysis.report.run import *
+from monai_afire.analysis.report.encoders import classifiers_of, encoders_of
+from monai_afire.analysis.report.page import report_page
+from monai_afire.analysis.report.run import property_report
+
+__all__ = [
+    "classifiers_of",
+    "encoders_of",
+    "property_report",
+    "report_page",
+]

@@ -16,8 +16,9 @@ from typing import Any
 import pandas as pd
 from tqdm.auto import tqdm
 
+from monai_afire.analysis.images.study_images import StudyImages
 from monai_afire.analysis.report.page import report_page
-from monai_afire.analysis.study import Study, StudyImages, StudyResult
+from monai_afire.analysis.studies.study import Study, StudyResult
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.utils.files import atomic_path, check_writable
 

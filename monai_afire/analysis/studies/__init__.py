@@ -4,11 +4,27 @@
 
 from __future__ import annotations
 
-from monai_afire.analysis.studies.composition import *
-from monai_afire.analysis.studies.correspondence import *
-from monai_afire.analysis.studies.cosegmentation import *
-from monai_afire.analysis.studies.grouping import *
-from monai_afire.analysis.studies.prototypes import *
-from monai_afire.analysis.studies.restoration import *
-from monai_afire.analysis.studies.saliency import *
-from monai_afire.analysis.studies.symmetry import *
+from monai_afire.analysis.studies.composition import CompositionStudy
+from monai_afire.analysis.studies.correspondence import CorrespondenceStudy
+from monai_afire.analysis.studies.cosegmentation import CosegmentationStudy
+from monai_afire.analysis.studies.grouping import ImageMapStudy, LandmarkMapStudy, PositionMapStudy
+from monai_afire.analysis.studies.prototypes import PrototypeStudy
+from monai_afire.analysis.studies.restoration import RestorationStudy
+from monai_afire.analysis.studies.saliency import SaliencyStudy
+from monai_afire.analysis.studies.study import Study, StudyResult
+from monai_afire.analysis.studies.symmetry import SymmetryStudy
+
+__all__ = [
+    "CompositionStudy",
+    "CorrespondenceStudy",
+    "CosegmentationStudy",
+    "ImageMapStudy",
+    "LandmarkMapStudy",
+    "PositionMapStudy",
+    "PrototypeStudy",
+    "RestorationStudy",
+    "SaliencyStudy",
+    "Study",
+    "StudyResult",
+    "SymmetryStudy",
+]

@@ -16,7 +16,8 @@ from monai_afire.analysis.composition import (
     patch_retrieval,
 )
 from monai_afire.analysis.figures.composition import composition_figure, matching_figure
-from monai_afire.analysis.study import StudyImages, StudyResult
+from monai_afire.analysis.images.study_images import StudyImages
+from monai_afire.analysis.studies.study import StudyResult
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 
 __all__ = ["CompositionStudy"]

@@ -10,13 +10,13 @@ from typing import Any
 import pandas as pd
 
 from monai_afire.analysis.correspondence import landmark_correspondence, same_place_correspondence
-from monai_afire.analysis.dense_features import finest_stride
+from monai_afire.analysis.features.dense import finest_stride
+from monai_afire.analysis.features.raw_pixels import with_raw_pixels
 from monai_afire.analysis.figures.correspondence import correspondence_figure, found_landmarks_figure
-from monai_afire.analysis.raw_pixels import with_raw_pixels
-from monai_afire.analysis.references import reference_indices
-from monai_afire.analysis.study import StudyImages, StudyResult
-from monai_afire.analysis.subsets import choose_images, names_or_numbers
-from monai_afire.analysis.views import ACROSS, DEFAULT_VIEWS, View, compared_across, with_views
+from monai_afire.analysis.images.choice import choose_images, reference_indices
+from monai_afire.analysis.images.study_images import StudyImages, names_or_numbers
+from monai_afire.analysis.images.views import ACROSS, DEFAULT_VIEWS, View, compared_across, with_views
+from monai_afire.analysis.studies.study import StudyResult
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 
 __all__ = ["CorrespondenceStudy"]

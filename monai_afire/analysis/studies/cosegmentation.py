@@ -17,16 +17,16 @@ from monai_afire.analysis.cosegmentation import (
     score_segments,
     segments_to_masks,
 )
-from monai_afire.analysis.dense_features import finest_stride
+from monai_afire.analysis.features.dense import finest_stride
+from monai_afire.analysis.features.raw_pixels import with_raw_pixels
 from monai_afire.analysis.figures.cosegmentation import (
     cosegmentation_figure,
     organ_outlines_figure,
     segments_figure,
 )
-from monai_afire.analysis.raw_pixels import with_raw_pixels
-from monai_afire.analysis.references import reference_indices
-from monai_afire.analysis.study import StudyImages, StudyResult
-from monai_afire.analysis.subsets import choose_images, names_or_numbers
+from monai_afire.analysis.images.choice import choose_images, reference_indices
+from monai_afire.analysis.images.study_images import StudyImages, names_or_numbers
+from monai_afire.analysis.studies.study import StudyResult
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 
 __all__ = ["CosegmentationStudy"]
@@ -42,6 +42,7 @@ _QUESTION = (
     "masks were known. In columns that end in position_removed the mean feature map of all images is subtracted first, "
     "which takes from an encoder what it knows of positions alone."
 )
+_SEGMENTS_CAPTION = "Segments as they are found; a colour is the same segment in all images of an encoder"
 
 
 class CosegmentationStudy:
@@ -113,14 +114,12 @@ class CosegmentationStudy:
         figures = {"Dice of each organ": cosegmentation_figure(tables, organs)}
         shown = [index for index in range(len(masks)) if index not in references][: self.num_pictures]
         if chosen.image.ndim == 4 and shown:
-            pictures = chosen.image[shown]
+            pictures, found = chosen.image[shown], {name: labels[shown] for name, labels in segments.items()}
             predicted = {
-                name: segments_to_masks((segments | {SAME_PLACE: places})[name][shown], clusters, masks.shape[2:])
+                name: segments_to_masks({**found, SAME_PLACE: places[shown]}[name], clusters, masks.shape[2:])
                 for name, (_, clusters) in scores.items()
             }
-            figures["Segments as they are found; a colour is the same segment in all images of an encoder"] = (
-                segments_figure(pictures, {name: labels[shown] for name, labels in segments.items()})
-            )
+            figures[_SEGMENTS_CAPTION] = segments_figure(pictures, found)
             figures["Organs that the segments make"] = organ_outlines_figure(pictures, masks[shown], predicted, organs)
         question = _QUESTION.format(
             clusters=self.num_clusters, references=len(references), same_place=SAME_PLACE, limit=LIMIT

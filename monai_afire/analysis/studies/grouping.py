@@ -11,18 +11,19 @@ from typing import Any
 import pandas as pd
 import torch
 
-from monai_afire.analysis.figures.grouping import map_figure
-from monai_afire.analysis.grouping import group_separation, tsne_map
-from monai_afire.analysis.place_features import (
+from monai_afire.analysis.features.places import (
     WINDOW,
     image_features,
     landmark_features,
     position_features,
     spread_positions,
 )
-from monai_afire.analysis.raw_pixels import with_raw_pixels
-from monai_afire.analysis.study import StudyImages, StudyResult
-from monai_afire.analysis.subsets import choose_images, names_or_numbers
+from monai_afire.analysis.features.raw_pixels import with_raw_pixels
+from monai_afire.analysis.figures.grouping import map_figure
+from monai_afire.analysis.grouping import group_separation, tsne_map
+from monai_afire.analysis.images.choice import choose_images
+from monai_afire.analysis.images.study_images import StudyImages, names_or_numbers
+from monai_afire.analysis.studies.study import StudyResult
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 
 __all__ = ["ImageMapStudy", "LandmarkMapStudy", "PositionMapStudy"]

@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from monai_afire.analysis.figures.prototypes import atlas_figure, cluster_figure
+from monai_afire.analysis.images.study_images import StudyImages
 from monai_afire.analysis.prototypes import (
     atlas_scores,
     cluster_patches,
@@ -18,7 +19,7 @@ from monai_afire.analysis.prototypes import (
     patch_windows,
     prototype_atlas,
 )
-from monai_afire.analysis.study import StudyImages, StudyResult
+from monai_afire.analysis.studies.study import StudyResult
 from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 

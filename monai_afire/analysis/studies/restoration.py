@@ -10,8 +10,9 @@ from typing import Any
 import pandas as pd
 
 from monai_afire.analysis.figures.restoration import restoration_figure
+from monai_afire.analysis.images.study_images import StudyImages
 from monai_afire.analysis.restoration import restoration_summary, restorations
-from monai_afire.analysis.study import StudyImages, StudyResult
+from monai_afire.analysis.studies.study import StudyResult
 from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 

@@ -12,6 +12,7 @@ from monai.networks.blocks.selfattention import SABlock
 from tqdm.auto import tqdm
 
 from monai_afire.analysis.figures.saliency import saliency_figure
+from monai_afire.analysis.images.study_images import StudyImages
 from monai_afire.analysis.saliency import (
     LOCALIZATION_SCORES,
     attention_rollout,
@@ -19,7 +20,7 @@ from monai_afire.analysis.saliency import (
     localization_scores,
     localization_summary,
 )
-from monai_afire.analysis.study import StudyImages, StudyResult
+from monai_afire.analysis.studies.study import StudyResult
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.utils.modes import evaluation_mode

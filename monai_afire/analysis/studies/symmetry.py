@@ -10,13 +10,14 @@ from typing import Any
 import pandas as pd
 import torch
 
+from monai_afire.analysis.features.places import WINDOW, landmark_features
+from monai_afire.analysis.features.raw_pixels import with_raw_pixels
 from monai_afire.analysis.figures.grouping import map_figure
 from monai_afire.analysis.figures.symmetry import partner_figure, symmetry_matrix_figure
 from monai_afire.analysis.grouping import tsne_map
-from monai_afire.analysis.place_features import WINDOW, landmark_features
-from monai_afire.analysis.raw_pixels import with_raw_pixels
-from monai_afire.analysis.study import StudyImages, StudyResult
-from monai_afire.analysis.subsets import choose_images
+from monai_afire.analysis.images.choice import choose_images
+from monai_afire.analysis.images.study_images import StudyImages
+from monai_afire.analysis.studies.study import StudyResult
 from monai_afire.analysis.symmetry import landmark_symmetry, similarity_matrix, symmetric_pairs, symmetry_summary
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 
@@ -29,6 +30,7 @@ _QUESTION = (
     "the number of candidates. The cosine_margin is how much more similar the partner is than the other landmarks on "
     "average."
 )
+_PARTNERS = {"Partner found in the mirror": True, "Partner found without a mirror": False}
 
 
 class SymmetryStudy:
@@ -93,21 +95,21 @@ class SymmetryStudy:
             matrices[name] = similarity_matrix(features, mirrored)
             sides, groups[name] = _right_and_mirrored_left(features, mirrored, names, pairs)
             maps[name] = tsne_map(sides, self.seed)
-        as_they_are = {name: table[~table["mirrored"]] for name, table in tables.items()}
-        in_mirror = {name: table[table["mirrored"]] for name, table in tables.items()}
         summaries = {name: symmetry_summary(table) for name, table in tables.items()}
         figures = {
             "t-SNE of the right landmarks (full) and of the mirrored left ones (hollow), a colour for each pair": (
                 map_figure(maps, groups, paired=True)
             ),
-            "Partner found in the mirror": partner_figure(in_mirror, names, pairs, "Partner found in the mirror"),
-            "Partner found without a mirror": partner_figure(
-                as_they_are, names, pairs, "Partner found without a mirror"
-            ),
+            **{title: partner_figure(_of_kind(tables, flip), names, pairs, title) for title, flip in _PARTNERS.items()},
             "Mean similarity with each landmark in the mirror, partners framed; the diagonal, a landmark with its own "
             "mirror image, is left out": symmetry_matrix_figure(matrices, names, pairs),
         }
         return StudyResult("Left and right", _QUESTION, pd.DataFrame.from_dict(summaries, orient="index"), figures)
+
+
+def _of_kind(tables: Mapping[str, pd.DataFrame], mirrored: bool) -> dict[str, pd.DataFrame]:
+    """The rows of windows compared with mirrored ones, or those of windows as they are."""
+    return {name: table[table["mirrored"] == mirrored] for name, table in tables.items()}
 
 
 def _right_and_mirrored_left(

@@ -15,7 +15,7 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import ArrayLike, NDArray
 
-from monai_afire.handlers.reports.metrics_report import MetricsReport
+from monai_afire.handlers.reports.metrics_report import MetricsReport, refuse_nan
 from monai_afire.metrics.classification import (
     check_class_names,
     check_logits,
@@ -104,15 +104,13 @@ class ClassificationReport(MetricsReport):
                 f"labels have shape {tuple(labels.shape)} and the network's output {tuple(logits.shape)}: each item "
                 f"needs a list of {len(self.class_names)} labels"
             )
+        refuse_nan(logits, batch, self.items)
         # in float64 large logits keep their order, which float32 would round to 1
         probabilities = logits.detach().cpu().double().sigmoid().tolist()
         for index, known, values in zip(batch["index"].tolist(), labels.tolist(), probabilities, strict=True):
-            image = self.items[index]["image"]
-            if any(map(math.isnan, values)):
-                raise ValueError(f"the network's output for {image} is NaN: an exploded or wrongly loaded network")
             self.rows.append(
                 {
-                    "image": image,
+                    "image": self.items[index]["image"],
                     **{f"label_{name}": label for name, label in zip(self.class_names, known, strict=True)},
                     **{f"probability_{name}": value for name, value in zip(self.class_names, values, strict=True)},
                 }

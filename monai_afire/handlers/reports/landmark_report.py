@@ -15,6 +15,7 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import NDArray
 
+from monai_afire.handlers.reports.metrics_report import refuse_nan
 from monai_afire.handlers.reports.pictured_report import PicturedReport, input_pixel_sizes
 from monai_afire.metrics.classification import check_class_names
 from monai_afire.metrics.landmarks import landmark_positions, radial_errors, rescaled_positions, success_rates
@@ -80,7 +81,7 @@ class LandmarkReport(PicturedReport):
         batch: Any = engine.state.batch
         maps = engine.state.output[CommonKeys.PRED].as_subclass(torch.Tensor)  # type: ignore[index]
         check_class_names(self.landmark_names, maps.shape[1])
-        self.check_output(batch, maps)
+        refuse_nan(maps, batch, self.items)
         images = batch[CommonKeys.IMAGE][:, 0].float().cpu().numpy()
         size = images.shape[1:]
         positions = rescaled_positions(landmark_positions(maps, self.window).cpu().double(), maps.shape[2:], size)

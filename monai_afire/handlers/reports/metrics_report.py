@@ -7,15 +7,18 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 from ignite.engine import Engine, Events
+from monai.utils import convert_to_tensor
 
 from monai_afire.utils.files import atomic_path, check_writable
 
-__all__ = ["MetricsReport"]
+__all__ = ["MetricsReport", "refuse_nan"]
 
 
 class MetricsReport(ABC):
@@ -89,6 +92,29 @@ class MetricsReport(ABC):
     def lines(self, metrics: dict[str, Any]) -> list[str]:
         """The summary to print; nothing unless a subclass has something to say."""
         return []
+
+
+def refuse_nan(output: torch.Tensor, batch: Mapping[str, Any], items: Sequence[Mapping[str, Any]]) -> None:
+    """
+    Refuse a network's output with NaN, which would look like an empty mask or an absent finding.
+
+    Args:
+        output: ``(B, ...)``.
+        batch: with "index" ``(B,)``, the numbers in ``items``.
+        items: the data set's items.
+
+    Raises:
+        ValueError: with the name of the first such image.
+
+    Example:
+        >>> refuse_nan(torch.tensor([[0.0], [torch.nan]]), {"index": torch.tensor([3, 1])}, [{}, {"image": "a.png"}])
+        Traceback (most recent call last):
+        ValueError: the network's output for a.png is NaN: an exploded or wrongly loaded network
+    """
+    bad = convert_to_tensor(output, track_meta=False).isnan().flatten(1).any(-1).cpu()
+    if bad.any():
+        image = items[int(batch["index"].cpu()[bad][0])]["image"]
+        raise ValueError(f"the network's output for {image} is NaN: an exploded or wrongly loaded network")
 
 
 def _defined(value: Any) -> Any:

@@ -94,18 +94,6 @@ class PicturedReport(MetricsReport):
         """What to call an item in pictures."""
         return Path(str(self.items[index]["image"])).name
 
-    def check_output(self, batch: Mapping[str, Any], output: torch.Tensor) -> None:
-        """
-        Refuse a network's output with NaN, which would look like an empty mask.
-
-        Raises:
-            ValueError: with the name of the first such image.
-        """
-        bad = output.isnan().flatten(1).any(-1).cpu()
-        if bad.any():
-            image = self.items[int(batch["index"].cpu()[bad][0])]["image"]
-            raise ValueError(f"the network's output for {image} is NaN: an exploded or wrongly loaded network")
-
     def _extremes(self, spare: int) -> list[tuple[float, str, Draw]]:
         """Of the examples that are kept: the worst, those around the median of all images, the best."""
         ordered = sorted(self.examples, key=lambda example: example[0])

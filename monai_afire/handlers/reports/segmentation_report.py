@@ -15,6 +15,7 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import NDArray
 
+from monai_afire.handlers.reports.metrics_report import refuse_nan
 from monai_afire.handlers.reports.pictured_report import PicturedReport, input_pixel_sizes
 from monai_afire.metrics.classification import check_class_names
 from monai_afire.metrics.segmentation import segmentation_metrics
@@ -76,7 +77,7 @@ class SegmentationReport(PicturedReport):
         output: Any = engine.state.output
         pred, label = (output[key].as_subclass(torch.Tensor) for key in (CommonKeys.PRED, CommonKeys.LABEL))
         check_class_names(self.class_names, pred.shape[1])
-        self.check_output(batch, pred)
+        refuse_nan(pred, batch, self.items)
         masks, truth = at_least_float32(pred).sigmoid() >= self.threshold, label > 0.5
         known = ~label.isnan().flatten(2).any(-1)
         columns = self._measure(batch, masks, truth, known)

@@ -18,6 +18,7 @@ from PIL import Image
 from torch.nn import functional as F
 
 from monai_afire.handlers.writers.result_files import ResultFiles
+from monai_afire.handlers.writers.result_tables import OUTPUT_IS_NAN
 from monai_afire.metrics.classification import check_class_names
 from monai_afire.metrics.landmarks import landmark_positions, rescaled_positions
 from monai_afire.utils.files import atomic_path, output_path
@@ -25,8 +26,6 @@ from monai_afire.utils.precision import at_least_float32
 from monai_afire.visualize.outlines import landmark_picture, outline_picture
 
 __all__ = ["LandmarkWriter", "SegmentationWriter"]
-
-_EXPLODED = "the network's output is NaN: look at the image's intensities and at the weights"
 
 
 class _PictureWriter(ResultFiles):
@@ -45,7 +44,7 @@ class _PictureWriter(ResultFiles):
         outputs = outputs.detach().cpu()
         for row, source in self.accepted(batch):
             if outputs[row].isnan().any():
-                self.reject(source, _EXPLODED)
+                self.reject(source, OUTPUT_IS_NAN)
             else:
                 self.add_image(source, outputs[row], tuple(batch["spatial_shape"][row].tolist()), _picture(batch, row))
 

@@ -12,7 +12,7 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import ArrayLike
 
-from monai_afire.handlers.writers.result_tables import ResultTables
+from monai_afire.handlers.writers.result_tables import OUTPUT_IS_NAN, ResultTables
 from monai_afire.metrics.classification import check_class_names, check_logits, checked_thresholds
 
 __all__ = ["PredictionWriter"]
@@ -81,7 +81,7 @@ class PredictionWriter(ResultTables):
         for row, source in self.accepted(engine.state.batch):  # type: ignore[arg-type]
             values = probabilities[row]
             if np.isnan(values).any():
-                self.reject(source, "the network's output is NaN: look at the image's intensities and at the weights")
+                self.reject(source, OUTPUT_IS_NAN)
                 continue
             cells = [f"{value:.6g}" for value in values]
             self.add_row([source, *cells, *self._decisions(values)])

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from monai.utils import convert_to_tensor
 from torch import Tensor
 
 from monai_afire.transforms.lesion_synthesis.parameters import (
@@ -159,7 +160,8 @@ def synth_lesion_masks(
         validate: check that the values are in [0, 1]. None: on a CPU only, since elsewhere it waits for the device.
 
     Returns:
-        Lesion images (B, N, C, *S) in [0, 1] and lesion maps M (B, N, 1, *S) >= 0, both in the dtype of ``images``.
+        Lesion images (B, N, C, *S) in [0, 1] and lesion maps M (B, N, 1, *S) >= 0, both in the dtype of ``images`` and
+        without the metadata of a ``MetaTensor``.
 
     Raises:
         ValueError: on images of wrong shape, dtype or range, and on settings out of range.
@@ -174,6 +176,7 @@ def synth_lesion_masks(
     """
     settings = LesionSettings(num_lesions, lesion_size, gamma, amplitude, rotate, irregularity)
     check_num_masks(num_masks)
+    images = convert_to_tensor(images, track_meta=False)  # a batch's metadata does not fit its variants
     check_image_range(
         images, channel_axis=1, check_values=images.device.type == "cpu" if validate is None else validate
     )

@@ -11,10 +11,9 @@ import torch
 from monai.utils import convert_to_tensor
 from tqdm.auto import tqdm
 
-from monai_afire.analysis.views import landmark_windows
+from monai_afire.analysis.features.tokens import mean_tokens, reduced_tokens
+from monai_afire.analysis.images.views import landmark_windows
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
-from monai_afire.utils.modes import evaluation_mode
-from monai_afire.utils.precision import at_least_float32
 
 __all__ = ["WINDOW", "image_features", "landmark_features", "position_features", "spread_positions"]
 
@@ -51,7 +50,7 @@ def position_features(
         >>> position_features(encoder, torch.rand(3, 1, 32, 32), [0, 5], progress=False).shape
         torch.Size([3, 2, 24])
     """
-    return _encode(encoder, images, lambda tokens: tokens[:, list(positions)], batch_size, progress)
+    return _of_images(encoder, images, lambda tokens: tokens[:, list(positions)], batch_size, progress)
 
 
 def image_features(
@@ -78,7 +77,7 @@ def image_features(
         >>> image_features(encoder, torch.rand(3, 1, 32, 32), progress=False).shape
         torch.Size([3, 24])
     """
-    return _encode(encoder, images, lambda tokens: tokens.mean(1), batch_size, progress)
+    return _of_images(encoder, images, lambda tokens: tokens.mean(1), batch_size, progress)
 
 
 def landmark_features(
@@ -103,7 +102,7 @@ def landmark_features(
         window: side of the window as a fraction of the image's; ACE takes 448 of 1024 pixels.
         mirrored: whether to mirror the windows along the last axis, left to right.
         batch_size: windows in a pass.
-        progress: whether to show a progress bar over the images.
+        progress: whether to show a progress bar over the windows.
 
     Returns:
         ``(M, P, D)``, at least float32, on the CPU; NaN for landmarks that are not known.
@@ -126,15 +125,16 @@ def landmark_features(
     features = torch.full((*places.shape[:2], encoder.hidden_size), torch.nan)
     image_index, landmark_index = known.nonzero(as_tuple=True)
     plain = convert_to_tensor(images, track_meta=False)
+
+    def windows(rows: slice) -> torch.Tensor:
+        chosen, which = image_index[rows], landmark_index[rows]
+        sources = plain[chosen.to(plain.device)].to(encoder.mean)
+        cut = landmark_windows(sources, places[chosen, which][:, None], window)[:, 0]
+        return cut.flip(-1) if mirrored else cut
+
     with tqdm(total=len(image_index), disable=not progress, unit="window", desc="windows") as bar:
-        for chosen in torch.arange(len(image_index)).split(batch_size):
-            rows, columns = image_index[chosen], landmark_index[chosen]
-            batch = plain[rows.to(plain.device)].to(encoder.mean.device, torch.float32)
-            windows = landmark_windows(batch, places[rows, columns][:, None], window)[:, 0]
-            windows = windows.flip(-1) if mirrored else windows
-            mean = _encode(encoder, windows, lambda tokens: tokens.mean(1), batch_size, progress=False)
-            features[rows, columns] = mean.to(features)
-            bar.update(len(chosen))
+        means = mean_tokens(encoder, len(image_index), windows, batch_size, bar)
+    features[image_index, landmark_index] = means.to(features)
     return features
 
 
@@ -169,24 +169,15 @@ def spread_positions(grid: Sequence[int], per_axis: int = 3) -> tuple[list[int],
     return indices, names
 
 
-def _encode(
+def _of_images(
     encoder: RadiographEncoder,
     images: torch.Tensor,
-    choose: Callable[[torch.Tensor], torch.Tensor],
+    reduce: Callable[[torch.Tensor], torch.Tensor],
     batch_size: int,
     progress: bool,
 ) -> torch.Tensor:
-    """What ``choose`` takes from the tokens (B, L, D) of each batch, joined on the CPU."""
+    """What ``reduce`` takes from the tokens (b, L, D) of images, on the CPU."""
     encoder.check_images(images)
     plain = convert_to_tensor(images, track_meta=False)
-    parts = []
-    with (
-        evaluation_mode(encoder),
-        torch.no_grad(),
-        tqdm(total=len(plain), disable=not progress, unit="image", desc="tokens") as bar,
-    ):
-        for batch in plain.split(batch_size):
-            tokens = encoder(batch.to(encoder.mean.device, torch.float32))
-            parts.append(at_least_float32(choose(tokens)).cpu())
-            bar.update(len(batch))
-    return torch.cat(parts)
+    with tqdm(total=len(plain), disable=not progress, unit="image", desc="tokens") as bar:
+        return reduced_tokens(encoder, len(plain), lambda rows: plain[rows], reduce, batch_size, bar).cpu()

@@ -11,7 +11,7 @@ import torch
 from monai.utils import convert_to_tensor
 from tqdm.auto import tqdm
 
-from monai_afire.analysis.dense_features import cell_centers, dense_features, shifts_per_axis
+from monai_afire.analysis.features.dense import cell_centers, dense_features, shifts_per_axis
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 
 __all__ = ["FeatureMaps"]

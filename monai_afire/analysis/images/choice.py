@@ -1,17 +1,18 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Fewer images than there are, and names for what has none."""
+"""Which of the images: some of many, and those that serve as references."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import torch
 
-from monai_afire.analysis.study import StudyImages
+from monai_afire.analysis.images.study_images import StudyImages
 
-__all__ = ["choose_images", "names_or_numbers"]
+__all__ = ["choose_images", "reference_indices"]
 
 
 def choose_images(images: StudyImages, max_images: int, seed: int = 0) -> StudyImages:
@@ -52,19 +53,29 @@ def choose_images(images: StudyImages, max_images: int, seed: int = 0) -> StudyI
     )
 
 
-def names_or_numbers(names: Sequence[str] | None, number: int) -> list[str]:
+def reference_indices(reference: Sequence[int] | int, num_images: int) -> list[int]:
     """
-    The names, or the numbers from 1 where there are none.
+    The images that serve as references.
 
     Args:
-        names: as many as ``number``, or None.
-        number: how many.
+        reference: different indices, or how many to take, evenly spaced over all.
+        num_images: how many there are.
 
     Returns:
-        A name for each.
+        Indices.
+
+    Raises:
+        ValueError: for an index that does not exist or occurs twice, or none.
 
     Example:
-        >>> names_or_numbers(None, 2)
-        ['1', '2']
+        >>> reference_indices(2, 10)
+        [0, 5]
     """
-    return [str(index + 1) for index in range(number)] if names is None else [str(name) for name in names]
+    if isinstance(reference, (int, np.integer)):
+        if reference < 1:
+            raise ValueError(f"at least one reference image is needed, got reference={reference}")
+        return np.linspace(0, num_images, min(int(reference), num_images), endpoint=False).astype(int).tolist()
+    indices = [int(index) for index in reference]
+    if not indices or min(indices) < 0 or max(indices) >= num_images or len(set(indices)) < len(indices):
+        raise ValueError(f"reference must be different indices from 0 to {num_images - 1}, or a count, got {reference}")
+    return indices

@@ -1,20 +1,15 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What all studies of the report have in common: the images they look at, and what they find."""
+"""The images that studies look at, with what is known about them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
-import pandas as pd
 import torch
-from matplotlib.figure import Figure
 
-from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
-
-__all__ = ["Study", "StudyImages", "StudyResult"]
+__all__ = ["StudyImages", "names_or_numbers"]
 
 
 @dataclass(frozen=True)
@@ -75,44 +70,19 @@ class StudyImages:
         return [name for name in needs if getattr(self, name) is None]
 
 
-@dataclass(frozen=True)
-class StudyResult:
+def names_or_numbers(names: Sequence[str] | None, number: int) -> list[str]:
     """
-    What a study found, ready for a report.
+    The names, or the numbers from 1 where there are none.
 
     Args:
-        title: a few words.
-        question: one paragraph: what is asked, how it is measured, what a good and what a chance figure is.
-        table: a row for each encoder, its name in the index, a column for each figure of merit.
-        figures: pictures by their captions.
-        details: further tables by their captions, e.g. a row per landmark.
+        names: as many as ``number``, or None.
+        number: how many.
+
+    Returns:
+        A name for each.
+
+    Example:
+        >>> names_or_numbers(None, 2)
+        ['1', '2']
     """
-
-    title: str
-    question: str
-    table: pd.DataFrame
-    figures: Mapping[str, Figure] = field(default_factory=dict)
-    details: Mapping[str, pd.DataFrame] = field(default_factory=dict)
-
-
-class Study(Protocol):
-    """
-    A question that is asked of any number of encoders, side by side.
-
-    Attributes:
-        needs: fields of :class:`StudyImages` without which the study cannot be made.
-    """
-
-    needs: Sequence[str]
-
-    def __call__(self, encoders: Mapping[str, RadiographEncoder], images: StudyImages) -> StudyResult:
-        """
-        Make the study.
-
-        Args:
-            encoders: by the names that the report shows.
-            images: what to look at; the fields in ``needs`` are not None.
-
-        Returns:
-            Tables and figures.
-        """
+    return [str(index + 1) for index in range(number)] if names is None else [str(name) for name in names]

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from monai_afire.analysis.patch_sampling import box_masks, crop_and_resize, random_boxes, split_boxes
+from monai_afire.analysis.images.boxes import box_masks, crop_and_resize, random_boxes, split_boxes
 
 
 @pytest.mark.parametrize("img_size", [(32, 32), (33, 64), (5, 2), (16, 24, 20)])

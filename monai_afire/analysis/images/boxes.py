@@ -1,21 +1,16 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Random patches of images, their parts, and what an encoder makes of each when it fills the encoder's input."""
+"""Boxes in images: random ones, their parts, what is inside of them, and which pixels that is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import product
 
 import torch
 import torch.nn.functional as F
-from tqdm.auto import tqdm
 
-from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
-from monai_afire.utils.modes import evaluation_mode
-from monai_afire.utils.precision import at_least_float32
-
-__all__ = ["box_masks", "crop_and_resize", "mean_tokens", "random_boxes", "split_boxes"]
+__all__ = ["box_masks", "crop_and_resize", "random_boxes", "split_boxes"]
 
 
 def random_boxes(
@@ -147,44 +142,3 @@ def box_masks(boxes: torch.Tensor, img_size: Sequence[int]) -> torch.Tensor:
         shape[1 + axis] = length
         mask = mask & inside.reshape(shape)
     return mask
-
-
-def mean_tokens(
-    encoder: RadiographEncoder,
-    number: int,
-    pictures: Callable[[slice], torch.Tensor],
-    batch_size: int = 32,
-    progress: tqdm | None = None,
-) -> torch.Tensor:
-    """
-    Embeddings of pictures that are made when their turn comes: the mean token of each.
-
-    The encoder works in evaluation mode without gradients on its own device.
-
-    Args:
-        encoder: any :class:`monai_afire.networks.RadiographEncoder`.
-        number: N, how many pictures there are.
-        pictures: called with a slice of 0, ..., N - 1 for these pictures ``(b, C, *S)`` in [0, 1], of the encoder's
-            size.
-        batch_size: pictures in a pass.
-        progress: bar to advance by the pictures.
-
-    Returns:
-        ``(N, D)`` at least float32, on the encoder's device.
-
-    Example:
-        >>> from monai_afire.networks import ViTEncoder
-        >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
-        >>> images = torch.rand(5, 1, 32, 32)
-        >>> mean_tokens(encoder, 5, lambda rows: images[rows], batch_size=2).shape
-        torch.Size([5, 24])
-    """
-    device = encoder.mean.device
-    embeddings = [torch.empty(0, encoder.hidden_size, device=device)]
-    with evaluation_mode(encoder), torch.no_grad():
-        for start in range(0, number, batch_size):
-            rows = slice(start, min(start + batch_size, number))
-            embeddings.append(at_least_float32(encoder(pictures(rows).to(device)).mean(1)))
-            if progress is not None:
-                progress.update(rows.stop - rows.start)
-    return torch.cat(embeddings)
