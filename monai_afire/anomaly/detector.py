@@ -164,6 +164,8 @@ class AnomalyDetector(nn.Module):
         """
         Take the statistics of normal tokens, maps and scores from normal images.
 
+        In a process group every rank fits its own detector: give all of them the same images.
+
         Args:
             batches: images ``(B, C, *S)`` in [0, 1]; iterated twice, so not a generator.
             shrinkage: of the token density's covariance.
@@ -178,7 +180,7 @@ class AnomalyDetector(nn.Module):
             self.density.update(self.network.teacher_encoder(image))
             self.token_memory.update(student)
             self.residual_memory.update(self._coarse_error(masked, target))
-        self.density.finalize(shrinkage)
+        self.density.finalize(shrinkage, all_ranks=False)
         self.token_memory.finalize()
         self.residual_memory.finalize()
         every = [self._token_maps(image, remembered=True)[0] for image in self._first(batches)]

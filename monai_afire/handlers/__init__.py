@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from monai_afire.handlers.checkpoint import ResumableCheckpoint
 from monai_afire.handlers.detection import DetectorFit
+from monai_afire.handlers.early_stop import ResumableEarlyStop
 from monai_afire.handlers.feature_probe import KNNProbe
 from monai_afire.handlers.gradients import FreezeParameters, GradientClipping
 from monai_afire.handlers.nonfinite_loss import NonFiniteLoss
@@ -48,6 +49,7 @@ __all__ = [
     "PredictionWriter",
     "RestorationPreview",
     "ResumableCheckpoint",
+    "ResumableEarlyStop",
     "SegmentationReport",
     "SegmentationWriter",
     "TeacherUpdate",

@@ -5,10 +5,12 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from distributed.two_ranks import needs_gloo, run_on_two_ranks
 from scipy.stats import spearmanr
 
 from monai_afire.anomaly import SCORE_NAMES, AnomalyDetector
@@ -249,3 +251,18 @@ def test_half_precision_ranks_the_phantom_alike(tmp_path_factory: pytest.TempPat
             for number, name in enumerate(SCORE_NAMES):
                 correlation = spearmanr(expected[:, number], scores[:, number]).statistic
                 assert correlation >= 0.999, f"{name}: {correlation:.5f} in {dtype}"
+
+
+def fit_on_rank(rank: int, world_size: int) -> dict[str, torch.Tensor]:
+    """The images are the same on both ranks, as in the bundle that fits a detector on several GPUs."""
+    images = torch.rand(30, 1, 32, 32, generator=torch.Generator().manual_seed(1))
+    detector = fitted(images)
+    detector.fit_thresholds(detector(images)["scores"])
+    return detector.state_dict()
+
+
+@needs_gloo
+def test_every_process_fits_the_detector_of_one(tmp_path: Path) -> None:
+    expected = fit_on_rank(0, 1)
+    for state in run_on_two_ranks(fit_on_rank, tmp_path):
+        torch.testing.assert_close(state, expected)

@@ -185,7 +185,7 @@ def test_what_the_methods_share_is_the_same_text() -> None:
         for method in ("afire", *METHODS)
     }
     shared = ("imports", "dataset_dir", "output_dir", "ckpt_dir", "device", "encoder", "optimizer", "network")
-    shared += ("summary_writer", "saved_network", "initialize", "run", "learning_rate", "weight_decay")
+    shared += ("summary_writer", "saved_network", "saved_objects", "initialize", "run", "learning_rate", "weight_decay")
     for method in METHODS:
         for name in shared:
             assert configs[method][name] == configs["afire"][name], name

@@ -145,6 +145,16 @@ def test_few_labels_folds_and_early_stopping(workspace: Path, capsys: pytest.Cap
     assert progress["iteration"] < 30 * progress["epoch_length"]
 
 
+@pytest.mark.parametrize("task", TASKS)
+def test_early_stopping_goes_on_counting_after_an_interruption(workspace: Path, task: str) -> None:
+    # no step changes anything: the first validation is the best, the third one stops
+    settings = {"patience": 2, "learning_rate": 0.0, "final_learning_rate": 0.0}
+    fine_tune(task, **settings, epochs=2)
+    fine_tune(task, **settings, epochs=9, resume="true")
+    progress = torch.load(f"bundles/radiograph_{task}/models/checkpoint.pt", weights_only=True)["trainer"]
+    assert progress["iteration"] == 3 * progress["epoch_length"]
+
+
 def test_runs_repeat_and_resume(workspace: Path) -> None:
     whole = fine_tune("classification", epochs=2, val_interval=3)
     again = fine_tune("classification", epochs=2, val_interval=3)

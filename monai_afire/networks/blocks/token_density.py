@@ -27,7 +27,7 @@ class TokenDensity(nn.Module):
     Fit it by :meth:`update` on batches of normal images in any order and one :meth:`finalize`. `mean`, `precision`
     and `num_images` are buffers and travel with the network; the running sums are not part of the state dict
     (finalize before saving). In a process group the fit covers the images of all ranks, each counted once per rank
-    that saw it, and :meth:`finalize` must be called by every rank.
+    that saw it, and :meth:`finalize` must be called by every rank; ``all_ranks=False`` turns this off.
 
     Args:
         num_tokens: L, number of token positions.
@@ -95,12 +95,13 @@ class TokenDensity(nn.Module):
         self._count = total
 
     @torch.no_grad()
-    def finalize(self, shrinkage: float = 0.01) -> None:
+    def finalize(self, shrinkage: float = 0.01, all_ranks: bool = True) -> None:
         """
         Compute `mean` and `precision` from all updates so far; more updates and another call may follow.
 
         Args:
             shrinkage: λ in [0, 1], 0 for the plain covariance, 1 for a multiple of the identity.
+            all_ranks: False covers the images of this process alone, for ranks that have all seen the same ones.
 
         Raises:
             ValueError: for a shrinkage out of range.
@@ -108,7 +109,8 @@ class TokenDensity(nn.Module):
         """
         if not 0 <= shrinkage <= 1:
             raise ValueError(f"shrinkage must be in [0, 1], got {shrinkage}")
-        count, mean, scatter = self._of_all_ranks()
+        own = self._count, self._running_mean, self._scatter
+        count, mean, scatter = self._of_all_ranks() if all_ranks and world_size() > 1 else own
         if count < 2:
             raise RuntimeError(f"the density has seen {count} image(s), a covariance needs at least 2: call update()")
         num_tokens, dim = mean.shape
@@ -165,8 +167,6 @@ class TokenDensity(nn.Module):
             )
 
     def _of_all_ranks(self) -> tuple[int, torch.Tensor, torch.Tensor]:
-        if world_size() == 1:
-            return self._count, self._running_mean, self._scatter
         # the collectives run where the module lives (a rank without images still has its sums on the CPU)
         running_mean = self._running_mean.to(self.mean.device)
         counts = sum_over_ranks(torch.tensor([self._count], dtype=torch.float64, device=running_mean.device))

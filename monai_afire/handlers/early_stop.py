@@ -1,0 +1,54 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""An early stop that a resumed run remembers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from monai.handlers import EarlyStopHandler
+
+__all__ = ["ResumableEarlyStop"]
+
+
+class ResumableEarlyStop(EarlyStopHandler):
+    """
+    MONAI's ``EarlyStopHandler`` with a state dict, for :class:`~monai_afire.handlers.ResumableCheckpoint`.
+
+    Without one a run that is interrupted and resumed forgets its best score and starts to count anew: it stops later
+    than one that was not interrupted. The arguments are those of ``EarlyStopHandler``.
+
+    Example:
+        >>> from ignite.engine import Engine
+        >>> trainer, scores = Engine(lambda engine, batch: None), iter([0.7, 0.5])
+        >>> handler = ResumableEarlyStop(patience=2, score_function=lambda engine: next(scores), trainer=trainer)
+        >>> handler(trainer)
+        >>> handler(trainer)
+        >>> handler.state_dict()["best_score"], handler.state_dict()["counter"]
+        (0.7, 1)
+    """
+
+    def state_dict(self) -> dict[str, Any]:
+        """Best score and number of validations since then; empty before ``set_trainer``."""
+        if self._handler is None:
+            return {}
+        state = dict(self._handler.state_dict())
+        if state["best_score"] is not None:
+            state["best_score"] = float(state["best_score"])  # NumPy's numbers are not read with weights_only=True
+        return state
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """
+        Go on counting from a state.
+
+        Args:
+            state_dict: of :meth:`state_dict`.
+
+        Raises:
+            RuntimeError: before ``set_trainer``.
+        """
+        if self._handler is None:
+            raise RuntimeError("set the trainer before the state is loaded: call set_trainer() first")
+        if state_dict:
+            self._handler.load_state_dict(state_dict)
