@@ -9,6 +9,7 @@ nb_execution_mode=off`` leaves that out.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -80,7 +81,8 @@ def _collect() -> None:
     """
     Copy the pages that live elsewhere in the repository to the same place under ``docs/``.
 
-    Sphinx reads nothing outside its folder. With the repository's layout the pages' links to each other hold.
+    Sphinx reads nothing outside its folder. With the repository's layout the pages' links to each other hold; those
+    into ``docs/`` lose this folder, as it is the site's root.
     """
     for name in ("bundles", "tutorials"):
         shutil.rmtree(DOCS / name, ignore_errors=True)
@@ -88,7 +90,13 @@ def _collect() -> None:
         for source in ROOT.glob(pattern):
             target = DOCS / source.relative_to(ROOT)
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, target)  # with its time, so that unchanged pages are not built again
+            if source.suffix == ".md":
+                text = re.sub(r"\]\(((?:\.\./)*)docs/", r"](\1", source.read_text(encoding="utf-8"))
+                target.write_text(text, encoding="utf-8")
+                # its time, so that unchanged pages are not built again
+                os.utime(target, ns=(source.stat().st_atime_ns, source.stat().st_mtime_ns))
+            else:
+                shutil.copy2(source, target)
 
 
 def _escape_shapes(app: Sphinx, what: str, name: str, of: object, options: object, lines: list[str]) -> None:
