@@ -24,7 +24,13 @@ _DISK_FULL = (
     "the disk is full or a quota is used up: free space or choose other folders (--ckpt_dir, --output_dir). The last "
     "complete checkpoint is untouched: go on from it with --resume true."
 )
+_NO_COMPILER = (
+    "--compile true builds code while training, and found no compiler to do so: install g++ (in a container, "
+    "build-essential; another one is named by the environment variable CXX) and, for a GPU, PyTorch's triton; or train "
+    "without --compile."
+)
 _REMEDIES = (
+    (r"No working C\+\+ compiler|working triton installation|Failed to find C compiler", _NO_COMPILER),
     (r"shared memory|worker.*Bus error|/dev/shm", _SHARED_MEMORY),
     (r"worker.*(is killed by signal|exited unexpectedly)", _WORKER_KILLED),
 )
@@ -33,7 +39,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def remedy_for(error: BaseException) -> str | None:
     """
-    Say what to do about an error that comes from the machine: a loader process killed, a full disk.
+    Say what to do about an error that comes from the machine: a loader process killed, a full disk, no compiler.
 
     Args:
         error: as it was raised, with the errors that it was raised from.
