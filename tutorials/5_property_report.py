@@ -67,9 +67,11 @@ if not pretrained.is_file():
 # ```
 
 # %% tags=["hide-output"]
+from typing import Any
+
 from monai.bundle import ConfigWorkflow
 
-overrides = {
+overrides: dict[str, Any] = {
     "ckpt_path": str(pretrained),
     "output_dir": str(output / "report"),
     "phantom_dir": str(output / "phantom_report"),

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from ignite.engine import Engine
 from monai.data import MetaTensor
@@ -65,18 +66,21 @@ class NonFiniteLoss:
 
     def fetch(self, engine: Any) -> None:
         """Let the loss come to the host."""
-        loss = engine.state.output[CommonKeys.LOSS].detach()
-        self.loss = loss.to("cpu", non_blocking=True)
-        if loss.is_cuda:
-            self.arrived = torch.cuda.Event()
-            self.arrived.record()
+        loss = engine.state.output[CommonKeys.LOSS].detach().float()
+        if not loss.is_cuda:
+            self.loss = loss.cpu()
+            return
+        # pinned: a copy into other memory would make the host wait here, and the GPU for the backward pass
+        self.loss = torch.empty(loss.shape, pin_memory=True).copy_(loss, non_blocking=True)
+        self.arrived = torch.cuda.Event()
+        self.arrived.record()
 
     def check(self, engine: Any) -> None:
         """Look at the loss."""
         if self.arrived is not None:
             self.arrived.synchronize()
         files = batch_files(engine.state.batch, self.file_key)
-        if not bool(self.loss.isfinite().all()):
+        if not np.isfinite(self.loss.numpy()).all():
             self.stop(engine, files)
         self.files_before = files
 

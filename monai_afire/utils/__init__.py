@@ -18,7 +18,7 @@ from monai_afire.utils.labels import resolve_uncertain
 from monai_afire.utils.memory import garbage_collection_paused
 from monai_afire.utils.packing import pack_bundle
 from monai_afire.utils.precision import at_least_float32, full_matmul_precision, without_autocast
-from monai_afire.utils.process_group import join_process_group, main_rank_first, rank_device
+from monai_afire.utils.process_group import join_process_group, leave_process_group, main_rank_first, rank_device
 
 __all__ = [
     "as_bool",
@@ -30,6 +30,7 @@ __all__ = [
     "gather_from_ranks",
     "global_rank",
     "join_process_group",
+    "leave_process_group",
     "main_rank_first",
     "max_over_ranks",
     "output_path",

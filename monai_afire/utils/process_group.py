@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
+import ignite.distributed as idist
 import torch
 import torch.distributed as dist
 
 from monai_afire.utils.distributed import global_rank, world_size
 
-__all__ = ["join_process_group", "main_rank_first", "rank_device"]
+__all__ = ["join_process_group", "leave_process_group", "main_rank_first", "rank_device"]
 
 # the main rank may have hundreds of phantoms to draw, or a large data set to cache, while the others wait
 LONGEST_WAIT = timedelta(hours=2)
@@ -62,7 +63,7 @@ def join_process_group(device: torch.device) -> None:
 
     What they print goes nowhere, and of what they log only warnings and errors are kept; errors still reach the
     terminal. Changes ``sys.stdout`` and the handlers of the root logger: for applications, such as a bundle's
-    ``initialize``. Leave the group with ``torch.distributed.destroy_process_group()``.
+    ``initialize``. Leave the group with :func:`leave_process_group`.
 
     Args:
         device: of this process, see :func:`rank_device`.
@@ -77,6 +78,20 @@ def join_process_group(device: torch.device) -> None:
         for handler in logging.getLogger().handlers:
             handler.setLevel(max(handler.level, logging.WARNING))
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  until the process ends
+
+
+def leave_process_group() -> None:
+    """
+    End what :func:`join_process_group` began, for ignite too, whose metrics would go on to look for the group.
+
+    Example:
+        >>> leave_process_group()  # without a group nothing happens
+        >>> dist.is_initialized()
+        False
+    """
+    idist.finalize()
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 @contextmanager

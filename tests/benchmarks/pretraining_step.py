@@ -73,7 +73,7 @@ class BundleCase:
         for name in names:
             part = self[name]
             transforms += part if isinstance(part, list) else [part]
-        return Compose(transforms)({"image": torch.rand(1, side, side)})
+        return Compose(transforms)({"image": torch.rand(1, side, side), "file": "random"})
 
     def make_batch(self, images: int) -> dict[str, torch.Tensor]:
         """A loader's batch, in pinned memory for a GPU."""
