@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from ignite.engine import Engine, Events
 from monai.engines.utils import default_metric_cmp_fn
 from torch import nn
@@ -19,10 +18,11 @@ from torch.optim import Optimizer
 
 from monai_afire.handlers.random_state import random_state, set_random_state
 from monai_afire.handlers.remaining_batches import RemainingBatches
-from monai_afire.handlers.stop_request import StopRequest, is_distributed
+from monai_afire.handlers.stop_request import StopRequest
 from monai_afire.handlers.teacher import is_optimizer_step
 from monai_afire.networks.weights.checkpoint_files import read_pickle
 from monai_afire.networks.weights.whole_network import check_fits
+from monai_afire.utils.distributed import global_rank, objects_of_ranks, world_size
 from monai_afire.utils.files import atomic_path, check_writable, remove_leftovers
 
 __all__ = ["ResumableCheckpoint"]
@@ -179,7 +179,7 @@ class ResumableCheckpoint:
 
     def save(self, engine: Any) -> None:
         """Write both files; with a validator ``model.pt`` only if no validation has. All ranks must call it."""
-        random_states = _of_all_ranks(random_state(self.generators)) if _batches_done(engine) else None
+        random_states = objects_of_ranks(random_state(self.generators)) if _batches_done(engine) else None
         if not _is_main_rank(engine):
             return
         model = self.network.state_dict()
@@ -235,7 +235,7 @@ class ResumableCheckpoint:
             RuntimeError: when the epoch has another length now, or the run another number of processes.
         """
         loader, done = engine.state.dataloader, _batches_done(engine)
-        now = (len(loader), dist.get_world_size() if is_distributed() else 1)
+        now = (len(loader), world_size())
         then = (engine.state.epoch_length, len(random_states))
         if now != then:
             raise RuntimeError(
@@ -243,21 +243,13 @@ class ResumableCheckpoint:
                 f"processes, but now there are {now[0]} batches on {now[1]}: resume with the same data, batch size and "
                 "number of processes, at least until the epoch is complete, or start anew with resume set to false"
             )
-        state = random_states[dist.get_rank() if is_distributed() else 0]
+        state = random_states[global_rank()]
         engine.state.dataloader = RemainingBatches(loader, done, lambda: set_random_state(state, self.generators))
 
 
 def _batches_done(engine: Any) -> int:
     """Batches of an epoch that is not complete yet."""
     return engine.state.iteration % engine.state.epoch_length if engine.state.epoch_length else 0
-
-
-def _of_all_ranks(value: Any) -> list[Any]:
-    if not is_distributed():
-        return [value]
-    values: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(values, value)
-    return values
 
 
 def _num_bytes(value: Any) -> int:

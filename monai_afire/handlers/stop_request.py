@@ -15,11 +15,12 @@ from types import FrameType
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from ignite.engine import Engine, Events
 from torch.utils.data import DataLoader
 
-__all__ = ["STOPPED_EXIT_CODE", "StopRequest", "StoppedBySignal", "is_distributed"]
+from monai_afire.utils.distributed import max_over_ranks, wait_for_ranks, world_size
+
+__all__ = ["STOPPED_EXIT_CODE", "StopRequest", "StoppedBySignal"]
 
 STOPPED_EXIT_CODE = 143
 """128 + SIGTERM, as a shell reports it: not 0, so that no scheduler takes a stopped run for a finished one."""
@@ -134,12 +135,11 @@ class StopRequest:
         Args:
             engine: the trainer, after an iteration or an epoch.
         """
-        if not self._is_agreed and not is_distributed():
+        if not self._is_agreed and world_size() == 1:
             self._is_agreed = self.received is not None
         elif not self._is_agreed and self._may_ask(engine):
             wish = torch.tensor(int(self.received is not None), device=getattr(engine.state, "device", None))
-            dist.all_reduce(wish, op=dist.ReduceOp.MAX)
-            self._is_agreed = bool(wish.item())
+            self._is_agreed = bool(max_over_ranks(wish).item())
         return self._is_agreed
 
     def _may_ask(self, engine: Engine) -> bool:
@@ -154,8 +154,7 @@ class StopRequest:
             engine: the trainer.
             message: what was saved, and how to go on.
         """
-        if is_distributed():
-            dist.barrier()  # a launcher kills all processes when the first one leaves, and one may be still writing
+        wait_for_ranks()  # a launcher kills all processes when the first one leaves, and one may be still writing
         self._message = message
         engine.terminate()
 
@@ -174,17 +173,6 @@ class StopRequest:
         """Give signals and loaders back."""
         while self._undo:
             self._undo.pop()()
-
-
-def is_distributed() -> bool:
-    """
-    Whether this run has several processes.
-
-    Example:
-        >>> is_distributed()
-        False
-    """
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def _ignore_signals(numbers: Sequence[int], then: Callable[[int], None] | None, worker_id: int) -> None:

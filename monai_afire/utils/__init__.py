@@ -10,7 +10,9 @@ from monai_afire.utils.distributed import (
     gather_from_ranks,
     global_rank,
     max_over_ranks,
+    objects_of_ranks,
     sum_over_ranks,
+    wait_for_ranks,
     world_size,
 )
 from monai_afire.utils.files import atomic_path, check_writable, output_path
@@ -33,6 +35,7 @@ __all__ = [
     "leave_process_group",
     "main_rank_first",
     "max_over_ranks",
+    "objects_of_ranks",
     "output_path",
     "pack_bundle",
     "rank_device",
@@ -40,6 +43,7 @@ __all__ = [
     "show_cause_last",
     "sum_over_ranks",
     "tune_cpu",
+    "wait_for_ranks",
     "without_autocast",
     "world_size",
 ]

@@ -13,7 +13,15 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-__all__ = ["gather_from_ranks", "global_rank", "max_over_ranks", "sum_over_ranks", "world_size"]
+__all__ = [
+    "gather_from_ranks",
+    "global_rank",
+    "max_over_ranks",
+    "objects_of_ranks",
+    "sum_over_ranks",
+    "wait_for_ranks",
+    "world_size",
+]
 
 
 def world_size() -> int:
@@ -115,6 +123,38 @@ def gather_from_ranks(x: torch.Tensor) -> torch.Tensor:
     if x.dtype == torch.bool:  # not every backend knows bool
         return _gather(x.to(torch.uint8)).bool()
     return _GatherFromRanks.apply(x)
+
+
+def objects_of_ranks(value: Any) -> list[Any]:
+    """
+    What each rank has, of any kind; it travels pickled, and the host waits for it.
+
+    Args:
+        value: of this rank.
+
+    Returns:
+        The values in the order of the ranks.
+
+    Example:
+        >>> objects_of_ranks("state")
+        ['state']
+    """
+    if world_size() == 1:
+        return [value]
+    values: list[Any] = [None] * world_size()
+    dist.all_gather_object(values, value)
+    return values
+
+
+def wait_for_ranks() -> None:
+    """
+    Go on when all ranks have come here.
+
+    Example:
+        >>> wait_for_ranks()  # nobody else to wait for
+    """
+    if world_size() > 1:
+        dist.barrier()
 
 
 class _SumOverRanks(torch.autograd.Function):
