@@ -59,7 +59,9 @@ def command(config: str, overrides: Mapping[str, Any]) -> list[str]:
 def environment() -> dict[str, str]:
     """Environment in which the package is found without being installed."""
     path = os.pathsep.join(filter(None, [str(REPOSITORY_ROOT), os.environ.get("PYTHONPATH")]))
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "2")}
+    # threads of several runs beside each other wait for one another more than they work
+    threads = "1" if "PYTEST_XDIST_WORKER" in os.environ else "2"
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads)}
 
 
 def run_bundle(
