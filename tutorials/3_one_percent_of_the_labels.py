@@ -51,7 +51,7 @@ if not pretrained.is_file():
 # %%
 from collections import Counter
 
-from monai_afire.data import LESION_KINDS, transfer_items
+from monai_afire.data import LESION_KINDS, labelled_items
 
 phantom = {
     "num_patients": {"training": 400, "validation": 48, "test": 96},
@@ -60,7 +60,7 @@ phantom = {
     "seed": 7,
 }
 for share in (0.01, 0.1, 1.0):
-    items = transfer_items("training", phantom_dir=str(output / "labelled"), phantom=phantom, label_fraction=share)
+    items = labelled_items("training", phantom_dir=str(output / "labelled"), phantom=phantom, label_fraction=share)
     counts = Counter(
         kind for item in items for kind, present in zip(LESION_KINDS, item["label"], strict=True) if present
     )

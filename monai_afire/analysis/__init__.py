@@ -1,24 +1,239 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""
-Studies of what an encoder's features know, without training anything on top of them.
+"""Studies of what an encoder's features know, without training anything on top of them.
 
-A module for each question computes numbers. Beside them ``images`` holds what is looked at, ``features`` what encoders
-make of it; ``figures`` draw the numbers, ``studies`` put a question to several encoders, ``report`` makes a page.
+A package for each question holds its measures, its figures and its study of several encoders. What they share:
+``images`` holds what is looked at, ``features`` what encoders make of it; ``report`` makes a page of all studies.
 """
 
 from __future__ import annotations
 
-from monai_afire.analysis.composition import *
-from monai_afire.analysis.correspondence import *
-from monai_afire.analysis.cosegmentation import *
-from monai_afire.analysis.features import *
-from monai_afire.analysis.figures import *
-from monai_afire.analysis.grouping import *
-from monai_afire.analysis.images import *
-from monai_afire.analysis.prototypes import *
-from monai_afire.analysis.report import *
-from monai_afire.analysis.restoration import *
-from monai_afire.analysis.saliency import *
-from monai_afire.analysis.studies import *
-from monai_afire.analysis.symmetry import *
+from monai_afire.analysis.composition import (
+    CompositionStudy,
+    composition_figure,
+    composition_summary,
+    compositionality,
+    decompositionality,
+    matching_figure,
+    patch_retrieval,
+    similarity_density,
+)
+from monai_afire.analysis.correspondence import (
+    CorrespondenceStudy,
+    correspondence_figure,
+    correspondence_summary,
+    found_landmarks_figure,
+    landmark_correspondence,
+    same_place_correspondence,
+)
+from monai_afire.analysis.cosegmentation import (
+    CosegmentationStudy,
+    best_dice,
+    cosegment,
+    cosegmentation_figure,
+    organ_clusters,
+    organ_outlines_figure,
+    place_labels,
+    score_segments,
+    segments_figure,
+    segments_to_masks,
+)
+from monai_afire.analysis.features import (
+    RAW_PIXELS,
+    SAME_COSINE,
+    WINDOW,
+    FeatureMaps,
+    RawPixels,
+    cell_centers,
+    dense_features,
+    directions,
+    finest_stride,
+    image_features,
+    landmark_features,
+    mean_tokens,
+    nearest_center,
+    position_features,
+    reduced_tokens,
+    shifts_per_axis,
+    spherical_kmeans,
+    spread_positions,
+    with_raw_pixels,
+)
+from monai_afire.analysis.grouping import (
+    ImageMapStudy,
+    LandmarkMapStudy,
+    PositionMapStudy,
+    chance_purity,
+    group_separation,
+    map_figure,
+    neighbor_purity,
+    silhouette,
+    tsne_map,
+)
+from monai_afire.analysis.images import (
+    ACROSS,
+    DEFAULT_VIEWS,
+    StudyImages,
+    View,
+    box_masks,
+    compared_across,
+    crop_and_resize,
+    disease_set,
+    landmark_windows,
+    names_or_numbers,
+    random_boxes,
+    read_study_images,
+    reference_indices,
+    sample_images,
+    split_boxes,
+    transformed_views,
+    with_views,
+)
+from monai_afire.analysis.prototypes import (
+    PrototypeStudy,
+    atlas_figure,
+    atlas_scores,
+    cluster_figure,
+    cluster_patches,
+    largest_clusters,
+    organ_information,
+    organ_shares,
+    patch_windows,
+    prototype_atlas,
+)
+from monai_afire.analysis.report import classifiers_of, encoders_of, property_report, report_page
+from monai_afire.analysis.restoration import (
+    Restorations,
+    RestorationStudy,
+    restoration_figure,
+    restoration_scores,
+    restoration_summary,
+    restorations,
+)
+from monai_afire.analysis.saliency import (
+    LOCALIZATION_SCORES,
+    SaliencyStudy,
+    attention_rollout,
+    grad_cam,
+    localization_scores,
+    localization_summary,
+    saliency_figure,
+)
+from monai_afire.analysis.study import Study, StudyResult
+from monai_afire.analysis.symmetry import (
+    SymmetryStudy,
+    landmark_symmetry,
+    partner_figure,
+    similarity_matrix,
+    symmetric_pairs,
+    symmetry_matrix_figure,
+    symmetry_summary,
+)
+
+__all__ = [
+    "ACROSS",
+    "CompositionStudy",
+    "CorrespondenceStudy",
+    "CosegmentationStudy",
+    "DEFAULT_VIEWS",
+    "FeatureMaps",
+    "ImageMapStudy",
+    "LOCALIZATION_SCORES",
+    "LandmarkMapStudy",
+    "PositionMapStudy",
+    "PrototypeStudy",
+    "RAW_PIXELS",
+    "RawPixels",
+    "RestorationStudy",
+    "Restorations",
+    "SAME_COSINE",
+    "SaliencyStudy",
+    "Study",
+    "StudyImages",
+    "StudyResult",
+    "SymmetryStudy",
+    "View",
+    "WINDOW",
+    "atlas_figure",
+    "atlas_scores",
+    "attention_rollout",
+    "best_dice",
+    "box_masks",
+    "cell_centers",
+    "chance_purity",
+    "classifiers_of",
+    "cluster_figure",
+    "cluster_patches",
+    "compared_across",
+    "composition_figure",
+    "composition_summary",
+    "compositionality",
+    "correspondence_figure",
+    "correspondence_summary",
+    "cosegment",
+    "cosegmentation_figure",
+    "crop_and_resize",
+    "decompositionality",
+    "dense_features",
+    "directions",
+    "disease_set",
+    "encoders_of",
+    "finest_stride",
+    "found_landmarks_figure",
+    "grad_cam",
+    "group_separation",
+    "image_features",
+    "landmark_correspondence",
+    "landmark_features",
+    "landmark_symmetry",
+    "landmark_windows",
+    "largest_clusters",
+    "localization_scores",
+    "localization_summary",
+    "map_figure",
+    "matching_figure",
+    "mean_tokens",
+    "names_or_numbers",
+    "nearest_center",
+    "neighbor_purity",
+    "organ_clusters",
+    "organ_information",
+    "organ_outlines_figure",
+    "organ_shares",
+    "partner_figure",
+    "patch_retrieval",
+    "patch_windows",
+    "place_labels",
+    "position_features",
+    "property_report",
+    "prototype_atlas",
+    "random_boxes",
+    "read_study_images",
+    "reduced_tokens",
+    "reference_indices",
+    "report_page",
+    "restoration_figure",
+    "restoration_scores",
+    "restoration_summary",
+    "restorations",
+    "saliency_figure",
+    "same_place_correspondence",
+    "sample_images",
+    "score_segments",
+    "segments_figure",
+    "segments_to_masks",
+    "shifts_per_axis",
+    "silhouette",
+    "similarity_density",
+    "similarity_matrix",
+    "spherical_kmeans",
+    "split_boxes",
+    "spread_positions",
+    "symmetric_pairs",
+    "symmetry_matrix_figure",
+    "symmetry_summary",
+    "transformed_views",
+    "tsne_map",
+    "with_raw_pixels",
+    "with_views",
+]

@@ -1,21 +1,42 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Anomaly detection: a pre-trained AFiRe with statistics of the normal, its evaluation and its results on disk."""
+"""
+Anomaly detection: a pre-trained network with statistics of the normal, how it is fitted, evaluated and used.
+
+``detector`` joins the scores of ``memory_bank`` (as in PatchCore), ``gaussian`` (as in PaDiM), ``masked_restoration``
+and ``scores``; ``fit_handler`` fits it in an engine; ``items`` says what it is judged on, ``evaluation`` and
+``localization`` how well; ``report`` and ``writer`` are the handlers of an evaluation and of an application.
+"""
 
 from __future__ import annotations
 
 from monai_afire.anomaly.detector import MAP_NAMES, SCORE_NAMES, AnomalyDetector
 from monai_afire.anomaly.evaluation import evaluate_scores
-from monai_afire.anomaly.items import abnormal_label, detection_items, lesion_truth, normal_items, validation_items
+from monai_afire.anomaly.fit_handler import DetectorFit
+from monai_afire.anomaly.gaussian import TokenDensity
+from monai_afire.anomaly.items import detection_items, lesion_truth, validation_items
+from monai_afire.anomaly.masked_restoration import MaskedRestorationInferer, complementary_masks
+from monai_afire.anomaly.memory_bank import NormalMemory
+from monai_afire.anomaly.report import AnomalyReport
+from monai_afire.anomaly.scores import aggregate_tokens, anomaly_score, prototype_distance
+from monai_afire.anomaly.writer import AnomalyWriter
 
 __all__ = [
     "MAP_NAMES",
     "SCORE_NAMES",
     "AnomalyDetector",
-    "abnormal_label",
+    "AnomalyReport",
+    "AnomalyWriter",
+    "DetectorFit",
+    "MaskedRestorationInferer",
+    "NormalMemory",
+    "TokenDensity",
+    "aggregate_tokens",
+    "anomaly_score",
+    "complementary_masks",
     "detection_items",
     "evaluate_scores",
     "lesion_truth",
-    "normal_items",
+    "prototype_distance",
     "validation_items",
 ]

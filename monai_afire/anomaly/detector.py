@@ -11,12 +11,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from monai_afire.inferers.masked_restoration import MaskedRestorationInferer
-from monai_afire.metrics.anomaly import aggregate_tokens, anomaly_score, prototype_distance
-from monai_afire.metrics.detection import best_f1_threshold
-from monai_afire.networks.blocks.normal_memory import NormalMemory
+from monai_afire.anomaly.gaussian import TokenDensity
+from monai_afire.anomaly.masked_restoration import MaskedRestorationInferer
+from monai_afire.anomaly.memory_bank import NormalMemory
+from monai_afire.anomaly.scores import aggregate_tokens, anomaly_score, prototype_distance
+from monai_afire.metrics.binary_classification import best_f1_threshold
 from monai_afire.networks.blocks.patches import patchify
-from monai_afire.networks.blocks.token_density import TokenDensity
 from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.utils.precision import at_least_float32, without_autocast
 
@@ -42,12 +42,12 @@ class AnomalyDetector(nn.Module):
 
     Image scores, the larger the more abnormal, in the order of ``SCORE_NAMES``:
 
-    * "restoration": Eq. 51, :func:`monai_afire.metrics.anomaly_score`;
+    * "restoration": Eq. 51, :func:`monai_afire.anomaly.anomaly_score`;
     * "masked_restoration": squared error of the restoration of each token from the others;
     * "prototype_distance": cross-entropy of each token to its prototype;
     * "token_density": Mahalanobis distance of each token to the normal images' tokens at its position;
     * "token_neighbors": distance of each token to the nearest ones of normal images at its position
-      (:class:`monai_afire.networks.NormalMemory`);
+      (:class:`monai_afire.anomaly.NormalMemory`);
     * "residual_neighbors": distance of the coarse error of the masked restoration, with its sign, to the nearest ones
       of normal images at its position: what the decoder cannot know, such as the ribs' exact course, is in their
       errors too, a lesion is not;
@@ -65,7 +65,7 @@ class AnomalyDetector(nn.Module):
     Args:
         network: the pre-trained network.
         fusion: maps that are fused.
-        aggregation: of the token maps, "mean", "max" or "top_k", see :func:`monai_afire.metrics.aggregate_tokens`.
+        aggregation: of the token maps, "mean", "max" or "top_k", see :func:`monai_afire.anomaly.aggregate_tokens`.
         k_fraction: share of the tokens for "top_k".
         similarity: of the contrastive losses that the network was trained with.
         masked_restoration: how tokens are hidden.

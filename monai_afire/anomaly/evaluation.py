@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from monai_afire.metrics.detection import (
+from monai_afire.metrics.binary_classification import (
     average_precision,
     bootstrap_interval,
     matched_pair_auc,

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,70 +11,14 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from monai_afire.data.datalist_checks import DatalistError, select_normal_items
+from monai_afire.data.datalist.checks import DatalistError
+from monai_afire.data.datalist.normal_items import abnormal_label
 from monai_afire.transforms.controlled_lesions import controlled_lesion_items
 from monai_afire.transforms.radiograph_loading import LoadRadiograph
-from monai_afire.utils.memory import garbage_collection_paused
 
-__all__ = ["abnormal_label", "detection_items", "lesion_truth", "normal_items", "validation_items"]
+__all__ = ["detection_items", "lesion_truth", "validation_items"]
 
 _MASK_KEYS = ("lesion_truth", "mask")
-
-
-def abnormal_label(item: Mapping[str, Any]) -> int | None:
-    """
-    1 for an abnormal, 0 for a normal item, None where the list does not say.
-
-    "abnormal" counts before "label", which may be a class (0 is normal) or a list of findings (none is normal).
-
-    Raises:
-        DatalistError: for a label that is no number.
-
-    Example:
-        >>> [abnormal_label(item) for item in ({"label": 1}, {"label": [0, 0]}, {"abnormal": 1, "label": 0}, {})]
-        [1, 0, 1, None]
-    """
-    value = next((item[key] for key in ("abnormal", "label") if item.get(key) is not None), None)
-    if value is None or value != value:  # None and NaN: an empty cell
-        return None
-    try:
-        return int(any(v is not None and v > 0 for v in (value if isinstance(value, (list, tuple)) else [value])))
-    except TypeError as error:
-        raise DatalistError(f"{item.get('image', 'an item')}: the label {value!r} is no number: give 0 or 1") from error
-
-
-@garbage_collection_paused()
-def normal_items(
-    items: Sequence[Mapping[str, Any]], limit: int | None = None, quiet: bool = False
-) -> list[dict[str, Any]]:
-    """
-    The items that are not labelled abnormal, evenly thinned out to at most ``limit``.
-
-    Args:
-        items: of a data list; those without a label are taken as normal.
-        limit: largest number of items to return; None for all.
-        quiet: False warns of abnormal items, which may be in a training section by mistake.
-
-    Returns:
-        New items with "image" and "label" alone.
-
-    Raises:
-        DatalistError: when none is left.
-        ValueError: for a limit below 1.
-
-    Example:
-        >>> normal_items([{"image": "a", "label": 0}, {"image": "b"}], limit=1)
-        [{'image': 'a', 'label': 0}]
-    """
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit must be at least 1, or None for all, got {limit}")
-    labelled = [{"image": item["image"], "label": abnormal_label(item) or 0} for item in items]
-    with warnings.catch_warnings():
-        if quiet:
-            warnings.simplefilter("ignore")
-        normal = select_normal_items(labelled, source="the data")
-    step = 1 if limit is None else -(-len(normal) // limit)
-    return normal[::step]
 
 
 def detection_items(

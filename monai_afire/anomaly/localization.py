@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from monai_afire.metrics.detection import roc_auc
+from monai_afire.metrics.binary_classification import roc_auc
 from monai_afire.metrics.localization import aupro, pointing_game
 
 __all__ = ["localization_row", "map_aupro", "upsampled"]

@@ -18,11 +18,11 @@ from torch.nn import functional as F
 from monai_afire.utils.files import atomic_path, output_path
 from monai_afire.visualize.heat_map import overlay_heat_map
 
-__all__ = ["DetectionResult", "save_embedding", "save_map", "save_overlay"]
+__all__ = ["AnomalyResult", "save_embedding", "save_map", "save_overlay"]
 
 
 @dataclass
-class DetectionResult:
+class AnomalyResult:
     """
     What is known of one image after the detector has seen it; arrays in memory, nothing on a device.
 
@@ -47,7 +47,7 @@ class DetectionResult:
     heat_range: tuple[float, float]
 
 
-def save_overlay(result: DetectionResult, folder: str | os.PathLike) -> Path:
+def save_overlay(result: AnomalyResult, folder: str | os.PathLike) -> Path:
     """
     Write the heat map over the picture as PNG, in the proportions of the original, its longer side as the picture's.
 
@@ -71,7 +71,7 @@ def save_overlay(result: DetectionResult, folder: str | os.PathLike) -> Path:
     return path
 
 
-def save_map(result: DetectionResult, folder: str | os.PathLike) -> Path:
+def save_map(result: AnomalyResult, folder: str | os.PathLike) -> Path:
     """
     Write the heat map as NIfTI in the geometry of the original, to be laid over it in any viewer.
 
@@ -89,7 +89,7 @@ def save_map(result: DetectionResult, folder: str | os.PathLike) -> Path:
     return path
 
 
-def save_embedding(result: DetectionResult, folder: str | os.PathLike) -> Path:
+def save_embedding(result: AnomalyResult, folder: str | os.PathLike) -> Path:
     """
     Write the tokens as ``.npz`` with "tokens" ``(L, D)`` and their mean "embedding" ``(D,)``.
 

@@ -1,17 +1,74 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Data: the embedded phantom, data lists, and where a bundle's images come from."""
+"""Data: datalists, readers of label files, caches, and the embedded phantom."""
 
 from __future__ import annotations
 
-from monai_afire.data.caching import *
-from monai_afire.data.datalist import *
-from monai_afire.data.disk_cache import *
-from monai_afire.data.label_table import *
-from monai_afire.data.patients import *
-from monai_afire.data.phantom import *
-from monai_afire.data.samplers import *
-from monai_afire.data.saved_names import *
-from monai_afire.data.sources import *
-from monai_afire.data.subsets import *
-from monai_afire.data.transfer import *
+from monai_afire.data.cache import DiskCachedDataset, cached_dataset
+from monai_afire.data.datalist import (
+    DatalistError,
+    abnormal_label,
+    bundle_items,
+    cached_phantom,
+    check_label_table,
+    class_names,
+    cross_validation_items,
+    few_shots,
+    item_patients,
+    label_subset,
+    labelled_items,
+    load_radiograph_datalist,
+    normal_items,
+    patient_of,
+    save_class_names,
+    saved_class_names,
+    scan_radiographs,
+    select_normal_items,
+    split_by_patient,
+)
+from monai_afire.data.phantom import (
+    LANDMARK_NAMES,
+    LESION_KINDS,
+    ORGAN_NAMES,
+    ChestPhantom,
+    ChestPhantomDataset,
+    Lesion,
+    Patient,
+    draw_chest_phantom,
+    export_phantom,
+)
+from monai_afire.data.samplers import DistributedRandomSampler
+
+__all__ = [
+    "ChestPhantom",
+    "ChestPhantomDataset",
+    "DatalistError",
+    "DiskCachedDataset",
+    "DistributedRandomSampler",
+    "LANDMARK_NAMES",
+    "LESION_KINDS",
+    "Lesion",
+    "ORGAN_NAMES",
+    "Patient",
+    "abnormal_label",
+    "bundle_items",
+    "cached_dataset",
+    "cached_phantom",
+    "check_label_table",
+    "class_names",
+    "cross_validation_items",
+    "draw_chest_phantom",
+    "export_phantom",
+    "few_shots",
+    "item_patients",
+    "label_subset",
+    "labelled_items",
+    "load_radiograph_datalist",
+    "normal_items",
+    "patient_of",
+    "save_class_names",
+    "saved_class_names",
+    "scan_radiographs",
+    "select_normal_items",
+    "split_by_patient",
+]

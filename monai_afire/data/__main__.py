@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from monai_afire.data.datalist_checks import DatalistError
+from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.data.readers import READERS, LabelReader, write_datalist
 
 __all__ = ["main"]

@@ -4,6 +4,30 @@
 
 from __future__ import annotations
 
-from monai_afire.experiments.execution import *
-from monai_afire.experiments.plan import *
-from monai_afire.experiments.tables import *
+from monai_afire.experiments.execution import Outcome, execute_runs, read_metrics
+from monai_afire.experiments.plan import Experiment, ExperimentError, Run, as_initialization, plan_runs
+from monai_afire.experiments.tables import (
+    comparison_figure,
+    comparison_markdown,
+    comparison_table,
+    metric_names,
+    runs_table,
+    welch_p_value,
+)
+
+__all__ = [
+    "Experiment",
+    "ExperimentError",
+    "Outcome",
+    "Run",
+    "as_initialization",
+    "comparison_figure",
+    "comparison_markdown",
+    "comparison_table",
+    "execute_runs",
+    "metric_names",
+    "plan_runs",
+    "read_metrics",
+    "runs_table",
+    "welch_p_value",
+]

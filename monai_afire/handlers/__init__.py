@@ -5,38 +5,32 @@
 from __future__ import annotations
 
 from monai_afire.handlers.checkpoint import ResumableCheckpoint
-from monai_afire.handlers.detection import DetectorFit
 from monai_afire.handlers.early_stop import ResumableEarlyStop
 from monai_afire.handlers.feature_probe import KNNProbe
 from monai_afire.handlers.gradients import FreezeParameters, GradientClipping
 from monai_afire.handlers.nonfinite_loss import NonFiniteLoss
+from monai_afire.handlers.on_start import CallOnStart
 from monai_afire.handlers.preview import CorrespondencePreview, RestorationPreview
 from monai_afire.handlers.progress import ClosingMessage, TrainingProgressBar
 from monai_afire.handlers.random_state import EpochSeed
 from monai_afire.handlers.reports.classification_report import ClassificationReport
-from monai_afire.handlers.reports.evaluation_report import EvaluationReport
 from monai_afire.handlers.reports.landmark_report import LandmarkReport
 from monai_afire.handlers.reports.metrics_report import MetricsReport
 from monai_afire.handlers.reports.segmentation_report import SegmentationReport
 from monai_afire.handlers.schedules import AttributeSchedule, OptimizerSchedule, cosine_schedule, linear_schedule
-from monai_afire.handlers.start import CallAtStart
 from monai_afire.handlers.summary import MainRankSummaryWriter
 from monai_afire.handlers.teacher import TeacherUpdate, is_optimizer_step
 from monai_afire.handlers.threshold_fit import ThresholdFit
-from monai_afire.handlers.writers.detection_writer import DetectionWriter
 from monai_afire.handlers.writers.mask_writer import LandmarkWriter, SegmentationWriter
 from monai_afire.handlers.writers.prediction_writer import PredictionWriter
 
 __all__ = [
     "AttributeSchedule",
-    "CallAtStart",
+    "CallOnStart",
     "ClassificationReport",
     "ClosingMessage",
     "CorrespondencePreview",
-    "DetectionWriter",
-    "DetectorFit",
     "EpochSeed",
-    "EvaluationReport",
     "FreezeParameters",
     "GradientClipping",
     "KNNProbe",

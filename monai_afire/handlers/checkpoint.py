@@ -22,7 +22,7 @@ from monai_afire.handlers.stop_request import StopRequest
 from monai_afire.handlers.teacher import is_optimizer_step
 from monai_afire.networks.weights.checkpoint_files import read_pickle
 from monai_afire.networks.weights.whole_network import check_fits
-from monai_afire.utils.distributed import global_rank, objects_of_ranks, world_size
+from monai_afire.utils.distributed import all_gather_object, global_rank, world_size
 from monai_afire.utils.files import atomic_path, check_writable, remove_leftovers
 
 __all__ = ["ResumableCheckpoint"]
@@ -179,7 +179,7 @@ class ResumableCheckpoint:
 
     def save(self, engine: Any) -> None:
         """Write both files; with a validator ``model.pt`` only if no validation has. All ranks must call it."""
-        random_states = objects_of_ranks(random_state(self.generators)) if _batches_done(engine) else None
+        random_states = all_gather_object(random_state(self.generators)) if _batches_done(engine) else None
         if not _is_main_rank(engine):
             return
         model = self.network.state_dict()

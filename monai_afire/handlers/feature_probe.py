@@ -19,8 +19,8 @@ from tqdm import tqdm  # that of tqdm.auto starts a loader's workers twice
 
 from monai_afire.metrics.classification import mean_auc
 from monai_afire.metrics.nearest_neighbors import knn_predict
+from monai_afire.utils.eval_mode import eval_mode
 from monai_afire.utils.labels import check_uncertain_policy, resolve_uncertain
-from monai_afire.utils.modes import evaluation_mode
 
 __all__ = ["KNNProbe", "mean_token"]
 
@@ -102,7 +102,7 @@ class KNNProbe:
 
     def __call__(self, engine: Any) -> None:
         """Probe the network as it is now."""
-        with _unchanged_random_state(self._device()), evaluation_mode(self.network), torch.no_grad():
+        with _unchanged_random_state(self._device()), eval_mode(self.network), torch.no_grad():
             auc = self.evaluate()
         engine.state.metrics[self.name] = auc
         if not getattr(engine.state, "rank", 0):

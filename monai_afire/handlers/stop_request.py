@@ -18,7 +18,7 @@ import torch
 from ignite.engine import Engine, Events
 from torch.utils.data import DataLoader
 
-from monai_afire.utils.distributed import max_over_ranks, wait_for_ranks, world_size
+from monai_afire.utils.distributed import all_reduce_max, barrier, world_size
 
 __all__ = ["STOPPED_EXIT_CODE", "StopRequest", "StoppedBySignal"]
 
@@ -139,7 +139,7 @@ class StopRequest:
             self._is_agreed = self.received is not None
         elif not self._is_agreed and self._may_ask(engine):
             wish = torch.tensor(int(self.received is not None), device=getattr(engine.state, "device", None))
-            self._is_agreed = bool(max_over_ranks(wish).item())
+            self._is_agreed = bool(all_reduce_max(wish).item())
         return self._is_agreed
 
     def _may_ask(self, engine: Engine) -> bool:
@@ -154,7 +154,7 @@ class StopRequest:
             engine: the trainer.
             message: what was saved, and how to go on.
         """
-        wait_for_ranks()  # a launcher kills all processes when the first one leaves, and one may be still writing
+        barrier()  # a launcher kills all processes when the first one leaves, and one may be still writing
         self._message = message
         engine.terminate()
 

@@ -5,6 +5,5 @@
 from __future__ import annotations
 
 from monai_afire.inferers.autocast import AutocastInferer
-from monai_afire.inferers.masked_restoration import MaskedRestorationInferer, complementary_masks
 
-__all__ = ["AutocastInferer", "MaskedRestorationInferer", "complementary_masks"]
+__all__ = ["AutocastInferer"]

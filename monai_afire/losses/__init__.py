@@ -11,6 +11,7 @@ from monai_afire.losses.afire import (
     CategoryConsistencyLoss,
     StructureConsistencyLoss,
 )
+from monai_afire.losses.composite_loss import CompositeLoss
 from monai_afire.losses.global_mean import global_mean, global_weighted_mean
 from monai_afire.losses.heatmap import HeatmapLoss
 from monai_afire.losses.multilabel import MaskedMultilabelLoss
@@ -22,7 +23,6 @@ from monai_afire.losses.peac import (
     PEACLoss,
 )
 from monai_afire.losses.token_similarity import TokenSimilarity
-from monai_afire.losses.weighted_terms import WeightedTerms
 
 __all__ = [
     "ACELoss",
@@ -40,7 +40,7 @@ __all__ = [
     "SelfDistillationLoss",
     "StructureConsistencyLoss",
     "TokenSimilarity",
-    "WeightedTerms",
+    "CompositeLoss",
     "global_mean",
     "global_weighted_mean",
     "matching_target",

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from monai_afire.losses.composite_loss import CompositeLoss
 from monai_afire.losses.global_mean import global_mean
-from monai_afire.losses.weighted_terms import WeightedTerms
 from monai_afire.transforms.grid_crop.correspondence import check_patches
 from monai_afire.utils.precision import at_least_float32
 
@@ -194,7 +194,7 @@ class SelfDistillationLoss(nn.Module):
             return -global_mean((teacher.to(student.dtype).flip(1) * student).sum(-1))
 
 
-class ACELoss(WeightedTerms):
+class ACELoss(CompositeLoss):
     r"""
     The whole ACE objective (Eq. 8) on the outputs of :class:`monai_afire.networks.ACE`.
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
+from monai_afire.losses.composite_loss import CompositeLoss
 from monai_afire.losses.global_mean import global_mean, global_weighted_mean
 from monai_afire.losses.token_similarity import TokenSimilarity
-from monai_afire.losses.weighted_terms import WeightedTerms
-from monai_afire.utils.distributed import gather_from_ranks, global_rank
+from monai_afire.utils.distributed import all_gather, global_rank
 from monai_afire.utils.precision import at_least_float32
 
 __all__ = ["AFiReLoss", "AnomalyRestorationLoss", "CategoryConsistencyLoss", "StructureConsistencyLoss"]
@@ -148,7 +148,7 @@ class CategoryConsistencyLoss(nn.Module):
             return global_mean(loss, anchors)
 
     def _of_all_ranks(self, x: torch.Tensor) -> torch.Tensor:
-        return gather_from_ranks(x) if self.gather else x
+        return all_gather(x) if self.gather else x
 
     def _same_image(self, num_anchors: int, num_others: int, device: torch.device) -> torch.Tensor:
         """``(B anchors, B others)``: where an anchor meets itself among the others."""
@@ -223,7 +223,7 @@ class AnomalyRestorationLoss(nn.Module):
             return global_weighted_mean(error, weight)
 
 
-class AFiReLoss(WeightedTerms):
+class AFiReLoss(CompositeLoss):
     r"""
     The whole AFiRe objective (Eq. 17 and 21) on the outputs of :class:`monai_afire.networks.AFiRe`.
 

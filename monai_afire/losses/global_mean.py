@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import torch
 
-from monai_afire.utils.distributed import sum_over_ranks, world_size
+from monai_afire.utils.distributed import all_reduce, world_size
 
 __all__ = ["global_mean", "global_weighted_mean"]
 
@@ -65,5 +65,5 @@ def global_weighted_mean(values: torch.Tensor, weight: torch.Tensor) -> torch.Te
 def _of_all_ranks(total: torch.Tensor, count: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     if world_size() == 1:
         return total, count
-    summed = sum_over_ranks(torch.stack([total, count.to(total.dtype)]))
+    summed = all_reduce(torch.stack([total, count.to(total.dtype)]))
     return summed[0], summed[1]

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from monai_afire.losses.composite_loss import CompositeLoss
 from monai_afire.losses.global_mean import global_mean
-from monai_afire.losses.weighted_terms import WeightedTerms
 from monai_afire.utils.precision import at_least_float32
 
 __all__ = [
@@ -209,7 +209,7 @@ class LocalConsistencyLoss(nn.Module):
             return global_mean(of_sample if samples is None else torch.where(samples, of_sample, 0.0))
 
 
-class PEACLoss(WeightedTerms):
+class PEACLoss(CompositeLoss):
     r"""
     The whole PEAC objective (Eq. 3) on the outputs of :class:`monai_afire.networks.PEAC`.
 

@@ -1,17 +1,66 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Figures of merit: of pre-training, anomaly scores, and of a detector."""
+"""Metrics of pre-training, classification, segmentation, landmarks and localization."""
 
 from __future__ import annotations
 
-from monai_afire.metrics.ace import *
-from monai_afire.metrics.afire import *
-from monai_afire.metrics.anomaly import *
-from monai_afire.metrics.classification import *
-from monai_afire.metrics.detection import *
-from monai_afire.metrics.landmarks import *
-from monai_afire.metrics.localization import *
-from monai_afire.metrics.nearest_neighbors import *
-from monai_afire.metrics.peac import *
-from monai_afire.metrics.pretraining import *
-from monai_afire.metrics.segmentation import *
+from monai_afire.metrics.ace import ace_correspondence, ace_metrics
+from monai_afire.metrics.afire import afire_metrics, position_accuracy
+from monai_afire.metrics.binary_classification import (
+    average_precision,
+    best_f1_threshold,
+    bootstrap_interval,
+    matched_pair_auc,
+    matched_pairs,
+    metrics_at_threshold,
+    roc_auc,
+)
+from monai_afire.metrics.classification import best_thresholds, classification_metrics, mean_auc
+from monai_afire.metrics.landmarks import landmark_positions, radial_errors, rescaled_positions, success_rates
+from monai_afire.metrics.localization import aupro, pixel_auroc, pointing_game
+from monai_afire.metrics.nearest_neighbors import knn_predict
+from monai_afire.metrics.peac import order_accuracy, peac_correspondence, peac_metrics
+from monai_afire.metrics.pretraining import (
+    DefinedAverage,
+    correspondence_accuracy,
+    embedding_spread,
+    prototype_entropy,
+    prototype_information,
+    restoration_gain,
+)
+from monai_afire.metrics.segmentation import segmentation_metrics
+
+__all__ = [
+    "DefinedAverage",
+    "ace_correspondence",
+    "ace_metrics",
+    "afire_metrics",
+    "aupro",
+    "average_precision",
+    "best_f1_threshold",
+    "best_thresholds",
+    "bootstrap_interval",
+    "classification_metrics",
+    "correspondence_accuracy",
+    "embedding_spread",
+    "knn_predict",
+    "landmark_positions",
+    "matched_pair_auc",
+    "matched_pairs",
+    "mean_auc",
+    "metrics_at_threshold",
+    "order_accuracy",
+    "peac_correspondence",
+    "peac_metrics",
+    "pixel_auroc",
+    "pointing_game",
+    "position_accuracy",
+    "prototype_entropy",
+    "prototype_information",
+    "radial_errors",
+    "rescaled_positions",
+    "restoration_gain",
+    "roc_auc",
+    "segmentation_metrics",
+    "success_rates",
+]

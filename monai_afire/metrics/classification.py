@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from monai_afire.metrics.detection import (
+from monai_afire.metrics.binary_classification import (
     average_precision,
     best_f1_threshold,
     bootstrap_interval,

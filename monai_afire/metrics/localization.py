@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from skimage.measure import label as connected_components
 
-from monai_afire.metrics.detection import NAN, checked_numbers, descending_order, roc_auc
+from monai_afire.metrics.binary_classification import NAN, checked_numbers, descending_order, roc_auc
 
 __all__ = ["aupro", "pixel_auroc", "pointing_game"]
 

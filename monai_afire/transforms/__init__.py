@@ -4,15 +4,171 @@
 
 from __future__ import annotations
 
-from monai_afire.transforms.appearance_distortion import *
-from monai_afire.transforms.contrast_standardization import *
-from monai_afire.transforms.controlled_lesions import *
-from monai_afire.transforms.delegating import *
-from monai_afire.transforms.grid_crop import *
-from monai_afire.transforms.labels import *
-from monai_afire.transforms.landmarks import *
-from monai_afire.transforms.lesion_synthesis import *
-from monai_afire.transforms.mask_loading import *
-from monai_afire.transforms.patch_distortion import *
-from monai_afire.transforms.radiograph_description import *
-from monai_afire.transforms.radiograph_loading import *
+from monai_afire.transforms.appearance_distortion import (
+    DistortAppearance,
+    DistortAppearanceD,
+    DistortAppearanced,
+    DistortAppearanceDict,
+    bezier_curve,
+)
+from monai_afire.transforms.base import RandomMapTransform
+from monai_afire.transforms.contrast_standardization import (
+    StandardizeContrast,
+    StandardizeContrastD,
+    StandardizeContrastd,
+    StandardizeContrastDict,
+)
+from monai_afire.transforms.controlled_lesions import (
+    LESION_KINDS,
+    AddControlledLesionD,
+    AddControlledLesiond,
+    AddControlledLesionDict,
+    SoftNodule,
+    controlled_lesion,
+    controlled_lesion_items,
+)
+from monai_afire.transforms.grid_crop import (
+    GRID_CROP_SETTINGS,
+    GridCropPair,
+    GridCropPairD,
+    GridCropPaird,
+    GridCropPairDict,
+    ResizeToCover,
+    ResizeToCoverD,
+    ResizeToCoverd,
+    ResizeToCoverDict,
+    matching_patches,
+    overlap_masks,
+)
+from monai_afire.transforms.labels import LabelVector, LabelVectorD, LabelVectord, LabelVectorDict
+from monai_afire.transforms.landmarks import (
+    LandmarkHeatmap,
+    LandmarkHeatmapD,
+    LandmarkHeatmapd,
+    LandmarkHeatmapDict,
+    landmark_array,
+    pixels_of_file,
+)
+from monai_afire.transforms.lesion_synthesis import (
+    AnatPaste,
+    AnatPasteD,
+    AnatPasted,
+    AnatPasteDict,
+    CutPaste,
+    CutPasteD,
+    CutPasted,
+    CutPasteDict,
+    LesionParameters,
+    LesionSettings,
+    LesionVariants,
+    LesionVariantsd,
+    SynthLesionMask,
+    SynthLesionMaskD,
+    SynthLesionMaskd,
+    SynthLesionMaskDict,
+    add_lesion_maps,
+    draw_lesion_parameters,
+    num_lesion_uniforms,
+    otsu_threshold,
+    render_lesion_maps,
+    segment_lungs,
+    synth_lesion_masks,
+)
+from monai_afire.transforms.mask_loading import LoadMasks, LoadMasksD, LoadMasksd, LoadMasksDict
+from monai_afire.transforms.patch_distortion import ShufflePatches, ShufflePatchesD, ShufflePatchesd, ShufflePatchesDict
+from monai_afire.transforms.radiograph_description import (
+    DescribeRadiographD,
+    DescribeRadiographd,
+    DescribeRadiographDict,
+)
+from monai_afire.transforms.radiograph_loading import (
+    LoadRadiograph,
+    LoadRadiographD,
+    LoadRadiographd,
+    LoadRadiographDict,
+    RadiographError,
+    RadiographWarning,
+    find_unreadable,
+)
+
+__all__ = [
+    "AddControlledLesionD",
+    "AddControlledLesionDict",
+    "AddControlledLesiond",
+    "AnatPaste",
+    "AnatPasteD",
+    "AnatPasteDict",
+    "AnatPasted",
+    "CutPaste",
+    "CutPasteD",
+    "CutPasteDict",
+    "CutPasted",
+    "DescribeRadiographD",
+    "DescribeRadiographDict",
+    "DescribeRadiographd",
+    "DistortAppearance",
+    "DistortAppearanceD",
+    "DistortAppearanceDict",
+    "DistortAppearanced",
+    "GRID_CROP_SETTINGS",
+    "GridCropPair",
+    "GridCropPairD",
+    "GridCropPairDict",
+    "GridCropPaird",
+    "LESION_KINDS",
+    "LabelVector",
+    "LabelVectorD",
+    "LabelVectorDict",
+    "LabelVectord",
+    "LandmarkHeatmap",
+    "LandmarkHeatmapD",
+    "LandmarkHeatmapDict",
+    "LandmarkHeatmapd",
+    "LesionParameters",
+    "LesionSettings",
+    "LesionVariants",
+    "LesionVariantsd",
+    "LoadMasks",
+    "LoadMasksD",
+    "LoadMasksDict",
+    "LoadMasksd",
+    "LoadRadiograph",
+    "LoadRadiographD",
+    "LoadRadiographDict",
+    "LoadRadiographd",
+    "RadiographError",
+    "RadiographWarning",
+    "RandomMapTransform",
+    "ResizeToCover",
+    "ResizeToCoverD",
+    "ResizeToCoverDict",
+    "ResizeToCoverd",
+    "ShufflePatches",
+    "ShufflePatchesD",
+    "ShufflePatchesDict",
+    "ShufflePatchesd",
+    "SoftNodule",
+    "StandardizeContrast",
+    "StandardizeContrastD",
+    "StandardizeContrastDict",
+    "StandardizeContrastd",
+    "SynthLesionMask",
+    "SynthLesionMaskD",
+    "SynthLesionMaskDict",
+    "SynthLesionMaskd",
+    "add_lesion_maps",
+    "bezier_curve",
+    "controlled_lesion",
+    "controlled_lesion_items",
+    "draw_lesion_parameters",
+    "find_unreadable",
+    "landmark_array",
+    "matching_patches",
+    "num_lesion_uniforms",
+    "otsu_threshold",
+    "overlap_masks",
+    "pixels_of_file",
+    "render_lesion_maps",
+    "segment_lungs",
+    "synth_lesion_masks",
+]

@@ -16,7 +16,7 @@ from monai.transforms import Randomizable, Transform
 from monai.utils import TransformBackends, convert_to_dst_type, convert_to_tensor
 from torch import Tensor
 
-from monai_afire.transforms.delegating import DelegatingMapTransform
+from monai_afire.transforms.base import RandomMapTransform
 
 __all__ = [
     "DistortAppearance",
@@ -216,7 +216,7 @@ class DistortAppearance(Randomizable, Transform):
         return tuple(slice(start, start + length) for start, length in zip(starts, sides, strict=True))
 
 
-class DistortAppearanced(DelegatingMapTransform):
+class DistortAppearanced(RandomMapTransform):
     """
     Dictionary-based wrapper of ``DistortAppearance``: replaces each key.
 

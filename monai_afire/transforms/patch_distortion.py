@@ -16,7 +16,7 @@ from monai.transforms import Randomizable, Transform
 from monai.utils import TransformBackends, convert_to_dst_type, convert_to_tensor, ensure_tuple, ensure_tuple_rep
 from torch import Tensor
 
-from monai_afire.transforms.delegating import DelegatingMapTransform
+from monai_afire.transforms.base import RandomMapTransform
 
 __all__ = ["ShufflePatches", "ShufflePatchesd", "ShufflePatchesD", "ShufflePatchesDict"]
 
@@ -108,7 +108,7 @@ class ShufflePatches(Randomizable, Transform):
         return convert_to_dst_type(result, image, dtype=result.dtype)[0], self.order.copy()
 
 
-class ShufflePatchesd(DelegatingMapTransform):
+class ShufflePatchesd(RandomMapTransform):
     """
     Dictionary-based wrapper of ``ShufflePatches``: replaces each key, adds ``<key>_order`` (N,) and ``shuffled``.
 

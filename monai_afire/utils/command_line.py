@@ -8,7 +8,7 @@ import sys
 from traceback import walk_tb
 from types import TracebackType
 
-from monai_afire.utils.remedies import remedy_for
+from monai_afire.utils.error_hints import hint_for
 
 __all__ = ["as_bool", "show_cause_last"]
 
@@ -62,7 +62,7 @@ def show_cause_last() -> None:
             cause = cause.__cause__
         if cause is not error:
             print(f"\nThe cause: {cause}", file=sys.stderr, flush=True)
-        remedy = remedy_for(cause)
+        remedy = hint_for(cause)
         if remedy:
             print(f"\nWhat happened: {remedy}", file=sys.stderr, flush=True)
 

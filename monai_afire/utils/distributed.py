@@ -14,12 +14,12 @@ import torch
 import torch.distributed as dist
 
 __all__ = [
-    "gather_from_ranks",
+    "all_gather",
     "global_rank",
-    "max_over_ranks",
-    "objects_of_ranks",
-    "sum_over_ranks",
-    "wait_for_ranks",
+    "all_reduce_max",
+    "all_gather_object",
+    "all_reduce",
+    "barrier",
     "world_size",
 ]
 
@@ -52,7 +52,7 @@ def global_rank() -> int:
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
-def sum_over_ranks(x: torch.Tensor) -> torch.Tensor:
+def all_reduce(x: torch.Tensor) -> torch.Tensor:
     """
     Sum a tensor over all ranks.
 
@@ -67,14 +67,14 @@ def sum_over_ranks(x: torch.Tensor) -> torch.Tensor:
         The sum, the same on every rank; ``x`` itself in a single process.
 
     Example:
-        >>> sum_over_ranks(torch.tensor([1.0, 2.0]))
+        >>> all_reduce(torch.tensor([1.0, 2.0]))
         tensor([1., 2.])
     """
-    return x if world_size() == 1 else _SumOverRanks.apply(x)
+    return x if world_size() == 1 else _AllReduce.apply(x)
 
 
 @torch.no_grad()
-def max_over_ranks(x: torch.Tensor) -> torch.Tensor:
+def all_reduce_max(x: torch.Tensor) -> torch.Tensor:
     """
     Take the elementwise maximum of a tensor over all ranks, without gradient.
 
@@ -85,7 +85,7 @@ def max_over_ranks(x: torch.Tensor) -> torch.Tensor:
         The maximum, the same on every rank; ``x`` itself in a single process.
 
     Example:
-        >>> max_over_ranks(torch.tensor([1.0, 2.0]))
+        >>> all_reduce_max(torch.tensor([1.0, 2.0]))
         tensor([1., 2.])
     """
     if world_size() == 1:
@@ -95,7 +95,7 @@ def max_over_ranks(x: torch.Tensor) -> torch.Tensor:
     return peak
 
 
-def gather_from_ranks(x: torch.Tensor) -> torch.Tensor:
+def all_gather(x: torch.Tensor) -> torch.Tensor:
     """
     Join the batches of all ranks, in the order of the ranks, with gradients to the ranks that they come from.
 
@@ -113,7 +113,7 @@ def gather_from_ranks(x: torch.Tensor) -> torch.Tensor:
         ValueError: when the sizes differ (checked on a CPU only, since a GPU would have to stop for it).
 
     Example:
-        >>> gather_from_ranks(torch.tensor([[True], [False]])).shape
+        >>> all_gather(torch.tensor([[True], [False]])).shape
         torch.Size([2, 1])
     """
     if world_size() == 1:
@@ -122,10 +122,10 @@ def gather_from_ranks(x: torch.Tensor) -> torch.Tensor:
         _check_equal_batches(x)
     if x.dtype == torch.bool:  # not every backend knows bool
         return _gather(x.to(torch.uint8)).bool()
-    return _GatherFromRanks.apply(x)
+    return _AllGather.apply(x)
 
 
-def objects_of_ranks(value: Any) -> list[Any]:
+def all_gather_object(value: Any) -> list[Any]:
     """
     What each rank has, of any kind; it travels pickled, and the host waits for it.
 
@@ -136,7 +136,7 @@ def objects_of_ranks(value: Any) -> list[Any]:
         The values in the order of the ranks.
 
     Example:
-        >>> objects_of_ranks("state")
+        >>> all_gather_object("state")
         ['state']
     """
     if world_size() == 1:
@@ -146,18 +146,18 @@ def objects_of_ranks(value: Any) -> list[Any]:
     return values
 
 
-def wait_for_ranks() -> None:
+def barrier() -> None:
     """
     Go on when all ranks have come here.
 
     Example:
-        >>> wait_for_ranks()  # nobody else to wait for
+        >>> barrier()  # nobody else to wait for
     """
     if world_size() > 1:
         dist.barrier()
 
 
-class _SumOverRanks(torch.autograd.Function):
+class _AllReduce(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
         total = x.clone(memory_format=torch.contiguous_format)
@@ -170,7 +170,7 @@ class _SumOverRanks(torch.autograd.Function):
         return gradient * world_size()
 
 
-class _GatherFromRanks(torch.autograd.Function):
+class _AllGather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
         return _gather(x)
@@ -190,7 +190,7 @@ def _gather(x: torch.Tensor) -> torch.Tensor:
 
 def _check_equal_batches(x: torch.Tensor) -> None:
     size = torch.tensor([len(x), -len(x)])
-    largest, smallest = max_over_ranks(size).tolist()
+    largest, smallest = all_reduce_max(size).tolist()
     if largest != -smallest:
         raise ValueError(
             f"the ranks have batches of {-smallest} to {largest} images, this one (rank {global_rank()}) {len(x)}: "

@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from monai_afire.utils.distributed import global_rank, world_size
 
-__all__ = ["join_process_group", "leave_process_group", "main_rank_first", "rank_device"]
+__all__ = ["init_process_group", "destroy_process_group", "main_rank_first", "rank_device"]
 
 # the main rank may have hundreds of phantoms to draw, or a large data set to cache, while the others wait
 LONGEST_WAIT = timedelta(hours=2)
@@ -57,13 +57,13 @@ def rank_device() -> torch.device:
     return torch.device("cuda", int(local_rank))
 
 
-def join_process_group(device: torch.device) -> None:
+def init_process_group(device: torch.device) -> None:
     """
     Join the processes that ``torchrun`` started: by NCCL on GPUs, by gloo on CPUs; all but the main one fall silent.
 
     What they print goes nowhere, and of what they log only warnings and errors are kept; errors still reach the
     terminal. Changes ``sys.stdout`` and the handlers of the root logger: for applications, such as a bundle's
-    ``initialize``. Leave the group with :func:`leave_process_group`.
+    ``initialize``. Leave the group with :func:`destroy_process_group`.
 
     Args:
         device: of this process, see :func:`rank_device`.
@@ -80,12 +80,12 @@ def join_process_group(device: torch.device) -> None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  until the process ends
 
 
-def leave_process_group() -> None:
+def destroy_process_group() -> None:
     """
-    End what :func:`join_process_group` began, for ignite too, whose metrics would go on to look for the group.
+    End what :func:`init_process_group` began, for ignite too, whose metrics would go on to look for the group.
 
     Example:
-        >>> leave_process_group()  # without a group nothing happens
+        >>> destroy_process_group()  # without a group nothing happens
         >>> dist.is_initialized()
         False
     """

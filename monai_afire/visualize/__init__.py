@@ -4,8 +4,22 @@
 
 from __future__ import annotations
 
-from monai_afire.visualize.contact_sheet import *
-from monai_afire.visualize.curves import *
-from monai_afire.visualize.dot_plot import *
-from monai_afire.visualize.figures import *
-from monai_afire.visualize.heat_map import *
+from monai_afire.visualize.contact_sheet import contact_sheet, heat_range
+from monai_afire.visualize.curves import class_roc_figure, roc_pr_figure
+from monai_afire.visualize.dot_plot import dot_plot
+from monai_afire.visualize.figures import figure_to_array, middle_plane, picture_grid, save_figure
+from monai_afire.visualize.heat_map import HEAT_COLORS, overlay_heat_map
+
+__all__ = [
+    "HEAT_COLORS",
+    "class_roc_figure",
+    "contact_sheet",
+    "dot_plot",
+    "figure_to_array",
+    "heat_range",
+    "middle_plane",
+    "overlay_heat_map",
+    "picture_grid",
+    "roc_pr_figure",
+    "save_figure",
+]

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from monai_afire.metrics.detection import alarm_counts, average_precision, checked_labels, roc_auc
+from monai_afire.metrics.binary_classification import alarm_counts, average_precision, checked_labels, roc_auc
 from monai_afire.visualize.figures import save_figure
 
 __all__ = ["class_roc_figure", "roc_pr_figure"]

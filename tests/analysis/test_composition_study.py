@@ -12,17 +12,17 @@ from property_encoders import ConstantEncoder, HashEncoder
 from scipy.stats import norm
 from stub_encoders import PatchMeanEncoder
 
-from monai_afire.analysis.composition import (
+from monai_afire.analysis import CompositionStudy
+from monai_afire.analysis.composition.figures import composition_figure, matching_figure
+from monai_afire.analysis.composition.measures import (
     composition_summary,
     compositionality,
     decompositionality,
     patch_retrieval,
     similarity_density,
 )
-from monai_afire.analysis.figures.composition import composition_figure, matching_figure
 from monai_afire.analysis.images.boxes import random_boxes
 from monai_afire.analysis.images.study_images import StudyImages
-from monai_afire.analysis.studies import CompositionStudy
 from monai_afire.networks import ViTEncoder
 from monai_afire.visualize.figures import figure_to_array
 

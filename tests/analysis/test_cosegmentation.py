@@ -9,7 +9,7 @@ import pytest
 import torch
 from stub_encoders import PatchMeanEncoder, PositionEncoder
 
-from monai_afire.analysis.cosegmentation import (
+from monai_afire.analysis.cosegmentation.measures import (
     best_dice,
     cosegment,
     organ_clusters,

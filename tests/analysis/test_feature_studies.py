@@ -11,8 +11,7 @@ import pytest
 import torch
 from stub_encoders import PatchMeanEncoder, PositionEncoder, anatomy_images
 
-from monai_afire.analysis.images.study_images import StudyImages
-from monai_afire.analysis.studies import (
+from monai_afire.analysis import (
     CorrespondenceStudy,
     CosegmentationStudy,
     ImageMapStudy,
@@ -20,6 +19,7 @@ from monai_afire.analysis.studies import (
     PositionMapStudy,
     SymmetryStudy,
 )
+from monai_afire.analysis.images.study_images import StudyImages
 from monai_afire.networks import ViTEncoder
 from monai_afire.visualize.figures import figure_to_array
 

@@ -11,7 +11,13 @@ import torch
 from sklearn.metrics import silhouette_score
 
 from monai_afire.analysis import grouping
-from monai_afire.analysis.grouping import chance_purity, group_separation, neighbor_purity, silhouette, tsne_map
+from monai_afire.analysis.grouping.measures import (
+    chance_purity,
+    group_separation,
+    neighbor_purity,
+    silhouette,
+    tsne_map,
+)
 
 
 def random_groups(seed: int, number: int = 60, groups: int = 4):

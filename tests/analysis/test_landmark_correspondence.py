@@ -10,7 +10,7 @@ import torch
 from stub_encoders import PatchMeanEncoder, PositionEncoder, anatomy_images
 
 from monai_afire.analysis import correspondence
-from monai_afire.analysis.correspondence import (
+from monai_afire.analysis.correspondence.measures import (
     correspondence_summary,
     landmark_correspondence,
     same_place_correspondence,

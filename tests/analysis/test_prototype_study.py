@@ -9,9 +9,10 @@ import pytest
 import torch
 from sklearn.metrics import mutual_info_score
 
-from monai_afire.analysis.figures.prototypes import atlas_figure, cluster_figure
+from monai_afire.analysis import PrototypeStudy
 from monai_afire.analysis.images.study_images import StudyImages
-from monai_afire.analysis.prototypes import (
+from monai_afire.analysis.prototypes.figures import atlas_figure, cluster_figure
+from monai_afire.analysis.prototypes.measures import (
     atlas_scores,
     cluster_patches,
     largest_clusters,
@@ -20,7 +21,6 @@ from monai_afire.analysis.prototypes import (
     patch_windows,
     prototype_atlas,
 )
-from monai_afire.analysis.studies import PrototypeStudy
 from monai_afire.networks import AFiRe, ViTEncoder
 from monai_afire.visualize.figures import figure_to_array
 

@@ -12,10 +12,15 @@ from matplotlib.colors import to_rgb
 from skimage.metrics import peak_signal_noise_ratio
 from torch import nn
 
-from monai_afire.analysis.figures.restoration import restoration_figure
+from monai_afire.analysis import RestorationStudy
 from monai_afire.analysis.images.study_images import StudyImages
-from monai_afire.analysis.restoration import Restorations, restoration_scores, restoration_summary, restorations
-from monai_afire.analysis.studies import RestorationStudy
+from monai_afire.analysis.restoration.figures import restoration_figure
+from monai_afire.analysis.restoration.measures import (
+    Restorations,
+    restoration_scores,
+    restoration_summary,
+    restorations,
+)
 from monai_afire.networks import AFiRe, ViTEncoder
 from monai_afire.networks.blocks.patches import patch_labels, patchify
 from monai_afire.transforms import synth_lesion_masks

@@ -10,16 +10,16 @@ import torch.nn.functional as F
 from monai.visualize import GradCAM
 from torch import nn
 
-from monai_afire.analysis.figures.saliency import saliency_figure
+from monai_afire.analysis import SaliencyStudy
 from monai_afire.analysis.images.study_images import StudyImages
-from monai_afire.analysis.saliency import (
+from monai_afire.analysis.saliency.figures import saliency_figure
+from monai_afire.analysis.saliency.measures import (
     LOCALIZATION_SCORES,
     attention_rollout,
     grad_cam,
     localization_scores,
     localization_summary,
 )
-from monai_afire.analysis.studies import SaliencyStudy
 from monai_afire.networks import SwinEncoder, TransferClassifier, ViTEncoder
 from monai_afire.networks.blocks.patches import patchify
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder

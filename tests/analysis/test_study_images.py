@@ -13,7 +13,7 @@ import torch
 from monai.transforms import Compose, Resized
 from PIL import Image
 
-from monai_afire.analysis import StudyImages, choose_images, disease_set, read_study_images
+from monai_afire.analysis import StudyImages, disease_set, read_study_images, sample_images
 from monai_afire.data import export_phantom, load_radiograph_datalist
 from monai_afire.transforms import LoadMasksd, LoadRadiographd
 
@@ -124,14 +124,14 @@ def test_choice_keeps_what_belongs_together() -> None:
         masks=(number % 2 == 1).reshape(20, 1, 1, 1),
         boxes=[torch.full((1, 4), float(index)) for index in range(20)],
     )
-    chosen = choose_images(images, 6, seed=3)
+    chosen = sample_images(images, 6, seed=3)
     rows = [int(group) for group in chosen.group]
     assert rows == sorted(set(rows))
     assert len(rows) == 6
     assert chosen.image[:, 0, 0, 0].tolist() == chosen.landmarks[:, 0, 0].tolist() == rows
     assert chosen.masks.flatten().tolist() == [row % 2 == 1 for row in rows]
     assert [int(box[0, 0]) for box in chosen.boxes] == rows
-    assert choose_images(images, 20) is images
-    assert choose_images(images, 6, seed=3).group == chosen.group
+    assert sample_images(images, 20) is images
+    assert sample_images(images, 6, seed=3).group == chosen.group
     with pytest.raises(ValueError, match="max_images"):
-        choose_images(images, 0)
+        sample_images(images, 0)

@@ -8,8 +8,13 @@ import pytest
 import torch
 from stub_encoders import PatchMeanEncoder
 
-from monai_afire.analysis.features.places import landmark_features
-from monai_afire.analysis.symmetry import landmark_symmetry, similarity_matrix, symmetric_pairs, symmetry_summary
+from monai_afire.analysis.features.token_features import landmark_features
+from monai_afire.analysis.symmetry.measures import (
+    landmark_symmetry,
+    similarity_matrix,
+    symmetric_pairs,
+    symmetry_summary,
+)
 from monai_afire.data.phantom import LANDMARK_NAMES
 
 PAIRS = [(0, 1), (2, 3)]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from monai_afire.analysis.correspondence import landmark_correspondence, same_place_correspondence
+from monai_afire.analysis.correspondence.measures import landmark_correspondence, same_place_correspondence
 from monai_afire.analysis.images.views import (
     DEFAULT_VIEWS,
     View,

@@ -18,8 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from monai_afire.anomaly.items import abnormal_label, detection_items, lesion_truth, normal_items, validation_items
-from monai_afire.data.datalist_checks import DatalistError
+from monai_afire.anomaly.items import detection_items, lesion_truth, validation_items
+from monai_afire.data.datalist.checks import DatalistError
+from monai_afire.data.datalist.normal_items import abnormal_label, normal_items
 from monai_afire.transforms.radiograph_loading import RadiographError
 
 LESIONS: dict[str, Any] = {"kinds": ["SoftNodule", "CutPaste"], "contrasts": [0.1, 0.2, 0.4], "sizes": [0.1, 0.2]}

@@ -14,17 +14,17 @@ import pytest
 import torch
 from PIL import Image
 
-from monai_afire.anomaly.results import DetectionResult, save_embedding, save_map, save_overlay
+from monai_afire.anomaly.results import AnomalyResult, save_embedding, save_map, save_overlay
 from monai_afire.transforms.radiograph_description import DescribeRadiographd
 from monai_afire.transforms.radiograph_loading import LoadRadiographd
 from monai_afire.visualize.heat_map import overlay_heat_map
 
-Saver = Callable[[DetectionResult, Path], Path]
+Saver = Callable[[AnomalyResult, Path], Path]
 SAVERS: dict[str, Saver] = {".png": save_overlay, ".nii.gz": save_map, ".npz": save_embedding}
 SPACED = np.array([[0.0, -0.2, 0.0, 7.0], [-0.3, 0.0, 0.0, -5.0], [0.0, 0.0, 1.0, 2.0], [0.0, 0.0, 0.0, 1.0]])
 
 
-def result(**changes: Any) -> DetectionResult:
+def result(**changes: Any) -> AnomalyResult:
     """Of a file of 60 rows and 90 columns that a network saw as 24 x 24, with one hot cell of 3 x 3."""
     heat = np.zeros((24, 24), np.float32)
     heat[3:6, 18:21] = 4.0
@@ -38,7 +38,7 @@ def result(**changes: Any) -> DetectionResult:
         "affine": SPACED,
         "heat_range": (1.0, 3.0),
     }
-    return DetectionResult(**(facts | changes))
+    return AnomalyResult(**(facts | changes))
 
 
 def hottest(plane: np.ndarray) -> tuple[float, float]:

@@ -35,8 +35,14 @@ from PIL import Image
 from pydicom.uid import ExplicitVRLittleEndian, RLELossless
 from torch.utils.data import RandomSampler
 
-from monai_afire.anomaly import normal_items
-from monai_afire.data import ChestPhantomDataset, bundle_items, cached_dataset, check_label_table, transfer_items
+from monai_afire.data import (
+    ChestPhantomDataset,
+    bundle_items,
+    cached_dataset,
+    check_label_table,
+    labelled_items,
+    normal_items,
+)
 from monai_afire.transforms import LoadRadiographd
 from tests.benchmarks.timing import machine
 from tests.transforms.radiograph_files import write_dicom
@@ -74,7 +80,7 @@ def startup_way(way: str, path: str, findings: int, results: Any) -> None:
             items = bundle_items(section, None, path)
             kept += [items, normal_items(items, quiet=True)]
         else:
-            items = [{**item, "label": item["label"]} for item in transfer_items(section, None, path)]
+            items = [{**item, "label": item["label"]} for item in labelled_items(section, None, path)]
             kept.append(check_label_table(items, findings, section))
         kept.append(cached_dataset(kept[-1], Compose([]), "none"))
     set_rnd(kept[-1], seed=0)

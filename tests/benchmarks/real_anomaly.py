@@ -23,9 +23,9 @@ from monai.bundle import run
 from monai.transforms import Compose, Resized
 from sklearn.decomposition import PCA
 
-from monai_afire.anomaly import SCORE_NAMES, abnormal_label, evaluate_scores, lesion_truth
+from monai_afire.anomaly import SCORE_NAMES, evaluate_scores, lesion_truth
 from monai_afire.anomaly.localization import localization_row
-from monai_afire.data import load_radiograph_datalist, split_by_patient
+from monai_afire.data import abnormal_label, load_radiograph_datalist, split_by_patient
 from monai_afire.transforms import LoadRadiographd, StandardizeContrastd
 
 CONFIGS = "bundles/afire/configs/"

@@ -178,7 +178,7 @@ def test_a_loss_that_is_no_number_names_the_images(workspace: Path, bundle: str)
 def test_every_bundle_is_guarded(bundle: str) -> None:
     config = ConfigParser.load_config_file(str(REPOSITORY_ROOT / f"bundles/{bundle}/configs/train.json"))
     handlers = [handler["_target_"].split(".")[-1] for handler in config["train"]["handlers"]]
-    assert [name for name in handlers if name != "CallAtStart"][:2] == ["EpochSeed", "NonFiniteLoss"]
+    assert [name for name in handlers if name != "CallOnStart"][:2] == ["EpochSeed", "NonFiniteLoss"]
     assert handlers[-2:] == ["ResumableCheckpoint", "ClosingMessage"]
     assert config["load_image"][0] == {"_target_": "CopyItemsd", "keys": "image", "names": "file"}
     assert "file" in config["select"]["keys"]

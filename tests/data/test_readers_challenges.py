@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 from pydicom.uid import ExplicitVRLittleEndian, generate_uid
 
-from monai_afire.data.datalist import DatalistError
+from monai_afire.data.datalist.loading import DatalistError
 from monai_afire.data.readers import LabelReader, write_datalist
 from monai_afire.data.readers.chestx_det import CHESTX_DET_FINDINGS, ChestXDetReader
 from monai_afire.data.readers.rsna import RSNAReader

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from monai_afire.data.datalist import DatalistError
+from monai_afire.data.datalist.loading import DatalistError
 from monai_afire.data.phantom import ORGAN_NAMES
 from monai_afire.data.readers import LabelReader, write_datalist
 from monai_afire.data.readers.childcxr import ChildCXRReader

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from monai_afire.data.datalist import DatalistError
+from monai_afire.data.datalist.loading import DatalistError
 from monai_afire.data.readers import write_datalist
 from monai_afire.data.readers.nih import NIH_FINDINGS, NIHReader
 

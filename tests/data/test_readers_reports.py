@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from monai_afire.data.datalist import DatalistError
+from monai_afire.data.datalist.loading import DatalistError
 from monai_afire.data.readers import LabelReader, write_datalist
 from monai_afire.data.readers.chexpert import CHEXPERT_FINDINGS, CheXpertReader, is_abnormal
 from monai_afire.data.readers.mimic import MIMICReader

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monai_afire.data.datalist import DatalistError
+from monai_afire.data.datalist.loading import DatalistError
 from monai_afire.data.readers.base import LabelledImage
 from monai_afire.data.readers.sections import SECTIONS, Division, divide
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from monai_afire.data.datalist import DatalistError
+from monai_afire.data.datalist.loading import DatalistError
 from monai_afire.data.readers.tables import find_label_file, read_json_array, read_name_list, read_table
 
 ROWS = [["a.png", "0"], ["b.png", "1"]]

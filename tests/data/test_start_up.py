@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from monai_afire.data.datalist import _absolute, load_radiograph_datalist
-from monai_afire.data.label_table import check_label_table
-from monai_afire.data.sources import bundle_items
-from monai_afire.data.transfer import transfer_items
+from monai_afire.data.datalist.datasets import bundle_items
+from monai_afire.data.datalist.label_table import check_label_table
+from monai_afire.data.datalist.labelled_items import labelled_items
+from monai_afire.data.datalist.loading import _absolute, load_radiograph_datalist
 
 FOLDERS, FILES = 20, 1000
 
@@ -46,7 +46,7 @@ def load(path: Path, way: str) -> list[dict[str, Any]]:
         return bundle_items("training", str(path.parent))
     if way == "list":
         return bundle_items("training", None, str(path))
-    return check_label_table(transfer_items("training", None, str(path)), 14)
+    return check_label_table(labelled_items("training", None, str(path)), 14)
 
 
 @pytest.mark.parametrize("way", ["folder", "list", "labels"])

@@ -14,11 +14,11 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from distributed.two_ranks import needs_gloo, run_on_two_ranks, share
-from monai_afire.losses import ACELoss, AFiReLoss, HeatmapLoss, MaskedMultilabelLoss, PEACLoss, WeightedTerms
+from monai_afire.losses import ACELoss, AFiReLoss, CompositeLoss, HeatmapLoss, MaskedMultilabelLoss, PEACLoss
 from monai_afire.losses.global_mean import global_mean, global_weighted_mean
 from monai_afire.networks import ACE, PEAC, AFiRe, PrototypeBank, ViTEncoder, sinkhorn_knopp
 from monai_afire.transforms import matching_patches
-from monai_afire.utils.distributed import gather_from_ranks, max_over_ranks, sum_over_ranks
+from monai_afire.utils.distributed import all_gather, all_reduce, all_reduce_max
 
 pytestmark = needs_gloo
 
@@ -76,7 +76,7 @@ def composed_pairs(step: int) -> Batch:
     return [*(images(4, 1, seed=seed + step) for seed in (0, 20)), offset_1, offset_2]
 
 
-METHODS: dict[str, tuple[Callable[[], nn.Module], Callable[[], WeightedTerms], Callable[[int], Batch]]] = {
+METHODS: dict[str, tuple[Callable[[], nn.Module], Callable[[], CompositeLoss], Callable[[int], Batch]]] = {
     "afire": (afire, AFiReLoss, lesion_batch),
     "afire, ablations": (
         partial(afire, use_prototypes=False, use_mask_tokens=False),
@@ -128,7 +128,7 @@ def transfer_losses(rank: int, world_size: int) -> dict[str, torch.Tensor]:
         scale = weight.view(2, *[1] * (target.ndim - 2))
         loss = loss_function(share(pred, rank, world_size) * scale, share(target, rank, world_size))
         loss.backward()
-        results |= {name: loss.detach(), f"{name}, gradient": sum_over_ranks(weight.grad) / world_size}
+        results |= {name: loss.detach(), f"{name}, gradient": all_reduce(weight.grad) / world_size}
     return results
 
 
@@ -143,9 +143,9 @@ def collectives(rank: int, world_size: int) -> dict[str, Any]:
     return {
         "sinkhorn": sinkhorn_knopp(share(logits, rank, world_size), 0.04),
         "uneven": uneven.prototypes,
-        "gathered": gather_from_ranks(share(values, rank, world_size)),
-        "gathered bool": gather_from_ranks(share(counts, rank, world_size)),
-        "maximum": max_over_ranks(share(values, rank, world_size).amax()),
+        "gathered": all_gather(share(values, rank, world_size)),
+        "gathered bool": all_gather(share(counts, rank, world_size)),
+        "maximum": all_reduce_max(share(values, rank, world_size).amax()),
         "mean": global_mean(share(values, rank, world_size)),
         "mean where": global_mean(share(values, rank, world_size), share(counts, rank, world_size)),
         "weighted": global_weighted_mean(share(values, rank, world_size), share(values, rank, world_size)),
@@ -154,7 +154,7 @@ def collectives(rank: int, world_size: int) -> dict[str, Any]:
 
 def unequal_batches(rank: int, world_size: int) -> str:
     try:
-        gather_from_ranks(torch.zeros(2 + rank, 3))
+        all_gather(torch.zeros(2 + rank, 3))
     except ValueError as error:
         return str(error)
     return ""

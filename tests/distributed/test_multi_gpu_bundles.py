@@ -31,7 +31,7 @@ from monai.bundle import ConfigParser
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from distributed.two_ranks import needs_gloo
-from monai_afire.utils import leave_process_group
+from monai_afire.utils import destroy_process_group
 
 pytestmark = needs_gloo
 
@@ -99,7 +99,7 @@ def only_rank(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name, value in (told | {"MASTER_ADDR": "localhost", "MASTER_PORT": port}).items():
         monkeypatch.setenv(name, str(value))
     yield
-    leave_process_group()
+    destroy_process_group()
 
 
 @pytest.mark.parametrize("bundle", PRETRAINING + TRANSFER)

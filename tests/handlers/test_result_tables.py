@@ -13,7 +13,7 @@ import pytest
 import torch
 from ignite.engine import Engine, Events
 
-from monai_afire.handlers.writers.detection_writer import DetectionWriter
+from monai_afire.anomaly.writer import AnomalyWriter
 from monai_afire.handlers.writers.prediction_writer import PredictionWriter
 from monai_afire.handlers.writers.result_tables import EXIT_CODE_REJECTED, ResultTables
 
@@ -134,4 +134,4 @@ def test_hostile_options(tmp_path: Path) -> None:
 
 def test_both_writers_share_the_tables() -> None:
     for name in ("attach", "write", "accepted", "exit_if_rejected", "close_after_error"):
-        assert getattr(DetectionWriter, name) is getattr(PredictionWriter, name) is getattr(ResultTables, name)
+        assert getattr(AnomalyWriter, name) is getattr(PredictionWriter, name) is getattr(ResultTables, name)

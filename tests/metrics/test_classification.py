@@ -15,8 +15,8 @@ import torch
 from ignite.engine import Engine
 from ignite.metrics import EpochMetric
 
+from monai_afire.metrics.binary_classification import best_f1_threshold, bootstrap_interval, roc_auc
 from monai_afire.metrics.classification import best_thresholds, classification_metrics, mean_auc
-from monai_afire.metrics.detection import best_f1_threshold, bootstrap_interval, roc_auc
 
 NAN = math.nan
 FIGURES = ("auc", "average_precision", "accuracy", "f1", "sensitivity", "specificity")

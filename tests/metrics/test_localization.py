@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from naive.afire import lesion_components
 
-from monai_afire.metrics.detection import roc_auc
+from monai_afire.metrics.binary_classification import roc_auc
 from monai_afire.metrics.localization import aupro, pixel_auroc, pointing_game
 
 

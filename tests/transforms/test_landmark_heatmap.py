@@ -25,8 +25,8 @@ from monai.transforms import (
     SpatialPadd,
 )
 
+from monai_afire.data.datalist.labelled_items import labelled_items
 from monai_afire.data.phantom import LANDMARK_NAMES, ChestPhantomDataset
-from monai_afire.data.transfer import transfer_items
 from monai_afire.metrics.landmarks import landmark_positions, rescaled_positions
 from monai_afire.transforms.landmarks import (
     LandmarkHeatmap,
@@ -255,7 +255,7 @@ def test_image_without_metadata_is_the_picture_of_the_file() -> None:
 
 
 def test_phantom_files_end_to_end(tmp_path: Any) -> None:
-    items = transfer_items("test", phantom_dir=str(tmp_path), phantom=PHANTOM, required=("landmarks",))
+    items = labelled_items("test", phantom_dir=str(tmp_path), phantom=PHANTOM, required=("landmarks",))
     transform = Compose([LoadRadiographd("image"), Resized("image", (192, 160)), LandmarkHeatmapd()])
     batch = list_data_collate([transform({key: item[key] for key in ("image", "landmarks")}) for item in items])
     assert batch["heatmap"].shape == (2, len(LANDMARK_NAMES), 192, 160)

@@ -15,8 +15,8 @@ from monai.data.meta_obj import set_track_meta
 from monai.transforms import Compose, RandAffined, RandFlipd, Resized
 from PIL import Image
 
+from monai_afire.data.datalist.labelled_items import labelled_items
 from monai_afire.data.phantom import ORGAN_NAMES, draw_chest_phantom, export_phantom
-from monai_afire.data.transfer import transfer_items
 from monai_afire.transforms.mask_loading import LoadMasks, LoadMasksD, LoadMasksd, LoadMasksDict
 from monai_afire.transforms.radiograph_loading import LoadRadiographd, RadiographError
 
@@ -44,7 +44,7 @@ def refused(*arguments: Any, **settings: Any) -> str:
 @pytest.fixture(scope="module")
 def phantom_items(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = str(tmp_path_factory.mktemp("phantom"))
-    return transfer_items("test", phantom_dir=folder, phantom=PHANTOM, required=("organs", "lesion_truth"))
+    return labelled_items("test", phantom_dir=folder, phantom=PHANTOM, required=("organs", "lesion_truth"))
 
 
 # ---- values

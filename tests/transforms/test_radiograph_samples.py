@@ -195,7 +195,7 @@ def test_controls_are_read(bad: Path, name: str) -> None:
 
 
 def test_good_files_of_a_bad_list_are_kept(bad: Path) -> None:
-    from monai_afire.data.datalist import load_radiograph_datalist
+    from monai_afire.data.datalist.loading import load_radiograph_datalist
 
     items = load_radiograph_datalist(datalist=bad / "list_bad_images.json", section="test")
     with pytest.warns(RadiographWarning, match="blank"):

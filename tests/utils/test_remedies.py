@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from monai_afire.utils import show_cause_last
-from monai_afire.utils.remedies import remedy_for
+from monai_afire.utils.error_hints import hint_for
 
 
 def test_the_remedy_is_printed_below_the_traceback(
@@ -38,12 +38,12 @@ def test_the_remedy_is_printed_below_the_traceback(
     ],
 )
 def test_remedies(error: Exception, word: str) -> None:
-    assert word in (remedy_for(error) or "")
+    assert word in (hint_for(error) or "")
     outer = ValueError("in a config")
     outer.__cause__ = error
-    assert remedy_for(outer) == remedy_for(error)
+    assert hint_for(outer) == hint_for(error)
 
 
 @pytest.mark.parametrize("error", [ValueError("worker exited unexpectedly"), OSError(errno.ENOENT, "gone"), KeyError()])
 def test_other_errors_get_no_advice(error: Exception) -> None:
-    assert remedy_for(error) is None
+    assert hint_for(error) is None

@@ -6,16 +6,16 @@ from __future__ import annotations
 
 from monai_afire.analysis.features.clustering import nearest_center, spherical_kmeans
 from monai_afire.analysis.features.dense import cell_centers, dense_features, finest_stride, shifts_per_axis
-from monai_afire.analysis.features.directions import SAME_COSINE, directions
 from monai_afire.analysis.features.feature_maps import FeatureMaps
-from monai_afire.analysis.features.places import (
+from monai_afire.analysis.features.l2_normalization import SAME_COSINE, directions
+from monai_afire.analysis.features.raw_pixels import RAW_PIXELS, RawPixels, with_raw_pixels
+from monai_afire.analysis.features.token_features import (
     WINDOW,
     image_features,
     landmark_features,
     position_features,
     spread_positions,
 )
-from monai_afire.analysis.features.raw_pixels import RAW_PIXELS, RawPixels, with_raw_pixels
 from monai_afire.analysis.features.tokens import mean_tokens, reduced_tokens
 
 __all__ = [

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from monai.utils import convert_to_tensor, ensure_tuple_rep
 
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
-from monai_afire.utils.modes import evaluation_mode
+from monai_afire.utils.eval_mode import eval_mode
 from monai_afire.utils.precision import at_least_float32
 
 __all__ = ["cell_centers", "dense_features", "finest_stride", "shifts_per_axis"]
@@ -73,7 +73,7 @@ def dense_features(
     cells = [g * n for g, n in zip(encoder.grid_size, num_shifts, strict=True)]
     copies = [(number, shift) for number in range(len(images)) for shift in product(*map(range, num_shifts))]
     features = at_least_float32(images[:0]).new_empty((len(images), encoder.hidden_size, *cells))
-    with evaluation_mode(encoder), torch.no_grad():
+    with eval_mode(encoder), torch.no_grad():
         for start in range(0, len(copies), batch_size):
             chunk = copies[start : start + batch_size]
             shifted = [padded[number][_window(shift, steps, encoder.img_size)] for number, shift in chunk]

@@ -10,7 +10,7 @@ import torch
 from tqdm.auto import tqdm
 
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
-from monai_afire.utils.modes import evaluation_mode
+from monai_afire.utils.eval_mode import eval_mode
 from monai_afire.utils.precision import at_least_float32
 
 __all__ = ["mean_tokens", "reduced_tokens"]
@@ -49,7 +49,7 @@ def reduced_tokens(
         torch.Size([5, 24])
     """
     reduced = []
-    with evaluation_mode(encoder), torch.no_grad():
+    with eval_mode(encoder), torch.no_grad():
         for start in range(0, max(number, 1), batch_size):  # of no picture, a batch of none says the shape
             rows = slice(start, min(start + batch_size, number))
             tokens = encoder(pictures(rows).to(encoder.mean))

@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 from monai_afire.analysis.images.boxes import box_masks, crop_and_resize, random_boxes, split_boxes
-from monai_afire.analysis.images.choice import choose_images, reference_indices
 from monai_afire.analysis.images.reading import disease_set, read_study_images
+from monai_afire.analysis.images.sampling import reference_indices, sample_images
 from monai_afire.analysis.images.study_images import StudyImages, names_or_numbers
 from monai_afire.analysis.images.views import (
     ACROSS,
@@ -24,7 +24,7 @@ __all__ = [
     "StudyImages",
     "View",
     "box_masks",
-    "choose_images",
+    "sample_images",
     "compared_across",
     "crop_and_resize",
     "disease_set",

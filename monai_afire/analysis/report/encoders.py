@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import torch
 
-from monai_afire.data.saved_names import saved_class_names
+from monai_afire.data.datalist.names import saved_class_names
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.networks.weights import load_encoder_weights, load_network

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from monai_afire.analysis.studies.study import StudyResult
+from monai_afire.analysis.study import StudyResult
 
 __all__ = ["report_page"]
 

@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 
 from monai_afire.analysis.images.study_images import StudyImages
 from monai_afire.analysis.report.page import report_page
-from monai_afire.analysis.studies.study import Study, StudyResult
+from monai_afire.analysis.study import Study, StudyResult
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.utils.files import atomic_path, check_writable
 

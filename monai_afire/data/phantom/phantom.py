@@ -18,7 +18,7 @@ from monai_afire.data.phantom.anatomy import (
     build_anatomy,
     sample_patient,
 )
-from monai_afire.data.phantom.detector import expose, sample_exposure
+from monai_afire.data.phantom.image_receptor import expose, sample_exposure
 from monai_afire.data.phantom.lesions import LESION_KINDS, Lesion, add_lesion, enlarge_heart
 from monai_afire.data.phantom.rendering import organ_masks, thickness_maps
 

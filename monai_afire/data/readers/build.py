@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from monai_afire.data.datalist_checks import DatalistError
+from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.data.readers.base import LabelledImage, LabelledSet, LabelReader
 from monai_afire.data.readers.images import progress_bar, save_png, stem_of
 from monai_afire.data.readers.sections import SECTIONS, Division, divide

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from monai_afire.data.patients import patient_of
+from monai_afire.data.datalist.patients import patient_of
 from monai_afire.data.readers.base import UNCERTAIN, LabelledImage, LabelledSet, LabelReader
 from monai_afire.data.readers.images import existing_files
 from monai_afire.data.readers.tables import Table, find_label_file, read_table

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from monai_afire.data.datalist_checks import DatalistError
+from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.data.phantom.anatomy import ORGAN_NAMES
 from monai_afire.data.readers.base import LabelledImage, LabelledSet, LabelReader, option
 from monai_afire.data.readers.images import progress_bar, save_png, stem_of

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from monai_afire.data.datalist_checks import DatalistError
+from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.data.readers.base import LabelledImage, LabelledSet, LabelReader
 from monai_afire.data.readers.images import files_by_name
 from monai_afire.data.readers.tables import Table, find_label_file, first_few, read_name_list, read_table

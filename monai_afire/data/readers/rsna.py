@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from monai_afire.data.datalist_checks import DatalistError
+from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.data.readers.base import UNCERTAIN, LabelledImage, LabelledSet, LabelReader, option
 from monai_afire.data.readers.images import files_by_name, read_dicom_headers
 from monai_afire.data.readers.tables import Table, find_label_file, read_json_array, read_table

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from monai_afire.data.datalist_checks import DatalistError
-from monai_afire.data.patients import split_by_patient
+from monai_afire.data.datalist.checks import DatalistError
+from monai_afire.data.datalist.patients import split_by_patient
 from monai_afire.data.readers.base import LabelledImage
 from monai_afire.data.readers.tables import first_few
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from monai_afire.data.datalist_checks import DatalistError
-from monai_afire.data.patients import patient_of
+from monai_afire.data.datalist.checks import DatalistError
+from monai_afire.data.datalist.patients import patient_of
 from monai_afire.data.readers.base import UNCERTAIN, LabelledImage, LabelledSet, LabelReader, option
 from monai_afire.data.readers.images import existing_files
 from monai_afire.data.readers.tables import Table, read_table

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from monai_afire.data.datalist_checks import DatalistError
+from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.utils.text import first_few
 
 __all__ = ["Table", "find_label_file", "first_few", "read_json_array", "read_name_list", "read_table", "read_text"]

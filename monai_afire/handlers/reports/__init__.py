@@ -1,3 +1,19 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
 """What a network is worth on labelled images: a table with a row per image, figures, pictures."""
+
+from __future__ import annotations
+
+from monai_afire.handlers.reports.classification_report import ClassificationReport
+from monai_afire.handlers.reports.landmark_report import LandmarkReport
+from monai_afire.handlers.reports.metrics_report import MetricsReport
+from monai_afire.handlers.reports.pictured_report import PicturedReport
+from monai_afire.handlers.reports.segmentation_report import SegmentationReport
+
+__all__ = [
+    "ClassificationReport",
+    "LandmarkReport",
+    "MetricsReport",
+    "PicturedReport",
+    "SegmentationReport",
+]

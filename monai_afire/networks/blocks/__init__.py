@@ -6,16 +6,14 @@ from __future__ import annotations
 
 from monai_afire.networks.blocks.attention import DeviceSelfAttention, prepare_transformer_blocks
 from monai_afire.networks.blocks.composition import Composer, Decomposer, gather_parts, spread_parts
+from monai_afire.networks.blocks.ema import update_ema
 from monai_afire.networks.blocks.feature_pyramid import FeaturePyramid, MultiScaleNeck
-from monai_afire.networks.blocks.moving_average import move_towards
-from monai_afire.networks.blocks.normal_memory import NormalMemory
 from monai_afire.networks.blocks.patches import grid_size, patch_labels, patchify, unpatchify
 from monai_afire.networks.blocks.projection_mlp import ProjectionMLP
 from monai_afire.networks.blocks.prototype_bank import PrototypeBank
 from monai_afire.networks.blocks.pyramid_pooling import PyramidPooling
 from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
 from monai_afire.networks.blocks.sinkhorn import sinkhorn_knopp
-from monai_afire.networks.blocks.token_density import TokenDensity
 from monai_afire.networks.blocks.token_head import PositionwiseLinear, TokenProbabilityHead
 
 __all__ = [
@@ -24,17 +22,15 @@ __all__ = [
     "DeviceSelfAttention",
     "FeaturePyramid",
     "MultiScaleNeck",
-    "NormalMemory",
     "PositionwiseLinear",
     "ProjectionMLP",
     "PrototypeBank",
     "PyramidPooling",
     "RestorationDecoder",
-    "TokenDensity",
     "TokenProbabilityHead",
     "gather_parts",
     "grid_size",
-    "move_towards",
+    "update_ema",
     "patch_labels",
     "patchify",
     "prepare_transformer_blocks",

@@ -7,7 +7,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from monai_afire.utils.distributed import sum_over_ranks
+from monai_afire.utils.distributed import all_reduce
 
 __all__ = ["PrototypeBank"]
 
@@ -69,8 +69,8 @@ class PrototypeBank(nn.Module):
                 "instead of (B, L, K): give head and bank the same num_tokens and num_clusters"
             )
         total = q.to(self.prototypes.dtype).sum(0)
-        count = sum_over_ranks(torch.full((), q.shape[0], dtype=total.dtype, device=total.device))
-        total = sum_over_ranks(total)
+        count = all_reduce(torch.full((), q.shape[0], dtype=total.dtype, device=total.device))
+        total = all_reduce(total)
         # decided on the device, and the momentum filled in there: a copy of it would stop a GPU
         keep = torch.full_like(count, self.momentum) * (self.num_updates > 0)
         self.prototypes.mul_(keep).add_(total * ((1 - keep) / count))

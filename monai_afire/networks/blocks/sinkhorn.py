@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import torch
 
-from monai_afire.utils.distributed import max_over_ranks, sum_over_ranks, world_size
+from monai_afire.utils.distributed import all_reduce, all_reduce_max, world_size
 from monai_afire.utils.precision import at_least_float32
 
 __all__ = ["sinkhorn_knopp"]
@@ -53,5 +53,5 @@ def _logsumexp_over_samples(log_q: torch.Tensor) -> torch.Tensor:
     """``(M, K) -> (1, K)``, over the samples of all ranks."""
     if world_size() == 1:
         return torch.logsumexp(log_q, dim=0, keepdim=True)
-    peak = max_over_ranks(log_q.amax(dim=0, keepdim=True))
-    return sum_over_ranks((log_q - peak).exp_().sum(dim=0, keepdim=True)).log_().add_(peak)
+    peak = all_reduce_max(log_q.amax(dim=0, keepdim=True))
+    return all_reduce((log_q - peak).exp_().sum(dim=0, keepdim=True)).log_().add_(peak)

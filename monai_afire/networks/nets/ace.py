@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from monai_afire.networks.blocks.composition import Composer, Decomposer
-from monai_afire.networks.blocks.moving_average import move_towards
+from monai_afire.networks.blocks.ema import update_ema
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.transforms.grid_crop.correspondence import overlap_masks
-from monai_afire.utils.distributed import sum_over_ranks
+from monai_afire.utils.distributed import all_reduce
 from monai_afire.utils.precision import at_least_float32
 
 __all__ = ["ACE"]
@@ -197,7 +197,7 @@ class ACE(nn.Module):
 
         λ is ``teacher_decay``; 1 keeps the teacher as it is.
         """
-        move_towards([self.teacher_encoder], [self.encoder], self.teacher_decay)
+        update_ema([self.teacher_encoder], [self.encoder], self.teacher_decay)
 
     def train(self, mode: bool = True) -> ACE:
         """Set the student to training or evaluation mode; the teacher stays in evaluation mode."""
@@ -230,8 +230,8 @@ class ACE(nn.Module):
 
     def _move_center(self, means: torch.Tensor) -> None:
         """Towards the mean of (M, D) over the samples of all ranks."""
-        total = sum_over_ranks(means.to(self.center.dtype).sum(0))
-        count = sum_over_ranks(total.new_full((), len(means)))
+        total = all_reduce(means.to(self.center.dtype).sum(0))
+        count = all_reduce(total.new_full((), len(means)))
         self.center.lerp_(total / count, 1 - self.center_momentum)
 
     def _check_arguments(

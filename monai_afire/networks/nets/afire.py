@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from monai_afire.networks.blocks.moving_average import move_towards
+from monai_afire.networks.blocks.ema import update_ema
 from monai_afire.networks.blocks.patches import patch_labels, patchify, unpatchify
 from monai_afire.networks.blocks.prototype_bank import PrototypeBank
 from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
@@ -185,7 +185,7 @@ class AFiRe(nn.Module):
 
         λ is ``teacher_decay``; 1 keeps the teacher as it is. (Eq. 1 as printed has the two swapped.)
         """
-        move_towards([self.teacher_encoder, self.teacher_head], [self.encoder, self.head], self.teacher_decay)
+        update_ema([self.teacher_encoder, self.teacher_head], [self.encoder, self.head], self.teacher_decay)
 
     def _patches(self, images: torch.Tensor) -> torch.Tensor:
         return patchify(self.encoder.normalize(images), self.encoder.patch_size)

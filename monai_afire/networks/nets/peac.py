@@ -11,7 +11,7 @@ from typing import overload
 import torch
 from torch import nn
 
-from monai_afire.networks.blocks.moving_average import move_towards
+from monai_afire.networks.blocks.ema import update_ema
 from monai_afire.networks.blocks.patches import patchify, unpatchify
 from monai_afire.networks.blocks.projection_mlp import ProjectionMLP
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
@@ -199,7 +199,7 @@ class PEAC(nn.Module):
 
         λ is ``teacher_decay``; 1 keeps the teacher as it is.
         """
-        move_towards(
+        update_ema(
             [self.teacher_encoder, self.teacher_global_expander, self.teacher_local_expander],
             [self.encoder, self.global_expander, self.local_expander],
             self.teacher_decay,

@@ -10,13 +10,13 @@ from typing import Any
 from monai.config import KeysCollection
 from monai.utils import ensure_tuple
 
-from monai_afire.transforms.delegating import DelegatingMapTransform
+from monai_afire.transforms.base import RandomMapTransform
 from monai_afire.transforms.grid_crop.array import GridCropPair
 
 __all__ = ["GridCropPaird", "GridCropPairD", "GridCropPairDict"]
 
 
-class GridCropPaird(DelegatingMapTransform):
+class GridCropPaird(RandomMapTransform):
     """
     Dictionary-based wrapper of ``GridCropPair``: adds ``<key>_1``, ``<key>_2``, ``offset_1`` and ``offset_2``.
 

@@ -10,7 +10,7 @@ from typing import Any
 from monai.config import KeysCollection
 from monai.utils import ensure_tuple
 
-from monai_afire.transforms.delegating import DelegatingMapTransform
+from monai_afire.transforms.base import RandomMapTransform
 from monai_afire.transforms.lesion_synthesis.anat_paste import AnatPaste
 from monai_afire.transforms.lesion_synthesis.array import LesionVariants, SynthLesionMask
 from monai_afire.transforms.lesion_synthesis.cut_paste import CutPaste
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 
-class LesionVariantsd(DelegatingMapTransform):
+class LesionVariantsd(RandomMapTransform):
     """
     Base of the dictionary transforms around a ``LesionVariants`` transform.
 

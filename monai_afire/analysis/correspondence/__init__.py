@@ -1,0 +1,22 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Landmark correspondence: the same anatomical place found in other patients and other views."""
+
+from __future__ import annotations
+
+from monai_afire.analysis.correspondence.figures import correspondence_figure, found_landmarks_figure
+from monai_afire.analysis.correspondence.measures import (
+    correspondence_summary,
+    landmark_correspondence,
+    same_place_correspondence,
+)
+from monai_afire.analysis.correspondence.study import CorrespondenceStudy
+
+__all__ = [
+    "CorrespondenceStudy",
+    "correspondence_figure",
+    "correspondence_summary",
+    "found_landmarks_figure",
+    "landmark_correspondence",
+    "same_place_correspondence",
+]

@@ -1,0 +1,198 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Does AFiRe's decoder take lesions out, and what do its mask tokens add to that?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import pandas as pd
+import torch
+from monai.utils import convert_to_tensor
+from tqdm.auto import tqdm
+
+from monai_afire.metrics.pretraining import restoration_gain
+from monai_afire.networks.blocks.patches import patch_labels, patchify, unpatchify
+from monai_afire.networks.nets.afire import AFiRe
+from monai_afire.transforms.lesion_synthesis.batched import synth_lesion_masks
+from monai_afire.utils.eval_mode import eval_mode
+
+__all__ = ["Restorations", "restorations", "restoration_scores", "restoration_summary"]
+
+
+@dataclass(frozen=True)
+class Restorations:
+    """
+    Images, their lesions and what the decoder makes of them; all ``(M, C, *S)`` in [0, 1] but for ``hidden``.
+
+    Args:
+        normal: the images.
+        lesion: the same with synthetic lesions.
+        hidden: ``(M, L)`` bool, the tokens that a lesion covers.
+        with_mask: lesion images restored, those tokens hidden behind mask tokens.
+        without_mask: lesion images restored from all tokens.
+        normal_with_mask: the images themselves restored, the same tokens hidden.
+        normal_without_mask: the images themselves restored from all tokens.
+    """
+
+    normal: torch.Tensor
+    lesion: torch.Tensor
+    hidden: torch.Tensor
+    with_mask: torch.Tensor
+    without_mask: torch.Tensor
+    normal_with_mask: torch.Tensor
+    normal_without_mask: torch.Tensor
+
+
+def restorations(
+    network: AFiRe,
+    images: torch.Tensor,
+    lesion_options: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    batch_size: int = 32,
+    progress: bool = True,
+) -> Restorations:
+    """
+    Restore images with synthetic lesions and without, with mask tokens and without (AFiRe, Fig. 9 and 10).
+
+    Args:
+        network: pre-trained, on any device, which the work is done on.
+        images: normal radiographs ``(M, C, *S)`` in [0, 1], of the encoder's size.
+        lesion_options: of :func:`monai_afire.transforms.synth_lesion_masks`: "num_lesions", "lesion_size",
+            "amplitude", ..., best those of the pre-training; None for its defaults. There is one variant per image.
+        seed: of the lesions; every network sees the same ones, whatever the batch size.
+        batch_size: images in a pass; each is encoded with and without lesions.
+        progress: whether to show a progress bar over the images.
+
+    Returns:
+        Images, lesions and restorations, on the images' device.
+
+    Raises:
+        ValueError: for images that the encoder does not take, or beyond [0, 1].
+
+    Example:
+        >>> from monai_afire.networks import ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+        >>> network = AFiRe(encoder, num_clusters=8, head_dim=16, decoder_dim=16, decoder_layers=1, decoder_heads=2)
+        >>> found = restorations(network, torch.rand(2, 1, 32, 32), progress=False)
+        >>> found.with_mask.shape, found.hidden.shape
+        (torch.Size([2, 1, 32, 32]), torch.Size([2, 16]))
+    """
+    images = convert_to_tensor(images, track_meta=False)
+    network.encoder.check_images(images)
+    options = {**(lesion_options or {}), "num_masks": 1, "generator": torch.Generator().manual_seed(seed)}
+    device = network.encoder.mean.device
+    chunks = []
+    with (
+        tqdm(total=len(images), disable=not progress, unit="image", desc="restoration") as bar,
+        eval_mode(network),
+        torch.no_grad(),
+    ):
+        for batch in images.split(batch_size):
+            lesion, maps = (part[:, 0].to(device) for part in synth_lesion_masks(batch.cpu(), **options))
+            chunk = _restored(network, batch.to(device), lesion, patch_labels(maps, network.encoder.patch_size))
+            chunks.append([part.to(images.device) for part in chunk])
+            bar.update(len(batch))
+    parts = zip(*chunks, strict=True)
+    return Restorations(*(torch.cat(part) for part in parts))
+
+
+def restoration_scores(found: Restorations, patch_size: Sequence[int]) -> pd.DataFrame:
+    r"""
+    How well lesions are taken out, image by image, against the images without them.
+
+    The peak signal-to-noise ratio is that inside of patches that a lesion covers,
+    :math:`-10 \log_{10} \operatorname{mean}((y - x)^2)` dB for intensities in [0, 1]; larger is better.
+
+    Args:
+        found: of :func:`restorations`.
+        patch_size: pixels per token along each axis.
+
+    Returns:
+        A row per image; NaN where no patch counts, as in lesions that change nothing (white on white):
+
+        * "gain_with_mask", "gain_without_mask": :func:`monai_afire.metrics.restoration_gain` inside of lesions: 1 is
+          perfect, 0 as bad as the lesion,
+        * "psnr_lesion": that of the image with lesions, to compare with; "psnr_with_mask", "psnr_without_mask",
+        * "psnr_normal_with_mask", "psnr_normal_without_mask": of the images without lesions, in the same patches,
+        * "psnr_outside": of the lesion image restored with mask tokens, in all other patches.
+
+    Example:
+        >>> normal, hidden = torch.zeros(1, 1, 4, 4), torch.tensor([[True, False, False, False]])
+        >>> found = Restorations(normal, normal + 0.2, hidden, *[normal + 0.1] * 4)
+        >>> restoration_scores(found, (2, 2)).round(2).iloc[0].tolist()
+        [0.75, 0.75, 13.98, 20.0, 20.0, 20.0, 20.0, 20.0]
+    """
+    patches = _patches(found, patch_size)
+    changed = (patches["lesion"] != patches["normal"]).any(-1) & found.hidden
+    counted = found.hidden & changed.any(1, keepdim=True)
+
+    def gain(name: str) -> list[float]:
+        rows = zip(patches[name], patches["normal"], patches["lesion"], counted, strict=True)
+        return [float(restoration_gain(*row)) if bool(row[3].any()) else float("nan") for row in rows]
+
+    def psnr(name: str, tokens: torch.Tensor) -> list[float]:
+        error = (patches[name] - patches["normal"]).square().mean(-1)
+        mean = (error * tokens).sum(1) / tokens.sum(1)  # 0 / 0 is NaN where no patch counts
+        return (-10 * mean.log10()).tolist()
+
+    return pd.DataFrame(
+        {
+            "gain_with_mask": gain("with_mask"),
+            "gain_without_mask": gain("without_mask"),
+            "psnr_lesion": psnr("lesion", counted),
+            "psnr_with_mask": psnr("with_mask", counted),
+            "psnr_without_mask": psnr("without_mask", counted),
+            "psnr_normal_with_mask": psnr("normal_with_mask", found.hidden),
+            "psnr_normal_without_mask": psnr("normal_without_mask", found.hidden),
+            "psnr_outside": psnr("with_mask", ~found.hidden),
+        }
+    )
+
+
+def restoration_summary(found: Restorations, patch_size: Sequence[int]) -> dict[str, float]:
+    """
+    The figures of one network.
+
+    Args:
+        found: of :func:`restorations`.
+        patch_size: pixels per token along each axis.
+
+    Returns:
+        The means of :func:`restoration_scores`, but for the gains, which are those of all lesions' pixels taken
+        together: an image whose lesion is hardly visible has a gain of any size.
+
+    Example:
+        >>> normal, hidden = torch.zeros(1, 1, 4, 4), torch.tensor([[True, False, False, False]])
+        >>> found = Restorations(normal, normal + 0.2, hidden, normal, *[normal + 0.1] * 3)
+        >>> round(restoration_summary(found, (2, 2))["gain_without_mask"], 2)
+        0.75
+    """
+    patches = _patches(found, patch_size)
+    summary = {str(name): float(value) for name, value in restoration_scores(found, patch_size).mean().items()}
+    known = summary["gain_with_mask"] == summary["gain_with_mask"]
+    for name in ("with_mask", "without_mask"):
+        gain = restoration_gain(patches[name], patches["normal"], patches["lesion"], found.hidden)
+        summary[f"gain_{name}"] = float(gain) if known else float("nan")
+    return summary
+
+
+def _patches(found: Restorations, patch_size: Sequence[int]) -> dict[str, torch.Tensor]:
+    """The patches (M, L, P) of all pictures."""
+    names = [item.name for item in fields(found) if item.name != "hidden"]
+    return {name: patchify(getattr(found, name), patch_size).float() for name in names}
+
+
+def _restored(
+    network: AFiRe, normal: torch.Tensor, lesion: torch.Tensor, hidden: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """The fields of Restorations of one batch; the encoder sees each image once."""
+    encoder = network.encoder
+    pictures = [normal, lesion, hidden]
+    for tokens in (encoder(lesion), encoder(normal)):
+        for mask in (hidden, None):
+            patches = network.decoder(tokens, mask)
+            pictures.append(encoder.denormalize(unpatchify(patches, encoder.grid_size, encoder.patch_size)))
+    return tuple(pictures)

@@ -1,0 +1,164 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Collects a detector's scores on labelled images and reports what they are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from ignite.engine import Engine
+from monai.utils import CommonKeys
+from torch.utils.data import Dataset
+
+from monai_afire.anomaly.detector import MAP_NAMES, SCORE_NAMES, AnomalyDetector
+from monai_afire.anomaly.evaluation import evaluate_scores
+from monai_afire.anomaly.items import lesion_truth
+from monai_afire.anomaly.localization import POSITION_ONLY, localization_row, map_aupro, upsampled
+from monai_afire.anomaly.report_text import report_lines
+from monai_afire.handlers.reports.metrics_report import MetricsReport
+from monai_afire.visualize import contact_sheet, roc_pr_figure
+
+__all__ = ["AnomalyReport"]
+
+_MAPS = (*MAP_NAMES, "fused")
+
+
+class AnomalyReport(MetricsReport):
+    """
+    Write ``evaluation.csv``, ``metrics.json``, ``roc_pr.png`` and ``heat_maps.png``, and print the figures.
+
+    See :func:`monai_afire.anomaly.evaluate_scores` for what is reported. The batches need "index", "spatial_shape",
+    "brightness", "sharpness" and, where lesions are painted, "lesion_mask" ``(B, 1, *S)``.
+
+    Args:
+        detector: the evaluator's network.
+        dataset: for the pictures of the contact sheet; its item i is item i of ``items``.
+        items: of :func:`monai_afire.anomaly.detection_items`.
+        output_dir: where to write.
+        num_bootstraps: samples of each interval.
+        num_pictures: pictures of the contact sheet.
+        max_aupro_images: AUPRO needs the pixels of all images at once and takes so many of them.
+    """
+
+    def __init__(
+        self,
+        detector: AnomalyDetector,
+        dataset: Dataset,
+        items: Sequence[Mapping[str, Any]],
+        output_dir: str,
+        num_bootstraps: int = 1000,
+        num_pictures: int = 24,
+        max_aupro_images: int = 500,
+    ) -> None:
+        super().__init__(output_dir)
+        self.detector = detector
+        self.dataset = dataset
+        self.items = items
+        self.num_bootstraps = num_bootstraps
+        self.num_pictures = num_pictures
+        self.max_aupro_images = max_aupro_images
+        self.encoder = detector.network.encoder
+
+    def start(self, engine: Engine) -> None:
+        """Forget the previous run."""
+        super().start(engine)
+        self.maps: dict[int, torch.Tensor] = {}
+        self.truths: dict[int, np.ndarray | None] = {}
+        # what the position alone says: the same map for every image, where tokens of normal images are odd
+        self.position_map = self.detector.map_mean[MAP_NAMES.index("restoration")].cpu()
+
+    def collect(self, engine: Engine) -> None:
+        """One row per image of the batch."""
+        batch: Any = engine.state.batch
+        outputs = engine.state.output[CommonKeys.PRED]  # type: ignore[index]
+        scores, maps = outputs["scores"].float().cpu(), outputs["maps"].float().cpu()
+        for row, index in enumerate(batch["index"].tolist()):
+            item = self.items[index]
+            painted = item["lesion"]
+            if painted:
+                truth = batch["lesion_mask"][row, 0].bool().numpy()
+            else:
+                shape = batch["spatial_shape"][row].tolist()
+                truth = lesion_truth(item, shape, self.encoder.img_size) if item["label"] else None
+                self.maps[index], self.truths[index] = maps[row], truth
+            named = {name: maps[row, number] for number, name in enumerate(_MAPS)}
+            self.rows.append(
+                {
+                    **_facts(item),
+                    **{name: float(batch[name][row]) for name in ("brightness", "sharpness")},
+                    **dict(zip(SCORE_NAMES, scores[row].tolist(), strict=True)),
+                    **localization_row({**named, POSITION_ONLY: self.position_map}, truth, self.encoder.grid_size),
+                }
+            )
+
+    def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
+        """See :func:`monai_afire.anomaly.evaluate_scores`; AUPRO is added here, where the maps are."""
+        thresholds = dict(zip(SCORE_NAMES, self.detector.thresholds.tolist(), strict=True))
+        known = {name: value for name, value in thresholds.items() if np.isfinite(value)}
+        metrics = evaluate_scores(table, SCORE_NAMES, known, num_bootstraps=self.num_bootstraps)
+        self._add_aupro(metrics)
+        return metrics
+
+    def draw(self, table: pd.DataFrame) -> None:
+        """Curves and contact sheet."""
+        originals = table[table["kind"] == ""]
+        if originals["label"].nunique() == 2:
+            scores = {name: originals[name].to_numpy() for name in reversed(SCORE_NAMES)}
+            roc_pr_figure(originals["label"].to_numpy(), scores, self.output_dir / "roc_pr.png")
+        self._draw_heat_maps(originals)
+
+    def lines(self, metrics: dict[str, Any]) -> list[str]:
+        """The summary to print."""
+        return report_lines(metrics)
+
+    def _add_aupro(self, metrics: dict[str, Any]) -> None:
+        chosen = [index for index, truth in self.truths.items() if truth is not None or not self.items[index]["label"]]
+        chosen = chosen[:: max(1, -(-len(chosen) // self.max_aupro_images))]
+        empty = np.zeros(tuple(self.encoder.img_size), dtype=bool)
+        truths = [empty if self.truths[index] is None else self.truths[index] for index in chosen]
+        if not any(truth.any() for truth in truths):  # type: ignore[union-attr]
+            return
+        maps = torch.stack([self.maps[index] for index in chosen])
+        for number, name in enumerate(_MAPS):
+            value = map_aupro(maps[:, number], truths, self.encoder.grid_size)  # type: ignore[arg-type]
+            if np.isfinite(value) and name in metrics.get("localization", {}):
+                metrics["localization"][name]["aupro"] = value
+
+    def _draw_heat_maps(self, originals: pd.DataFrame) -> None:
+        images, heats, titles, truths = [], [], [], []
+        for row in self._pictured(originals):
+            index = row["number"]
+            images.append(np.asarray(self.dataset[index][CommonKeys.IMAGE][0]))
+            heats.append(upsampled(self.maps[index][-1], self.encoder.grid_size, self.encoder.img_size))
+            kind = "abnormal" if row["label"] else "normal"
+            titles.append(f"{Path(row['image']).name}\n{kind}, fused {row['fused']:.2f}")
+            truths.append(self.truths[index])
+        low, high = self.detector.heat_range.tolist()
+        path = self.output_dir / "heat_maps.png"
+        contact_sheet(images, heats, titles, path, truths, low, high, meaning="standard deviations of normal tokens")
+
+    def _pictured(self, originals: pd.DataFrame) -> list[dict[str, Any]]:
+        """Up to half of the sheet for known lesions, then the most and the least suspicious of the others."""
+        ordered = originals.sort_values("fused", ascending=False).to_dict("records")
+        known = [row for row in ordered if self.truths[row["number"]] is not None][: self.num_pictures // 2]
+        others = [row for row in ordered if row not in known]
+        most = (self.num_pictures - len(known) + 1) // 2
+        least = self.num_pictures - len(known) - most
+        return known + others[:most] + others[max(most, len(others) - least) :]
+
+
+def _facts(item: Mapping[str, Any]) -> dict[str, Any]:
+    """What the table says of an item itself."""
+    lesion = item["lesion"] or {"kind": "", "contrast": np.nan, "size": np.nan}
+    return {
+        "number": item["index"],
+        "image": item["image"],
+        "label": item["label"],
+        "view": str(item.get("view", "")),
+        **{name: lesion[name] for name in ("kind", "contrast", "size")},
+    }

@@ -1,0 +1,73 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Where a bundle keeps what is the same in every epoch: read and resized images, in memory, on disk or nowhere."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from monai.data import CacheDataset, Dataset
+from monai.utils import look_up_option
+
+from monai_afire.data.cache.disk_cache import DiskCachedDataset
+
+__all__ = ["cached_dataset"]
+
+_DISK_BITS = {"disk": None, "disk16": 16, "disk8": 8}
+_CACHES = ("memory", *_DISK_BITS, "none")
+
+
+def cached_dataset(
+    data: Sequence[Mapping[str, Any]],
+    transform: Callable,
+    cache: str = "memory",
+    cache_dir: str | os.PathLike | None = None,
+    cache_rate: float = 1.0,
+    num_workers: int = 2,
+    progress: bool = True,
+) -> Dataset:
+    """
+    Data set that runs the transforms before the first random one once for each item, not in every epoch.
+
+    The random transforms, such as lesions, crops and augmentation, always run anew. So the choice changes speed and
+    space only: all but "disk16" and "disk8" give the very same items.
+
+    Args:
+        data: items of a datalist.
+        transform: ``Compose``, or a list of transforms.
+        cache: "memory" keeps the images in memory (:py:class:`monai.data.CacheDataset`; filled before the first epoch);
+            "disk" in files (:class:`DiskCachedDataset`; filled during the first epoch, kept for later runs); "disk16"
+            and "disk8" the same in 2 or 1 bytes per pixel instead of 4, rounded to 1/65535 or 1/255; "none" nowhere.
+        cache_dir: folder for the files of "disk".
+        cache_rate: share of the items that "memory" keeps, in [0, 1].
+        num_workers: threads that fill the memory.
+        progress: show a bar while the memory is filled.
+
+    Returns:
+        The data set.
+
+    Raises:
+        ValueError: for another ``cache``, a ``cache_rate`` out of range, or "disk" without ``cache_dir``.
+        OSError: when ``cache_dir`` cannot be written to.
+
+    Example:
+        >>> import tempfile, torch
+        >>> from monai.transforms import EnsureTyped
+        >>> items, transform = [{"image": torch.ones(1, 4, 4)}], [EnsureTyped("image")]
+        >>> choices = ("memory", "disk", "none")
+        >>> sets = [cached_dataset(items, transform, choice, tempfile.mkdtemp(), progress=False) for choice in choices]
+        >>> [type(dataset).__name__ for dataset in sets], [float(dataset[0]["image"].sum()) for dataset in sets]
+        (['CacheDataset', 'DiskCachedDataset', 'Dataset'], [16.0, 16.0, 16.0])
+    """
+    look_up_option(cache, _CACHES)
+    if cache == "none":
+        return Dataset(data, transform)
+    if cache == "memory":
+        if not 0 <= cache_rate <= 1:
+            raise ValueError(f"cache_rate is {cache_rate}: the share of the items to keep in memory is from 0 to 1")
+        return CacheDataset(data, transform, cache_rate=cache_rate, num_workers=num_workers, progress=progress)
+    if not cache_dir:
+        raise ValueError(f"the cache {cache!r} needs a folder: give cache_dir, or choose cache='memory' or 'none'")
+    return DiskCachedDataset(data, transform, cache_dir, bits=_DISK_BITS[cache])

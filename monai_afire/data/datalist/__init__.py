@@ -1,0 +1,37 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Datalists: read, checked, divided by patient, labelled; from files, folders or the phantom."""
+
+from __future__ import annotations
+
+from monai_afire.data.datalist.checks import DatalistError
+from monai_afire.data.datalist.datasets import bundle_items, cached_phantom
+from monai_afire.data.datalist.label_table import check_label_table
+from monai_afire.data.datalist.labelled_items import class_names, labelled_items
+from monai_afire.data.datalist.loading import load_radiograph_datalist, scan_radiographs
+from monai_afire.data.datalist.names import save_class_names, saved_class_names
+from monai_afire.data.datalist.normal_items import abnormal_label, normal_items, select_normal_items
+from monai_afire.data.datalist.patients import item_patients, patient_of, split_by_patient
+from monai_afire.data.datalist.subsets import cross_validation_items, few_shots, label_subset
+
+__all__ = [
+    "DatalistError",
+    "abnormal_label",
+    "bundle_items",
+    "cached_phantom",
+    "check_label_table",
+    "class_names",
+    "cross_validation_items",
+    "few_shots",
+    "item_patients",
+    "label_subset",
+    "labelled_items",
+    "load_radiograph_datalist",
+    "normal_items",
+    "patient_of",
+    "save_class_names",
+    "saved_class_names",
+    "scan_radiographs",
+    "select_normal_items",
+    "split_by_patient",
+]

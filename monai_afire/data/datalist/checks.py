@@ -1,0 +1,110 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Checks of datalists: files that exist, keys that are there, no leaks between sections."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from monai_afire.utils.text import first_few
+
+__all__ = [
+    "DatalistError",
+    "item_name",
+    "require_files",
+    "require_keys",
+    "warn_about_leaks",
+]
+
+_SCAN_FROM = 16  # so many items of one folder are cheaper to check by listing the folder
+
+
+class DatalistError(ValueError):
+    """A datalist or data folder cannot be used; the message names the file, the section, the item and the remedy."""
+
+
+def require_keys(items: Sequence[Mapping[str, Any]], keys: Sequence[str], section: str, source: Path) -> None:
+    """Refuse a section in which an item lacks one of the keys.
+
+    Raises:
+        DatalistError: With the numbers of the items and the keys that the first of them has.
+    """
+    for key in keys:
+        lacking = [number for number, item in enumerate(items) if key not in item]
+        if lacking:
+            found = ", ".join(items[lacking[0]]) or "none"
+            text = f"section {section!r} has {len(lacking)} items without the key {key!r}"
+            raise DatalistError(f"{source}: {text}: item {first_few(lacking)}; keys found: {found}.")
+
+
+def require_files(items: Sequence[Mapping[str, Any]], keys: Sequence[str], section: str, source: Path) -> None:
+    """Refuse a section that names files which do not exist, or folders.
+
+    Raises:
+        DatalistError: With the count, and the first items and their paths.
+    """
+    absent = _absent_files(path for item in items for key in keys if key in item for path in _as_list(item[key]))
+    if absent:
+        paths = [
+            (number, path) for number, item in enumerate(items) for key in keys for path in _as_list(item.get(key))
+        ]
+        wrong = [(number, path, absent[path]) for number, path in paths if path in absent]
+        text = f"section {section!r} names {len(wrong)} of {len(paths)} files that cannot be used"
+        shown = first_few(f"item {number} {reason}: {path}" for number, path, reason in wrong)
+        raise DatalistError(f"{source}: {text}: {shown}; check dataset_dir and the list.")
+
+
+def _absent_files(paths: Iterable[str]) -> dict[str, str]:
+    """Paths that are not files, with the reason; a folder with many of them is listed once, not asked for each."""
+    by_folder: dict[str, list[str]] = {}
+    for path in paths:
+        folder, name = os.path.split(path)
+        by_folder.setdefault(folder, []).append(name)
+    absent = {}
+    for folder, names in by_folder.items():
+        present: set[str] = set()
+        if len(names) >= _SCAN_FROM and os.path.isdir(folder):
+            with os.scandir(folder) as entries:
+                present = {entry.name for entry in entries if entry.is_file()}
+        for name in names:
+            if name not in present and not os.path.isfile(path := os.path.join(folder, name)):
+                absent[path] = "is a folder" if os.path.isdir(path) else "does not exist"
+    return absent
+
+
+def _as_list(value: Any) -> list[str]:
+    return value if isinstance(value, list) else [] if value is None else [value]
+
+
+def warn_about_leaks(
+    sections: Mapping[str, Any], section: str, source: Path, path_keys: Sequence[str], patient_key: str
+) -> None:
+    """Warn when a file or a patient of this section is in another section, too."""
+    for name, of_item in (("file", path_keys[0]), ("patient", patient_key)):
+        own = _values(sections[section], of_item, name == "file")
+        for other, entries in sections.items():
+            if other == section or not isinstance(entries, list):
+                continue
+            if shared := own & _values(entries, of_item, name == "file"):
+                text = f"sections {section!r} and {other!r} share {len(shared)} {name}(s)"
+                warnings.warn(f"{source}: {text}: {first_few(sorted(shared))}.", stacklevel=3)
+
+
+def _values(entries: Sequence[Any], key: str, plain: bool) -> set[str]:
+    values = (entry.get(key) if isinstance(entry, dict) else entry if plain else None for entry in entries)
+    return {str(value) for value in values if isinstance(value, (str, int))}
+
+
+def item_name(item: Mapping[str, Any], number: int) -> str:
+    """
+    What messages call an item.
+
+    Example:
+        >>> item_name({"image": "a.png"}, 3)
+        'item 3 (a.png)'
+    """
+    return f"item {number} ({item['image']})" if "image" in item else f"item {number}"

@@ -1,0 +1,105 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Whose radiograph it is, and sections that share no patient."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from monai_afire.data.datalist.checks import DatalistError
+from monai_afire.utils.text import known_text
+
+__all__ = ["item_patients", "patient_of", "split_by_patient"]
+
+_PATIENT_PATTERNS = (
+    re.compile(r"(?:^|/)((?:patient|subject|sub)[_-]?\d+)(?![^/_.-])", re.IGNORECASE),  # CheXpert, BIDS
+    re.compile(r"(?:^|/)(p\d{8})/"),  # MIMIC-CXR
+    re.compile(r"(?:^|/)(\d{8})_\d{3}\.[^/]*$"),  # NIH ChestX-ray14
+)
+
+
+def patient_of(name: str, pattern: str | None = None) -> str:
+    """
+    Patient that a relative file name belongs to; the name itself where none can be recognised.
+
+    Example:
+        >>> patient_of("images/00000013_004.png"), patient_of("train/patient00042/study1/view1_frontal.jpg")
+        ('00000013', 'patient00042')
+        >>> patient_of("Smith/IM-0001"), patient_of("Smith/IM-0001", pattern="^([^/]+)/")
+        ('Smith/IM-0001', 'Smith')
+    """
+    for expression in (re.compile(pattern),) if pattern else _PATIENT_PATTERNS:
+        if match := expression.search(name):
+            return match.group(1) if expression.groups else match.group(0)
+    return name
+
+
+def split_by_patient(patients: Sequence[str], validation_fraction: float, seed: int = 0) -> list[bool]:
+    r"""
+    Choose the validation patients by a hash of their name, so that a new file never moves an old one.
+
+    Patient :math:`p` is in validation when :math:`\mathrm{SHA256}(seed, p) / 2^{256}` is below the fraction. If that
+    leaves one side without patients, the patient next to the limit changes sides.
+
+    Args:
+        patients: patient of each item.
+        validation_fraction: in [0, 1); 0 for no validation.
+        seed: another number gives another split.
+
+    Returns:
+        True for each item whose patient is in validation.
+
+    Raises:
+        DatalistError: When the fraction is outside its range, or there is one patient only.
+
+    Example:
+        >>> split_by_patient(["a", "a", "b", "c"], validation_fraction=0.4)
+        [True, True, False, False]
+    """
+    if not 0 <= validation_fraction < 1:
+        raise DatalistError(f"validation_fraction must be in [0, 1), got {validation_fraction}.")
+    if validation_fraction == 0:
+        return [False] * len(patients)
+    place = {p: hashlib.sha256(f"{seed}:{p}".encode(errors="surrogateescape")).digest() for p in set(patients)}
+    if len(place) < 2:
+        raise DatalistError("one patient cannot be split; give a datalist, or set validation_fraction=0.")
+    order = sorted(place, key=lambda patient: place[patient])
+    limit = validation_fraction * 2.0**256
+    count = sum(int.from_bytes(place[patient], "big") < limit for patient in order)
+    chosen = set(order[: min(max(count, 1), len(order) - 1)])
+    return [patient in chosen for patient in patients]
+
+
+def item_patients(items: Sequence[Mapping[str, Any]], patient_key: str = "patient_id") -> list[str]:
+    """
+    Patient of each item.
+
+    Args:
+        items: items of a datalist.
+        patient_key: key of the patient.
+
+    Returns:
+        What the item says. Without it, the patient that the image's name gives (:func:`monai_afire.data.patient_of`),
+        else the image: an item whose patient is not known counts as a patient of its own.
+
+    Example:
+        >>> item_patients([{"patient_id": 7}, {"image": "00000013_004.png"}, {"image": "a.png"}, {"image": "b.png"}])
+        ['7', '00000013', 'a.png', 'b.png']
+    """
+    patients = [known_text(item.get(patient_key)) for item in items]
+    # paths are looked at only where they are needed: it takes long for very many
+    names = [
+        "" if patient else f"item {number}" if item.get("image") is None else os.path.normpath(str(item["image"]))
+        for number, (item, patient) in enumerate(zip(items, patients, strict=True))
+    ]
+    # without the folder that all of them are in: its name is no patient, and differs between machines
+    absolute = [name for name, patient in zip(names, patients, strict=True) if not patient and os.path.isabs(name)]
+    base = os.path.commonpath(list(map(os.path.dirname, absolute))) if absolute else ""
+    return [
+        patient or patient_of((os.path.relpath(name, base) if os.path.isabs(name) else name).replace(os.sep, "/"))
+        for name, patient in zip(names, patients, strict=True)
+    ]

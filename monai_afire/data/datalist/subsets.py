@@ -1,0 +1,250 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Parts of a datalist, chosen by patient: a fraction of the labels, a few shots, the folds of a cross-validation.
+
+Every choice is by a hash of the patient's name, so that a seed means the same patients on every machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from monai_afire.data.datalist.checks import DatalistError
+from monai_afire.data.datalist.patients import item_patients
+from monai_afire.utils.text import known_text
+
+__all__ = ["cross_validation_items", "few_shots", "label_subset"]
+
+_NO_FINDING = "no finding"  # an item whose labels are all negative: rare enough in some sets to be missed by chance
+
+
+def label_subset(
+    items: Sequence[Mapping[str, Any]],
+    fraction: float,
+    seed: int = 0,
+    label_key: str = "label",
+    patient_key: str = "patient_id",
+) -> list[dict[str, Any]]:
+    """
+    All items of a fraction of the patients, to learn from few labels.
+
+    Subsets of one seed are nested: the patients of a smaller fraction are among those of a larger one. Patients come
+    in an order by chance, ahead of which are a few that have, between them, a positive of each class that occurs, and
+    an item without any finding. A subset of as many patients as there are classes, plus one, thus misses no class.
+
+    Args:
+        items: items of a datalist.
+        fraction: of the patients, in (0, 1]; rounded, at least one patient.
+        seed: another number gives other patients.
+        label_key: key of the labels, a list of 1 (present) and others, or the number of a class. Items may lack it.
+        patient_key: key of the patient, see :func:`item_patients`.
+
+    Returns:
+        New items in their order.
+
+    Raises:
+        DatalistError: when the fraction is out of range, or there are no items.
+
+    Example:
+        >>> items = [{"image": f"{n}.png", "label": [int(n == 7), 0], "patient_id": n // 2} for n in range(40)]
+        >>> [item["image"] for item in label_subset(items, 0.1)]
+        ['6.png', '7.png', '22.png', '23.png']
+    """
+    if isinstance(fraction, (bool, str)) or not 0 < fraction <= 1:
+        raise DatalistError(f"the fraction of the labels is {fraction!r}; choose a number above 0 and up to 1.")
+    _require_items(items)
+    if fraction == 1:
+        return [dict(item) for item in items]
+    patients = item_patients(items, patient_key)
+    classes = _classes_of_patients(items, patients, label_key)
+    count = max(1, math.floor(fraction * len(classes) + 0.5))
+    chosen = set(_covering_order(classes, f"labels:{seed}")[:count])
+    return [dict(item) for item, patient in zip(items, patients, strict=True) if patient in chosen]
+
+
+def few_shots(
+    items: Sequence[Mapping[str, Any]],
+    num_shots: int,
+    seed: int = 0,
+    label_key: str = "label",
+    patient_key: str = "patient_id",
+) -> list[dict[str, Any]]:
+    """
+    A few items, each of another patient, nested: those of a smaller number are among those of a larger one.
+
+    Where items have labels, the first shots cover the classes, as in :func:`label_subset`.
+
+    Args:
+        items: items of a datalist.
+        num_shots: how many items.
+        seed: another number gives other items.
+        label_key: key of the labels. Items may lack it.
+        patient_key: key of the patient, see :func:`item_patients`.
+
+    Returns:
+        New items in their order.
+
+    Raises:
+        DatalistError: when the number is below 1, or there are fewer patients.
+
+    Example:
+        >>> items = [{"image": f"{n}.png", "patient_id": n // 2} for n in range(40)]
+        >>> [item["image"] for item in few_shots(items, 2)], [item["image"] for item in few_shots(items, 3)]
+        (['5.png', '9.png'], ['5.png', '9.png', '37.png'])
+    """
+    if not _is_count(num_shots) or num_shots < 1:
+        raise DatalistError(f"the number of shots is {num_shots!r}; choose a whole number from 1, or None for all.")
+    patients = item_patients(items, patient_key)
+    own: dict[str, list[int]] = {}
+    for number, patient in enumerate(patients):
+        own.setdefault(patient, []).append(number)
+    if len(own) < num_shots:
+        raise DatalistError(
+            f"{num_shots} shots of different patients are wanted, but there are {len(own)} patients with {len(items)} "
+            "items; choose a smaller number."
+        )
+    of_patient = {
+        patient: numbers[int.from_bytes(_digest(f"shot:{seed}", patient)[:8], "big") % len(numbers)]
+        for patient, numbers in own.items()
+    }
+    classes = {patient: _classes(items[number].get(label_key)) for patient, number in of_patient.items()}
+    chosen = {of_patient[patient] for patient in _covering_order(classes, f"shots:{seed}")[:num_shots]}
+    return [dict(item) for number, item in enumerate(items) if number in chosen]
+
+
+def cross_validation_items(
+    items: Sequence[Mapping[str, Any]],
+    num_folds: int,
+    fold: int,
+    section: str,
+    seed: int = 0,
+    label_key: str = "label",
+    patient_key: str = "patient_id",
+) -> list[dict[str, Any]]:
+    """
+    Items of one section of one run of a cross-validation by patient.
+
+    The patients are dealt into ``num_folds`` parts; run k tests on part k, validates on part (k + 1) mod
+    ``num_folds``, and trains on the others. Over all runs, each patient is tested once. Where items have labels, the
+    positives of each class, rare ones first, are spread evenly over the parts.
+
+    Args:
+        items: all items of the datalist, of all sections.
+        num_folds: number of parts and runs, at least 3.
+        fold: the run, from 0.
+        section: "training", "validation" or "test".
+        seed: another number deals otherwise.
+        label_key: key of the labels. Items may lack it.
+        patient_key: key of the patient, see :func:`item_patients`.
+
+    Returns:
+        New items in their order.
+
+    Raises:
+        DatalistError: when a number is out of range, the section has another name, or there are fewer patients than
+            parts.
+
+    Example:
+        >>> items = [{"image": f"{n}.png", "patient_id": n // 2} for n in range(10)]
+        >>> for fold in range(5):
+        ...     print([item["image"] for item in cross_validation_items(items, 5, fold, "test")])
+        ['2.png', '3.png']
+        ['4.png', '5.png']
+        ['6.png', '7.png']
+        ['0.png', '1.png']
+        ['8.png', '9.png']
+    """
+    if not _is_count(num_folds) or num_folds < 3:
+        raise DatalistError(
+            f"the number of folds is {num_folds!r}; choose a whole number from 3: one fold to test, one to validate, "
+            "the others to train."
+        )
+    if not _is_count(fold) or not 0 <= fold < num_folds:
+        raise DatalistError(f"fold is {fold!r}; with {num_folds} folds it is a whole number from 0 to {num_folds - 1}.")
+    if section not in ("training", "validation", "test"):
+        raise DatalistError(f"a cross-validation has the sections training, validation and test, not {section!r}.")
+    patients = item_patients(items, patient_key)
+    classes = _classes_of_patients(items, patients, label_key)
+    if len(classes) < num_folds:
+        raise DatalistError(
+            f"{len(classes)} patients with {len(items)} items cannot be divided into {num_folds} folds; choose at most "
+            "as many folds as there are patients."
+        )
+    part = _deal(classes, num_folds, f"folds:{seed}")
+    own = {"test": {fold}, "validation": {(fold + 1) % num_folds}}
+    wanted = own.get(section) or set(range(num_folds)) - own["test"] - own["validation"]
+    return [dict(item) for item, patient in zip(items, patients, strict=True) if part[patient] in wanted]
+
+
+def _deal(classes: Mapping[str, set[Any]], num_folds: int, seed: str) -> dict[str, int]:
+    """Fold of each patient: classes from rare to common, each patient to the fold that has the fewest of the class.
+
+    The patients without a finding come last and make the folds' sizes even.
+    """
+    order = _by_hash(classes, seed)
+    frequency = Counter(name for members in classes.values() for name in members if name != _NO_FINDING)
+    rare_first = sorted(frequency, key=lambda name: (frequency[name], str(name)))
+    fold_of: dict[str, int] = {}
+    sizes, counts = Counter[int](), Counter[tuple[int, Any]]()
+    for name in [*rare_first, None]:  # None: all that are left
+        for patient in order:
+            if patient in fold_of or (name is not None and name not in classes[patient]):
+                continue
+            # an empty fold has the fewest of everything, so that none stays empty
+            _, _, fold = min((counts[k, name], sizes[k], k) for k in range(num_folds))
+            fold_of[patient] = fold
+            sizes[fold] += 1
+            counts.update((fold, own) for own in classes[patient])
+    return fold_of
+
+
+def _covering_order(classes: Mapping[str, set[Any]], seed: str) -> list[str]:
+    """Patients by chance, ahead of which are those that have, between them, all classes; each adds most new ones."""
+    order = _by_hash(classes, seed)
+    missing = set().union(*classes.values())
+    first: list[str] = []
+    while missing:
+        best = max(order, key=lambda patient: len(classes[patient] & missing))
+        first.append(best)
+        missing -= classes[best]
+    ahead = set(first)
+    return first + [patient for patient in order if patient not in ahead]
+
+
+def _classes_of_patients(
+    items: Sequence[Mapping[str, Any]], patients: Sequence[str], label_key: str
+) -> dict[str, set[Any]]:
+    classes: dict[str, set[Any]] = {}
+    for item, patient in zip(items, patients, strict=True):
+        classes.setdefault(patient, set()).update(_classes(item.get(label_key)))
+    return classes
+
+
+def _classes(label: Any) -> set[Any]:
+    """Classes that an item is a positive of."""
+    if hasattr(label, "tolist"):
+        label = label.tolist()
+    if isinstance(label, (list, tuple)):
+        return {number for number, value in enumerate(label) if value == 1} or {_NO_FINDING}
+    return {label} if isinstance(label, (int, float, str)) and known_text(label) else set()
+
+
+def _by_hash(names: Iterable[str], seed: str) -> list[str]:
+    return sorted(names, key=lambda name: _digest(seed, name))
+
+
+def _digest(seed: str, name: str) -> bytes:
+    return hashlib.sha256(f"{seed}:{name}".encode(errors="surrogateescape")).digest()
+
+
+def _is_count(number: Any) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)
+
+
+def _require_items(items: Sequence[Mapping[str, Any]]) -> None:
+    if not items:
+        raise DatalistError("there are no items to choose from; check the section of the datalist.")

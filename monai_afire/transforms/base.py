@@ -1,0 +1,108 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Base of the dictionary transforms whose random draws are those of one array transform."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from monai.config import KeysCollection
+from monai.transforms import MapTransform, Randomizable
+
+__all__ = ["RandomMapTransform"]
+
+Self = TypeVar("Self", bound="RandomMapTransform")
+
+
+class RandomArrayTransform(Protocol):
+    """An array transform that can repeat its last draw."""
+
+    def set_random_state(self, seed: int | None = None, state: np.random.RandomState | None = None) -> Any:
+        """Seed the random draws."""
+
+    def randomize(self, data: Any) -> None:
+        """Make the random draws."""
+
+    def __call__(self, img: Any, randomize: bool = True) -> Any:
+        """Transform an image, with ``randomize=False`` just as the last one."""
+
+
+class RandomMapTransform(Randomizable, MapTransform):
+    """
+    Base of the dictionary transforms around one random array transform, which makes the draws.
+
+    A subclass builds the array transform, and in its ``__call__`` stores what :meth:`transformed` gives. All keys of
+    one dictionary share one draw. The array transform is a plain attribute: MONAI's ``Compose`` and ``DataLoader`` seed
+    this object, which seeds the array transform.
+
+    Args:
+        keys: keys of the images.
+        transform: random array transform with an argument ``randomize`` that repeats the last draw if False.
+        new_keys: keys that are going to be added.
+        allow_missing_keys: do not raise an error if a key is missing.
+
+    Raises:
+        ValueError: when two of keys and new keys are the same.
+
+    Example:
+        >>> import torch
+        >>> from monai_afire.transforms.patch_distortion import ShufflePatches
+        >>> class Shuffled(RandomMapTransform):
+        ...     def __call__(self, data):
+        ...         return dict(data) | {key: shuffled for key, (shuffled, order) in self.transformed(data)}
+        >>> transform = Shuffled(["a", "b"], ShufflePatches(patch_size=2)).set_random_state(seed=0)
+        >>> image = torch.rand(1, 8, 8)
+        >>> data = transform({"a": image, "b": image})
+        >>> torch.equal(data["a"], data["b"]), torch.equal(data["a"], image)
+        (True, False)
+    """
+
+    def __init__(
+        self,
+        keys: KeysCollection,
+        transform: RandomArrayTransform,
+        new_keys: Sequence[Hashable] = (),
+        allow_missing_keys: bool = False,
+    ) -> None:
+        MapTransform.__init__(self, keys, allow_missing_keys)
+        if len({*self.keys, *new_keys}) != len(self.keys) + len(new_keys):
+            raise ValueError(
+                f"keys {self.keys} and new keys {tuple(new_keys)} must all differ, or one entry overwrites another: "
+                "each key may be named once, and all new keys must differ from them and from each other."
+            )
+        self.transform = transform
+
+    def set_random_state(self: Self, seed: int | None = None, state: np.random.RandomState | None = None) -> Self:
+        """Seed the array transform, which makes the random draws."""
+        super().set_random_state(seed, state)
+        self.transform.set_random_state(seed, state)
+        return self
+
+    def randomize(self, data: Any) -> None:
+        """
+        Make the random draws that all keys share.
+
+        Args:
+            data: what the array transform's ``randomize`` takes.
+        """
+        self.transform.randomize(data)
+
+    def transformed(self, data: Mapping[Hashable, Any]) -> Iterator[tuple[Hashable, Any]]:
+        """
+        Transform the image of each key, all of them with one new draw.
+
+        Args:
+            data: dictionary with the images, which stays as it is.
+
+        Yields:
+            Key, and what the array transform returns for its image.
+
+        Raises:
+            KeyError: when a key is missing and ``allow_missing_keys`` is False.
+        """
+        drawn = False
+        for key in self.key_iterator(dict(data)):
+            yield key, self.transform(data[key], randomize=not drawn)
+            drawn = True

@@ -1,0 +1,223 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Statistics that follow the network, results streamed to disk, and the report of an evaluation."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import nibabel
+import numpy as np
+import pytest
+import torch
+from ignite.engine import Engine
+from PIL import Image
+
+from monai_afire.anomaly import SCORE_NAMES, AnomalyDetector, AnomalyReport, AnomalyWriter, DetectorFit, detection_items
+from monai_afire.networks import AFiRe, ViTEncoder
+
+
+def make_detector() -> AnomalyDetector:
+    torch.manual_seed(0)
+    encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+    return AnomalyDetector(AFiRe(encoder, 6, 12, 16, 1, 2)).eval()
+
+
+def fitted_detector() -> AnomalyDetector:
+    detector = make_detector()
+    detector.fit([torch.rand(20, 1, 32, 32)])
+    detector.fit_thresholds(detector(torch.rand(20, 1, 32, 32))["scores"].detach())
+    return detector
+
+
+def judging(detector: AnomalyDetector) -> Engine:
+    """An evaluator in miniature."""
+
+    def judge(engine: Engine, batch: dict[str, Any]) -> dict[str, Any]:
+        with torch.no_grad():
+            return {"pred": detector(batch["image"]), "label": batch.get("label")}
+
+    return Engine(judge)
+
+
+def test_fit_precedes_and_thresholds_follow_the_validation() -> None:
+    detector = make_detector()
+    normal = [{"image": torch.rand(10, 1, 32, 32)} for _ in range(2)]
+    batches = [{"image": torch.rand(6, 1, 32, 32), "label": torch.tensor([0, 0, 0, 0, 1, 1])} for _ in range(3)]
+    engine = judging(detector)
+    DetectorFit(detector, normal, specificity=0.5).attach(engine)
+    engine.run(batches)
+    expected = AnomalyDetector(detector.network).eval()
+    expected.fit([batch["image"] for batch in normal])
+    scores = torch.cat([expected(batch["image"])["scores"] for batch in batches]).detach()
+    torch.testing.assert_close(detector.map_mean, expected.map_mean)
+    normal_scores = scores[torch.cat([batch["label"] for batch in batches]) == 0]
+    torch.testing.assert_close(
+        detector.thresholds,
+        normal_scores.median(0).values.lerp(normal_scores.sort(0).values[6], 0.5),
+        rtol=1e-4,
+        atol=1e-4,
+    )
+
+    # a second run starts afresh: the network may have changed
+    with torch.no_grad():
+        detector.network.teacher_encoder.norm.weight.mul_(2.0)
+    before = detector.density.mean.clone()
+    engine.run(batches)
+    assert not torch.allclose(detector.density.mean, before)
+    assert not detector.training
+
+
+class Radiographs:
+    """A loader of the batches that the inference bundle makes, from pictures written here."""
+
+    def __init__(self, folder: Path, names: list[str], rejected: tuple[str, ...] = ()) -> None:
+        rng = np.random.default_rng(0)
+        self.items, self.rejected = [], rejected
+        for index, name in enumerate(names):
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(rng.integers(0, 255, (60, 40), dtype=np.uint8)).save(path, format="PNG")
+            self.items.append({"image": str(path), "index": index})
+
+    def batches(self, size: int = 2) -> list[dict[str, Any]]:
+        batches = []
+        for start in range(0, len(self.items), size):
+            items = self.items[start : start + size]
+            count = len(items)
+            batches.append(
+                {
+                    "image": torch.rand(count, 1, 32, 32),
+                    "index": torch.tensor([item["index"] for item in items]),
+                    "rejected": ["broken" if Path(i["image"]).name in self.rejected else "" for i in items],
+                    "spatial_shape": torch.tensor([[60, 40]] * count),
+                    "affine": torch.eye(4).repeat(count, 1, 1),
+                    "picture": torch.randint(0, 255, (count, 1, 48, 48), dtype=torch.uint8),
+                }
+            )
+        return batches
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_writer_streams_every_result(tmp_path: Path) -> None:
+    data = Radiographs(tmp_path / "in", ["a.png", "day 1/a.png", "bad.png", "c.png"], rejected=("bad.png",))
+    detector, out = fitted_detector(), tmp_path / "out"
+    writer = AnomalyWriter(detector, data.items, str(out))
+    engine = judging(detector)
+    writer.attach(engine)
+    batches = data.batches()
+    engine.run(batches)
+    rows = read_csv(out / "scores.csv")
+    assert [Path(row["image"]).relative_to(tmp_path / "in").as_posix() for row in rows] == [
+        "a.png",
+        "day 1/a.png",
+        "c.png",
+    ]
+    expected = detector(batches[0]["image"])["scores"][1]
+    for number, name in enumerate(SCORE_NAMES):
+        assert float(rows[1][name]) == pytest.approx(float(expected[number]), rel=1e-4)
+    assert rows[1]["abnormal"] == str(int(expected[-1] >= detector.thresholds[-1]))
+    [rejected] = read_csv(out / "rejected.csv")
+    assert rejected["reason"] == "broken"
+    assert rejected["image"].endswith("bad.png")
+    for name in ("a.png", "day 1/a.png", "c.png"):
+        with Image.open(out / "overlays" / f"{name}.png") as overlay:
+            assert overlay.size == (32, 48)
+        assert nibabel.load(out / "maps" / f"{name}.nii.gz").shape == (60, 40)
+        assert np.load(out / "embeddings" / f"{name}.npz")["tokens"].shape == (16, 24)
+    assert not list(out.rglob("*bad*"))
+    with pytest.raises(SystemExit) as exit_code:
+        writer.exit_if_rejected()
+    assert exit_code.value.code == 2
+
+
+def test_writer_keeps_what_an_interrupted_run_has_and_the_previous_run(tmp_path: Path) -> None:
+    data = Radiographs(tmp_path / "in", ["a.png", "b.png", "c.png", "d.png"])
+    detector = fitted_detector()
+    writer = AnomalyWriter(detector, data.items, str(tmp_path / "out"), saved=())
+    engine = judging(detector)
+    writer.attach(engine)
+    good = data.batches()
+    with pytest.raises(KeyError):
+        engine.run([good[0], {"nothing": 1}])
+    assert len(read_csv(tmp_path / "out/scores.csv")) == 2
+    again = judging(detector)
+    writer.attach(again)
+    again.run(good)
+    assert len(read_csv(tmp_path / "out/scores.csv")) == 4
+    assert len(read_csv(tmp_path / "out/scores_previous.csv")) == 2
+    writer.exit_if_rejected()  # nothing was
+
+
+def test_writer_without_thresholds_decides_nothing(tmp_path: Path) -> None:
+    data, detector = Radiographs(tmp_path / "in", ["a.png"]), make_detector()
+    detector.fit([torch.rand(9, 1, 32, 32)])
+    engine = judging(detector)
+    AnomalyWriter(detector, data.items, str(tmp_path / "out"), saved=()).attach(engine)
+    engine.run(data.batches())
+    assert read_csv(tmp_path / "out/scores.csv")[0]["abnormal"] == ""
+
+
+def test_writer_raises_what_went_wrong_in_its_threads(tmp_path: Path) -> None:
+    data, detector = Radiographs(tmp_path / "in", ["a.png"]), fitted_detector()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/overlays").write_text("a file where a folder is needed")
+    engine = judging(detector)
+    AnomalyWriter(detector, data.items, str(tmp_path / "out"), saved=("overlays",)).attach(engine)
+    with pytest.raises(OSError, match="overlays"):
+        engine.run(data.batches())
+
+
+def test_writer_names_what_it_can_save() -> None:
+    with pytest.raises(ValueError, match=r"embeddings.*maps.*overlays.*\['masks'\]"):
+        AnomalyWriter(SimpleNamespace(), [], "out", saved=("masks",))  # type: ignore[arg-type]
+
+
+def test_report_of_an_evaluation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    listed = [{"image": f"{index}.png", "label": index % 2, "view": "PA"} for index in range(8)]
+    listed[1]["boxes"] = [[4, 8, 16, 12]]
+    items = detection_items(listed, {"kinds": ["SoftNodule"], "contrasts": [0.2], "sizes": [0.2]})
+    assert len(items) == 12
+    detector = fitted_detector()
+    images = torch.rand(12, 1, 32, 32)
+    masks = torch.zeros(12, 1, 32, 32)
+    masks[8:, :, 10:20, 10:20] = 1
+    dataset: Any = [{"image": image} for image in images]
+    batch = {
+        "image": images,
+        "index": torch.arange(12),
+        "label": torch.tensor([item["label"] for item in items]),
+        "lesion_mask": masks,
+        "spatial_shape": torch.tensor([[64, 64]] * 12),
+        "brightness": torch.linspace(0.4, 0.41, 12),
+        "sharpness": torch.rand(12),
+    }
+    engine = judging(detector)
+    AnomalyReport(detector, dataset, items, str(tmp_path), num_bootstraps=20, num_pictures=6).attach(engine)
+    engine.run([batch])
+    metrics = json.loads((tmp_path / "metrics.json").read_text())
+    assert metrics["images"] == {"normal": 4, "abnormal": 4}
+    assert set(metrics["detection"]) == {*SCORE_NAMES, "darkness", "sharpness"}
+    assert metrics["matched_pairs"]["pairs"] == 4
+    assert metrics["localization"]["fused"]["images"] == 1
+    assert 0 <= metrics["localization"]["fused"]["aupro"] <= 1
+    [(title, entry)] = metrics["controlled"].items()
+    assert "SoftNodule" in title
+    assert entry["images"] == 4
+    assert entry["localization"]["fused"]["images"] == 4
+    rows = read_csv(tmp_path / "evaluation.csv")
+    assert len(rows) == 12
+    for name in ("roc_pr.png", "heat_maps.png"):
+        with Image.open(tmp_path / name) as picture:
+            assert min(picture.size) > 200
+    printed = capsys.readouterr().out
+    for words in ("4 normal and 4 abnormal", "pairs matched", "pixel AUROC", "SoftNodule"):
+        assert words in printed

@@ -1,0 +1,161 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Where a bundle's images come from: a file, a folder, a list or the phantom."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monai_afire.data.datalist.datasets import bundle_items, cached_phantom
+from monai_afire.data.datalist.loading import DatalistError, load_radiograph_datalist
+
+PHANTOM: dict[str, Any] = {
+    "num_patients": {"training": 2, "validation": 1, "test": 2},
+    "image_size": 64,
+    "abnormal_fraction": {"training": 0.0, "validation": 1.0, "test": 0.5},
+    "progress": False,
+}
+
+
+def write_list(folder: Path, *items: dict[str, Any], present: tuple[str, ...] = ("a.png", "b.png", "m.png")) -> Path:
+    for name in present:
+        (folder / name).touch()
+    path = folder / "list.json"
+    path.write_text(json.dumps({"test": items}))
+    return path
+
+
+# ---- one file
+
+
+@pytest.mark.parametrize("name", ["a.png", "IM-0001", "Näme (PA).PNG", "text.txt"])
+@pytest.mark.parametrize("section", ["training", "validation", "test"])
+def test_one_file_is_one_item(tmp_path: Path, name: str, section: str) -> None:
+    (tmp_path / name).touch()
+    assert bundle_items(section, str(tmp_path / name)) == [{"image": str(tmp_path / name)}]
+
+
+def test_one_file_is_found_from_the_working_folder_and_the_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.png").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("a.png", "./a.png", "~/a.png"):
+        assert bundle_items("test", name) == [{"image": str(tmp_path / "a.png")}]
+
+
+def test_list_counts_before_the_file(tmp_path: Path) -> None:
+    path = write_list(tmp_path, {"image": "b.png"})
+    (item,) = bundle_items("test", str(tmp_path), str(path))
+    assert item["image"] == str(tmp_path / "b.png")
+    with pytest.raises(DatalistError, match="dataset_dir does not exist"):
+        bundle_items("test", str(tmp_path / "a.png"), str(path))
+
+
+def test_missing_file_or_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DatalistError, match=r"missing\.png: no such folder"):
+        bundle_items("test", str(tmp_path / "missing.png"))
+
+
+# ---- files that do not exist
+
+
+def test_missing_files_of_a_list_are_refused_unless_loading_finds_them(tmp_path: Path) -> None:
+    path = write_list(tmp_path, {"image": "a.png"}, {"image": "missing.png"}, {"image": "b.png", "mask": "missing.tif"})
+    with pytest.raises(DatalistError, match="names 2 of 4 files that cannot be used") as caught:
+        bundle_items("test", datalist=str(path))
+    assert "missing.png" in str(caught.value)
+    assert "missing.tif" in str(caught.value)
+    items = bundle_items("test", datalist=str(path), check_files=False)
+    assert [os.path.basename(item["image"]) for item in items] == ["a.png", "missing.png", "b.png"]
+    assert items[2]["mask"] == str(tmp_path / "missing.tif")
+
+
+# ---- masks
+
+
+@pytest.mark.parametrize("key", ["mask", "lesion_truth"])
+def test_masks_are_paths_where_there_are_any(tmp_path: Path, key: str) -> None:
+    path = write_list(tmp_path, {"image": "a.png", key: "m.png"}, {"image": "b.png", key: None}, {"image": "b.png"})
+    assert bundle_items("test", datalist=str(path)) == [
+        {"image": str(tmp_path / "a.png"), key: str(tmp_path / "m.png")},
+        {"image": str(tmp_path / "b.png"), key: None},
+        {"image": str(tmp_path / "b.png")},
+    ]
+
+
+@pytest.mark.parametrize("value", [None, "", 3, [], ["a.png", None]])
+def test_the_image_itself_must_be_a_path(tmp_path: Path, value: Any) -> None:
+    path = write_list(tmp_path, {"image": value})
+    with pytest.raises(DatalistError, match=r"item 0: 'image' is .*, where a file name is expected"):
+        load_radiograph_datalist(datalist=path, section="test", path_keys=("image", "mask"))
+
+
+@pytest.mark.parametrize("value", ["", 3, [], ["m.png", None]])
+def test_a_mask_is_a_path_or_null(tmp_path: Path, value: Any) -> None:
+    path = write_list(tmp_path, {"image": "a.png", "mask": value})
+    with pytest.raises(DatalistError, match=r"item 0: 'mask' is .*, where a file name is expected"):
+        load_radiograph_datalist(datalist=path, section="test", path_keys=("image", "mask"))
+
+
+def test_null_counts_as_a_path_key_by_its_place(tmp_path: Path) -> None:
+    path = write_list(tmp_path, {"image": None, "mask": "m.png"})
+    (item,) = load_radiograph_datalist(
+        datalist=path, section="test", path_keys=("mask", "image"), required_keys=("mask",)
+    )
+    assert item == {"image": None, "mask": str(tmp_path / "m.png")}
+
+
+# ---- the phantom
+
+
+@pytest.fixture(scope="module")
+def phantom_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("phantom"))
+
+
+def test_without_images_of_ones_own_there_is_the_phantom(phantom_dir: str) -> None:
+    for nothing in (None, ""):
+        items = {
+            section: bundle_items(section, nothing, nothing, phantom_dir, PHANTOM)
+            for section in ("training", "validation", "test")
+        }
+        assert {section: len(found) for section, found in items.items()} == PHANTOM["num_patients"]
+        assert [item["abnormal"] for item in items["validation"]] == [1]
+    for item in [item for found in items.values() for item in found]:
+        assert os.path.isfile(item["image"])
+        assert item["lesion_truth"] is None or os.path.isabs(item["lesion_truth"])
+        if item["abnormal"]:
+            assert os.path.isfile(item["lesion_truth"])
+
+
+def test_phantom_is_drawn_once_for_the_same_arguments(phantom_dir: str) -> None:
+    path = cached_phantom(phantom_dir, PHANTOM)
+    drawn = os.stat(path).st_mtime_ns
+    assert cached_phantom(phantom_dir, {**PHANTOM, "progress": True, "num_processes": 1}) == path
+    assert os.stat(path).st_mtime_ns == drawn
+    cached_phantom(phantom_dir, {**PHANTOM, "seed": 7})
+    assert os.stat(path).st_mtime_ns != drawn
+
+
+def test_interrupted_drawing_is_repeated(phantom_dir: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cached_phantom(phantom_dir, PHANTOM)
+    drawings = []
+
+    def interrupted(folder: str, **arguments: Any) -> Path:
+        drawings.append(folder)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("monai_afire.data.datalist.datasets.export_phantom", interrupted)
+    for _ in range(2):  # the second time the arguments are those of the first
+        with pytest.raises(KeyboardInterrupt):
+            cached_phantom(phantom_dir, {**PHANTOM, "seed": 8})
+    with pytest.raises(KeyboardInterrupt):  # what is there may be half of the other phantom
+        cached_phantom(phantom_dir, PHANTOM)
+    assert len(drawings) == 3

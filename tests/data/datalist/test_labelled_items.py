@@ -1,0 +1,293 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""What a network is fine-tuned and tested on: sections, subsets, folds, labels, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monai_afire.data.datalist.label_table import check_label_table
+from monai_afire.data.datalist.labelled_items import class_names, labelled_items
+from monai_afire.data.datalist.loading import DatalistError
+from monai_afire.data.phantom import LANDMARK_NAMES, LESION_KINDS, ORGAN_NAMES
+
+PHANTOM: dict[str, Any] = {
+    "num_patients": {"training": 10, "validation": 3, "test": 5},
+    "image_size": 48,
+    "abnormal_fraction": 0.8,
+    "progress": False,
+}
+SECTIONS = ("training", "validation", "test")
+
+
+@pytest.fixture(scope="module")
+def phantom_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("phantom"))
+
+
+def write_list(folder: Path, header: dict[str, Any] | None = None, **sections: list[Any]) -> str:
+    for entries in sections.values():
+        for entry in entries:
+            name = entry if isinstance(entry, str) else entry["image"]
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).touch()
+    path = folder / "list.json"
+    path.write_text(json.dumps({**(header or {}), **sections}))
+    return str(path)
+
+
+def entries(section: str, count: int, images: int = 1) -> list[dict[str, Any]]:
+    return [
+        {"image": f"{section}{n}.png", "label": n % 2, "patient_id": f"{section}{n // images}"} for n in range(count)
+    ]
+
+
+# ---- the phantom, end to end
+
+
+def test_phantom_without_choices_is_its_sections(phantom_dir: str) -> None:
+    for section, number in PHANTOM["num_patients"].items():
+        items = labelled_items(section, phantom_dir=phantom_dir, phantom=PHANTOM, required=("label", "organs"))
+        assert [item["index"] for item in items] == list(range(number))
+        assert {item["patient_id"] for item in items} == {f"{section}_{n:05d}" for n in range(number)}
+        for item in items:
+            files = [item["image"], item["lesion_truth"], *item["organs"]]
+            assert len(files) == 2 + len(ORGAN_NAMES)
+            assert all(os.path.isabs(file) and os.path.isfile(file) for file in files)
+        check_label_table(items, 5, "test")
+
+
+def test_subsets_are_of_training_alone(phantom_dir: str) -> None:
+    def number(section: str, **choice: Any) -> int:
+        return len(labelled_items(section, phantom_dir=phantom_dir, phantom=PHANTOM, **choice))
+
+    assert [number(section, label_fraction=0.3) for section in SECTIONS] == [3, 3, 5]
+    assert [number(section, num_shots=2) for section in SECTIONS] == [2, 3, 5]
+    # 18 patients in three folds, then half of one fold
+    assert [number(section, num_folds=3, label_fraction=0.5) for section in SECTIONS] == [3, 6, 6]
+
+
+def test_subset_is_numbered_anew(phantom_dir: str) -> None:
+    items = labelled_items("training", phantom_dir=phantom_dir, phantom=PHANTOM, num_shots=3, seed=4)
+    assert [item["index"] for item in items] == [0, 1, 2]
+
+
+def test_folds_of_the_phantom_test_every_patient_once(phantom_dir: str) -> None:
+    tested = []
+    for fold in range(4):
+        parts = [
+            {item["patient_id"] for item in labelled_items(
+                section, phantom_dir=phantom_dir, phantom=PHANTOM, num_folds=4, fold=fold, seed=1
+            )}
+            for section in SECTIONS
+        ]  # fmt: skip
+        assert sum(map(len, parts)) == len(set.union(*parts)) == 18
+        tested += sorted(parts[2])
+    assert len(tested) == len(set(tested)) == 18
+
+
+# ---- lists and folders of the user
+
+
+def test_list_is_read_with_its_sections_and_organs_are_paths(tmp_path: Path) -> None:
+    training = [{"image": "a.png", "label": [1], "organs": ["o/1.png", "o/2.png"]}]
+    path = write_list(tmp_path, training=training, validation=[{"image": "b.png", "label": [0]}])
+    (tmp_path / "o").mkdir()
+    for name in ("1.png", "2.png"):
+        (tmp_path / "o" / name).touch()
+    (item,) = labelled_items("training", datalist=path, required=("label", "organs"))
+    assert item["organs"] == [str(tmp_path / "o" / name) for name in ("1.png", "2.png")]
+    assert item["index"] == 0
+
+
+def test_validation_is_held_out_where_the_list_has_none(tmp_path: Path) -> None:
+    path = write_list(tmp_path, training=entries("t", 40, images=2))
+    training, validation = (labelled_items(section, datalist=path) for section in SECTIONS[:2])
+    assert len(training) + len(validation) == 40
+    assert not {item["patient_id"] for item in training} & {item["patient_id"] for item in validation}
+
+
+def test_folds_of_a_list_unite_the_sections_that_exist_and_count_an_image_once(tmp_path: Path) -> None:
+    shared = entries("s", 1)
+    path = write_list(tmp_path, training=entries("t", 8) + shared, test=shared + entries("e", 3), validation=[])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        items = [item for fold in range(3) for item in labelled_items("test", datalist=path, num_folds=3, fold=fold)]
+    assert len(items) == len({item["image"] for item in items}) == 12
+
+
+def test_folder_has_images_and_folds_but_no_labels(tmp_path: Path) -> None:
+    for name in ("00000001_000.png", "00000001_001.png", "00000002_000.png", "00000003_000.png"):
+        (tmp_path / name).touch()
+    tested = [labelled_items("test", str(tmp_path), num_folds=3, fold=fold, required=()) for fold in range(3)]
+    assert sorted(len(items) for items in tested) == [1, 1, 2]
+    with pytest.raises(DatalistError) as caught:
+        labelled_items("test", str(tmp_path))
+    assert f"{tmp_path}: 4 of 4 items of section 'test' have no 'label': item 0 (" in str(caught.value)
+    assert "00000001_000.png" in str(caught.value)
+    assert "the first of them has image. Give each item its 'label' in a datalist; python -m" in str(caught.value)
+
+
+# ---- what is refused
+
+
+@pytest.mark.parametrize("value", [None, ""])
+def test_required_keys_count_and_name_the_items(tmp_path: Path, value: Any) -> None:
+    lacking: list[dict[str, Any]] = [{"image": "b.png", "label": value}, {"image": "c.png", "patient_id": 3}]
+    path = write_list(tmp_path, training=[*entries("t", 1), *lacking], validation=entries("v", 1))
+    with pytest.raises(DatalistError) as caught:
+        labelled_items("training", datalist=path, label_fraction=0.4)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: 2 of 3 items of section 'training' have no 'label'")
+    assert f"item 1 ({tmp_path / 'b.png'}), item 2 ({tmp_path / 'c.png'})" in message
+    assert "the first of them has image, label" in message
+
+
+def test_normal_item_needs_no_lesion_mask_but_organs(tmp_path: Path) -> None:
+    items = [{"image": "a.png", "abnormal": 0}, {"image": "b.png", "abnormal": 0, "mask": None}]
+    path = write_list(tmp_path, test=items)
+    assert len(labelled_items("test", datalist=path, required=("mask", "lesion_truth"))) == 2
+    with pytest.raises(DatalistError, match="2 of 2 items of section 'test' have no 'organs'"):
+        labelled_items("test", datalist=path, required=("organs",))
+    path = write_list(tmp_path, test=[{"image": "a.png", "abnormal": -1}])
+    with pytest.raises(DatalistError, match="1 of 1 items of section 'test' have no 'mask'"):
+        labelled_items("test", datalist=path, required=("mask",))
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_patient_in_two_sections_is_refused_without_a_warning(tmp_path: Path, section: str) -> None:
+    test = [{"image": "x.png", "label": 0, "patient_id": "t1"}]
+    path = write_list(tmp_path, training=entries("t", 4), validation=entries("v", 2), test=test)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(DatalistError) as caught:
+            labelled_items(section, datalist=path)
+    assert str(caught.value).startswith(f"{path}: 1 patients are in two sections: t1 (training, test); results")
+    assert "num_folds" in str(caught.value)
+    assert labelled_items(section, datalist=path, num_folds=3)
+
+
+def test_patient_in_two_sections_is_found_by_the_file_name_and_numbers_are_texts(tmp_path: Path) -> None:
+    path = write_list(tmp_path, training=["00000007_000.png"], test=["00000007_001.png"])
+    with pytest.raises(DatalistError, match=r"00000007 \(training, test\)"):
+        labelled_items("test", datalist=path, required=())
+    one, other = ({"image": name, "patient_id": patient} for name, patient in (("a.png", 7), ("b.png", "7")))
+    path = write_list(tmp_path, training=[one], test=[other])
+    with pytest.raises(DatalistError, match=r"7 \(training, test\)"):
+        labelled_items("test", datalist=path, required=())
+
+
+def test_image_in_two_sections_is_refused_whoever_the_patients_are(tmp_path: Path) -> None:
+    sections = {name: [{"image": "same.png", "patient_id": name}] for name in SECTIONS}
+    path = write_list(tmp_path, **sections)
+    with pytest.raises(DatalistError, match=r"1 images are in two sections: same.png \(training, validation, test\)"):
+        labelled_items("test", datalist=path, required=())
+
+
+def test_other_sections_do_not_matter(tmp_path: Path) -> None:
+    path = write_list(tmp_path, {"numTest": 3, "pretraining": ["t0.png"]}, training=entries("t", 2))
+    assert labelled_items("training", datalist=path)
+
+
+def test_choices_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    path = write_list(tmp_path, training=entries("t", 4), test=entries("e", 4))
+    with pytest.raises(DatalistError, match=r"both label_fraction=0.5 and num_shots=2 are given"):
+        labelled_items("test", datalist=path, label_fraction=0.5, num_shots=2)
+    with pytest.raises(DatalistError, match="fold 1 is given without num_folds"):
+        labelled_items("test", datalist=path, fold=1)
+    with pytest.raises(DatalistError, match="sections are training, validation and test, not 'val'"):
+        labelled_items("val", datalist=path)
+
+
+@pytest.mark.parametrize(
+    ("choice", "reason"),
+    [
+        ({"label_fraction": 0}, "fraction of the labels is 0"),
+        ({"num_shots": "null"}, "number of shots is 'null'"),
+        ({"num_shots": 9}, "9 shots of different patients are wanted, but there are 4"),
+        ({"num_folds": 9}, "8 patients with 8 items cannot be divided into 9 folds"),
+        ({"num_folds": 4, "fold": 4}, "fold is 4; with 4 folds"),
+    ],
+)
+def test_impossible_choices_name_the_list(tmp_path: Path, choice: dict[str, Any], reason: str) -> None:
+    path = write_list(tmp_path, training=entries("t", 4), validation=entries("v", 4))
+    with pytest.raises(DatalistError, match=reason) as caught:
+        labelled_items("training", datalist=path, **choice)
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "3", '{"training": 3}', '{"training": []}', '{"test": [3]}'])
+@pytest.mark.parametrize("choice", [{}, {"num_folds": 3}])
+def test_unreadable_lists_are_named(tmp_path: Path, content: str, choice: dict[str, Any]) -> None:
+    path = tmp_path / "list.json"
+    path.write_text(content)
+    with pytest.raises(DatalistError, match=r"list\.json: "):
+        labelled_items("test" if "test" in content else "training", datalist=str(path), **choice)
+
+
+def test_absent_list_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DatalistError, match=r"no\.json: the datalist cannot be read"):
+        labelled_items("test", datalist=str(tmp_path / "no.json"))
+
+
+# ---- names
+
+
+def test_names_of_the_phantom() -> None:
+    assert class_names() == list(LESION_KINDS)
+    assert class_names(key="organs", num_classes=5) == list(ORGAN_NAMES)
+    assert class_names(key="landmarks") == list(LANDMARK_NAMES)
+    assert class_names(key="lesion_truth", num_classes=1) == ["lesion_truth 0"]
+
+
+def test_names_of_an_exported_phantom_are_those_of_the_phantom(phantom_dir: str) -> None:
+    labelled_items("test", phantom_dir=phantom_dir, phantom=PHANTOM)
+    path = os.path.join(phantom_dir, "datalist.json")
+    for key in ("label", "organs", "landmarks"):
+        assert class_names(path, key=key) == class_names(key=key)
+
+
+@pytest.mark.parametrize(
+    ("header", "number", "expected"),
+    [
+        ({"finding_names": ["Mass", "Edema"]}, None, ["Mass", "Edema"]),
+        ({"finding_names": ["Mass", "Edema"], "labels": {"0": "x"}}, 2, ["Mass", "Edema"]),
+        ({"labels": {"1": "nodule", "0": "no nodule"}}, 2, ["no nodule", "nodule"]),
+        ({"labels": {"1": "nodule", "0": "no nodule"}}, 1, ["nodule"]),
+        ({"labels": {str(n): f"c{n}" for n in range(12)}}, None, [f"c{n}" for n in range(12)]),
+        ({"labels": ["a", "b", "c"]}, 3, ["a", "b", "c"]),
+        ({"labels": {"yes": "1"}}, 2, ["class 0", "class 1"]),
+        ({"labels": "a"}, 1, ["class 0"]),
+        ({}, 3, ["class 0", "class 1", "class 2"]),
+    ],
+)
+def test_names_of_a_list(tmp_path: Path, header: dict[str, Any], number: int | None, expected: list[str]) -> None:
+    assert class_names(write_list(tmp_path, header, test=["a.png"]), num_classes=number) == expected
+
+
+def test_names_that_do_not_fit_or_are_not_there_are_refused(tmp_path: Path) -> None:
+    path = write_list(tmp_path, {"finding_names": ["Mass", "Edema", "Hernia"]}, test=["a.png"])
+    with pytest.raises(DatalistError, match=r"has 3 names for 'label' \(Mass, Edema, Hernia\), but 2 classes are"):
+        class_names(path, num_classes=2)
+    with pytest.raises(DatalistError, match="has no names for 'organs'; give num_classes"):
+        class_names(path, key="organs")
+    with pytest.raises(DatalistError, match="has no names for 'label'; give num_classes"):
+        class_names(dataset_dir=str(tmp_path))
+    with pytest.raises(DatalistError, match="cannot be read"):
+        class_names(str(tmp_path / "no.json"))
+
+
+def test_names_of_a_list_with_findings_and_a_class(tmp_path: Path) -> None:
+    path = tmp_path / "list.json"
+    path.write_text(json.dumps({"labels": {"0": "normal", "1": "sick"}, "finding_names": ["a", "b", "c"], "test": []}))
+    assert class_names(str(path)) == class_names(str(path), key="findings") == ["a", "b", "c"]
+    assert class_names(str(path), num_classes=1) == ["sick"]
+    assert class_names(str(path), num_classes=2) == ["normal", "sick"]
+    with pytest.raises(DatalistError, match="3 names"):
+        class_names(str(path), num_classes=4)

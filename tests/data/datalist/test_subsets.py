@@ -1,0 +1,283 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Fractions, shots and folds: by patient, reproducible, nested, no class lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from monai_afire.data.datalist.loading import DatalistError
+from monai_afire.data.datalist.patients import item_patients
+from monai_afire.data.datalist.subsets import cross_validation_items, few_shots, label_subset
+
+Item = dict[str, Any]
+
+
+@st.composite
+def cohorts(draw: st.DrawFn, min_patients: int = 1) -> list[Item]:
+    """Items of patients with one to three images, in any order, with labels of one kind, or without."""
+    num_patients = draw(st.integers(min_patients, 30))
+    kind = draw(st.sampled_from(["findings", "class", "none"]))
+    num_classes = draw(st.integers(1, 5))
+    value = st.sampled_from([0, 0, 0, 1, -1, None])
+    items: list[Item] = []
+    for patient in range(num_patients):
+        for _ in range(draw(st.integers(1, 3))):
+            item: Item = {"patient_id": draw(st.sampled_from([patient, f"{patient}"]))}
+            if kind == "findings":
+                item["label"] = draw(st.lists(value, min_size=num_classes, max_size=num_classes))
+            elif kind == "class":
+                item["label"] = draw(st.integers(0, num_classes - 1))
+            items.append(item)
+    items = draw(st.permutations(items))
+    return [{"image": f"{number}.png", **item} for number, item in enumerate(items)]
+
+
+def names(items: list[Item]) -> list[str]:
+    return [item["image"] for item in items]
+
+
+def patients(items: list[Item]) -> set[str]:
+    return {str(item["patient_id"]) for item in items}
+
+
+def positives(items: list[Item]) -> set[Any]:
+    """Classes with a positive, and "normal" for an item without a finding."""
+    found: set[Any] = set()
+    for item in items:
+        label = item.get("label")
+        if isinstance(label, list):
+            found |= {k for k, value in enumerate(label) if value == 1} or {"normal"}
+        elif label is not None:
+            found.add(label)
+    return found
+
+
+# ---- patients
+
+
+def test_folder_around_all_images_is_no_patient_and_does_not_change_the_choice() -> None:
+    here = [{"image": f"/data/patient1/set/{n}.png"} for n in range(20)]
+    there = [{"image": f"/mnt/{n}.png"} for n in range(20)]
+    assert len(set(item_patients(here))) == 20
+    chosen = [[item["image"].rsplit("/")[-1] for item in label_subset(items, 0.3)] for items in (here, there)]
+    assert chosen[0] == chosen[1]
+    assert len(chosen[0]) == 6
+
+
+# ---- fractions
+
+
+@given(cohorts(), st.floats(0.001, 1), st.integers(0, 3))
+@settings(max_examples=80, deadline=None)
+def test_fraction_takes_whole_patients_of_the_right_number(cohort: list[Item], fraction: float, seed: int) -> None:
+    chosen = label_subset(cohort, fraction, seed)
+    number = len(patients(cohort))
+    assert abs(len(patients(chosen)) - max(1.0, fraction * number)) <= 0.5 + 1e-9
+    assert len(patients(chosen)) >= 1
+    assert chosen == [item for item in cohort if str(item["patient_id"]) in patients(chosen)]
+    assert chosen == label_subset(cohort, fraction, seed)
+
+
+@given(cohorts(), st.tuples(st.floats(0.001, 1), st.floats(0.001, 1)), st.integers(0, 3))
+@settings(max_examples=80, deadline=None)
+def test_fractions_are_nested(cohort: list[Item], fractions: tuple[float, float], seed: int) -> None:
+    small, large = (set(names(label_subset(cohort, fraction, seed))) for fraction in sorted(fractions))
+    assert small <= large
+
+
+@given(cohorts(), st.floats(0.001, 1), st.integers(0, 3))
+@settings(max_examples=100, deadline=None)
+def test_no_class_is_lost_where_there_are_as_many_patients_as_classes(
+    cohort: list[Item], fraction: float, seed: int
+) -> None:
+    chosen = label_subset(cohort, fraction, seed)
+    classes = positives(cohort)
+    if len(patients(chosen)) >= len(classes):
+        assert positives(chosen) == classes
+    else:  # each of the first patients adds a class
+        assert len(positives(chosen)) >= len(patients(chosen))
+
+
+def test_the_one_rare_positive_is_in_a_small_fraction_of_every_seed() -> None:
+    cohort = [{"image": f"{n}", "patient_id": n, "label": [int(n == 777), int(n % 2)]} for n in range(1000)]
+    for seed in range(20):
+        chosen = label_subset(cohort, 0.01, seed)
+        assert len(chosen) == 10
+        assert sum(item["label"][0] for item in chosen) == 1
+
+
+def test_fraction_keeps_the_share_of_a_common_class() -> None:
+    cohort = [{"image": f"{n}", "patient_id": n, "label": int(n % 4 == 0)} for n in range(2000)]
+    shares = [np.mean([item["label"] for item in label_subset(cohort, 0.1, seed)]) for seed in range(10)]
+    assert np.mean(shares) == pytest.approx(0.25, abs=0.03)
+
+
+def test_seeds_choose_differently_and_independently_of_the_order() -> None:
+    cohort = [{"image": f"{n}", "patient_id": n} for n in range(100)]
+    chosen = [frozenset(names(label_subset(cohort, 0.1, seed))) for seed in range(5)]
+    assert len(set(chosen)) == 5
+    assert frozenset(names(label_subset(cohort[::-1], 0.1, 0))) == chosen[0]
+    counts = Counter(name for seed in range(300) for name in names(label_subset(cohort, 0.1, seed)))
+    assert len(counts) == 100  # nobody is never chosen
+    assert max(counts.values()) < 60  # 30 are expected, with a standard deviation of 5
+
+
+def test_uncertain_and_missing_are_no_positives() -> None:
+    cohort = [{"image": f"{n}", "patient_id": n, "label": [-1, None]} for n in range(50)]
+    cohort[17]["label"] = [1, 0]
+    assert all("17" in names(label_subset(cohort, 0.04, seed)) for seed in range(10))
+
+
+def test_arrays_are_labels_too() -> None:
+    cohort = [{"image": f"{n}", "patient_id": n, "label": np.float32([n == 5, n == 6, 1])} for n in range(50)]
+    assert {"5", "6"} <= set(names(label_subset(cohort, 0.06)))
+
+
+def test_items_are_new_and_the_keys_can_have_other_names() -> None:
+    cohort: list[Item] = [{"image": f"{n}", "subject": n // 2, "finding": int(n == 30)} for n in range(40)]
+    chosen = label_subset(cohort, 0.1, label_key="finding", patient_key="subject")
+    assert "30" in names(chosen)
+    assert "31" in names(chosen)
+    chosen[0]["new"] = 1
+    assert not any("new" in item for item in cohort)
+
+
+@pytest.mark.parametrize("fraction", [0, 0.0, -0.1, 1.01, 100, float("nan"), "0.1", True])
+def test_impossible_fraction_is_refused(fraction: Any) -> None:
+    with pytest.raises(DatalistError, match=r"fraction of the labels is .*; choose a number above 0 and up to 1"):
+        label_subset([{"image": "a"}], fraction)
+
+
+def test_nothing_to_choose_from_is_refused() -> None:
+    with pytest.raises(DatalistError, match="there are no items"):
+        label_subset([], 0.5)
+
+
+# ---- shots
+
+
+@given(cohorts(), st.data(), st.integers(0, 3))
+@settings(max_examples=80, deadline=None)
+def test_shots_are_of_different_patients_and_nested(cohort: list[Item], data: st.DataObject, seed: int) -> None:
+    number = data.draw(st.integers(1, len(patients(cohort))))
+    chosen = few_shots(cohort, number, seed)
+    assert len(chosen) == number == len(patients(chosen))
+    assert chosen == [item for item in cohort if item in chosen]
+    assert chosen == few_shots(cohort, number, seed)
+    if number > 1:
+        fewer = few_shots(cohort, number - 1, seed)
+        assert set(names(fewer)) < set(names(chosen))
+
+
+def test_shots_show_masks_that_are_not_empty() -> None:
+    cohort = [{"image": f"{n}", "patient_id": n, "label": int(n % 20 == 0)} for n in range(200)]
+    for seed in range(10):
+        assert positives(few_shots(cohort, 2, seed)) == {0, 1}
+
+
+def test_every_image_of_a_patient_can_be_the_shot() -> None:
+    cohort = [{"image": f"{n}", "patient_id": 1} for n in range(4)]
+    assert {few_shots(cohort, 1, seed)[0]["image"] for seed in range(40)} == {"0", "1", "2", "3"}
+
+
+def test_too_many_shots_are_refused() -> None:
+    cohort = [{"image": f"{n}", "patient_id": n // 2} for n in range(6)]
+    with pytest.raises(
+        DatalistError, match="4 shots of different patients are wanted, but there are 3 patients with 6"
+    ):
+        few_shots(cohort, 4)
+
+
+@pytest.mark.parametrize("number", [0, -1, 2.0, "null", True])
+def test_impossible_number_of_shots_is_refused(number: Any) -> None:
+    with pytest.raises(DatalistError, match=r"number of shots is .*; choose a whole number from 1, or None"):
+        few_shots([{"image": "a"}, {"image": "b"}], number)
+
+
+# ---- folds
+
+
+@given(cohorts(min_patients=3), st.data(), st.integers(0, 3))
+@settings(max_examples=80, deadline=None)
+def test_no_patient_is_in_two_sections_and_each_is_tested_once(
+    cohort: list[Item], data: st.DataObject, seed: int
+) -> None:
+    number = data.draw(st.integers(3, min(8, len(patients(cohort)))))
+    tested: list[str] = []
+    validated: list[list[str]] = []
+    for fold in range(number):
+        training, validation, test = (
+            cross_validation_items(cohort, number, fold, section, seed)
+            for section in ("training", "validation", "test")
+        )
+        assert training
+        assert validation
+        assert test
+        assert sorted(names(training + validation + test)) == sorted(names(cohort))
+        for one, other in ((training, validation), (training, test), (validation, test)):
+            assert not patients(one) & patients(other)
+        tested += names(test)
+        validated.append(names(validation))
+    assert sorted(tested) == sorted(names(cohort))
+    for fold in range(number):
+        assert validated[fold] == names(cross_validation_items(cohort, number, (fold + 1) % number, "test", seed))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_positives_are_spread_evenly_and_folds_are_of_one_size(seed: int) -> None:
+    labels = (np.random.default_rng(seed).random((300, 6)) < [0.02, 0.05, 0.1, 0.2, 0.4, 0.5]).astype(int).tolist()
+    cohort = [{"image": f"{n}", "patient_id": n, "label": label} for n, label in enumerate(labels)]
+    folds = [cross_validation_items(cohort, 5, fold, "test", seed) for fold in range(5)]
+    counts = np.array([np.sum([item["label"] for item in fold], axis=0) for fold in folds])
+    # by chance the last class would differ by 20 between folds
+    assert (np.ptp(counts, axis=0) <= 2).all()
+    assert max(map(len, folds)) - min(map(len, folds)) <= 1
+
+
+def test_single_classes_are_dealt_exactly() -> None:
+    cohort = [{"image": f"{n}", "patient_id": n, "label": int(n < 33)} for n in range(100)]
+    counts = [sum(item["label"] for item in cross_validation_items(cohort, 5, fold, "test")) for fold in range(5)]
+    assert sorted(counts) == [6, 6, 7, 7, 7]
+
+
+def test_unlabelled_folds_differ_by_one_patient_at_most() -> None:
+    cohort = [{"image": f"{n}", "patient_id": n} for n in range(23)]
+    sizes = [len(cross_validation_items(cohort, 5, fold, "test")) for fold in range(5)]
+    assert sorted(sizes) == [4, 4, 5, 5, 5]
+
+
+def test_seeds_and_the_order_of_the_items() -> None:
+    cohort = [{"image": f"{n}", "patient_id": n} for n in range(30)]
+    test = [frozenset(names(cross_validation_items(cohort, 5, 0, "test", seed))) for seed in range(4)]
+    assert len(set(test)) == 4
+    assert frozenset(names(cross_validation_items(cohort[::-1], 5, 0, "test", 0))) == test[0]
+
+
+@pytest.mark.parametrize("fold", [-1, 5, 1.0, "0", None, True])
+def test_fold_out_of_range_is_refused(fold: Any) -> None:
+    with pytest.raises(DatalistError, match=r"fold is .*; with 5 folds it is a whole number from 0 to 4"):
+        cross_validation_items([{"image": f"{n}"} for n in range(9)], 5, fold, "test")
+
+
+@pytest.mark.parametrize("number", [2, 1, 0, -3, 5.0, "5"])
+def test_too_few_folds_are_refused(number: Any) -> None:
+    with pytest.raises(DatalistError, match=r"number of folds is .*; choose a whole number from 3"):
+        cross_validation_items([{"image": f"{n}"} for n in range(9)], number, 0, "test")
+
+
+def test_fewer_patients_than_folds_are_refused() -> None:
+    cohort = [{"image": f"{n}", "patient_id": n % 4} for n in range(40)]
+    with pytest.raises(DatalistError, match="4 patients with 40 items cannot be divided into 5 folds; choose at most"):
+        cross_validation_items(cohort, 5, 0, "test")
+
+
+def test_unknown_section_is_refused() -> None:
+    with pytest.raises(DatalistError, match="training, validation and test, not 'val'"):
+        cross_validation_items([{"image": f"{n}"} for n in range(9)], 3, 0, "val")

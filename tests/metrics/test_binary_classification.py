@@ -1,0 +1,198 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Metrics of a detector of images against loops, scikit-learn and cases by hand."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from monai_afire.metrics.binary_classification import (
+    average_precision,
+    best_f1_threshold,
+    bootstrap_interval,
+    matched_pair_auc,
+    matched_pairs,
+    metrics_at_threshold,
+    roc_auc,
+)
+
+RANKED = (roc_auc, average_precision, best_f1_threshold)
+
+
+def random_detector(seed: int, size: int = 40) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and scores, with many ties for every other seed."""
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.arange(size) < rng.integers(1, size))
+    scores = rng.normal(size=size) + labels
+    return labels.astype(int), scores.round(0 if seed % 2 else 9)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_roc_auc_counts_pairs(seed: int) -> None:
+    labels, scores = random_detector(seed)
+    pairs = list(itertools.product(scores[labels == 1], scores[labels == 0]))
+    expected = sum((a > n) + 0.5 * (a == n) for a, n in pairs) / len(pairs)
+    assert roc_auc(labels, scores) == pytest.approx(expected, rel=1e-12)
+    assert roc_auc(labels, -scores) == pytest.approx(1 - expected, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_image_metrics_equal_scikit_learn(seed: int) -> None:
+    sklearn = pytest.importorskip("sklearn.metrics")
+    labels, scores = random_detector(seed)
+    assert roc_auc(labels, scores) == pytest.approx(sklearn.roc_auc_score(labels, scores), rel=1e-12)
+    assert average_precision(labels, scores) == pytest.approx(sklearn.average_precision_score(labels, scores))
+    threshold = best_f1_threshold(labels, scores)
+    of_all = {t: sklearn.f1_score(labels, scores >= t) for t in np.unique(scores)}
+    best = max(of_all.values())
+    assert threshold == max(t for t, f1 in of_all.items() if math.isclose(f1, best, rel_tol=1e-12))
+    at = metrics_at_threshold(labels, scores, threshold)
+    assert at["f1"] == pytest.approx(best)
+    assert at["accuracy"] == pytest.approx(sklearn.accuracy_score(labels, scores >= threshold))
+    assert at["sensitivity"] == pytest.approx(sklearn.recall_score(labels, scores >= threshold))
+    assert at["specificity"] == pytest.approx(sklearn.recall_score(labels, scores >= threshold, pos_label=0))
+
+
+def test_image_metrics_by_hand() -> None:
+    labels, scores = [0, 0, 1, 1], [0.1, 0.4, 0.35, 0.8]
+    assert roc_auc(labels, scores) == 0.75
+    assert average_precision(labels, scores) == pytest.approx((1 + 2 / 3) / 2)
+    assert best_f1_threshold(labels, scores) == 0.35
+    assert metrics_at_threshold(labels, scores, 0.35) == {
+        "accuracy": 0.75,
+        "f1": 0.8,
+        "sensitivity": 1.0,
+        "specificity": 0.5,
+    }
+    constant = [0.5] * 4
+    assert (roc_auc(labels, constant), average_precision(labels, constant)) == (0.5, 0.5)
+    assert roc_auc([0, 1, 1], [-np.inf, np.inf, np.inf]) == average_precision([0, 1, 1], [0, np.inf, np.inf]) == 1.0
+    assert average_precision([1, 0], [np.inf, np.inf]) == average_precision([0, 1], [-np.inf, -np.inf]) == 0.5
+    assert best_f1_threshold([0, 1, 1, 0], [np.inf, np.inf, 3, 2]) == 3.0
+    assert isinstance(roc_auc(torch.tensor(labels).bool(), torch.tensor(scores)), float)
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_one_class_is_nan(label: int) -> None:
+    labels, scores = [label] * 3, [0.1, 0.2, 0.3]
+    for metric in RANKED:
+        assert math.isnan(metric(labels, scores))
+    at = metrics_at_threshold(labels, scores, 0.2)
+    assert at["accuracy"] == pytest.approx(2 / 3 if label else 1 / 3)
+    assert math.isnan(at["f1"]) == math.isnan(at["sensitivity"]) == (label == 0)
+    assert math.isnan(at["specificity"]) == (label == 1)
+    assert all(math.isnan(x) for x in bootstrap_interval(roc_auc, labels, scores, num_samples=5))
+    assert all(math.isnan(x) for x in metrics_at_threshold(labels, scores, math.nan).values())
+
+
+@pytest.mark.parametrize("metric", [*RANKED, lambda y, s: metrics_at_threshold(y, s, 0.5), matched_pairs])
+def test_hostile_input_is_named(metric) -> None:
+    with pytest.raises(ValueError, match=r"index \[1, 3\]"):
+        metric([0, 1, 0, 1], [0.1, math.nan, 0.3, math.nan])
+    with pytest.raises(ValueError, match=r"\(3,\)"):
+        metric([0, 1, 0], [0.1, 0.2])
+    with pytest.raises(ValueError, match="M > 0"):
+        metric([], [])
+    with pytest.raises(ValueError, match="got 2 at index 1"):
+        metric([0, 2, 1], [0.1, 0.2, 0.3])
+    with pytest.raises(ValueError, match=r"\(2, 2\)"):
+        metric([[0, 1], [0, 1]], [[0.1, 0.2], [0.3, 0.4]])
+    with pytest.raises(ValueError, match="at index 0"):
+        metric([math.nan, 1], [0.1, 0.2])
+
+
+def test_bootstrap_interval() -> None:
+    labels, scores = random_detector(0, 200)
+    lower, upper = bootstrap_interval(roc_auc, labels, scores, num_samples=300, seed=1)
+    assert lower < roc_auc(labels, scores) < upper
+    assert bootstrap_interval(roc_auc, labels, scores, num_samples=300, seed=1) == (lower, upper)
+    assert bootstrap_interval(roc_auc, labels, scores, num_samples=300, seed=2) != (lower, upper)
+    narrow = bootstrap_interval(roc_auc, labels, scores, num_samples=300, seed=1, confidence=0.5)
+    assert lower < narrow[0] < narrow[1] < upper
+    # the standard error of Hanley and McNeil (1982) is near a quarter of the 95 % interval
+    auc, abnormal = roc_auc(labels, scores), labels.sum()
+    normal = labels.size - abnormal
+    q1, q2 = auc / (2 - auc), 2 * auc**2 / (1 + auc)
+    variance = auc * (1 - auc) + (abnormal - 1) * (q1 - auc**2) + (normal - 1) * (q2 - auc**2)
+    assert (upper - lower) / 3.92 == pytest.approx(math.sqrt(variance / (abnormal * normal)), rel=0.25)
+    for bad in ({"num_samples": 0}, {"confidence": 1.0}):
+        with pytest.raises(ValueError, match="num_samples"):
+            bootstrap_interval(roc_auc, labels, scores, **bad)
+
+
+def best_matching(labels: np.ndarray, brightness: np.ndarray, groups: np.ndarray, caliper: float) -> tuple[int, float]:
+    """Number of pairs and total difference of the best matching, by trying all."""
+
+    def search(rest: list[int], free: frozenset[int]) -> tuple[int, float]:
+        if not rest:
+            return 0, 0.0
+        options = [search(rest[1:], free)]
+        for j in free:
+            difference = abs(brightness[rest[0]] - brightness[j])
+            if groups[j] == groups[rest[0]] and difference <= caliper:
+                count, total = search(rest[1:], free - {j})
+                options.append((count + 1, total + difference))
+        return min(options, key=lambda option: (-option[0], option[1]))
+
+    return search(np.flatnonzero(labels == 1).tolist(), frozenset(np.flatnonzero(labels == 0).tolist()))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_matching_is_the_best_of_all(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    labels, brightness = rng.integers(0, 2, 10), rng.random(10)
+    groups, caliper = rng.choice(["PA", "AP"], 10), float(rng.choice([0.05, 0.2, 0.6]))
+    pairs = matched_pairs(labels, brightness, groups, caliper)
+    assert pairs.shape[1] == 2
+    assert (labels[pairs[:, 0]] == 1).all()
+    assert (labels[pairs[:, 1]] == 0).all()
+    assert np.unique(pairs).size == pairs.size
+    assert (groups[pairs[:, 0]] == groups[pairs[:, 1]]).all()
+    differences = np.abs(brightness[pairs[:, 0]] - brightness[pairs[:, 1]])
+    assert (differences <= caliper).all()
+    count, total = best_matching(labels, brightness, groups, caliper)
+    assert len(pairs) == count
+    assert differences.sum() == pytest.approx(total, abs=1e-12)
+
+
+def test_matching_by_hand() -> None:
+    # greedily 0 would take 2 (nearest) and leave 1 alone
+    assert matched_pairs([1, 1, 0, 0], [0.5, 0.7, 0.55, 0.35], caliper=0.2).tolist() == [[0, 3], [1, 2]]
+    assert matched_pairs([1, 0], [0.5, 0.5], ["PA", "AP"]).shape == (0, 2)
+    assert matched_pairs([1, 0], [0.1, 0.9], caliper=math.inf).tolist() == [[0, 1]]
+    assert matched_pairs([1, 0, 0], [0.5, 0.4, 0.5], [("a", 1), ("b", 2), ("a", 1)], caliper=0).tolist() == [[0, 2]]
+    assert matched_pairs([1, 1], [0.5, 0.5]).shape == (0, 2)
+    for arguments, message in (
+        (([1, 0], [0.5, 0.5], ["PA"]), "1 groups"),
+        (([1, 0], [0.5, 0.5], None, -1), "caliper"),
+        (([1, 0], [0.5, 0.5], None, math.nan), "caliper"),
+        (([1, 0], [0.5, math.inf]), "infinite"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            matched_pairs(*arguments)
+
+
+def test_a_detector_of_brightness_is_at_chance_on_matched_pairs() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.arange(600) % 2
+    brightness = rng.normal(size=600) + labels
+    pairs = matched_pairs(labels, brightness, caliper=0.02)
+    assert len(pairs) > 100
+    assert roc_auc(labels, brightness) > 0.7
+    assert matched_pair_auc(brightness, pairs) == pytest.approx(0.5, abs=0.12)
+    assert matched_pair_auc(labels + 0.0, pairs) == 1.0
+
+
+def test_matched_pair_auc_by_hand() -> None:
+    assert matched_pair_auc([3, 1, 2, 2, 0], [[0, 1], [2, 3], [4, 0]]) == 0.5
+    assert math.isnan(matched_pair_auc([1.0, 2.0], np.empty((0, 2), dtype=int)))
+    for pairs in ([[0, 2]], [[-1, 0]], [0, 1], [[0, 1, 1]]):
+        with pytest.raises(ValueError, match="matched_pairs"):
+            matched_pair_auc([1.0, 2.0], pairs)
+    with pytest.raises(ValueError, match=r"index \[1\]"):
+        matched_pair_auc([1.0, math.nan], [[0, 1]])
