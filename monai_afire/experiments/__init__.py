@@ -4,13 +4,16 @@
 
 from __future__ import annotations
 
+from monai_afire.experiments.common import ExperimentError
 from monai_afire.experiments.execution import Outcome, execute_runs, read_metrics
-from monai_afire.experiments.plan import Experiment, ExperimentError, Run, as_initialization, plan_runs
+from monai_afire.experiments.plan import Experiment, Run, as_initialization, plan_runs
+from monai_afire.experiments.pretraining import Pretraining, read_arms
 from monai_afire.experiments.tables import (
     comparison_figure,
     comparison_markdown,
     comparison_table,
     metric_names,
+    paired_p_value,
     runs_table,
     welch_p_value,
 )
@@ -19,6 +22,7 @@ __all__ = [
     "Experiment",
     "ExperimentError",
     "Outcome",
+    "Pretraining",
     "Run",
     "as_initialization",
     "comparison_figure",
@@ -26,7 +30,9 @@ __all__ = [
     "comparison_table",
     "execute_runs",
     "metric_names",
+    "paired_p_value",
     "plan_runs",
+    "read_arms",
     "read_metrics",
     "runs_table",
     "welch_p_value",

@@ -7,14 +7,16 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
 import pandas as pd
 
+from monai_afire.experiments.common import ExperimentError
 from monai_afire.experiments.execution import Outcome, execute_runs
-from monai_afire.experiments.plan import Experiment, ExperimentError, as_initialization, plan_runs
+from monai_afire.experiments.plan import Experiment, as_initialization, plan_runs
+from monai_afire.experiments.pretraining import Pretraining, read_arms
 from monai_afire.experiments.tables import (
     comparison_figure,
     comparison_markdown,
@@ -27,13 +29,22 @@ from monai_afire.visualize.figures import save_figure
 
 __all__ = ["main"]
 
+_PRETRAINING = "pretraining::"
 _EPILOG = """\
-Any further --key value is handed to the bundle in all runs, as python -m monai.bundle run takes it.
+Any further --key value is handed to the bundle in all runs, as python -m monai.bundle run takes it; --pretraining::key
+value to all pre-trainings of --arms.
 
-example:
+examples:
   python -m monai_afire.experiments --config_file bundles/radiograph_classification/configs/train.json \\
       --output_dir results --initializations scratch= afire=bundles/afire/models/model.pt \\
       --label_fraction 0.01 0.1 1.0 --seed 0 1 2 --num_processes 2 --metrics mean_auc
+
+  python -m monai_afire.experiments --config_file bundles/radiograph_classification/configs/train.json \\
+      --output_dir results --arms arms.json --seed 0 1 2 --freeze_encoder true --pretraining::dataset_dir normals
+
+with arms.json, of which the first arm is the one that the others are compared with, and null an untrained encoder:
+  {"config_file": "bundles/afire/configs/train.json", "overrides": {"epochs": 5},
+   "arms": {"full": {}, "without prototypes": {"use_prototypes": false}, "untrained": null}}
 
 An interrupted experiment goes on with the same command: a run that has its result is not done again. Written are
 runs.csv, table.csv, table.md, table.png and, for each run, the folder runs/NAME with its log.txt.
@@ -57,9 +68,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options, further = _parser().parse_known_args(arguments)
     try:
-        experiment = Experiment(tuple(options.config_file), Path(options.output_dir), _overrides(further))
+        overrides = _overrides(further)
+        pretraining = {key: overrides.pop(key) for key in list(overrides) if key.startswith(_PRETRAINING)}
+        experiment = Experiment(tuple(options.config_file), Path(options.output_dir), overrides)
         runs = plan_runs(
-            [as_initialization(text) for text in options.initializations],
+            _initializations(options, {key.removeprefix(_PRETRAINING): value for key, value in pretraining.items()}),
             options.seed,
             options.label_fraction,
             options.fold,
@@ -74,6 +87,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted: the same command goes on", file=sys.stderr)
         return 130
+
+
+def _initializations(
+    options: argparse.Namespace, pretraining: Mapping[str, str]
+) -> list[tuple[str, str | Pretraining | None]]:
+    """What is compared: given weights, then arms that are pre-trained first."""
+    if pretraining and not options.arms:
+        raise ExperimentError(f"--{_PRETRAINING}{next(iter(pretraining))} is for the pre-trainings of --arms")
+    given: list[tuple[str, str | Pretraining | None]] = [as_initialization(text) for text in options.initializations]
+    if options.arms:
+        root = Path(options.output_dir) / "pretraining"
+        arms = read_arms(options.arms, root, pretraining)
+        given += [(arm, None) if isinstance(arm, str) else (arm.name, arm) for arm in arms]
+    return given
 
 
 def _report(experiment: Experiment, outcomes: Sequence[Outcome], metrics: Sequence[str]) -> int:
@@ -132,7 +159,8 @@ def _overrides(words: Sequence[str]) -> dict[str, str]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m monai_afire.experiments",
-        description="Repeat a fine-tuning bundle over initialisations, label fractions, seeds and folds, and compare.",
+        description="Repeat a fine-tuning bundle, and pre-trainings before it, over initialisations, label fractions, "
+        "seeds and folds, and compare.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,  # --learning_rate must not be taken for an option of ours
@@ -143,10 +171,11 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--initializations",
         nargs="+",
-        required=True,
+        default=[],
         metavar="NAME=FILE",
         help="weights of the encoder to compare, NAME= for random ones; p-values are against the first",
     )
+    add("--arms", metavar="FILE", help="JSON file of pre-trainings to do first, each once per seed; see below")
     add("--seed", nargs="+", type=int, default=[0], help="seeds (default: 0)")
     add("--label_fraction", nargs="+", type=float, default=[], help="shares of the labels (default: the bundle's own)")
     add("--fold", nargs="+", type=int, default=[], help="folds to leave out (default: all of --num_folds)")

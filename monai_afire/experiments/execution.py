@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ import torch
 from tqdm.auto import tqdm
 
 from monai_afire.experiments.plan import Experiment, Run
+from monai_afire.experiments.pretraining import Pretraining
 from monai_afire.utils.files import atomic_path, check_writable
 
 __all__ = ["Outcome", "execute_runs", "read_metrics"]
@@ -50,11 +52,13 @@ def execute_runs(
     experiment: Experiment, runs: Sequence[Run], num_processes: int = 1, progress: bool = True
 ) -> list[Outcome]:
     """
-    Train and evaluate each run that has no result yet.
+    Train and evaluate each run that has no result yet, after the pre-training that it starts from, if any.
 
     A run has its folder, ``runs/<name>`` in the output folder, with ``log.txt`` (the commands and what they printed),
     whatever the bundle writes, ``models/`` and at last ``metrics.json`` and ``settings.json``. The latter is written
     when all went well; a run with a ``settings.json`` of the same settings, files by their content, is not done again.
+    A pre-training has its folder too, ``pretraining/<arm>-seed_<seed>``, and is done once for all runs that start from
+    it; one that was interrupted goes on from its last checkpoint.
 
     Training and evaluation are ``python -m monai.bundle run``, each in a process of its own with its share of the
     CPU's threads (``OMP_NUM_THREADS``, unless that is set) and, where there are several GPUs and processes, with one
@@ -132,6 +136,7 @@ class _Processes:
         self.lock = threading.Lock()
         self.running: set[subprocess.Popen] = set()
         self.stopped = False
+        self.pretraining: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
 
     def call(self, command: Sequence[str], log: TextIO, environment: Mapping[str, str]) -> int:
         """Run a command to its end; its exit status."""
@@ -189,6 +194,10 @@ def _execute(
 
 def _train_and_evaluate(experiment: Experiment, run: Run, processes: _Processes, environment: Mapping[str, str]) -> str:
     """Do the steps and certify the result; why it failed, or nothing."""
+    if isinstance(run.start, Pretraining):
+        with processes.pretraining[run.start.folder(run.seed)]:  # runs beside this one may start from it, too
+            if reason := _pretrain(run.start, run.seed, processes, environment):
+                return reason
     folder = experiment.folder(run)
     folder.mkdir(parents=True, exist_ok=True)
     settings = experiment.settings(run)  # the files as they are now, whatever happens to them meanwhile
@@ -196,12 +205,8 @@ def _train_and_evaluate(experiment: Experiment, run: Run, processes: _Processes,
         (folder / name).unlink(missing_ok=True)
     with (folder / "log.txt").open("w", encoding="utf-8") as log:
         for step, arguments in experiment.steps(run).items():
-            log.write(f"$ {shlex.join(['python', *_COMMAND[1:], *arguments])}\n")
-            log.flush()
-            status = processes.call([*_COMMAND, *arguments], log, environment)
-            if status:
-                how = f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
-                return f"the {step} {how}: {_last_line(folder / 'log.txt')}"
+            if reason := _call(step, arguments, processes, log, environment):
+                return reason
     try:
         read_metrics(folder)
     except (OSError, ValueError) as error:
@@ -209,6 +214,39 @@ def _train_and_evaluate(experiment: Experiment, run: Run, processes: _Processes,
     with atomic_path(folder / "settings.json") as temporary:
         temporary.write_text(json.dumps(settings, indent=2), encoding="utf-8")
     return ""
+
+
+def _pretrain(pretraining: Pretraining, seed: int, processes: _Processes, environment: Mapping[str, str]) -> str:
+    """Do a pre-training, or what is left of it; why it failed, or nothing."""
+    folder, settings = pretraining.folder(seed), pretraining.settings(seed)
+    done, started = folder / "settings.json", folder / "started.json"
+    for path in (done, started):
+        if path.is_file() and json.loads(path.read_text(encoding="utf-8")) != settings:
+            return f"{folder} holds a pre-training with other settings: remove it, or choose another --output_dir"
+    if done.is_file() and pretraining.weights(seed).is_file():
+        return ""
+    folder.mkdir(parents=True, exist_ok=True)
+    started.write_text(json.dumps(settings, indent=2), encoding="utf-8")
+    with (folder / "log.txt").open("a", encoding="utf-8") as log:
+        if reason := _call("pre-training", pretraining.arguments(seed), processes, log, environment):
+            return reason
+    if not pretraining.weights(seed).is_file():
+        return f"the pre-training left no {pretraining.weights(seed)}: {_last_line(folder / 'log.txt')}"
+    os.replace(started, done)
+    return ""
+
+
+def _call(
+    step: str, arguments: Sequence[str], processes: _Processes, log: TextIO, environment: Mapping[str, str]
+) -> str:
+    """Run one step of the bundle; why it failed, or nothing."""
+    log.write(f"$ {shlex.join(['python', *_COMMAND[1:], *arguments])}\n")
+    log.flush()
+    status = processes.call([*_COMMAND, *arguments], log, environment)
+    if not status:
+        return ""
+    how = f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
+    return f"the {step} {how}: {_last_line(Path(log.name))}"
 
 
 def _last_line(log: Path) -> str:

@@ -4,25 +4,21 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Experiment", "ExperimentError", "Run", "as_initialization", "plan_runs"]
+from monai_afire.experiments.common import ExperimentError, config_argument, file_digest
+from monai_afire.experiments.pretraining import Pretraining
+
+__all__ = ["Experiment", "Run", "as_initialization", "plan_runs"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _SET_PER_RUN = ("output_dir", "ckpt_dir", "encoder_weights", "seed", "label_fraction", "fold", "num_folds")
 _NOT_A_SETTING = ("resume",)  # how a run came to its end, not what it is
-
-
-class ExperimentError(ValueError):
-    """An experiment cannot be run as asked; the message says what was found and how to put it right."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +28,7 @@ class Run:
 
     Attributes:
         initialization: name of the initialisation.
-        weights: file of the encoder's weights, None for random ones.
+        start: file of the encoder's weights, or the pre-training that leaves it; None for random weights.
         seed: seed of the run.
         label_fraction: share of the labelled training images, None for the bundle's own.
         fold: fold of the cross-validation that is left out, None without one.
@@ -44,7 +40,7 @@ class Run:
     """
 
     initialization: str
-    weights: str | None
+    start: str | Pretraining | None
     seed: int
     label_fraction: float | None = None
     fold: int | None = None
@@ -59,6 +55,11 @@ class Run:
         if self.fold is not None:
             parts.append(f"fold_{self.fold}_of_{self.num_folds}")
         return "-".join([*parts, f"seed_{self.seed}"])
+
+    @property
+    def weights(self) -> str | None:
+        """File of the encoder's weights, None for random ones."""
+        return self.start.weights(self.seed).as_posix() if isinstance(self.start, Pretraining) else self.start
 
     def overrides(self) -> dict[str, Any]:
         """What the bundle is told of this run, less its folders."""
@@ -123,22 +124,25 @@ class Experiment:
         }
         options = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
         return {
-            "training": ["--config_file", _config_argument(self.config_files), *options],
-            "evaluation": ["--config_file", _config_argument((*self.config_files, self.evaluate_file)), *options],
+            "training": ["--config_file", config_argument(self.config_files), *options],
+            "evaluation": ["--config_file", config_argument((*self.config_files, self.evaluate_file)), *options],
         }
 
     def settings(self, run: Run) -> dict[str, Any]:
         """All that the result of a run depends on: a result of other settings is not its result."""
-        files = [*self.config_files, self.evaluate_file, *([run.weights] if run.weights else [])]
-        return {
+        files = [*self.config_files, self.evaluate_file, *([run.start] if isinstance(run.start, str) else [])]
+        settings = {
             **run.overrides(),
             **{name: value for name, value in self.overrides.items() if name not in _NOT_A_SETTING},
-            "files": {path: _digest(path) for path in files},
+            "files": {path: file_digest(path) for path in files},
         }
+        if isinstance(run.start, Pretraining):  # known by its settings: a result outlives its weights
+            settings["pretraining"] = run.start.settings(run.seed)
+        return settings
 
 
 def plan_runs(
-    initializations: Sequence[tuple[str, str | None]],
+    initializations: Sequence[tuple[str, str | Pretraining | None]],
     seeds: Sequence[int] = (0,),
     label_fractions: Sequence[float] = (),
     folds: Sequence[int] = (),
@@ -148,7 +152,7 @@ def plan_runs(
     Every combination; the initialisations of a setting follow one another: an early look compares like with like.
 
     Args:
-        initializations: (name, file of the weights or None for random ones).
+        initializations: (name, what :class:`Run` starts from).
         seeds: seeds.
         label_fractions: shares of the labelled training images in (0, 1]; none for the bundle's own.
         folds: folds to leave out, in [0, num_folds); none for all of them.
@@ -170,20 +174,20 @@ def plan_runs(
         raise ExperimentError(f"--label_fraction {_words(label_fractions)}: 0 < fraction <= 1, 1.0 for all labels")
     names = [name for name, _ in initializations]
     if not names or not seeds:
-        raise ExperimentError("at least one of --initializations and of --seed is needed")
+        raise ExperimentError("at least one of --initializations or --arms, and of --seed, is needed")
     shown = [f"{fraction:g}" for fraction in label_fractions]  # as in a run's name
     choices = {"initializations": names, "seed": seeds, "label_fraction": shown, "fold": folds}
     for option, values in choices.items():
         if len(set(values)) < len(values):
             raise ExperimentError(f"--{option} {_words(values)}: one of them is named twice")
-    for name, weights in initializations:
-        if weights and not Path(weights).is_file():
-            raise ExperimentError(f"there is no file {weights} with the weights of {name!r}: pre-train first")
+    for name, start in initializations:
+        if isinstance(start, str) and not Path(start).is_file():
+            raise ExperimentError(f"there is no file {start} with the weights of {name!r}: pre-train first")
     fractions: list[float | None] = [*sorted(label_fractions)] or [None]
     left_out: list[int | None] = [*(folds or range(num_folds or 0))] or [None]
     return [
-        Run(name, weights, seed, fraction, fold, num_folds)
-        for fraction, fold, seed, (name, weights) in product(fractions, left_out, seeds, initializations)
+        Run(name, start, seed, fraction, fold, num_folds)
+        for fraction, fold, seed, (name, start) in product(fractions, left_out, seeds, initializations)
     ]
 
 
@@ -211,25 +215,6 @@ def as_initialization(text: str) -> tuple[str, str | None]:
             "random weights; a name is made of letters, digits and . _ + -"
         )
     return name, weights or None
-
-
-def _config_argument(paths: Sequence[str]) -> str:
-    return paths[0] if len(paths) == 1 else json.dumps(list(paths))
-
-
-def _digest(path: str) -> str:
-    status = Path(path).stat()
-    return _digest_of(path, status.st_mtime_ns, status.st_size)
-
-
-@lru_cache(maxsize=64)
-def _digest_of(path: str, modified: int, size: int) -> str:
-    """Weights are large, and the same for many runs; time and size say whether it still is the same file."""
-    sha = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            sha.update(block)
-    return sha.hexdigest()
 
 
 def _words(values: Sequence[Any]) -> str:

@@ -15,14 +15,16 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from monai_afire.experiments.common import ExperimentError
 from monai_afire.experiments.execution import Outcome, read_metrics
-from monai_afire.experiments.plan import Experiment, ExperimentError
+from monai_afire.experiments.plan import Experiment
 
 __all__ = [
     "comparison_figure",
     "comparison_markdown",
     "comparison_table",
     "metric_names",
+    "paired_p_value",
     "runs_table",
     "welch_p_value",
 ]
@@ -101,6 +103,24 @@ def welch_p_value(first: ArrayLike, second: ArrayLike) -> float:
     return float(stats.ttest_ind_from_stats(*summaries, equal_var=False).pvalue)
 
 
+def paired_p_value(differences: ArrayLike) -> float:
+    """
+    Two-sided p of the t-test of paired samples.
+
+    Args:
+        differences: of the partners, such as runs of the same seed.
+
+    Returns:
+        p in [0, 1]; NaN with fewer than two of them, or where all are equal: then no test is possible.
+
+    Example:
+        >>> round(paired_p_value([1.0, 2.0, 3.0]), 4), paired_p_value([1.0])
+        (0.0742, nan)
+    """
+    values = np.asarray(differences, dtype=float)
+    return math.nan if len(values) < 2 or np.ptp(values) == 0 else float(stats.ttest_1samp(values, 0.0).pvalue)
+
+
 def comparison_table(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     """
     Mean and standard deviation over seeds and folds, each initialisation against the first one.
@@ -111,8 +131,9 @@ def comparison_table(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFram
 
     Returns:
         A row per figure, initialisation and label fraction, with "n" (runs that have the figure), "mean", "sd" (of the
-        sample, n - 1; NaN for one run), "difference" of the means from the first initialisation, and "p_value", see
-        :func:`welch_p_value`.
+        sample, n - 1; NaN for one run), "difference" of the means from the first initialisation, "p_value", see
+        :func:`welch_p_value`, and of the "pairs" of runs with the same seed and fold how many are "higher" than their
+        partner and the "paired_p_value", see :func:`paired_p_value`.
 
     Example:
         >>> runs = pd.DataFrame({"initialization": ["a", "a", "b"], "label_fraction": 1.0, "auc": [0.5, 0.7, 0.8]})
@@ -128,6 +149,7 @@ def comparison_table(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFram
                 values = _values(group, name, metric)
                 mean = values.mean() if len(values) else math.nan
                 other = name != names[0] and len(reference) > 0
+                differences = _differences(group, names[0], name, metric) if other else np.empty(0)
                 rows.append(
                     {
                         "metric": metric,
@@ -138,6 +160,9 @@ def comparison_table(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFram
                         "sd": values.std(ddof=1) if len(values) > 1 else math.nan,
                         "difference": mean - reference.mean() if other else math.nan,
                         "p_value": welch_p_value(reference, values) if other else math.nan,
+                        "pairs": len(differences),
+                        "higher": int((differences > 0).sum()),
+                        "paired_p_value": paired_p_value(differences),
                     }
                 )
     return pd.DataFrame(rows)
@@ -174,7 +199,8 @@ def comparison_markdown(comparison: pd.DataFrame) -> str:
         parts.append("\n".join([f"## {metric}", "", *lines]))
     parts.append(
         "Mean ± standard deviation of the sample (number of runs, over seeds and folds); p: two-sided Welch t-test "
-        f"against {first}, n/a where a side has fewer than two runs or neither varies."
+        f"against {first}, n/a where a side has fewer than two runs or neither varies; higher: runs above the run of "
+        f"{first} with the same seed and fold (table.csv has the paired t-test)."
     )
     return "\n\n".join(parts) + "\n"
 
@@ -213,6 +239,15 @@ def _values(table: pd.DataFrame, initialization: str, metric: str) -> NDArray[np
     return table.loc[table["initialization"] == initialization, metric].dropna().to_numpy(dtype=np.float64)
 
 
+def _differences(table: pd.DataFrame, first: str, second: str, metric: str) -> NDArray[np.float64]:
+    """What the runs of an initialisation have more than their partners of the same seed and fold."""
+    keys = [name for name in ("seed", "fold") if name in table and table[name].notna().all()]
+    if not keys:
+        return np.empty(0)
+    values = table[table["initialization"].isin([first, second])].pivot_table(metric, keys, "initialization")
+    return (values[second] - values[first]).dropna().to_numpy() if {first, second} <= {*values} else np.empty(0)
+
+
 def _row(experiment: Experiment, outcome: Outcome, metrics: Sequence[str]) -> dict[str, Any]:
     """The row of a run; None where there is nothing to say."""
     run = outcome.run
@@ -249,7 +284,11 @@ def _cell(row: Mapping[str, Any], is_reference: bool) -> str:
     decimals = 3 if abs(row["mean"]) < 10 else 1
     spread = "" if math.isnan(row["sd"]) else f" ± {row['sd']:.{decimals}f}"
     text = f"{row['mean']:.{decimals}f}{spread} ({row['n']})"
-    return text if is_reference else f"{text}, {_p_text(row['p_value'])}"
+    if is_reference:
+        return text
+    return f"{text}, {_p_text(row['p_value'])}" + (
+        f", {row['higher']} of {row['pairs']} higher" if row["pairs"] else ""
+    )
 
 
 def _p_text(p_value: float) -> str:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from fake_bundle import write_bundle
 
-from monai_afire.experiments.plan import Experiment, ExperimentError, Run, as_initialization, plan_runs
+from monai_afire.experiments.common import ExperimentError
+from monai_afire.experiments.plan import Experiment, Run, as_initialization, plan_runs
 
 SCRATCH = ("scratch", None)
 

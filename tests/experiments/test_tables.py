@@ -8,14 +8,15 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import integrate, special
+from scipy import integrate, special, stats
 
-from monai_afire.experiments.plan import ExperimentError
+from monai_afire.experiments.common import ExperimentError
 from monai_afire.experiments.tables import (
     comparison_figure,
     comparison_markdown,
     comparison_table,
     metric_names,
+    paired_p_value,
     welch_p_value,
 )
 from monai_afire.visualize import figure_to_array
@@ -91,15 +92,15 @@ def test_markdown():
         "| initialisation | 1 % of the labels | 100 % of the labels |",
         "| --- | --- | --- |",
         "| scratch | 0.600 ± 0.100 (3) | 0.700 ± 0.000 (3) |",
-        "| zeta | 0.900 ± 0.100 (3), p = 0.021 | 0.800 ± 0.000 (3), p = n/a |",
-        "| afire | 0.700 (1), p = n/a | - |",
+        "| zeta | 0.900 ± 0.100 (3), p = 0.021, 3 of 3 higher | 0.800 ± 0.000 (3), p = n/a, 3 of 3 higher |",
+        "| afire | 0.700 (1), p = n/a, 1 of 1 higher | - |",
     ]
     assert "Welch t-test against scratch" in text
 
 
 def test_large_numbers_and_small_p_values():
     table = runs_of({("a", 1.0): [120.0, 120.1, 120.2], ("b", 1.0): [10.0, 10.1, 10.2]})
-    assert "| b | 10.1 ± 0.1 (3), p < 0.001 |" in comparison_markdown(comparison_table(table, ["mean_auc"]))
+    assert "| b | 10.1 ± 0.1 (3), p < 0.001, 0 of 3 higher |" in comparison_markdown(comparison_table(table, ["mean_auc"]))
 
 
 def test_without_a_fraction():
@@ -136,3 +137,22 @@ def test_metrics_are_the_numbers_that_are_no_counts():
     assert metric_names(table, ["num_images"]) == ["num_images"]
     with pytest.raises(ExperimentError, match=r"--metrics mean_dice: not in .* there are mean_auc, num_images"):
         metric_names(table, ["mean_auc", "mean_dice"])
+
+
+def test_partners_of_a_seed_and_a_fold() -> None:
+    rows = [("a", 0, 0.5), ("a", 1, 0.6), ("a", 2, 0.7), ("b", 2, 0.9), ("b", 0, 0.4), ("b", 1, 0.65), ("b", 3, 0.0)]
+    runs = pd.DataFrame(rows, columns=["initialization", "seed", "auc"]).assign(label_fraction=1.0, fold=None)
+    row = comparison_table(runs, ["auc"]).iloc[1]
+    assert (row["pairs"], row["higher"]) == (3, 2)
+    assert row["paired_p_value"] == pytest.approx(stats.ttest_rel([0.4, 0.65, 0.9], [0.5, 0.6, 0.7]).pvalue)
+    assert "2 of 3 higher" in comparison_markdown(comparison_table(runs, ["auc"]))
+    folds = pd.concat(
+        [runs.assign(fold=0), runs.assign(fold=1, auc=runs["auc"] + 0.5 * (runs["initialization"] == "b"))]
+    )
+    row = comparison_table(folds, ["auc"]).iloc[1]
+    assert (row["pairs"], row["higher"]) == (6, 5)
+
+
+def test_no_paired_test_without_variation() -> None:
+    assert math.isnan(paired_p_value([0.1, 0.1]))
+    assert math.isnan(paired_p_value([]))
