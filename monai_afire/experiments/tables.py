@@ -17,6 +17,7 @@ from scipy import stats
 
 from monai_afire.experiments.execution import Outcome, read_metrics
 from monai_afire.experiments.plan import Experiment, ExperimentError
+from monai_afire.utils.formatting import format_number
 
 __all__ = [
     "comparison_figure",
@@ -247,15 +248,13 @@ def _cell(row: Mapping[str, Any], is_reference: bool) -> str:
     if not row["n"]:
         return "-"
     decimals = 3 if abs(row["mean"]) < 10 else 1
-    spread = "" if math.isnan(row["sd"]) else f" ± {row['sd']:.{decimals}f}"
-    text = f"{row['mean']:.{decimals}f}{spread} ({row['n']})"
+    spread = "" if math.isnan(row["sd"]) else f" ± {format_number(row['sd'], decimals)}"
+    text = f"{format_number(row['mean'], decimals)}{spread} ({row['n']})"
     return text if is_reference else f"{text}, {_p_text(row['p_value'])}"
 
 
 def _p_text(p_value: float) -> str:
-    if math.isnan(p_value):
-        return "p = n/a"
-    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
+    return "p < 0.001" if p_value < 0.001 else f"p = {format_number(p_value)}"
 
 
 def _fraction_title(fraction: float, short: bool = False) -> str:

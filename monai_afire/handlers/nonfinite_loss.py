@@ -101,8 +101,8 @@ class NonFiniteLoss:
         )
         names = "Images of the batch: {}. " if culprits else f"No {self.file_key!r} in the batch names its images. "
         dump = {"files": files, "files_before": self.files_before, "terms": terms, "loss": float(self.loss)}
-        dump |= {"iteration": state.iteration, "epoch": state.epoch, "batch": _plain(state.batch)}
-        dump["network"] = _plain(self.network.state_dict())
+        dump |= {"iteration": state.iteration, "epoch": state.epoch, "batch": _loadable(state.batch)}
+        dump["network"] = _loadable(self.network.state_dict())
         written = self.write(dump, message + names.format(", ".join(culprits)) + advice, getattr(state, "rank", 0))
         raise FloatingPointError(message + names.format(first_few(culprits, _NAMED)) + written + advice)
 
@@ -153,12 +153,12 @@ def batch_files(batch: Any, file_key: str = "file") -> list[str]:
     return [names] if isinstance(names, str) else [str(name) for name in names]
 
 
-def _plain(value: Any) -> Any:
+def _loadable(value: Any) -> Any:
     """Tensors without metadata on the CPU, text and numbers: what can be loaded without running code."""
     if isinstance(value, torch.Tensor):
         return value.detach().cpu().as_subclass(torch.Tensor)
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _loadable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_loadable(item) for item in value]
     return value if isinstance(value, (str, int, float, bool, type(None))) else repr(value)
