@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Where a bundle's radiographs come from: the user's folder or data list, or else the embedded phantom."""
+"""Where a bundle's radiographs come from: the user's folder or datalist, or else the embedded phantom."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def cached_phantom(folder: str | os.PathLike, arguments: Mapping[str, Any]) -> P
         arguments: of :func:`monai_afire.data.export_phantom`.
 
     Returns:
-        Path of its data list.
+        Path of its datalist.
 
     Example:
         >>> import tempfile

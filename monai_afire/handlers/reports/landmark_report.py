@@ -102,7 +102,7 @@ class LandmarkReport(PicturedReport):
     def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
         """Means over all known landmarks, and of each."""
         if table.empty:
-            raise ValueError("no image was evaluated: the section of the data list is empty")
+            raise ValueError("no image was evaluated: the section of the datalist is empty")
         per_landmark = {name: self._figures(table, [name]) for name in self.landmark_names}
         return {"num_images": len(table), **self._figures(table, self.landmark_names), "per_landmark": per_landmark}
 

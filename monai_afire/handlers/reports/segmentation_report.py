@@ -94,7 +94,7 @@ class SegmentationReport(PicturedReport):
     def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
         """Means over images, then over classes."""
         if table.empty:
-            raise ValueError("no image was evaluated: the section of the data list is empty")
+            raise ValueError("no image was evaluated: the section of the datalist is empty")
         kinds = ["dice", "hd95", *(["hd95_mm"] if f"hd95_mm_{self.class_names[0]}" in table else [])]
         per_class = {}
         for name in self.class_names:
