@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What several rooms need and no other room is the place for."""
+"""Helpers that several packages use: files, processes, numerical precision, text."""
 
 from __future__ import annotations
 
