@@ -16,6 +16,7 @@ from monai.engines.utils import IterationEvents
 from monai.utils import CommonKeys, ImageMetaKey
 from torch import nn
 
+from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import atomic_path
 from monai_afire.utils.text import first_few
 
@@ -103,7 +104,7 @@ class NonFiniteLoss:
         dump = {"files": files, "files_before": self.files_before, "terms": terms, "loss": float(self.loss)}
         dump |= {"iteration": state.iteration, "epoch": state.epoch, "batch": _loadable(state.batch)}
         dump["network"] = _loadable(self.network.state_dict())
-        written = self.write(dump, message + names.format(", ".join(culprits)) + advice, getattr(state, "rank", 0))
+        written = self.write(dump, message + names.format(", ".join(culprits)) + advice, global_rank())
         raise FloatingPointError(message + names.format(first_few(culprits, _NAMED)) + written + advice)
 
     def write(self, dump: dict[str, Any], text: str, rank: int) -> str:
