@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What a detector's scores are worth, with and without the help of exposure: from one row per image to all figures."""
+"""Evaluation of anomaly scores: metrics from a table with one row per image, beside baselines of exposure alone."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Which images a detector is validated and evaluated on, and where their lesions are."""
+"""Items that a detector is validated and evaluated on, and the masks of their lesions."""
 
 from __future__ import annotations
 

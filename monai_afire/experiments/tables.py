@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""From the figures of all runs to what a paper prints: mean, standard deviation and a test between initialisations."""
+"""Tables of an experiment: mean and standard deviation over runs, and a test between initialisations."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Checkpoints that survive a crash and continue exactly."""
+"""Checkpoints that survive a crash, and resumption that continues exactly."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What a network in pre-training knows of the diseases, although nobody told it."""
+"""k-nearest-neighbour probe of a network's features during pre-training."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""A loss that is no number."""
+"""Handler that stops a training with a NaN or infinite loss and keeps the batch."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Pictures of what a run has learnt so far."""
+"""Preview pictures during training: restorations, correspondences."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What a person at the terminal sees of a run."""
+"""Progress bar of a training and the closing message of a run."""
 
 from __future__ import annotations
 

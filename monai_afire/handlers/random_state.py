@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Randomness as a function of seed and epoch, so that a resumed run repeats what an uninterrupted one draws."""
+"""Seeds that depend on run, epoch and rank, and the state of the random generators."""
 
 from __future__ import annotations
 

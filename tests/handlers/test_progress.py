@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What the terminal shows."""
+"""Progress bar and closing message at the terminal."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Where a bundle's radiographs come from: the user's folder or datalist, or else the embedded phantom."""
+"""Items of a bundle: of the user's folder or datalist, or else of the embedded phantom."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""From the images of a set to a datalist in JSON."""
+"""Writing of datalists: the images of a set divided into sections, as JSON, with a report."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Collects a classifier's probabilities on labelled images and reports what they are worth."""
+"""Report of a classifier on labelled images: probabilities, metrics of each class, ROC curves."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Collects a network's landmarks on labelled images and reports what they are worth."""
+"""Report of landmark detection on labelled images: radial errors, success rates, pictures."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What all reports of an evaluation have in common: a row per image, one file of figures."""
+"""Base of the reports: a table with a row per image, and ``metrics.json``."""
 
 from __future__ import annotations
 
