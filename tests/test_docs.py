@@ -14,9 +14,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_api_has_a_page_for_each_room() -> None:
-    rooms = {f"monai_afire.{module.name}" for module in pkgutil.iter_modules(monai_afire.__path__) if module.ispkg}
+    packages = {f"monai_afire.{module.name}" for module in pkgutil.iter_modules(monai_afire.__path__) if module.ispkg}
     listed = set(re.findall(r"^   (monai_afire\.\S+)$", (ROOT / "docs/api.rst").read_text(), re.MULTILINE))
-    assert rooms <= listed
+    assert packages <= listed
 
 
 def test_pages_name_files_and_tests_that_exist() -> None:

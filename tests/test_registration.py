@@ -18,7 +18,7 @@ from monai.bundle.config_item import ComponentLocator
 
 import monai_afire
 
-ROOMS = [name for name in monai_afire.__all__ if name != "utils"]
+PACKAGES = [name for name in monai_afire.__all__ if name != "utils"]
 SHORT_NAMES = [
     "ACE",
     "ACELoss",
@@ -86,10 +86,10 @@ def locator() -> ComponentLocator:
 
 
 def exported_classes() -> dict[str, type]:
-    """All public classes of the rooms, aliases included."""
+    """All public classes of the packages, aliases included."""
     found: dict[str, type] = {}
-    for room in ROOMS:
-        module = getattr(monai_afire, room)
+    for package in PACKAGES:
+        module = getattr(monai_afire, package)
         for name, value in inspect.getmembers(module, inspect.isclass):
             if value.__module__.startswith("monai_afire.") and not name.startswith("_"):
                 found[name] = value
@@ -117,8 +117,8 @@ def test_every_exported_class_is_found_once(locator: ComponentLocator) -> None:
 
 @pytest.mark.parametrize("prefix", ["", "full"])
 def test_config_builds_components(prefix: str) -> None:
-    def target(room: str, name: str) -> str:
-        return f"monai_afire.{room}.{name}" if prefix else name
+    def target(package: str, name: str) -> str:
+        return f"monai_afire.{package}.{name}" if prefix else name
 
     parser = ConfigParser(
         {
@@ -173,10 +173,10 @@ print(type(ConfigParser(config).get_parsed_content("bank")).__module__)
 
 def monai_modules() -> list[ModuleType]:
     names = "transforms networks.nets networks.blocks networks.layers losses handlers metrics inferers data engines"
-    rooms = [import_module(f"monai.{name}") for name in (*names.split(), "optimizers")]
-    modules = list(rooms)
-    for room in rooms:
-        for info in pkgutil.iter_modules(room.__path__, f"{room.__name__}."):
+    packages = [import_module(f"monai.{name}") for name in (*names.split(), "optimizers")]
+    modules = list(packages)
+    for package in packages:
+        for info in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             if info.name in sys.modules:
                 modules.append(import_module(info.name))
     return modules
@@ -196,8 +196,8 @@ def test_no_class_bears_the_name_of_a_monai_class(locator: ComponentLocator) -> 
     assert clashes == {}
 
 
-def test_rooms_export_what_they_say() -> None:
-    for room in monai_afire.__all__:
-        module = getattr(monai_afire, room)
+def test_packages_export_what_they_say() -> None:
+    for package in monai_afire.__all__:
+        module = getattr(monai_afire, package)
         for name in getattr(module, "__all__", []):
-            assert hasattr(module, name), f"monai_afire.{room}.{name}"
+            assert hasattr(module, name), f"monai_afire.{package}.{name}"

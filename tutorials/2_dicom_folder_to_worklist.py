@@ -4,7 +4,7 @@
 # %% [markdown]
 # # 2. Your own DICOM folder to an anomaly work-list
 #
-# Two folders go in: DICOM files of *normal* radiographs, from which the detector learns what is normal in your house,
+# Two folders go in: DICOM files of *normal* radiographs, from which the detector learns what is normal in your clinic,
 # and the new ones. A list comes out, the most suspicious image first, with a heat map for each, and a list of the
 # files that could not be read.
 #
@@ -189,7 +189,7 @@ for _, row in rejected.iterrows():
 # ```bash
 # # 1. pre-train on normal radiographs, as many as there are
 # python -m monai.bundle run --config_file bundles/afire/configs/train.json --dataset_dir /path/to/normal
-# # 2. adapt, and fit statistics and threshold, on normal radiographs of the house that is to use it
+# # 2. adapt, and fit statistics and threshold, on normal radiographs of the hospital that is to use it
 # python -m monai.bundle run --dataset_dir /path/to/normal \
 #     --config_file "['bundles/afire/configs/train.json','bundles/afire/configs/finetune_anomaly.json']"
 # # 3. judge new ones

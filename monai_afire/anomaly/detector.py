@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""A pre-trained AFiRe as a detector of abnormal radiographs."""
+"""Anomaly detector: a pre-trained AFiRe network with the statistics of normal images."""
 
 from __future__ import annotations
 

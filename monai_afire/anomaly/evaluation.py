@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What a detector's scores are worth, with and without the help of exposure: from one row per image to all figures."""
+"""Evaluation of anomaly scores: metrics from a table with one row per image, beside baselines of exposure alone."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from monai_afire.metrics.binary_classification import (
     metrics_at_threshold,
     roc_auc,
 )
+from monai_afire.utils.formatting import json_safe
 
 __all__ = ["EXPOSURE_BASELINES", "evaluate_scores"]
 
@@ -89,7 +90,7 @@ def evaluate_scores(
             result["matched_pairs"] = _matched(pairs, {**columns, **baselines}, num_bootstraps, seed)
     result["localization"] = _localization(original)
     result["controlled"] = _controlled(table, [*score_names], original) if "kind" in table else {}
-    return _finite({name: value for name, value in result.items() if value})
+    return json_safe({name: value for name, value in result.items() if value})
 
 
 def _detection(
@@ -162,14 +163,3 @@ def _controlled(table: pd.DataFrame, score_names: Sequence[str], original: pd.Da
 def _texts(column: pd.Series) -> list[str]:
     """Its cells as text, "" for a missing one."""
     return ["" if missing else str(value) for value, missing in zip(column, column.isna(), strict=True)]
-
-
-def _finite(value: Any) -> Any:
-    """Plain numbers; None for what is not defined, as JSON has no NaN."""
-    if isinstance(value, Mapping):
-        return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    if isinstance(value, (float, np.floating)):
-        return float(value) if np.isfinite(value) else None
-    return int(value) if isinstance(value, np.integer) else value

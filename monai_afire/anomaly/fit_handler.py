@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Keeps an anomaly detector's statistics in step with its network."""
+"""Handler that fits an anomaly detector's statistics and thresholds during training."""
 
 from __future__ import annotations
 

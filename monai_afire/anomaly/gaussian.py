@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What normal tokens look like at each position: a Gaussian per position with one covariance for all."""
+"""Gaussian of the normal tokens of each position, with a covariance that all positions share (PaDiM-like)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Which images a detector is validated and evaluated on, and where their lesions are."""
+"""Items that a detector is validated and evaluated on, and the masks of their lesions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def detection_items(
     Labelled items for an evaluation, and copies of the normal ones to be painted with lesions.
 
     Args:
-        items: of a data list, each with a label.
+        items: of a datalist, each with a label.
         lesions: "kinds", "contrasts" and "sizes" of :func:`monai_afire.transforms.controlled_lesion_items`; None or
             empty for no copies.
         section: name of the section, for messages.
@@ -86,7 +86,7 @@ def lesion_truth(item: Mapping[str, Any], spatial_shape: Sequence[int], size: Se
     Where an item's lesions are, by its mask ("lesion_truth" or "mask") or else by its boxes.
 
     Args:
-        item: of a data list; "boxes" are [x, y, width, height] in pixels of the image.
+        item: of a datalist; "boxes" are [x, y, width, height] in pixels of the image.
         spatial_shape: (rows, columns) of the image.
         size: (rows, columns) of the mask wanted.
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""How well token maps point at the lesions, image by image."""
+"""Localisation metrics of token maps, one row per image."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Restoration of every token from the others, so that a lesion cannot be copied through."""
+"""Masked restoration: each token is restored from the others, so that a lesion cannot be copied through."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What was seen at each position of normal images, to be searched for the nearest."""
+"""Memory bank of normal features for each position, searched for the nearest neighbours (PatchCore-like)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Results of a detector on disk, one image at a time: overlay, map, embedding."""
+"""Files of a detector's results for one image: overlay, anomaly map, embedding."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""How abnormal is an image, and where: scores from the outputs of :class:`monai_afire.networks.AFiRe`."""
+"""Anomaly scores of images and tokens, from the outputs of :class:`monai_afire.networks.AFiRe`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Which images the processes of a distributed run see in an epoch."""
+"""Random sampler of distributed training, with a fixed number of samples per epoch."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What MONAI's engines need to run the methods."""
+"""Engines: preparation of batches for MONAI's trainers, and a trainer for experiment tracking."""
 
 from __future__ import annotations
 

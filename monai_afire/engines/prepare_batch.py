@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""From a loader's batch to the arguments of a network."""
+"""Functions ``prepare_batch`` of MONAI's engines: from a loader's batch to a network's arguments."""
 
 from __future__ import annotations
 

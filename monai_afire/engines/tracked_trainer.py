@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""A trainer whose losses experiment tracking can read."""
+"""MONAI's trainer, made to work with experiment tracking."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from ignite.engine import Engine
 from monai.engines import SupervisedTrainer
 from monai.handlers import MLFlowHandler
 
@@ -17,15 +16,15 @@ __all__ = ["TrackedTrainer"]
 
 class TrackedTrainer(SupervisedTrainer):
     """
-    MONAI's ``SupervisedTrainer``, with figures for the option ``--tracking mlflow`` of ``monai.bundle``.
+    MONAI's ``SupervisedTrainer``, with metrics for the option ``--tracking mlflow`` of ``monai.bundle``.
 
-    That option appends a ``MLFlowHandler`` to the trainer's handlers, which reads the loss from a list of decollated
-    items: from the dictionary of a trainer that does not decollate it takes a tuple, at which MLflow fails. Handlers
-    cannot reach it, since it comes last. Here it is given a function for the figures and an interval; a handler with an
-    ``output_transform`` of its own is left as it is.
+    That option appends a ``MLFlowHandler`` to the trainer's handlers, which takes the loss by
+    ``from_engine(["loss"], first=True)``: of a list of decollated items that is a number, of the dictionary of a
+    trainer that does not decollate a tuple, at which MLflow fails. Other handlers cannot reach it, since it comes last.
+    Here such a tuple is replaced by metrics to log; whatever else an ``output_transform`` gives is left as it is.
 
     Args:
-        scalars: called with the engine's output for the figures to log, name -> number or scalar tensor; None logs the
+        scalars: called with the engine's output for the metrics to log, name -> number or scalar tensor; None logs the
             loss.
         tracking_interval: iterations between two records; each one waits for the device and the data base.
         train_handlers: as of ``SupervisedTrainer``.
@@ -53,20 +52,21 @@ class TrackedTrainer(SupervisedTrainer):
         self.scalars = scalars
         self.tracking_interval = tracking_interval
         for handler in train_handlers or ():
-            if isinstance(handler, MLFlowHandler) and _is_default(handler.output_transform):
-                handler.output_transform = self.tracked_scalars
-                handler.iteration_log = self.is_tracked
+            if isinstance(handler, MLFlowHandler):
+                handler.output_transform = self._loggable(handler.output_transform)
         super().__init__(train_handlers=train_handlers, **kwargs)
 
     def tracked_scalars(self, output: Any) -> dict[str, float]:
-        """The figures of one iteration as numbers."""
+        """The metrics of one iteration as numbers."""
         scalars = {"loss": output["loss"]} if self.scalars is None else self.scalars(output)
         return {name: float(value) for name, value in scalars.items()}
 
-    def is_tracked(self, engine: Engine, iteration: int) -> bool:
-        """Whether this iteration is recorded."""
-        return iteration % self.tracking_interval == 0
+    def _loggable(self, output_transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def transform(output: Any) -> Any:
+            values = output_transform(output)
+            if not isinstance(values, tuple):
+                return values
+            # the handler records nothing for None
+            return None if self.state.iteration % self.tracking_interval else self.tracked_scalars(output)
 
-
-def _is_default(output_transform: Callable[[Any], Any]) -> bool:
-    return getattr(output_transform, "__qualname__", "").startswith("from_engine.")
+        return transform

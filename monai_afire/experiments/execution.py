@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Runs in processes of their own: several at a time, resumable, a failure of one is no failure of the others."""
+"""Execution of an experiment's runs in processes of their own: several at a time, resumable."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Which runs an experiment consists of, and what each of them is started with."""
+"""Plan of an experiment: its runs and the arguments of each."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""From the figures of all runs to what a paper prints: mean, standard deviation and a test between initialisations."""
+"""Tables of an experiment: mean and standard deviation over runs, and a test between initialisations."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from scipy import stats
 from monai_afire.experiments.common import ExperimentError
 from monai_afire.experiments.execution import Outcome, read_metrics
 from monai_afire.experiments.plan import Experiment
+from monai_afire.utils.formatting import format_number
 
 __all__ = [
     "comparison_figure",
@@ -282,19 +283,16 @@ def _cell(row: Mapping[str, Any], is_reference: bool) -> str:
     if not row["n"]:
         return "-"
     decimals = 3 if abs(row["mean"]) < 10 else 1
-    spread = "" if math.isnan(row["sd"]) else f" ± {row['sd']:.{decimals}f}"
-    text = f"{row['mean']:.{decimals}f}{spread} ({row['n']})"
+    spread = "" if math.isnan(row["sd"]) else f" ± {format_number(row['sd'], decimals)}"
+    text = f"{format_number(row['mean'], decimals)}{spread} ({row['n']})"
     if is_reference:
         return text
-    return f"{text}, {_p_text(row['p_value'])}" + (
-        f", {row['higher']} of {row['pairs']} higher" if row["pairs"] else ""
-    )
+    paired = f", {row['higher']} of {row['pairs']} higher" if row["pairs"] else ""
+    return f"{text}, {_p_text(row['p_value'])}{paired}"
 
 
 def _p_text(p_value: float) -> str:
-    if math.isnan(p_value):
-        return "p = n/a"
-    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
+    return "p < 0.001" if p_value < 0.001 else f"p = {format_number(p_value)}"
 
 
 def _fraction_title(fraction: float, short: bool = False) -> str:

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Checkpoints that survive a crash and continue exactly."""
+"""Checkpoints that survive a crash, and resumption that continues exactly."""
 
 from __future__ import annotations
 
@@ -111,15 +111,15 @@ class ResumableCheckpoint:
         if engine.state.iteration > 0:
             return  # a later round of federated learning, for which the same trainer runs on
         resume = self.resume and self.checkpoint_file.is_file()
-        if _is_main_rank(engine):
+        if global_rank() == 0:
             self.check_disk(resume)
         self.stop_request.shield(getattr(self.validator, "data_loader", None))
         if resume:
             self.load(engine)
             return
-        if self.resume and _is_main_rank(engine):
+        if self.resume and global_rank() == 0:
             logger.warning(f"nothing to resume: {self.checkpoint_file} does not exist; starting from the beginning")
-        if _is_main_rank(engine):
+        if global_rank() == 0:
             for path in (self.checkpoint_file, self.model_file):
                 if path.is_file():
                     path.replace(_previous(path))
@@ -173,14 +173,14 @@ class ResumableCheckpoint:
         """Write ``model.pt`` if this validation is the best so far (or nothing better than NaN is known)."""
         value = float(validator.state.metrics[validator.state.key_metric_name])
         is_better = getattr(validator, "metric_cmp_fn", default_metric_cmp_fn)
-        if _is_main_rank(validator) and (self.best_metric is None or is_better(value, self.best_metric)):
+        if global_rank() == 0 and (self.best_metric is None or is_better(value, self.best_metric)):
             self.best_metric = value if math.isfinite(value) else None
             _write(self.network.state_dict(), self.model_file)
 
     def save(self, engine: Any) -> None:
         """Write both files; with a validator ``model.pt`` only if no validation has. All ranks must call it."""
         random_states = all_gather_object(random_state(self.generators)) if _batches_done(engine) else None
-        if not _is_main_rank(engine):
+        if global_rank():
             return
         model = self.network.state_dict()
         state = {name: item.state_dict() for name, item in self.objects.items()}
@@ -270,7 +270,3 @@ def _write(content: Any, path: Path) -> None:
             f"cannot write {path}: {getattr(error, 'strerror', None) or error}; {kept}. Free space or mend the disk, "
             "then run the same command with resume set to true (--resume true)"
         ) from error
-
-
-def _is_main_rank(engine: Any) -> bool:
-    return getattr(engine.state, "rank", 0) == 0

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""An early stop that a resumed run remembers."""
+"""Early stopping whose state is part of the checkpoint."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What a network in pre-training knows of the diseases, although nobody told it."""
+"""k-nearest-neighbour probe of a network's features during pre-training."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tqdm import tqdm  # that of tqdm.auto starts a loader's workers twice
 
 from monai_afire.metrics.classification import mean_auc
 from monai_afire.metrics.nearest_neighbors import knn_predict
+from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.eval_mode import eval_mode
 from monai_afire.utils.labels import check_uncertain_policy, resolve_uncertain
 
@@ -105,7 +106,7 @@ class KNNProbe:
         with _unchanged_random_state(self._device()), eval_mode(self.network), torch.no_grad():
             auc = self.evaluate()
         engine.state.metrics[self.name] = auc
-        if not getattr(engine.state, "rank", 0):
+        if not global_rank():
             logger.info("epoch %d: %s %.4f", engine.state.epoch, self.name, auc)
 
     def evaluate(self) -> float:

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Between the backward pass and the optimizer step."""
+"""Handlers of gradients: clipping, and freezing of parameters."""
 
 from __future__ import annotations
 

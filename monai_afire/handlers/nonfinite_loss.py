@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""A loss that is no number."""
+"""Handler that stops a training with a NaN or infinite loss and keeps the batch."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from monai.engines.utils import IterationEvents
 from monai.utils import CommonKeys, ImageMetaKey
 from torch import nn
 
+from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import atomic_path
 from monai_afire.utils.text import first_few
 
@@ -101,9 +102,9 @@ class NonFiniteLoss:
         )
         names = "Images of the batch: {}. " if culprits else f"No {self.file_key!r} in the batch names its images. "
         dump = {"files": files, "files_before": self.files_before, "terms": terms, "loss": float(self.loss)}
-        dump |= {"iteration": state.iteration, "epoch": state.epoch, "batch": _plain(state.batch)}
-        dump["network"] = _plain(self.network.state_dict())
-        written = self.write(dump, message + names.format(", ".join(culprits)) + advice, getattr(state, "rank", 0))
+        dump |= {"iteration": state.iteration, "epoch": state.epoch, "batch": _loadable(state.batch)}
+        dump["network"] = _loadable(self.network.state_dict())
+        written = self.write(dump, message + names.format(", ".join(culprits)) + advice, global_rank())
         raise FloatingPointError(message + names.format(first_few(culprits, _NAMED)) + written + advice)
 
     def write(self, dump: dict[str, Any], text: str, rank: int) -> str:
@@ -153,12 +154,12 @@ def batch_files(batch: Any, file_key: str = "file") -> list[str]:
     return [names] if isinstance(names, str) else [str(name) for name in names]
 
 
-def _plain(value: Any) -> Any:
+def _loadable(value: Any) -> Any:
     """Tensors without metadata on the CPU, text and numbers: what can be loaded without running code."""
     if isinstance(value, torch.Tensor):
         return value.detach().cpu().as_subclass(torch.Tensor)
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _loadable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_loadable(item) for item in value]
     return value if isinstance(value, (str, int, float, bool, type(None))) else repr(value)

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What waits until an engine runs."""
+"""Handler that calls a function when an engine starts."""
 
 from __future__ import annotations
 

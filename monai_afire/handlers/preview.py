@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Pictures of what a run has learnt so far."""
+"""Preview pictures during training: restorations, correspondences."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from monai_afire.networks.blocks.patches import unpatchify
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
+from monai_afire.utils.distributed import global_rank
 from monai_afire.visualize.figures import figure_to_array, middle_plane, picture_grid, save_figure
 
 __all__ = ["CorrespondencePreview", "Preview", "RestorationPreview"]
@@ -58,7 +59,7 @@ class Preview(ABC):
     @torch.no_grad()
     def __call__(self, engine: Any) -> None:
         """Draw the grid from the evaluator's batch."""
-        if getattr(engine.state, "rank", 0):
+        if global_rank():
             return
         rows = self.rows(engine.state.batch, engine.state.output[CommonKeys.PRED])
         if not rows:

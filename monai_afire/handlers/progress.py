@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What a person at the terminal sees of a run."""
+"""Progress bar of a training and the closing message of a run."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import torch
 from ignite.engine import Engine, Events
 from tqdm.auto import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
+
+from monai_afire.utils.distributed import global_rank
 
 __all__ = ["ClosingMessage", "TrainingProgressBar"]
 
@@ -56,7 +58,7 @@ class TrainingProgressBar:
 
     def epoch_started(self, engine: Engine) -> None:
         """Open the bar in the first epoch of this run, which may be a resumed one."""
-        if getattr(engine.state, "rank", 0):
+        if global_rank():
             return
         if self.bar is None:
             epoch_length = engine.state.epoch_length
@@ -105,5 +107,5 @@ class ClosingMessage:
 
     def __call__(self, engine: Any) -> None:
         """Print the message, once for all ranks."""
-        if not getattr(engine.state, "rank", 0):
+        if not global_rank():
             print("\n".join(self.lines), flush=True)

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Randomness as a function of seed and epoch, so that a resumed run repeats what an uninterrupted one draws."""
+"""Seeds that depend on run, epoch and rank, and the state of the random generators."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import torch
 from ignite.engine import Engine, Events
 from monai.data.utils import set_rnd
 from torch.utils.data import Dataset
+
+from monai_afire.utils.distributed import global_rank
 
 __all__ = ["EpochSeed", "random_state", "set_random_state"]
 
@@ -60,7 +62,7 @@ class EpochSeed:
 
     def __call__(self, engine: Engine) -> None:
         """Seed for the engine's current epoch."""
-        epoch, rank = (0, 0) if self.constant else (engine.state.epoch, getattr(engine.state, "rank", 0))
+        epoch, rank = (0, 0) if self.constant else (engine.state.epoch, global_rank())
         # SeedSequence mixes the three numbers, so that neighbouring seeds and epochs share nothing
         sequence = np.random.SeedSequence([self.seed, epoch, rank])
         value, *generator_values = (int(state) for state in sequence.generate_state(1 + len(self.generators)))

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The rest of an epoch that was interrupted."""
+"""Loader of the remaining batches of an interrupted epoch."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""One TensorBoard log of all processes."""
+"""TensorBoard writer of distributed training."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The teacher follows the student."""
+"""Handler that updates an EMA teacher after each optimizer step."""
 
 from __future__ import annotations
 

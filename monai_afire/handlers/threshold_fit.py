@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Thresholds of a classifier that follow its training."""
+"""Handler that fits a classifier's decision thresholds on the validation images."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from monai_afire.losses.afire import (
     CategoryConsistencyLoss,
     StructureConsistencyLoss,
 )
-from monai_afire.losses.composite_loss import CompositeLoss
+from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.global_mean import global_mean, global_weighted_mean
 from monai_afire.losses.heatmap import HeatmapLoss
 from monai_afire.losses.multilabel import MaskedMultilabelLoss
@@ -41,6 +41,7 @@ __all__ = [
     "StructureConsistencyLoss",
     "TokenSimilarity",
     "CompositeLoss",
+    "LossTerm",
     "global_mean",
     "global_weighted_mean",
     "matching_target",

@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from monai_afire.losses.composite_loss import CompositeLoss
+from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.global_mean import global_mean
 from monai_afire.transforms.grid_crop.correspondence import check_patches
 from monai_afire.utils.precision import at_least_float32
@@ -240,31 +240,31 @@ class ACELoss(CompositeLoss):
         sigma: float = 1.0,
         kernel_size: int = 3,
     ) -> None:
-        weights = {
-            "global": global_weight,
-            "composition": composition_weight,
-            "decomposition": decomposition_weight,
+        offsets = ("offset_1", "offset_2")
+        terms = {
+            "global": LossTerm(global_weight, self._global, ("global_student", "global_teacher")),
+            "composition": LossTerm(composition_weight, self._composition, ("composition_logits", *offsets)),
+            "decomposition": LossTerm(decomposition_weight, self._decomposition, ("decomposition_logits", *offsets)),
         }
-        super().__init__(weights, "build the network with global_consistency, compose and decompose")
+        super().__init__(terms, "build the network with global_consistency, compose and decompose")
         self.self_distillation = SelfDistillationLoss()
         self.composition = MatchingLoss(composition_alpha)
         self.decomposition = MatchingLoss(decomposition_alpha)
         self.sigma = sigma
         self.kernel_size = kernel_size
 
-    def _global(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        return self.self_distillation(outputs["global_student"], outputs["global_teacher"])
+    def _global(self, student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
+        return self.self_distillation(student, teacher)
 
-    def _composition(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        logits = outputs["composition_logits"]
-        return self.composition(logits, self._target(outputs, logits, patch_cells=2).mT)
+    def _composition(self, logits: torch.Tensor, offset_1: torch.Tensor, offset_2: torch.Tensor) -> torch.Tensor:
+        return self.composition(logits, self._target(logits, offset_1, offset_2, patch_cells=2).mT)
 
-    def _decomposition(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        logits = outputs["decomposition_logits"]
-        return self.decomposition(logits, self._target(outputs, logits, patch_cells=1))
+    def _decomposition(self, logits: torch.Tensor, offset_1: torch.Tensor, offset_2: torch.Tensor) -> torch.Tensor:
+        return self.decomposition(logits, self._target(logits, offset_1, offset_2, patch_cells=1))
 
-    def _target(self, outputs: Mapping[str, torch.Tensor], logits: torch.Tensor, patch_cells: int) -> torch.Tensor:
-        offset_1, offset_2 = outputs["offset_1"], outputs["offset_2"]
+    def _target(
+        self, logits: torch.Tensor, offset_1: torch.Tensor, offset_2: torch.Tensor, patch_cells: int
+    ) -> torch.Tensor:
         cells = patches_per_axis(logits.shape[1], offset_1.shape[1])
         dtype = torch.promote_types(logits.dtype, torch.float32)
         crops = (cells, 2 * cells)

@@ -4,12 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import nn
 
-from monai_afire.losses.composite_loss import CompositeLoss
+from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.global_mean import global_mean, global_weighted_mean
 from monai_afire.losses.token_similarity import TokenSimilarity
 from monai_afire.utils.distributed import all_gather, global_rank
@@ -269,28 +267,27 @@ class AFiReLoss(CompositeLoss):
         abnormal_weight: float = 5.0,
         gather: bool = True,
     ) -> None:
-        weights = {"structure": structure_weight, "category": category_weight, "restoration": restoration_weight}
-        super().__init__(weights, "build the network with contrast=True and restore=True")
+        terms = {
+            "structure": LossTerm(structure_weight, self._structure, ("q", "prototypes", "abnormal")),
+            "category": LossTerm(category_weight, self._category, ("q", "prototypes", "abnormal")),
+            "restoration": LossTerm(restoration_weight, self._restoration, ("restored", "target", "abnormal")),
+        }
+        super().__init__(terms, "build the network with contrast=True and restore=True")
         self.structure = StructureConsistencyLoss(temperature, similarity)
         self.category = CategoryConsistencyLoss(temperature, similarity, include_abnormal_pairs, gather)
         self.restoration = AnomalyRestorationLoss(abnormal_weight)
 
-    def _structure(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        q, prototypes = outputs["q"], outputs["prototypes"]
+    def _structure(self, q: torch.Tensor, prototypes: torch.Tensor, abnormal: torch.Tensor) -> torch.Tensor:
         if prototypes.ndim == 3:  # of each image: the same for its variants
             prototypes = prototypes.repeat_interleave(q.shape[1], 0)
-        return self.structure(q.flatten(0, 1), prototypes, ~outputs["abnormal"].flatten(0, 1))
+        return self.structure(q.flatten(0, 1), prototypes, ~abnormal.flatten(0, 1))
 
-    def _category(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        normal = ~outputs["abnormal"]
-        variants = range(normal.shape[1])
-        return torch.stack(
-            [self.category(outputs["q"][:, n], outputs["prototypes"], normal[:, n]) for n in variants]
-        ).mean()
+    def _category(self, q: torch.Tensor, prototypes: torch.Tensor, abnormal: torch.Tensor) -> torch.Tensor:
+        variants = range(q.shape[1])
+        return torch.stack([self.category(q[:, n], prototypes, ~abnormal[:, n]) for n in variants]).mean()
 
-    def _restoration(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        restored = outputs["restored"]
-        return self.restoration(restored, outputs["target"].expand_as(restored), outputs["abnormal"])
+    def _restoration(self, restored: torch.Tensor, target: torch.Tensor, abnormal: torch.Tensor) -> torch.Tensor:
+        return self.restoration(restored, target.expand_as(restored), abnormal)
 
 
 def _contrast(

@@ -1,47 +1,66 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What the methods' whole losses have in common: weighted terms on the outputs of a network."""
+"""Base of the methods' losses: a weighted sum of terms on the outputs of a network."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-__all__ = ["CompositeLoss"]
+__all__ = ["CompositeLoss", "LossTerm"]
+
+
+@dataclass(frozen=True)
+class LossTerm:
+    """
+    One term of a :class:`CompositeLoss`.
+
+    Args:
+        weight: factor in the sum; a term of weight 0 is not computed.
+        function: from the network's outputs that ``needs`` names, in its order, to a scalar.
+        needs: names of these outputs.
+
+    Example:
+        >>> LossTerm(0.5, torch.nn.MSELoss(), ("restored", "target")).needs
+        ('restored', 'target')
+    """
+
+    weight: float
+    function: Callable[..., torch.Tensor]
+    needs: tuple[str, ...]
 
 
 class CompositeLoss(nn.Module):
     """
-    Base of a method's loss: the weighted sum of its terms, each of which stays to be logged.
+    Weighted sum of a method's terms, each of which stays to be logged.
 
-    A subclass has a method ``_<name>(outputs)`` for each term; one of weight 0 is not called. ``terms`` holds the last
-    values, detached, with their sum as "total". In a process group the terms are those of the global batch, the same on
-    every rank; call the loss on all ranks.
+    ``terms`` holds the last values, detached, with their sum as "total". In a process group the terms are those of the
+    global batch, the same on every rank; call the loss on all ranks.
 
     Args:
-        weights: of each term, in the order of the sum.
-        remedy: how to build the network so that it gives what the terms need, for the message.
+        terms: by name, in the order of the sum.
+        hint: how to build the network so that it gives what the terms need, for the message.
 
     Raises:
         ValueError: when a weight is negative or all are zero.
 
     Example:
-        >>> class Distance(CompositeLoss):
-        ...     def _length(self, outputs):
-        ...         return outputs["x"].abs().mean()
-        >>> loss = Distance({"length": 2.0}, "build it with x")
+        >>> length = LossTerm(2.0, lambda x: x.abs().mean(), needs=("x",))
+        >>> loss = CompositeLoss({"length": length}, "build it with x")
         >>> loss({"x": torch.tensor([3.0])}), loss.terms
         (tensor(6.), {'total': tensor(6.), 'length': tensor(3.)})
     """
 
-    def __init__(self, weights: Mapping[str, float], remedy: str) -> None:
+    def __init__(self, terms: Mapping[str, LossTerm], hint: str) -> None:
         super().__init__()
-        self.weights = dict(weights)
-        if min(self.weights.values()) < 0 or max(self.weights.values()) == 0:
-            raise ValueError(f"the weights must not be negative nor all zero, got {self.weights}")
-        self.remedy = remedy
+        weights = {name: term.weight for name, term in terms.items()}
+        if min(weights.values()) < 0 or max(weights.values()) == 0:
+            raise ValueError(f"the weights must not be negative nor all zero, got {weights}")
+        self.active = {name: term for name, term in terms.items() if term.weight > 0}
+        self.hint = hint
         self.terms: dict[str, torch.Tensor] = {}
 
     def forward(self, outputs: Mapping[str, torch.Tensor], label: torch.Tensor | None = None) -> torch.Tensor:
@@ -58,17 +77,13 @@ class CompositeLoss(nn.Module):
         Raises:
             ValueError: when an output that a term needs is missing.
         """
-        active = [name for name, weight in self.weights.items() if weight > 0]
-        try:
-            terms = {name: self._term(name)(outputs) for name in active}
-        except KeyError as error:
-            raise ValueError(
-                f"the losses {active} need the network's output {error}, but it gives {sorted(outputs)}: set the "
-                f"term's weight to 0 or {self.remedy}"
-            ) from error
-        total = torch.stack([self.weights[name] * term for name, term in terms.items()]).sum()
-        self.terms = {name: term.detach() for name, term in {"total": total, **terms}.items()}
+        for name, term in self.active.items():
+            if missing := [need for need in term.needs if need not in outputs]:
+                raise ValueError(
+                    f"the term {name!r} needs the network's outputs {missing}, but it gives {sorted(outputs)}: set the "
+                    f"term's weight to 0 or {self.hint}"
+                )
+        values = {name: term.function(*(outputs[need] for need in term.needs)) for name, term in self.active.items()}
+        total = torch.stack([self.active[name].weight * value for name, value in values.items()]).sum()
+        self.terms = {name: value.detach() for name, value in {"total": total, **values}.items()}
         return total
-
-    def _term(self, name: str) -> Callable[[Mapping[str, torch.Tensor]], torch.Tensor]:
-        return getattr(self, f"_{name}")

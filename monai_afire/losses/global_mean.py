@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Means over what counts in the whole batch, whichever process holds it."""
+"""Masked means over the global batch of all processes."""
 
 from __future__ import annotations
 

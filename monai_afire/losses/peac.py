@@ -4,13 +4,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from monai_afire.losses.composite_loss import CompositeLoss
+from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.global_mean import global_mean
 from monai_afire.utils.precision import at_least_float32
 
@@ -258,43 +256,54 @@ class PEACLoss(CompositeLoss):
         order_samples: str = "shuffled",
         restoration_samples: str = "all",
     ) -> None:
-        weights = {
-            "order": order_weight,
-            "restoration": restoration_weight,
-            "global": global_weight,
-            "local": local_weight,
-        }
-        switches = "classify_order, restore, global_consistency and local_consistency"
-        super().__init__(weights, f"build the network with all of {switches} that have a weight")
         if order_samples not in ORDER_SAMPLES or restoration_samples not in RESTORATION_SAMPLES:
             raise ValueError(
                 f"order_samples must be one of {ORDER_SAMPLES} and restoration_samples one of {RESTORATION_SAMPLES}, "
                 f"got {order_samples!r} and {restoration_samples!r}"
             )
-        self.order_samples = order_samples
-        self.restoration_samples = restoration_samples
+        ordered = ("order_logits", "order", *(["shuffled"] if order_samples == "shuffled" else []))
+        restored = ("restored", "target", *(["shuffled"] if restoration_samples == "in_order" else []))
+        global_outputs = ("global_1", "global_2", "teacher_global_1", "teacher_global_2")
+        local_outputs = ("local_1", "local_2", "teacher_local_1", "teacher_local_2")
+        local_outputs += ("matches_1", "matches_2", "shuffled")
+        terms = {
+            "order": LossTerm(order_weight, self._order, ordered),
+            "restoration": LossTerm(restoration_weight, self._restoration, restored),
+            "global": LossTerm(global_weight, self._global, global_outputs),
+            "local": LossTerm(local_weight, self._local, local_outputs),
+        }
+        switches = "classify_order, restore, global_consistency and local_consistency"
+        super().__init__(terms, f"build the network with all of {switches} that have a weight")
         self.order = OrderClassificationLoss()
         self.restoration = AppearanceRestorationLoss()
         self.global_consistency = GlobalConsistencyLoss()
         self.local_consistency = LocalConsistencyLoss()
 
-    def _order(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        samples = outputs["shuffled"] if self.order_samples == "shuffled" else None
-        return self.order(outputs["order_logits"], outputs["order"], samples)
+    def _order(self, logits: torch.Tensor, order: torch.Tensor, shuffled: torch.Tensor | None = None) -> torch.Tensor:
+        return self.order(logits, order, shuffled)
 
-    def _restoration(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        samples = ~outputs["shuffled"] if self.restoration_samples == "in_order" else None
-        return self.restoration(outputs["restored"], outputs["target"], samples)
+    def _restoration(
+        self, restored: torch.Tensor, target: torch.Tensor, shuffled: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        return self.restoration(restored, target, None if shuffled is None else ~shuffled)
 
-    def _global(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        as_drawn = self.global_consistency(outputs["global_1"], outputs["teacher_global_2"])
-        return as_drawn + self.global_consistency(outputs["global_2"], outputs["teacher_global_1"])
+    def _global(
+        self, first: torch.Tensor, second: torch.Tensor, teacher_1: torch.Tensor, teacher_2: torch.Tensor
+    ) -> torch.Tensor:
+        return self.global_consistency(first, teacher_2) + self.global_consistency(second, teacher_1)
 
-    def _local(self, outputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        in_order = ~outputs["shuffled"]
-        first, second = outputs["local_1"], outputs["local_2"]
-        as_drawn = self.local_consistency(first, outputs["teacher_local_2"], outputs["matches_1"], in_order)
-        return as_drawn + self.local_consistency(second, outputs["teacher_local_1"], outputs["matches_2"], in_order)
+    def _local(
+        self,
+        first: torch.Tensor,
+        second: torch.Tensor,
+        teacher_1: torch.Tensor,
+        teacher_2: torch.Tensor,
+        matches_1: torch.Tensor,
+        matches_2: torch.Tensor,
+        shuffled: torch.Tensor,
+    ) -> torch.Tensor:
+        as_drawn = self.local_consistency(first, teacher_2, matches_1, ~shuffled)
+        return as_drawn + self.local_consistency(second, teacher_1, matches_2, ~shuffled)
 
 
 def _length(vectors: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""How alike two tokens' cluster distributions are."""
+"""Similarities of two tokens' cluster distributions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Is ACE's pre-training learning something? Figures to watch, from the outputs of :class:`monai_afire.networks.ACE`."""
+"""Metrics of ACE's pre-training, from the outputs of :class:`monai_afire.networks.ACE`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""How good is a detector of abnormal images: exact metrics on NumPy arrays. For pixels see ``localization``.
+"""Metrics of binary classification (normal, abnormal) on NumPy arrays, exact. For pixels see ``localization``.
 
 Everywhere a label is 1 (or True) for abnormal and 0 for normal, a larger score is more abnormal, an image is called
 abnormal when score >= threshold, and a metric that the data does not define (one class only) is NaN.

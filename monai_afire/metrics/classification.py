@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""How good is a classifier of several findings per image, where labels may be uncertain or missing.
+"""Metrics of multi-label classification with uncertain and missing labels.
 
 Labels are 1 (present), 0 (absent), -1 (uncertain) or NaN (missing, also None); each class is judged on the images whose
 label of it is known, by the metrics of ``detection``.

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Where heat maps see landmarks, and how far from the truth that is.
+"""Landmark positions from heat maps, radial errors and success rates.
 
 Positions are counted along the axes of S, in two dimensions (row, column); 0 is the centre of the first pixel.
 """

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""How well do anomaly maps locate lesions: exact metrics of pixels and regions on NumPy arrays.
+"""Metrics of anomaly maps against lesion masks on NumPy arrays: pixels (AUROC), regions (AUPRO), pointing.
 
 A mask is non-zero where abnormal, a larger value of the map is more abnormal, and a metric that the data does not
 define (no lesion, or nothing but lesion) is NaN.

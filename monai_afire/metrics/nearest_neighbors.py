@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What the nearest labelled images say: a classifier of frozen features that learns nothing."""
+"""k-nearest-neighbour classification of frozen features."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Is PEAC learning something? Figures to watch, from the outputs of :class:`monai_afire.networks.PEAC`."""
+"""Metrics of PEAC's pre-training, from the outputs of :class:`monai_afire.networks.PEAC`."""
 
 from __future__ import annotations
 

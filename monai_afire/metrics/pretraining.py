@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Figures of pre-training that several methods share: is something learnt, or has it collapsed?"""
+"""Metrics of pre-training that several methods share: accuracy of pretext tasks, alarms for a collapse."""
 
 from __future__ import annotations
 

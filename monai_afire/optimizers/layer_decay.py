@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Learning rates that fall towards the first layers of a pre-trained encoder."""
+"""Layer-wise learning rate decay: parameter groups of a pre-trained encoder."""
 
 from __future__ import annotations
 

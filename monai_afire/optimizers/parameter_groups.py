@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Which parameters an optimizer decays."""
+"""Parameter groups with and without weight decay."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from monai_afire.transforms.contrast_standardization import (
     StandardizeContrastDict,
 )
 from monai_afire.transforms.controlled_lesions import (
-    LESION_KINDS,
+    CONTROLLED_LESION_KINDS,
     AddControlledLesionD,
     AddControlledLesiond,
     AddControlledLesionDict,
@@ -99,6 +99,7 @@ __all__ = [
     "AnatPasteD",
     "AnatPasteDict",
     "AnatPasted",
+    "CONTROLLED_LESION_KINDS",
     "CutPaste",
     "CutPasteD",
     "CutPasteDict",
@@ -115,7 +116,6 @@ __all__ = [
     "GridCropPairD",
     "GridCropPairDict",
     "GridCropPaird",
-    "LESION_KINDS",
     "LabelVector",
     "LabelVectorD",
     "LabelVectorDict",

@@ -25,7 +25,7 @@ from monai_afire.transforms.lesion_synthesis.batched import check_image_range
 from monai_afire.transforms.lesion_synthesis.cut_paste import CutPaste
 
 __all__ = [
-    "LESION_KINDS",
+    "CONTROLLED_LESION_KINDS",
     "AddControlledLesionD",
     "AddControlledLesionDict",
     "AddControlledLesiond",
@@ -34,7 +34,7 @@ __all__ = [
     "controlled_lesion_items",
 ]
 
-LESION_KINDS = ("SoftNodule", "AnatPaste", "CutPaste")
+CONTROLLED_LESION_KINDS = ("SoftNodule", "AnatPaste", "CutPaste")
 VISIBLE_SHARE = 0.1  # of the contrast that must have been added for a pixel to belong to the lesion
 TYPICAL_QUANTILE = 0.95  # of the changes in a pasted lesion: its largest may be that of a single odd pixel
 RADIUS_IN_SIGMAS = math.sqrt(-2 * math.log(VISIBLE_SHARE))  # where a Gaussian has fallen to this share
@@ -140,7 +140,7 @@ def controlled_lesion(
 
     Args:
         image: radiograph (C, H, W), floating point in [0, 1]; it stays as it is.
-        kind: one of ``LESION_KINDS``.
+        kind: one of ``CONTROLLED_LESION_KINDS``.
         contrast: how much the intensity changes, in (0, 1].
         size: how large, in (0, 1).
         seed: of place and source.
@@ -266,7 +266,7 @@ def controlled_lesion_items(
 
     Args:
         items: of normal images, each without an entry ``spec_key`` or with None.
-        kinds: any of ``LESION_KINDS``.
+        kinds: any of ``CONTROLLED_LESION_KINDS``.
         contrasts: see :func:`controlled_lesion`.
         sizes: see :func:`controlled_lesion`.
         seed: another one puts the lesions elsewhere.
@@ -339,8 +339,8 @@ def _checked_radiograph(image: Tensor) -> Tensor:
 
 
 def _check_settings(kind: str, contrast: float, size: float) -> None:
-    if kind not in LESION_KINDS:
-        raise ValueError(f"the kind of a lesion must be one of {', '.join(LESION_KINDS)}, got {kind!r}.")
+    if kind not in CONTROLLED_LESION_KINDS:
+        raise ValueError(f"the kind of a lesion must be one of {', '.join(CONTROLLED_LESION_KINDS)}, got {kind!r}.")
     if not (0 < contrast <= 1 and 0 < size < 1):
         raise ValueError(f"contrast must be in (0, 1] and size (diameter) in (0, 1), got {contrast!r} and {size!r}.")
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What must be remembered of a radiograph before it is resized for a network."""
+"""Description of a radiograph before it is resized: shape, brightness, sharpness, a small picture."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What several rooms need and no other room is the place for."""
+"""Helpers that several packages use: files, processes, numerical precision, text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from monai_afire.utils.distributed import (
     all_reduce,
     all_reduce_max,
     barrier,
+    destroy_process_group,
     global_rank,
+    init_process_group,
+    rank_device,
     world_size,
 )
 from monai_afire.utils.files import atomic_path, check_writable, output_path
@@ -20,30 +23,28 @@ from monai_afire.utils.garbage_collection import garbage_collection_paused
 from monai_afire.utils.labels import resolve_uncertain
 from monai_afire.utils.packing import pack_bundle
 from monai_afire.utils.precision import at_least_float32, full_matmul_precision, without_autocast
-from monai_afire.utils.process_group import destroy_process_group, init_process_group, main_rank_first, rank_device
 
 __all__ = [
+    "all_gather",
+    "all_gather_object",
+    "all_reduce",
+    "all_reduce_max",
     "as_bool",
     "at_least_float32",
     "atomic_path",
+    "barrier",
     "check_writable",
+    "destroy_process_group",
     "full_matmul_precision",
     "garbage_collection_paused",
-    "all_gather",
     "global_rank",
     "init_process_group",
-    "destroy_process_group",
-    "main_rank_first",
-    "all_reduce_max",
-    "all_gather_object",
     "output_path",
     "pack_bundle",
     "rank_device",
     "resolve_uncertain",
     "show_cause_last",
-    "all_reduce",
     "tune_cpu",
-    "barrier",
     "without_autocast",
     "world_size",
 ]

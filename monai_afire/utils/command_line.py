@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Between a bundle and the person at the command line."""
+"""Command line of a bundle: switches, and errors whose cause stands last."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What to do about faults of the machine, whose messages say only what happened."""
+"""Hints on faults of the machine (memory, disk, files): what to do about them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Building of very many small objects at once."""
+"""Pause of Python's garbage collection while very many small objects are built."""
 
 from __future__ import annotations
 

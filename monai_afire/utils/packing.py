@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""A bundle's public files, apart from what runs have written."""
+"""Packing of a bundle's public files into an archive, without what runs have written."""
 
 from __future__ import annotations
 

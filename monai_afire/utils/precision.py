@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Number formats."""
+"""Numerical precision: float32 in mixed-precision code, precision of matrix products."""
 
 from __future__ import annotations
 

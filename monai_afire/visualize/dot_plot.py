@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Values of several series for each of many items, side by side."""
+"""Dot plots: values of several series for each of many items."""
 
 from __future__ import annotations
 

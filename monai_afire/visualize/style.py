@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""One look for all plots: sizes, letters, and colours that colour-blind readers tell apart."""
+"""Common style of all plots: sizes, letters, and colours that colour-blind readers tell apart."""
 
 from __future__ import annotations
 

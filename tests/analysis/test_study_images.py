@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Images of a study: what a data list knows is moved as the image was, and stays with it when some are chosen."""
+"""Images of a study: what a datalist knows is moved as the image was, and stays with it when some are chosen."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_boxes_hold_the_lesions(phantom: Path) -> None:
         assert covered[lesion].all()
 
 
-def test_own_names_of_a_data_list(tmp_path: Path) -> None:
+def test_own_names_of_a_datalist(tmp_path: Path) -> None:
     for name in "ab":
         Image.fromarray(np.tile(np.arange(40, dtype=np.uint8) * 5, (40, 1))).save(tmp_path / f"{name}.png")
     entries = [

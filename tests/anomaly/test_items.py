@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Which items are judged, with which label, and where their lesions are."""
+"""Items that are judged, their labels, and where their lesions are."""
 
 from __future__ import annotations
 

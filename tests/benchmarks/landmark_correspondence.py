@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Do features find the same landmark in another patient? Pre-trained encoders beside an untrained one, on the phantom.
+"""Landmark correspondence across patients: pre-trained encoders beside an untrained one, on the phantom.
 
 ``python -m tests.benchmarks.landmark_correspondence bundles/ace/models/model.pt ...`` takes networks of the bundles'
 default shape and prints the mean distance between the place found and the landmark, as a percentage of the image side

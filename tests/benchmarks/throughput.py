@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""How much of a machine a training step uses: floating-point operations, peak of the matrix products, parts of time."""
+"""Use of the machine by a training step: floating-point operations, peak of the matrix products, parts of time."""
 
 from __future__ import annotations
 

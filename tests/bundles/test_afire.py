@@ -175,7 +175,7 @@ def test_paper_overlay_sets_the_papers_values() -> None:
     assert parser.get_parsed_content("learning_rate") == pytest.approx(5e-4 * 64 / 256)
 
 
-def test_trains_on_a_folder_and_on_a_data_list(workspace: Path) -> None:
+def test_trains_on_a_folder_and_on_a_datalist(workspace: Path) -> None:
     images = workspace / "images"
     names = write_images(images, 24)
     train(epochs=1, dataset_dir=str(images))

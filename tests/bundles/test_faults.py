@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What clusters, disks and data do to a run, done to a real one."""
+"""Faults of clusters, disks and data in real runs of the bundles."""
 
 from __future__ import annotations
 

@@ -4,14 +4,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from bundles.bundle_runs import TINY, copy_bundles, train_in_process
+from monai.bundle import ConfigParser
+from monai.bundle.utils import DEFAULT_MLFLOW_SETTINGS
 from monai.engines import SupervisedTrainer
-from monai.handlers import MLFlowHandler, from_engine
+from monai.handlers import MLFlowHandler
 from torch import nn
 
 from monai_afire.engines import TrackedTrainer
@@ -67,13 +70,19 @@ def make_handler(folder: Path, **kwargs: Any) -> MLFlowHandler:
     return MLFlowHandler(tracking_uri=f"sqlite:///{folder}/runs.db", **kwargs)
 
 
+def monais_output_transform() -> Callable[[Any], Any]:
+    """That of the handler which ``--tracking mlflow`` appends, from the settings in MONAI's source."""
+    parser = ConfigParser(DEFAULT_MLFLOW_SETTINGS["configs"]["trainer"])
+    return parser.get_parsed_content("output_transform")
+
+
 def steps(handler: MLFlowHandler, name: str) -> list[int]:
     run_id = handler.client.search_runs([handler.experiment.experiment_id])[0].info.run_id
     return [entry.step for entry in handler.client.get_metric_history(run_id, name)]
 
 
 def test_every_so_many_iterations(tmp_path: Path) -> None:
-    handler = make_handler(tmp_path, output_transform=from_engine(["loss"], first=True))
+    handler = make_handler(tmp_path, output_transform=monais_output_transform())
     make_trainer(TrackedTrainer, handler, tracking_interval=2).run()
     assert steps(handler, "loss") == [2, 4, 6]
 
@@ -86,6 +95,6 @@ def test_what_somebody_else_has_chosen_is_left_alone(tmp_path: Path) -> None:
 
 def test_monais_own_trainer_still_needs_this(tmp_path: Path) -> None:
     """When this fails, MONAI reads dictionaries and TrackedTrainer can go."""
-    handler = make_handler(tmp_path, output_transform=from_engine(["loss"], first=True))
+    handler = make_handler(tmp_path, output_transform=monais_output_transform())
     with pytest.raises(TypeError, match="tuple"):
         make_trainer(SupervisedTrainer, handler).run()

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What the pre-training bundles have for speed: no wait for the device, gradient accumulation, compilation."""
+"""Options for speed of the pre-training bundles: no wait for the device, gradient accumulation, compilation."""
 
 from __future__ import annotations
 

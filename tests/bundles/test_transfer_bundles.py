@@ -65,7 +65,7 @@ def evaluate(task: str, **overrides: object) -> dict[str, Any]:
 
 
 def write_list(folder: Path, name: str, key: str, values: list[Any]) -> str:
-    """A data list of noise with two thirds of the images in training."""
+    """A datalist of noise with two thirds of the images in training."""
     names = write_images(folder / "images", len(values), size=40)
     items = [{"image": file, key: value} for file, value in zip(names, values, strict=True)]
     third = len(items) // 6

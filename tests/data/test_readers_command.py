@@ -126,7 +126,7 @@ def test_findings(root: Path, tmp_path: Path, refused: Run) -> None:
 def test_report_counts(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     read(root, tmp_path / "list.json")
     words = capsys.readouterr().out.split()
-    assert " ".join(words[:8]) == "label table: 4 images of 4 patients training"
+    assert " ".join(words[:9]) == "label table: 4 images of 4 patients images patients"
     assert "class 0 2, class 1 2" in " ".join(words)
 
 

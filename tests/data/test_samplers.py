@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What each process of a distributed run sees of a data set."""
+"""The random sampler of distributed training."""
 
 from __future__ import annotations
 

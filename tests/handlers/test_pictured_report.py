@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Which images a report shows, and how large their pixels are."""
+"""The choice of a report's pictures, and the size of their pixels."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What the terminal shows."""
+"""Progress bar and closing message at the terminal."""
 
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import pytest
 import torch
@@ -101,11 +100,11 @@ def test_epochs_of_unknown_length(capsys: pytest.CaptureFixture[str]) -> None:
     assert "3step" in capsys.readouterr().err
 
 
-def test_other_ranks_are_silent(capsys: pytest.CaptureFixture[str]) -> None:
-    engine: Any = quiet_engine()
+def test_other_ranks_are_silent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("monai_afire.handlers.progress.global_rank", lambda: 1)
+    engine = quiet_engine()
     TrainingProgressBar().attach(engine)
     ClosingMessage(["finished"]).attach(engine)
-    engine.state.rank = 1
     engine.run([0])
     captured = capsys.readouterr()
     assert captured.out == captured.err == ""

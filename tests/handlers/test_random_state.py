@@ -52,11 +52,13 @@ def test_constant_seed_repeats_each_epoch() -> None:
 
 
 @pytest.mark.parametrize(("constant", "different"), [(False, 3), (True, 1)])
-def test_ranks_differ_in_training_and_agree_in_validation(constant: bool, different: int) -> None:
+def test_ranks_differ_in_training_and_agree_in_validation(
+    monkeypatch: pytest.MonkeyPatch, constant: bool, different: int
+) -> None:
     draws = []
     for rank in range(3):
+        monkeypatch.setattr("monai_afire.handlers.random_state.global_rank", lambda rank=rank: rank)
         engine: Any = Engine(lambda engine, _: None)
-        engine.state.rank = rank
         seeder = EpochSeed(3, constant=constant)
         engine.state.epoch = 1
         seeder(engine)

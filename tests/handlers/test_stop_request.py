@@ -206,7 +206,6 @@ def run_rank(rank: int, folder: str, name: str, resume: bool = False, stop_at: i
         network.weight.data += draw
 
     engine: Any = Engine(step)
-    engine.state.rank = rank
     EpochSeed(5).attach(engine)
     checkpoint = ResumableCheckpoint(f"{folder}/{name}", network, resume=resume)
     checkpoint.stop_request.sync_interval = 2

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""One learning rate per layer: which parameter gets which."""
+"""Layer-wise learning rates: which parameter gets which."""
 
 from __future__ import annotations
 

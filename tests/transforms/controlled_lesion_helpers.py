@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What the tests of controlled lesions paint, and into what."""
+"""Images and lesions for the tests of controlled lesions."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from monai.transforms import Compose, RandGaussianNoised
 from monai.utils import set_determinism
 
 from monai_afire.transforms.controlled_lesions import (
-    LESION_KINDS,
+    CONTROLLED_LESION_KINDS,
     AddControlledLesionD,
     AddControlledLesiond,
     AddControlledLesionDict,
@@ -26,7 +26,7 @@ from monai_afire.transforms.controlled_lesions import (
 )
 
 
-@pytest.mark.parametrize("kind", LESION_KINDS)
+@pytest.mark.parametrize("kind", CONTROLLED_LESION_KINDS)
 def test_dictionary_transform(kind: str) -> None:
     image = chest()
     data: dict[Any, Any] = {"image": image, "lesion": lesion_of(kind), "label": 0}
@@ -89,7 +89,7 @@ def _batches(num_workers: int, seed: int, cache: bool = False) -> list[dict[str,
     set_determinism(seed=seed)
     try:
         normal = [{"image": chest(48) * (0.7 + 0.1 * i), "x": torch.zeros(1, 2, 2)} for i in range(2)]
-        items = controlled_lesion_items(normal, LESION_KINDS, [0.1, 0.3], [0.2])
+        items = controlled_lesion_items(normal, CONTROLLED_LESION_KINDS, [0.1, 0.3], [0.2])
         steps = Compose([AddControlledLesiond("image"), RandGaussianNoised("x", prob=1.0)])
         dataset = CacheDataset(items, steps, progress=False) if cache else Dataset(items, steps)
         return list(DataLoader(dataset, batch_size=5, num_workers=num_workers))

@@ -19,7 +19,7 @@ from monai.utils import set_determinism
 from scipy import ndimage
 
 from monai_afire.transforms.controlled_lesions import (
-    LESION_KINDS,
+    CONTROLLED_LESION_KINDS,
     AddControlledLesiond,
     SoftNodule,
     controlled_lesion,
@@ -114,7 +114,7 @@ def test_nodule_repeats_and_checks_its_settings() -> None:
 # ---- one lesion of any kind
 
 
-@pytest.mark.parametrize("kind", LESION_KINDS)
+@pytest.mark.parametrize("kind", CONTROLLED_LESION_KINDS)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("shape", [(1, 96, 96), (3, 40, 56), (1, 9, 5)])
 def test_lesion_images(kind: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
@@ -133,7 +133,7 @@ def test_lesion_images(kind: str, dtype: torch.dtype, shape: tuple[int, ...]) ->
         assert float(change[~mask[0]].max() if not mask.all() else 0.0) <= float(change.max()) / 2
 
 
-@pytest.mark.parametrize("kind", LESION_KINDS)
+@pytest.mark.parametrize("kind", CONTROLLED_LESION_KINDS)
 def test_contrasts_are_compared_at_the_same_place(kind: str) -> None:
     image = chest()
     for seed in range(8):
@@ -143,7 +143,7 @@ def test_contrasts_are_compared_at_the_same_place(kind: str) -> None:
         torch.testing.assert_close(strong[0] - image, 2 * (weak[0] - image), atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("kind", LESION_KINDS[1:])
+@pytest.mark.parametrize("kind", CONTROLLED_LESION_KINDS[1:])
 def test_pasted_lesions_have_the_contrast_or_all_there_is(kind: str) -> None:
     image = chest()
     reached = 0
@@ -180,7 +180,7 @@ def test_size_is_that_of_the_lesion() -> None:
         assert int(mask[0].any(1).sum()) == pytest.approx(80 * size, abs=2)
 
 
-@pytest.mark.parametrize("kind", LESION_KINDS)
+@pytest.mark.parametrize("kind", CONTROLLED_LESION_KINDS)
 @pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
 def test_constant_images(kind: str, value: float) -> None:
     lesion_image, _ = controlled_lesion(torch.full((1, 32, 32), value), kind, 0.5, 0.3, 0)
@@ -189,7 +189,7 @@ def test_constant_images(kind: str, value: float) -> None:
         assert float((lesion_image - value).abs().max()) <= 0.1001
 
 
-@pytest.mark.parametrize("kind", LESION_KINDS)
+@pytest.mark.parametrize("kind", CONTROLLED_LESION_KINDS)
 def test_metadata_is_kept(kind: str) -> None:
     affine = torch.diag(torch.tensor([2.0, 3.0, 1.0, 1.0], dtype=torch.float64))
     image = MetaTensor(chest(), affine=affine, meta={"filename_or_obj": "chest.png"})
@@ -207,7 +207,7 @@ def test_metadata_is_kept(kind: str) -> None:
         set_track_meta(True)
 
 
-@pytest.mark.parametrize("kind", LESION_KINDS)
+@pytest.mark.parametrize("kind", CONTROLLED_LESION_KINDS)
 def test_global_random_state_is_neither_read_nor_moved(kind: str) -> None:
     image = chest()
     first = controlled_lesion(image, **lesion_of(kind))
@@ -242,7 +242,7 @@ def test_hostile_settings(changes: dict[str, Any], message: str) -> None:
         controlled_lesion(chest(), **lesion_of(**changes))
 
 
-@pytest.mark.parametrize("kind", LESION_KINDS)
+@pytest.mark.parametrize("kind", CONTROLLED_LESION_KINDS)
 @pytest.mark.parametrize(
     ("image", "message"),
     [
@@ -271,7 +271,7 @@ def test_real_radiographs(shared_data: Path) -> None:
         pixels = np.asarray(Image.open(file).convert("L").resize((224, 224)), dtype=np.float32) / 255
         image = torch.from_numpy(pixels)[None]
         lungs = segment_lungs(image[0])
-        for kind in LESION_KINDS:
+        for kind in CONTROLLED_LESION_KINDS:
             lesion_image, mask = controlled_lesion(image, kind, 0.2, 0.1, seed)
             assert mask.any()
             assert float((lesion_image - image).abs().max()) > 0.02

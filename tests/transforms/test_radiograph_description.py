@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What is remembered of a radiograph before it is resized."""
+"""The description of a radiograph before it is resized."""
 
 from __future__ import annotations
 

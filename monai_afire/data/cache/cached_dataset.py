@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Where a bundle keeps what is the same in every epoch: read and resized images, in memory, on disk or nowhere."""
+"""Data set of a bundle, with a cache of the deterministic transforms' results: in memory, on disk or none."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""A data set whose deterministic transforms run once for each item, and whose results are kept on disk."""
+"""Disk cache: a data set whose deterministic transforms run once for each item."""
 
 from __future__ import annotations
 

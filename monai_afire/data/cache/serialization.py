@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Items as trees of tensors, texts and numbers, which ``torch.load(weights_only=True)`` reads, and back."""
+"""Serialisation of items as trees of tensors, texts and numbers, which ``torch.load(weights_only=True)`` reads."""
 
 from __future__ import annotations
 

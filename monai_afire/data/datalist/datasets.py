@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Where a bundle's radiographs come from: the user's folder or data list, or else the embedded phantom."""
+"""Items of a bundle: of the user's folder or datalist, or else of the embedded phantom."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import ignite.distributed as idist
+
 from monai_afire.data.datalist.loading import load_radiograph_datalist
 from monai_afire.data.phantom import export_phantom
 from monai_afire.data.phantom.dataset import PHANTOM_VERSION
 from monai_afire.utils.files import check_writable
-from monai_afire.utils.process_group import main_rank_first
 
 __all__ = ["bundle_items", "cached_phantom"]
 
@@ -78,7 +79,7 @@ def cached_phantom(folder: str | os.PathLike, arguments: Mapping[str, Any]) -> P
         arguments: of :func:`monai_afire.data.export_phantom`.
 
     Returns:
-        Path of its data list.
+        Path of its datalist.
 
     Example:
         >>> import tempfile
@@ -90,7 +91,7 @@ def cached_phantom(folder: str | os.PathLike, arguments: Mapping[str, Any]) -> P
     drawn = {name: value for name, value in arguments.items() if name not in ("progress", "num_processes")}
     drawn["version"] = PHANTOM_VERSION
     recipe, datalist = Path(folder) / "recipe.json", Path(folder) / "datalist.json"
-    with main_rank_first():
+    with idist.one_rank_first():
         if recipe.is_file() and datalist.is_file() and json.loads(recipe.read_text()) == json.loads(json.dumps(drawn)):
             return datalist
         check_writable(folder)

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The labels of all items as one table, checked before a loss does it with a less clear message."""
+"""Table of the labels of all items, checked before training starts."""
 
 from __future__ import annotations
 

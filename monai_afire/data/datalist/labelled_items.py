@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What a network is fine-tuned and tested on: labelled items, checked before a run spends hours on them."""
+"""Labelled items for fine-tuning and evaluation: sections, subsets and folds of a datalist, checked."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Names of a model's classes, kept beside its weights: who uses a model need not have the list it was trained on."""
+"""Class names saved beside a model's weights, for those who do not have the datalist it was trained on."""
 
 from __future__ import annotations
 

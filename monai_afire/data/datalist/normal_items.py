@@ -46,7 +46,7 @@ def normal_items(
     The items that are not labelled abnormal, evenly thinned out to at most ``limit``.
 
     Args:
-        items: of a data list; those without a label are taken as normal.
+        items: of a datalist; those without a label are taken as normal.
         limit: largest number of items to return; None for all.
         quiet: False warns of abnormal items, which may be in a training section by mistake.
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Whose radiograph it is, and sections that share no patient."""
+"""Patients of items, and checks that sections share none."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Parts of a datalist, chosen by patient: a fraction of the labels, a few shots, the folds of a cross-validation.
+"""Subsets of a datalist by patient: a fraction of the labels, a few shots, the folds of a cross-validation.
 
 Every choice is by a hash of the patient's name, so that a seed means the same patients on every machine.
 """

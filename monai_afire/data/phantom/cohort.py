@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Which patients a section of the phantom data set has, and which lesions each of them gets."""
+"""Cohort of the phantom data set: the patients of each section and their lesions."""
 
 from __future__ import annotations
 

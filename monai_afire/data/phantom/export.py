@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The phantom as files: PNG pictures and masks with a MONAI data list."""
+"""The phantom as files: PNG pictures and masks with a MONAI datalist."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def export_phantom(
     num_processes: int = 1,
     progress: bool = True,
 ) -> Path:
-    """Writes phantom radiographs as 8-bit PNG files, with masks and a MONAI data list in JSON.
+    """Writes phantom radiographs as 8-bit PNG files, with masks and a MONAI datalist in JSON.
 
     The files hold the same patients and gray levels as `ChestPhantomDataset` with the same arguments, and an entry of
-    the data list has the same keys as one of its items: ``image``, ``lesion_truth`` (paths relative to ``out_dir``;
+    the datalist has the same keys as one of its items: ``image``, ``lesion_truth`` (paths relative to ``out_dir``;
     masks hold 0 and 255), ``organs`` (five paths, in the order of ``ORGAN_NAMES``), ``label`` (multi-label),
     ``abnormal``, ``landmarks`` (row, column), ``boxes`` (x, y, width, height; one for each lesion, without padding),
     ``box_findings`` (kind of each box), ``patient_id``, ``sex`` and ``pixel_size``.
@@ -53,7 +53,7 @@ def export_phantom(
         progress: whether to show progress bars.
 
     Returns:
-        Path of the data list, ``out_dir/datalist.json``.
+        Path of the datalist, ``out_dir/datalist.json``.
 
     Raises:
         ValueError: when an argument has a value that it cannot have.
@@ -91,7 +91,7 @@ def _save(array: np.ndarray, folder: Path, name: str) -> str:
 
 
 def _write_patient(folder: Path, patient_id: str, phantom: ChestPhantom) -> dict[str, Any]:
-    """Writes one patient's files and returns the entry of the data list."""
+    """Writes one patient's files and returns the entry of the datalist."""
     organs = [
         _save(mask * 255, folder, f"organs/{patient_id}_{name}.png")
         for name, mask in zip(ORGAN_NAMES, phantom.organs, strict=True)

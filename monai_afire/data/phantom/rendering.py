@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""From anatomy to path lengths: what a ray through each pixel meets of tissue, air, vessels and bone."""
+"""Rendering of path lengths: how much tissue, air, vessel and bone a ray through each pixel meets."""
 
 from __future__ import annotations
 

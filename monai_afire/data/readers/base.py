@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What every reader of a public set's label files is, and what it gives."""
+"""Base of the readers of public sets' label files, and the records that they give."""
 
 from __future__ import annotations
 

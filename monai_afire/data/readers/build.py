@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""From the images of a set to a datalist in JSON."""
+"""Writing of datalists: the images of a set divided into sections, as JSON, with a report."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from monai_afire.data.readers.images import progress_bar, save_png, stem_of
 from monai_afire.data.readers.sections import SECTIONS, Division, divide
 from monai_afire.data.readers.tables import first_few
 from monai_afire.utils.files import atomic_path, check_writable
+from monai_afire.utils.formatting import table_lines
 
 __all__ = ["DatalistReport", "write_datalist"]
 
@@ -53,10 +54,9 @@ class DatalistReport:
     def __str__(self) -> str:
         images, patients = sum(self.num_images.values()), sum(self.num_patients.values())
         lines = [f"{self.title}: {images:,} images of {patients:,} patients"]
-        lines += [
-            f"  {name:<11}{number:>8,} images {self.num_patients[name]:>8,} patients"
-            for name, number in self.num_images.items()
-        ]
+        counts = {"images": self.num_images, "patients": self.num_patients}
+        rows = {name: {kind: f"{of[name]:,}" for kind, of in counts.items()} for name in self.num_images}
+        lines += [f"  {line}" for line in table_lines(rows)]
         lines.append("  " + ", ".join(f"{name} {count:,}" for name, count in self.label_counts.items()))
         if self.absent:
             lines.append(f"  left out, not on disk: {len(self.absent):,} images ({first_few(self.absent)})")

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Finding thousands of listed images on disk, and what DICOM headers say about them."""
+"""Search for thousands of listed images on disk, and facts from DICOM headers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Dividing a set's images by patient into training, validation and test."""
+"""Division of a set's images by patient into training, validation and test."""
 
 from __future__ import annotations
 

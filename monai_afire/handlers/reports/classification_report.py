@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Collects a classifier's probabilities on labelled images and reports what they are worth."""
+"""Report of a classifier on labelled images: probabilities, metrics of each class, ROC curves."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from monai_afire.metrics.classification import (
     classification_metrics,
     known_of_class,
 )
+from monai_afire.utils.formatting import format_number, table_lines
 from monai_afire.utils.labels import check_uncertain_policy, resolve_uncertain
 from monai_afire.visualize.curves import class_roc_figure
 
@@ -70,8 +71,8 @@ class ClassificationReport(MetricsReport):
         >>> ClassificationReport(items, ["Edema"], folder).attach(engine)
         >>> _ = engine.run([{"index": torch.arange(3)}])
         3 images; means of 1 of 1 classes: AUC 1.000, AP 1.000, F1 1.000
-               present absent    AUC     AP     F1 sensitivity specificity accuracy threshold
-        Edema        1      1  1.000  1.000  1.000       1.000       1.000    1.000     0.500
+               present  absent    AUC     AP     F1 sensitivity specificity accuracy threshold
+        Edema        1       1  1.000  1.000  1.000       1.000       1.000    1.000     0.500
     """
 
     def __init__(
@@ -140,25 +141,16 @@ class ClassificationReport(MetricsReport):
         """The means and a table with a line per class."""
         per_class = metrics["per_class"]
         defined = sum(not math.isnan(entry["auc"]) for entry in per_class.values())
-        means = ", ".join(f"{_COLUMNS[name]} {_shown(metrics[f'mean_{name}'])}" for name in list(_COLUMNS)[:3])
+        means = ", ".join(f"{_COLUMNS[name]} {format_number(metrics[f'mean_{name}'])}" for name in list(_COLUMNS)[:3])
         if "mean_auc_interval" in metrics:
-            means += ", 95 % interval of the AUC {} to {}".format(*map(_shown, metrics["mean_auc_interval"]))
+            means += ", 95 % interval of the AUC {} to {}".format(*map(format_number, metrics["mean_auc_interval"]))
         summary = f"{metrics['num_images']} images; means of {defined} of {len(per_class)} classes: {means}"
-        width = max(map(len, per_class), default=0)
-        titles = " ".join(f"{title:>6}" for title in _COLUMNS.values())
-        return [summary, f"{'':{width}} {'present':>8} {'absent':>6} {titles}", *_class_lines(per_class, width)]
+        return [summary, *table_lines({name: _cells(entry) for name, entry in per_class.items()})]
 
     def _columns(self, table: pd.DataFrame, kind: str) -> NDArray[np.float64]:
         return table[[f"{kind}_{name}" for name in self.class_names]].to_numpy(dtype=np.float64, copy=True)
 
 
-def _class_lines(per_class: Mapping[str, Mapping[str, float]], width: int) -> list[str]:
-    lines = []
-    for name, entry in per_class.items():
-        figures = " ".join(f"{_shown(entry[key]):>{max(6, len(title))}}" for key, title in _COLUMNS.items())
-        lines.append(f"{name:{width}} {entry['num_positive']:>8} {entry['num_negative']:>6} {figures}")
-    return lines
-
-
-def _shown(figure: float) -> str:
-    return "n/a" if math.isnan(figure) else f"{figure:.3f}"
+def _cells(entry: Mapping[str, float]) -> dict[str, object]:
+    counts = {"present": entry["num_positive"], "absent": entry["num_negative"]}
+    return {**counts, **{title: format_number(entry[key]) for key, title in _COLUMNS.items()}}

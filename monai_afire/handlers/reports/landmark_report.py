@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Collects a network's landmarks on labelled images and reports what they are worth."""
+"""Report of landmark detection on labelled images: radial errors, success rates, pictures."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from monai_afire.handlers.reports.metrics_report import refuse_nan
 from monai_afire.handlers.reports.pictured_report import PicturedReport, input_pixel_sizes
 from monai_afire.metrics.classification import check_class_names
 from monai_afire.metrics.landmarks import landmark_positions, radial_errors, rescaled_positions, success_rates
+from monai_afire.utils.formatting import format_number, table_lines
 from monai_afire.visualize.outlines import CLASS_COLORS, TRUTH_COLOR, landmark_picture
 
 __all__ = ["LandmarkReport"]
@@ -95,13 +96,13 @@ class LandmarkReport(PicturedReport):
             self.rows.append({**self.item_facts(index), **self._columns(positions[row], [e[row] for e in errors])})
             points = (positions[row].numpy(), truth[row].numpy())
             drawing = partial(landmark_picture, images[row].astype(np.float16), *points)
-            error = f"mean error {_number(100 * mean, 2)} % of the side{', some not found' * missed}"
+            error = f"mean error {format_number(100 * mean, 2)} % of the side{', some not found' * missed}"
             self.keep_example(-np.inf if missed else -mean, f"{self.name_of(index)}\n{error}", drawing)
 
     def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
         """Means over all known landmarks, and of each."""
         if table.empty:
-            raise ValueError("no image was evaluated: the section of the data list is empty")
+            raise ValueError("no image was evaluated: the section of the datalist is empty")
         per_landmark = {name: self._figures(table, [name]) for name in self.landmark_names}
         return {"num_images": len(table), **self._figures(table, self.landmark_names), "per_landmark": per_landmark}
 
@@ -114,13 +115,15 @@ class LandmarkReport(PicturedReport):
         """The summary to print."""
         unit = "mm" if "mean_radial_error_mm" in metrics else "pixels"
         rates = [name for name in metrics if name.startswith("success_rate_")]
-        width = max(len(name) for name in (*self.landmark_names, "all"))
-        heads = "".join(f"{'≤ ' + name.removeprefix('success_rate_'):>9}" for name in rates)
-        lines = [f"{metrics['num_images']} images", "", f"{'mean radial error':{width}}  % of side  {unit:>7}{heads}"]
-        for name, figures in {**metrics["per_landmark"], "all": metrics}.items():
-            error, own = figures["mean_radial_error"], figures.get(f"mean_radial_error_{unit}", np.nan)
-            shares = "".join(f"{_number(100 * figures[rate], 1):>9}" for rate in rates)
-            lines.append(f"{name:{width}}  {_number(100 * error, 2):>9}  {_number(own, 2):>7}{shares}")
+        rows = {}
+        for name, entry in {**metrics["per_landmark"], "all": metrics}.items():
+            rows[name] = {
+                "% of side": format_number(100 * entry["mean_radial_error"], 2),
+                unit: format_number(entry.get(f"mean_radial_error_{unit}"), 2),
+                **{"≤ " + rate.removeprefix("success_rate_"): format_number(100 * entry[rate], 1) for rate in rates},
+            }
+        lines = [f"{metrics['num_images']} images; mean radial error and % of landmarks within a distance"]
+        lines += table_lines(rows)
         if metrics["num_not_found"]:
             lines.append(
                 f"{metrics['num_not_found']} of {metrics['num_known']} landmarks were not found: their maps are flat"
@@ -150,7 +153,3 @@ class LandmarkReport(PicturedReport):
 def _mean_found(errors: NDArray) -> float:
     found = errors[np.isfinite(errors)]
     return float(found.mean()) if found.size else float("nan")
-
-
-def _number(value: float, digits: int) -> str:
-    return f"{value:.{digits}f}" if np.isfinite(value) else "n/a"

@@ -1,11 +1,10 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What all reports of an evaluation have in common: a row per image, one file of figures."""
+"""Base of the reports: a table with a row per image, and ``metrics.json``."""
 
 from __future__ import annotations
 
 import json
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from ignite.engine import Engine, Events
 from monai.utils import convert_to_tensor
 
 from monai_afire.utils.files import atomic_path, check_writable
+from monai_afire.utils.formatting import json_safe
 
 __all__ = ["MetricsReport", "refuse_nan"]
 
@@ -42,7 +42,7 @@ class MetricsReport(ABC):
         ...     def collect(self, engine):
         ...         self.rows.append({"value": engine.state.output})
         ...     def evaluate(self, table):
-        ...         return {"mean": table["value"].mean(), "undefined": math.nan}
+        ...         return {"mean": table["value"].mean(), "undefined": float("nan")}
         >>> folder, engine = tempfile.mkdtemp(), Engine(lambda engine, batch: batch)
         >>> Count(folder).attach(engine)
         >>> _ = engine.run([1.0, 3.0])
@@ -81,7 +81,7 @@ class MetricsReport(ABC):
         with atomic_path(self.output_dir / self.table_name) as temporary:
             table.to_csv(temporary, index=False)
         with atomic_path(self.output_dir / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(_defined(metrics), indent=2))
+            temporary.write_text(json.dumps(json_safe(metrics), indent=2))
         self.draw(table)
         if lines := self.lines(metrics):
             print("\n".join(lines), flush=True)
@@ -115,14 +115,3 @@ def refuse_nan(output: torch.Tensor, batch: Mapping[str, Any], items: Sequence[M
     if bad.any():
         image = items[int(batch["index"].cpu()[bad][0])]["image"]
         raise ValueError(f"the network's output for {image} is NaN: an exploded or wrongly loaded network")
-
-
-def _defined(value: Any) -> Any:
-    """JSON has no NaN."""
-    if isinstance(value, dict):
-        return {name: _defined(entry) for name, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_defined(entry) for entry in value]
-    if hasattr(value, "item"):
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What reports of positions and shapes have in common: the size of pixels, and pictures of the worst to the best."""
+"""Base of the reports with pictures of the worst to the best images, and the size of their pixels."""
 
 from __future__ import annotations
 

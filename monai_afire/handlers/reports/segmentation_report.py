@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Collects a network's masks on labelled images and reports what they are worth."""
+"""Report of a segmentation on labelled images: Dice, Hausdorff distance, pictures."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from monai_afire.handlers.reports.metrics_report import refuse_nan
 from monai_afire.handlers.reports.pictured_report import PicturedReport, input_pixel_sizes
 from monai_afire.metrics.classification import check_class_names
 from monai_afire.metrics.segmentation import segmentation_metrics
+from monai_afire.utils.formatting import format_number, table_lines
 from monai_afire.utils.precision import at_least_float32
 from monai_afire.visualize.outlines import TRUTH_COLOR, class_color, outline_picture
 
@@ -93,7 +94,7 @@ class SegmentationReport(PicturedReport):
     def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
         """Means over images, then over classes."""
         if table.empty:
-            raise ValueError("no image was evaluated: the section of the data list is empty")
+            raise ValueError("no image was evaluated: the section of the datalist is empty")
         kinds = ["dice", "hd95", *(["hd95_mm"] if f"hd95_mm_{self.class_names[0]}" in table else [])]
         per_class = {}
         for name in self.class_names:
@@ -116,21 +117,14 @@ class SegmentationReport(PicturedReport):
         """The summary to print."""
         unit = "mm" if "mean_hd95_mm" in metrics else "pixels"
         kind = "hd95_mm" if unit == "mm" else "hd95"
-        width = max(len(name) for name in (*self.class_names, "mean of classes"))
-        rows = {**metrics["per_class"], "mean of classes": {k[5:]: v for k, v in metrics.items() if k[:5] == "mean_"}}
-        lines = [
-            f"{metrics['num_images']} images",
-            "",
-            f"{'class':{width}}   Dice   HD95 ({unit})   Dice where present",
-        ]
-        for name, figures in rows.items():
-            values = [_number(figures.get(key), digits) for key, digits in (("dice", 3), (kind, 2))]
-            line = f"{name:{width}}  {values[0]:>5}  {values[1]:>{8 + len(unit)}}"
-            if "num_present" in figures:
-                share = f"({figures['num_present']} of {figures['num_images']})"
-                line += f"   {_number(figures['dice_where_present'], 3)} {share}"
-            lines.append(line)
-        return lines
+        means = {key.removeprefix("mean_"): value for key, value in metrics.items() if key.startswith("mean_")}
+        rows = {}
+        for name, entry in {**metrics["per_class"], "mean of classes": means}.items():
+            rows[name] = {"Dice": format_number(entry["dice"]), f"HD95 ({unit})": format_number(entry.get(kind), 2)}
+            if "num_present" in entry:
+                rows[name]["Dice where present"] = format_number(entry["dice_where_present"])
+                rows[name]["present in"] = f"{entry['num_present']} of {entry['num_images']}"
+        return [f"{metrics['num_images']} images", *table_lines(rows)]
 
     def _measure(
         self, batch: Any, masks: torch.Tensor, truth: torch.Tensor, known: torch.Tensor
@@ -164,7 +158,3 @@ def _mean(values: Sequence[float]) -> float:
     """Mean of those that are defined."""
     defined = [value for value in values if not np.isnan(value)]
     return float(np.mean(defined)) if defined else float("nan")
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "n/a" if value is None or not np.isfinite(value) else f"{value:.{digits}f}"

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Streams masks and landmarks to disk, in the pixels of the files, while a network runs over them."""
+"""Writers of masks and landmarks, in the pixels of the files, while a network runs over them."""
 
 from __future__ import annotations
 

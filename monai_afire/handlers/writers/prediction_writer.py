@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Streams a classifier's results to disk while it runs."""
+"""Writer of a classifier's probabilities while it runs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Tables of results with files beside them: pictures, masks, maps, one or more per image."""
+"""Base of the writers of tables with files beside them: pictures, masks, maps."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Tables of results that grow while a network runs over files, and of the files that it could not judge."""
+"""Base of the writers: tables that grow while a network runs, of results and of files that failed."""
 
 from __future__ import annotations
 

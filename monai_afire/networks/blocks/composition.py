@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Between a patch and its parts: heads that compose 2 x 2 tokens into one and decompose one into 2 x 2."""
+"""Heads that compose 2 x 2 tokens into one and decompose one into 2 x 2 (ACE)."""
 
 from __future__ import annotations
 

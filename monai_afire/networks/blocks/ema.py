@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Teachers that follow a student: the exponential moving average of its weights."""
+"""Exponential moving average (EMA) of a student's weights, for teachers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import torch
 from torch import nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 __all__ = ["update_ema"]
 
 
-@torch.no_grad()
 def update_ema(teachers: Sequence[nn.Module], students: Sequence[nn.Module], decay: float) -> None:
     r"""
     Move each teacher's parameters towards its student's.
@@ -26,6 +26,9 @@ def update_ema(teachers: Sequence[nn.Module], students: Sequence[nn.Module], dec
         students: as many modules of the same structure.
         decay: λ in [0, 1]; 1 keeps the teachers, 0 copies the students.
 
+    Raises:
+        ValueError: for another decay.
+
     Example:
         >>> teacher, student = nn.Linear(1, 1, bias=False), nn.Linear(1, 1, bias=False)
         >>> _ = nn.init.zeros_(teacher.weight), nn.init.ones_(student.weight)
@@ -35,4 +38,4 @@ def update_ema(teachers: Sequence[nn.Module], students: Sequence[nn.Module], dec
     """
     moving: list[torch.Tensor] = [parameter for module in teachers for parameter in module.parameters()]
     leading: list[torch.Tensor] = [parameter for module in students for parameter in module.parameters()]
-    torch._foreach_lerp_(moving, leading, 1 - decay)
+    get_ema_multi_avg_fn(decay)(moving, leading, None)

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Between images and token sequences: patchify, unpatchify and the token labels of a lesion map."""
+"""Patchify and unpatchify images, and token labels of lesion maps."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What all encoders have in common: images in [0, 1] in, tokens of a known grid or maps of known scales out."""
+"""Base of the encoders: images in [0, 1] in, tokens of a known grid or maps of known scales out."""
 
 from __future__ import annotations
 

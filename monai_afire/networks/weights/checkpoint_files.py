@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Reading checkpoint files of any nesting, without ever running code that a file may carry."""
+"""Reader of checkpoint files of any nesting that never runs code which a file may carry."""
 
 from __future__ import annotations
 

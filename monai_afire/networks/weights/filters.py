@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What a checkpoint filter is, and how the encoder is found in a checkpoint."""
+"""Checkpoint filters: key names of other libraries translated, and the encoder found in a checkpoint."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,6 +34,7 @@ def load_encoder_weights(
     source_grid: Sequence[int] | None = None,
     layer_norm_eps: float | None = None,
     strict: bool = False,
+    allow_incomplete_blocks: bool = False,
 ) -> LoadReport:
     r"""
     Load pre-trained weights of almost any ViT or Swin checkpoint into an encoder.
@@ -76,7 +78,10 @@ def load_encoder_weights(
             format (but Google's ViTs have ``(0.5, 0.5)``), else the encoder's own.
         source_grid: patches along each axis of the checkpoint's images; needed only where they are not square.
         layer_norm_eps: eps for the layer norms; None for the source's.
-        strict: whether a missing or unexpected key is an error.
+        strict: whether any missing or unexpected key is an error.
+        allow_incomplete_blocks: whether the checkpoint may lack attention or MLP tensors of some blocks, which keep
+            their random values: for an encoder that is deeper than the checkpoint's. Otherwise that is an error, since
+            checkpoints with other key names would seem to load.
 
     Returns:
         What was loaded, missing, unexpected, resized and dropped; also logged.
@@ -84,8 +89,8 @@ def load_encoder_weights(
     Raises:
         TypeError: when the network has no known encoder.
         FileNotFoundError: when there is no such file.
-        ValueError: when the file is unreadable or carries code, nothing in it matches, a tensor does not fit or is not
-            finite, or an argument is out of range.
+        ValueError: when the file is unreadable or carries code, nothing in it matches, a block is incomplete, a tensor
+            does not fit or is not finite, or an argument is out of range.
 
     Example:
         >>> from monai_afire.networks.nets.vit_encoder import ViTEncoder
@@ -115,6 +120,8 @@ def load_encoder_weights(
     architecture.fit(converted, found.filter, encoder, images)
     _fill_absent_biases(converted, encoder)
     report = _report(checkpoint, found, converted, encoder, architecture, shapes)
+    if not allow_incomplete_blocks:
+        _check_blocks(report)
     if strict and (report.missing or report.unexpected):
         raise ValueError(f"the checkpoint does not fit exactly, and strict is set:\n{report}")
 
@@ -150,6 +157,17 @@ def _nothing_matched(checkpoint: Checkpoint, encoder: nn.Module, source: str) ->
         f"checkpoint of this architecture ({type(encoder).__name__}), with its patch embedding? Rename other names to "
         "timm's or MONAI's."
     )
+
+
+def _check_blocks(report: LoadReport) -> None:
+    absent = [name for name in report.missing if re.search(r"\bblocks\.\d+\.(attn|mlp)\.", name)]
+    if absent:
+        raise ValueError(
+            f"{report.file} lacks {len(absent)} attention and MLP tensors of the encoder's blocks ({shorten(absent)}): "
+            "these would keep their random values. If the keys that mean nothing to the encoder "
+            f"({shorten(report.unexpected) or 'none'}) are theirs, rename them to timm's or MONAI's names; if the "
+            "checkpoint has fewer blocks, build an encoder of its depth, or set allow_incomplete_blocks=True"
+        )
 
 
 def _check_finite(tensors: Mapping[str, torch.Tensor], file: str) -> None:

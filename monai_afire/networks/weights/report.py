@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What was loaded from a checkpoint, and what was not."""
+"""Report of loaded, missing and unexpected weights."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Which patches of two grid crops show the same place: for batches of offsets, on any device."""
+"""Corresponding patches and overlap masks of two grid crops: for batches of offsets, on any device."""
 
 from __future__ import annotations
 

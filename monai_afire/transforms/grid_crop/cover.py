@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The resizing that comes before grid crops, as a transform of its own, so that caches can keep its result."""
+"""Resizing ahead of grid crops, as a transform of its own, so that caches can keep its result."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What the readers of all formats share: the error, the limits of size, and the decoded but unscaled picture."""
+"""Common parts of the readers of all formats: the error, limits of size, the decoded but unscaled picture."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Telling the format of a file from its first bytes, and the file names that are looked at at all."""
+"""Recognition of a file's format by its first bytes, and of the file names that are read at all."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Scaling the numbers of a file to [0, 1] so that versions of one picture in different formats agree."""
+"""Scaling of a file's numbers to [0, 1], so that versions of one picture in different formats agree."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Where a bundle's images come from: a file, a folder, a list or the phantom."""
+"""Items of a bundle from a file, a folder, a datalist or the phantom."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What a network is fine-tuned and tested on: sections, subsets, folds, labels, and what is refused."""
+"""Labelled items: sections, subsets, folds, labels, and what is refused."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Whose radiograph it is, told by the item or the name of the file; sections that share no patient."""
+"""Patients by item or file name; sections that share no patient."""
 
 from __future__ import annotations
 

@@ -1,0 +1,47 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The main rank draws the phantom while the others wait for it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from distributed.two_ranks import needs_gloo, run_on_two_ranks
+from monai_afire.data.datalist import datasets
+
+ARGUMENTS = {"num_patients": {"test": 1}, "image_size": 64, "progress": False}
+
+
+def slowly_drawn(folder: Path, **arguments: Any) -> Path:
+    """Stands for the drawing; long enough for a rank that does not wait to come and draw, too."""
+    path = Path(folder, "datalist.json")
+    if Path(folder, "begun").exists():
+        raise RuntimeError("drawn twice")
+    Path(folder, "begun").touch()
+    time.sleep(0.5)
+    path.write_text("{}")
+    return path
+
+
+class Draw:
+    """A function of the ranks that knows the folder, and can be sent to another process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, rank: int, world_size: int) -> str:
+        with mock.patch.object(datasets, "export_phantom", slowly_drawn):
+            return str(datasets.cached_phantom(self.folder, ARGUMENTS))
+
+
+@needs_gloo
+def test_two_ranks_draw_once(tmp_path: Path) -> None:
+    phantom = tmp_path / "phantom"
+    assert run_on_two_ranks(Draw(phantom), tmp_path) == [str(phantom / "datalist.json")] * 2
+
+
+def test_a_single_process_does_not_wait(tmp_path: Path) -> None:
+    assert Draw(tmp_path / "phantom")(0, 1) == str(tmp_path / "phantom" / "datalist.json")

@@ -1,0 +1,61 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The weighted sum of a method's terms, and what it says when the network gives too little."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from monai_afire.losses import CompositeLoss, LossTerm
+
+OUTPUTS = {"x": torch.tensor([3.0]), "y": torch.tensor([4.0])}
+
+
+def difference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return (x - y).mean()
+
+
+def defective(x: torch.Tensor) -> torch.Tensor:
+    return {"a": x}["b"]
+
+
+def test_outputs_come_in_the_order_of_the_needs() -> None:
+    terms = {"there": LossTerm(2.0, difference, ("x", "y")), "back": LossTerm(0.5, difference, ("y", "x"))}
+    loss = CompositeLoss(terms, "")
+    assert float(loss(OUTPUTS)) == -2 + 0.5
+    assert {name: float(value) for name, value in loss.terms.items()} == {"total": -1.5, "there": -1.0, "back": 1.0}
+
+
+def test_missing_outputs_are_named_with_their_term() -> None:
+    loss = CompositeLoss({"gap": LossTerm(1.0, difference, ("x", "z", "w"))}, "build it with z")
+    words = r"the term 'gap' needs the network's outputs \['z', 'w'\], but it gives \['x', 'y'\].*build it with z"
+    with pytest.raises(ValueError, match=words):
+        loss(OUTPUTS)
+
+
+def test_a_defect_within_a_term_is_not_taken_for_a_missing_output() -> None:
+    loss = CompositeLoss({"defect": LossTerm(1.0, defective, ("x",))}, "")
+    with pytest.raises(KeyError, match="b"):
+        loss(OUTPUTS)
+
+
+def test_a_term_without_weight_is_not_computed() -> None:
+    loss = CompositeLoss({"on": LossTerm(1.0, difference, ("x", "y")), "off": LossTerm(0, defective, ("z",))}, "")
+    loss(OUTPUTS)
+    assert set(loss.terms) == {"total", "on"}
+
+
+def test_copies_are_independent() -> None:
+    loss = CompositeLoss({"gap": LossTerm(1.0, difference, ("x", "y"))}, "")
+    copied = copy.deepcopy(loss)
+    copied(OUTPUTS)
+    assert not loss.terms
+
+
+@pytest.mark.parametrize("weights", [(-1.0, 1.0), (0.0, 0.0)])
+def test_impossible_weights_are_refused(weights: tuple[float, float]) -> None:
+    with pytest.raises(ValueError, match="negative nor all zero"):
+        CompositeLoss({str(n): LossTerm(weight, difference, ("x", "y")) for n, weight in enumerate(weights)}, "")
