@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What all studies of the report have in common: how they are called, and what they find."""
+"""The protocol of a study, its result, and the exception for images that a study cannot be made of."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from matplotlib.figure import Figure
 from monai_afire.analysis.images.study_images import StudyImages
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 
-__all__ = ["Study", "StudyResult"]
+__all__ = ["NothingToCompareError", "Study", "StudyResult"]
+
+
+class NothingToCompareError(ValueError):
+    """Raised by a study whose question does not arise for these images; a report leaves it out and says why."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +28,8 @@ class StudyResult:
 
     Args:
         title: a few words.
-        question: one paragraph: what is asked, how it is measured, what a good and what a chance figure is.
-        table: a row for each encoder, its name in the index, a column for each figure of merit.
+        question: one paragraph: what is asked, how it is measured, what a good and what a chance value is.
+        table: a row for each encoder, its name in the index, a column for each metric.
         figures: pictures by their captions.
         details: further tables by their captions, e.g. a row per landmark.
     """
@@ -57,4 +61,7 @@ class Study(Protocol):
 
         Returns:
             Tables and figures.
+
+        Raises:
+            NothingToCompareError: when the images have the fields, but leave nothing to compare.
         """

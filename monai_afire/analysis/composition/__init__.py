@@ -8,8 +8,7 @@ from monai_afire.analysis.composition.figures import composition_figure, matchin
 from monai_afire.analysis.composition.measures import (
     composition_summary,
     compositionality,
-    decompositionality,
-    patch_retrieval,
+    decomposition_and_retrieval,
     similarity_density,
 )
 from monai_afire.analysis.composition.study import CompositionStudy
@@ -19,8 +18,7 @@ __all__ = [
     "composition_figure",
     "composition_summary",
     "compositionality",
-    "decompositionality",
+    "decomposition_and_retrieval",
     "matching_figure",
-    "patch_retrieval",
     "similarity_density",
 ]

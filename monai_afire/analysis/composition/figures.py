@@ -90,10 +90,10 @@ def matching_figure(table: pd.DataFrame) -> Figure:
     for axis, (column, title) in zip(figure.subplots(1, 2, sharey=True), titles.items(), strict=True):
         values = table[column].to_numpy(dtype=float)
         axis.barh(range(len(table)), np.nan_to_num(values), color=_OWN_COLOR, height=0.6)
-        for place, (value, chance) in enumerate(zip(values, table["chance"], strict=True)):
+        for row, (value, chance) in enumerate(zip(values, table["chance"], strict=True)):
             text = f"{value:.1%}" if value == value else "not defined"
             beside = max(np.nan_to_num(value), chance) + 0.02  # the line of chance would cross the text
-            axis.text(beside, place, text, va="center", fontsize=TICK_SIZE)
+            axis.text(beside, row, text, va="center", fontsize=TICK_SIZE)
         chance_line = axis.axvline(float(table["chance"].mean()), color=CHANCE_COLOR, linestyle="--", linewidth=1)
         axis.set_xlim(0, 1.17)  # room for the label of 100 %
         axis.set_xticks([0, 0.25, 0.5, 0.75, 1])

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Is the whole the sum of its parts? Learned properties of embeddings (ACE, section 5.1), beside chance."""
+"""Metrics of the composition and decomposition of embeddings (ACE, section 5.1), beside chance."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import gaussian_kde
 from tqdm.auto import tqdm
 
-from monai_afire.analysis.features.tokens import mean_tokens
+from monai_afire.analysis.features.tokens import token_features
 from monai_afire.analysis.images.boxes import box_masks, crop_and_resize, random_boxes, split_boxes
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 
-__all__ = ["composition_summary", "compositionality", "decompositionality", "patch_retrieval", "similarity_density"]
+__all__ = ["composition_summary", "compositionality", "decomposition_and_retrieval", "similarity_density"]
 
 _ROWS = 256  # queries that are compared at a time
 
@@ -40,7 +40,7 @@ def compositionality(
     .. math:: \cos\Big(f(C), \frac{1}{P} \sum_{p=1}^{P} f(C_p)\Big)
 
     C is a random patch, :math:`C_p` its P parts, f the mean token of what is given to the encoder, each enlarged to the
-    encoder's size. Embeddings of radiographs may all be alike, which makes this figure large for nothing: so the same
+    encoder's size. Embeddings of radiographs may all be alike, which makes this cosine large for nothing: so the same
     patch is compared with the parts of another image's patch, too. Only the difference is composition.
 
     Args:
@@ -94,7 +94,7 @@ def compositionality(
     return pd.concat(tables, ignore_index=True)
 
 
-def decompositionality(
+def decomposition_and_retrieval(
     encoder: RadiographEncoder,
     images: torch.Tensor,
     side: Sequence[float] = (0.3, 0.6),
@@ -103,28 +103,32 @@ def decompositionality(
     seed: int = 0,
     batch_size: int = 32,
     progress: bool = True,
-) -> pd.DataFrame:
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     r"""
-    Does taking a patch out of an image take the patch's embedding out of the image's (ACE, Fig. 4)?
+    Match images with a random patch C of each by their embeddings f, in two ways.
 
-    For each image X, the patch C out of a gallery, its own and those of other images, that is most similar to what the
-    image loses without it, :math:`f(X) - f(X \setminus C)`, by the cosine. The paper's galleries are batches of 32;
-    here the images stand in a random circle and a gallery is a patch's own and the next 31, so every image counts, and
-    the same chance of 1/32 holds for all.
+    * Decomposition (ACE, Fig. 4): the query is what the image X loses without the patch,
+      :math:`f(X) - f(X \setminus C)`, the gallery are patches, :math:`f(C_i)`.
+    * Retrieval (ACE, Fig. 5): the query is the patch, :math:`f(C)`, the gallery are whole images, :math:`f(X_i)`.
+
+    The match is the one with the highest cosine. The paper's galleries are batches of 32, with one query per batch in
+    the retrieval; here the images stand in a random circle and a gallery is the own item and the next 31, so every
+    image is a query, and the same chance of 1/32 holds for all.
 
     Args:
         encoder: any :class:`monai_afire.networks.RadiographEncoder`, on any device, which the work is done on.
         images: ``(M, C, *S)`` in [0, 1], of the encoder's size.
         side: smallest and largest side of a patch as a share of the image's.
-        gallery: how many patches to choose from; all, if there are fewer images.
+        gallery: how many to match with; all, if there are fewer images.
         fill: intensity in [0, 1] that replaces the patch in X without C.
         seed: of the patches and the circle; every encoder sees the same.
         batch_size: pictures in a pass of the encoder.
         progress: whether to show a progress bar over the pictures.
 
     Returns:
-        A row per image: "image", "correct" (1 if the own patch is the most similar one, 0 if not; if several are, the
-        share that one of them is), "similarity" with the own patch, and "chance". "correct" is NaN for a single image.
+        The tables of decomposition and of retrieval, a row per image: "image", "correct" (1 if the own item is the
+        match, 0 if not; if several are equally similar, the share that one of them is), "similarity" with the own item,
+        and "chance". "correct" is NaN for a single image.
 
     Raises:
         ValueError: for images that the encoder does not take, and for options out of range.
@@ -132,80 +136,42 @@ def decompositionality(
     Example:
         >>> from monai_afire.networks import ViTEncoder
         >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-        >>> decompositionality(encoder, torch.rand(5, 1, 32, 32), progress=False)["chance"].tolist()
-        [0.2, 0.2, 0.2, 0.2, 0.2]
+        >>> decomposition, retrieval = decomposition_and_retrieval(encoder, torch.rand(5, 1, 32, 32), progress=False)
+        >>> decomposition["chance"].tolist(), list(retrieval)
+        ([0.2, 0.2, 0.2, 0.2, 0.2], ['image', 'correct', 'similarity', 'chance'])
     """
     images = _checked(encoder, images)
     if not 0 <= fill <= 1:
         raise ValueError(f"fill is an intensity in [0, 1], got {fill}")
-    boxes, order = _drawn(len(images), encoder.img_size, side, seed)
-    everything = torch.arange(len(images))
+    if gallery < 2:
+        raise ValueError(f"gallery must be at least 2 to choose from, got {gallery}")
+    number, generator = len(images), torch.Generator().manual_seed(seed)
+    boxes = random_boxes(number, encoder.img_size, side, generator)
+    circle = torch.randperm(number, generator=generator)
 
     def excised(rows: slice) -> torch.Tensor:
         hidden = box_masks(boxes[rows], encoder.img_size).unsqueeze(1).to(images.device)
         return images[rows].masked_fill(hidden, fill)
 
-    with tqdm(total=3 * len(images), disable=not progress, unit="picture", desc="decomposition") as bar:
-        wholes = mean_tokens(encoder, len(images), lambda rows: images[rows], batch_size, bar)
-        without = mean_tokens(encoder, len(images), excised, batch_size, bar)
-        patches = _embed_boxes(encoder, images, everything, boxes, batch_size, bar)
-    return _matches(wholes - without, patches, order, gallery)
-
-
-def patch_retrieval(
-    encoder: RadiographEncoder,
-    images: torch.Tensor,
-    side: Sequence[float] = (0.3, 0.6),
-    gallery: int = 32,
-    seed: int = 0,
-    batch_size: int = 32,
-    progress: bool = True,
-) -> pd.DataFrame:
-    r"""
-    Is a patch's embedding most similar to that of the image it is from (ACE, Fig. 5)?
-
-    The query is the patch, :math:`f(C)`, the gallery are whole images, :math:`f(X_i)`. A patch of every image is a
-    query (the paper: one per batch); galleries as in :func:`decompositionality`.
-
-    Args:
-        encoder: any :class:`monai_afire.networks.RadiographEncoder`, on any device, which the work is done on.
-        images: ``(M, C, *S)`` in [0, 1], of the encoder's size.
-        side: smallest and largest side of a patch as a share of the image's.
-        gallery: how many images to choose from; all, if there are fewer.
-        seed: of the patches and the circle; every encoder sees the same, and the same as in the decomposition.
-        batch_size: pictures in a pass of the encoder.
-        progress: whether to show a progress bar over the pictures.
-
-    Returns:
-        As in :func:`decompositionality`, "similarity" that with the own image.
-
-    Raises:
-        ValueError: for images that the encoder does not take, and for options out of range.
-
-    Example:
-        >>> from monai_afire.networks import ViTEncoder
-        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-        >>> list(patch_retrieval(encoder, torch.rand(5, 1, 32, 32), progress=False))
-        ['image', 'correct', 'similarity', 'chance']
-    """
-    images = _checked(encoder, images)
-    boxes, order = _drawn(len(images), encoder.img_size, side, seed)
-    with tqdm(total=2 * len(images), disable=not progress, unit="picture", desc="retrieval") as bar:
-        wholes = mean_tokens(encoder, len(images), lambda rows: images[rows], batch_size, bar)
-        patches = _embed_boxes(encoder, images, torch.arange(len(images)), boxes, batch_size, bar)
-    return _matches(patches, wholes, order, gallery)
+    with tqdm(total=3 * number, disable=not progress, unit="picture", desc="decomposition, retrieval") as bar:
+        wholes, without = (
+            token_features(encoder, number, pictures, batch_size=batch_size, bar=bar)
+            for pictures in (lambda rows: images[rows], excised)
+        )
+        patches = _embed_boxes(encoder, images, torch.arange(number), boxes, batch_size, bar)
+    return _matches(wholes - without, patches, circle, gallery), _matches(patches, wholes, circle, gallery)
 
 
 def composition_summary(
     composition: pd.DataFrame, decomposition: pd.DataFrame, retrieval: pd.DataFrame
 ) -> dict[str, float]:
     """
-    The figures of one encoder.
+    The metrics of one encoder.
 
     Args:
         composition: of :func:`compositionality`.
-        decomposition: of :func:`decompositionality`.
-        retrieval: of :func:`patch_retrieval`.
+        decomposition: the first table of :func:`decomposition_and_retrieval`.
+        retrieval: the second one.
 
     Returns:
         For each number of parts P the means "similarity_P_parts", "other_image_P_parts" and "own_nearer_P_parts", the
@@ -262,12 +228,6 @@ def _checked(encoder: RadiographEncoder, images: torch.Tensor) -> torch.Tensor:
     return plain
 
 
-def _drawn(number: int, img_size: Sequence[int], side: Sequence[float], seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """A box for each image, and the order in which the images stand in a circle."""
-    generator = torch.Generator().manual_seed(seed)
-    return random_boxes(number, img_size, side, generator), torch.randperm(number, generator=generator)
-
-
 def _embed_boxes(
     encoder: RadiographEncoder,
     images: torch.Tensor,
@@ -282,17 +242,15 @@ def _embed_boxes(
         sources = images[index[rows].to(images.device)].to(encoder.mean)
         return crop_and_resize(sources, boxes[rows], encoder.img_size)
 
-    return mean_tokens(encoder, len(index), cropped, batch_size, bar)
+    return token_features(encoder, len(index), cropped, batch_size=batch_size, bar=bar)
 
 
-def _matches(queries: torch.Tensor, targets: torch.Tensor, order: torch.Tensor, gallery: int) -> pd.DataFrame:
+def _matches(queries: torch.Tensor, targets: torch.Tensor, circle: torch.Tensor, gallery: int) -> pd.DataFrame:
     """Is target j the most similar to query j among those next in the circle?"""
-    if gallery < 2:
-        raise ValueError(f"gallery must be at least 2 to choose from, got {gallery}")
-    number = len(order)
+    number = len(circle)
     size = min(gallery, number)
-    place = order.to(queries.device)
-    unit_queries, unit_targets = F.normalize(queries[place], dim=-1), F.normalize(targets[place], dim=-1)
+    order = circle.to(queries.device)
+    unit_queries, unit_targets = F.normalize(queries[order], dim=-1), F.normalize(targets[order], dim=-1)
     own, correct = [], []
     for rows in torch.arange(number, device=queries.device).split(_ROWS):
         columns = (rows.unsqueeze(1) + torch.arange(size, device=rows.device)) % number
@@ -302,7 +260,7 @@ def _matches(queries: torch.Tensor, targets: torch.Tensor, order: torch.Tensor, 
         correct.append(best[:, 0] / best.sum(1))
     table = pd.DataFrame(
         {
-            "image": order.numpy(),
+            "image": circle.numpy(),
             "correct": torch.cat(correct).cpu().numpy() if size > 1 else np.nan,
             "similarity": torch.cat(own).cpu().numpy(),
             "chance": 1 / size,

@@ -13,8 +13,7 @@ from monai_afire.analysis.composition.figures import composition_figure, matchin
 from monai_afire.analysis.composition.measures import (
     composition_summary,
     compositionality,
-    decompositionality,
-    patch_retrieval,
+    decomposition_and_retrieval,
 )
 from monai_afire.analysis.images.study_images import StudyImages
 from monai_afire.analysis.study import StudyResult
@@ -40,7 +39,7 @@ class CompositionStudy:
         parts: see :func:`monai_afire.analysis.compositionality`.
         patches_per_image: see there.
         side: smallest and largest side of a patch as a share of the image's.
-        gallery: see :func:`monai_afire.analysis.decompositionality`.
+        gallery: see :func:`monai_afire.analysis.decomposition_and_retrieval`.
         seed: of the patches.
         batch_size: pictures in a pass of an encoder.
         progress: whether to show progress bars.
@@ -78,11 +77,8 @@ class CompositionStudy:
             compositions[name] = compositionality(
                 encoder, images.image, self.parts, self.patches_per_image, **self.options
             )
-            decomposition, retrieval = (
-                measure(encoder, images.image, gallery=self.gallery, **self.options)
-                for measure in (decompositionality, patch_retrieval)
-            )
-            summaries[name] = composition_summary(compositions[name], decomposition, retrieval)
+            matches = decomposition_and_retrieval(encoder, images.image, gallery=self.gallery, **self.options)
+            summaries[name] = composition_summary(compositions[name], *matches)
         table = pd.DataFrame.from_dict(summaries, orient="index")
         size = min(self.gallery, len(images.image))
         return StudyResult(

@@ -1,22 +1,26 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Landmark correspondence: the same anatomical place found in other patients and other views."""
+"""Landmark correspondence: the same anatomical position found in other patients and other exposures."""
 
 from __future__ import annotations
 
 from monai_afire.analysis.correspondence.figures import correspondence_figure, found_landmarks_figure
 from monai_afire.analysis.correspondence.measures import (
+    ACROSS,
     correspondence_summary,
+    label_pairs,
     landmark_correspondence,
     same_place_correspondence,
 )
 from monai_afire.analysis.correspondence.study import CorrespondenceStudy
 
 __all__ = [
+    "ACROSS",
     "CorrespondenceStudy",
     "correspondence_figure",
     "correspondence_summary",
     "found_landmarks_figure",
+    "label_pairs",
     "landmark_correspondence",
     "same_place_correspondence",
 ]

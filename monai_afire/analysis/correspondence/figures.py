@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Figures of landmarks found in other images."""
+"""Figures of landmark correspondence."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Does an encoder find one patient's landmarks in another patient? Zero-shot, beside what needs no encoder."""
+"""Zero-shot landmark correspondence, its errors, and the baseline that copies coordinates."""
 
 from __future__ import annotations
 
@@ -15,11 +15,20 @@ from monai.utils import convert_to_tensor
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from monai_afire.analysis.features.feature_maps import FeatureMaps
-from monai_afire.analysis.images.sampling import reference_indices
+from monai_afire.analysis.features.dense import FeatureMaps
+from monai_afire.analysis.images.study_images import reference_indices
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 
-__all__ = ["correspondence_summary", "landmark_correspondence", "same_place_correspondence"]
+__all__ = [
+    "ACROSS",
+    "correspondence_summary",
+    "label_pairs",
+    "landmark_correspondence",
+    "same_place_correspondence",
+]
+
+ACROSS = ("patients", "perturbations", "patients_and_perturbations")
+"""What a pair of images may differ in, see :func:`label_pairs`."""
 
 _AXES = ("row", "column", "slice")
 _MAX_SIMILARITIES = 2**24  # so many similarities are held at a time, 64 MiB of float32
@@ -132,7 +141,7 @@ def same_place_correspondence(
 
 def correspondence_summary(table: pd.DataFrame, names: Sequence[str] | None = None) -> dict[str, Any]:
     """
-    The figures of a table of correspondences.
+    The metrics of a table of correspondences.
 
     Args:
         table: of :func:`landmark_correspondence` or :func:`same_place_correspondence`.
@@ -163,6 +172,29 @@ def correspondence_summary(table: pd.DataFrame, names: Sequence[str] | None = No
         },
         "num_pairs": len(table),
     }
+
+
+def label_pairs(table: pd.DataFrame, num_images: int) -> pd.DataFrame:
+    """
+    Label each pair of images of a table by what the two differ in.
+
+    Args:
+        table: of :func:`landmark_correspondence` or :func:`same_place_correspondence`, on the images of
+            :func:`monai_afire.analysis.with_perturbations`.
+        num_images: M, of the images before perturbations were added.
+
+    Returns:
+        The table with "across": "patients" (two patients in the same perturbation), "perturbations" (the same patient
+        in two of them) or "patients_and_perturbations".
+
+    Example:
+        >>> table = pd.DataFrame({"reference": [0, 0, 0], "query": [1, 2, 3]})
+        >>> label_pairs(table, num_images=2)["across"].tolist()
+        ['patients', 'perturbations', 'patients_and_perturbations']
+    """
+    same_patient = table["reference"] % num_images == table["query"] % num_images
+    same_perturbation = table["reference"] // num_images == table["query"] // num_images
+    return table.assign(across=np.select([same_perturbation, same_patient], ACROSS[:2], ACROSS[2]))
 
 
 def _checked_landmarks(landmarks: torch.Tensor | NDArray, img_size: Sequence[int], num_images: int) -> torch.Tensor:
@@ -244,15 +276,15 @@ def _table(
     other = np.asarray(references)[:, None] != np.arange(len(places))
     known = ~np.isnan(places).any(-1)
     row, query, landmark = np.nonzero(other[..., None] & known[references][:, None] & known)
-    chosen = (row, query, landmark)
+    compared = (row, query, landmark)
     return pd.DataFrame(
         {
             "reference": np.asarray(references)[row],
             "query": query,
             "landmark": landmark,
-            "error": error[chosen],
-            "error_fraction": error[chosen] / max(img_size),
-            **{name: predicted[chosen][:, axis] for axis, name in enumerate(_AXES[: len(img_size)])},
-            "similarity": similarity[chosen],
+            "error": error[compared],
+            "error_fraction": error[compared] / max(img_size),
+            **{name: predicted[compared][:, axis] for axis, name in enumerate(_AXES[: len(img_size)])},
+            "similarity": similarity[compared],
         }
     )

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The study of landmarks found in other patients and views."""
+"""The study of landmark correspondence for the report."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from typing import Any
 import pandas as pd
 
 from monai_afire.analysis.correspondence.figures import correspondence_figure, found_landmarks_figure
-from monai_afire.analysis.correspondence.measures import landmark_correspondence, same_place_correspondence
+from monai_afire.analysis.correspondence.measures import (
+    ACROSS,
+    label_pairs,
+    landmark_correspondence,
+    same_place_correspondence,
+)
 from monai_afire.analysis.features.dense import finest_stride
 from monai_afire.analysis.features.raw_pixels import with_raw_pixels
-from monai_afire.analysis.images.sampling import reference_indices, sample_images
-from monai_afire.analysis.images.study_images import StudyImages, names_or_numbers
-from monai_afire.analysis.images.views import ACROSS, DEFAULT_VIEWS, View, compared_across, with_views
+from monai_afire.analysis.images.affine import DEFAULT_PERTURBATIONS, Perturbation, with_perturbations
+from monai_afire.analysis.images.study_images import StudyImages, names_or_numbers, reference_indices
 from monai_afire.analysis.study import StudyResult
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 
@@ -26,26 +30,26 @@ SAME_PLACE = "same place"
 _QUESTION = (
     "Is a landmark of a reference image found in other images by the most similar feature, with nothing trained? "
     "Errors are mean distances from the true landmark in pixels of images of {size} pixels. They are taken across "
-    "patients; across views of the same patient, simulated by moving, turning and enlarging the image; and across "
-    "both. Copying the coordinates ('{same_place}') is the baseline that needs no encoder: it is hard to beat across "
-    "patients, where anatomy is much in the same place, and fails across views. In columns that end in "
-    "position_removed the mean feature map of all images is subtracted first, which takes from an encoder what it "
-    "knows of positions alone. The lower, the better; a place drawn at random is off by about half of the side."
+    "patients; across perturbations of the same image, which is moved, turned and enlarged as another exposure might; "
+    "and across both. Copying the coordinates ('{same_place}') is the baseline that needs no encoder: it is hard to "
+    "beat across patients, where anatomy is much in the same place, and fails across perturbations. In columns that "
+    "end in position_removed the mean feature map of all images is subtracted first, which takes from an encoder what "
+    "it knows of positions alone. The lower, the better; a place drawn at random is off by about half of the side."
 )
 
 
 class CorrespondenceStudy:
     """
-    Landmark correspondence across patients and views (PEAC, Fig. 5; ACE, Fig. 7) as a study of the report.
+    Landmark correspondence across patients and perturbations (PEAC, Fig. 5; ACE, Fig. 7) as a study of the report.
 
     Args:
         reference: indices of the reference images among those looked at, or how many to take.
         stride: pixels between two places that are compared; PEAC and ACE take 8. Where it does not divide an encoder's
             patch, the next smaller that does.
-        views: other views of each image.
+        perturbations: synthetic ones of each image.
         remove_position: whether to add the errors without the mean feature map.
-        max_images: how many images to look at; a seeded choice where there are more.
-        seed: of the choice.
+        max_images: how many images to look at; a seeded sample where there are more.
+        seed: of the sampling.
         batch_size: pictures in a pass of an encoder.
         progress: whether to show progress bars.
 
@@ -65,7 +69,7 @@ class CorrespondenceStudy:
         self,
         reference: Sequence[int] | int = 5,
         stride: int = 8,
-        views: Sequence[View] = DEFAULT_VIEWS,
+        perturbations: Sequence[Perturbation] = DEFAULT_PERTURBATIONS,
         remove_position: bool = True,
         max_images: int = 50,
         seed: int = 0,
@@ -74,7 +78,7 @@ class CorrespondenceStudy:
     ) -> None:
         self.reference = reference
         self.stride = stride
-        self.views = tuple(views)
+        self.perturbations = tuple(perturbations)
         self.variants = (False, True) if remove_position else (False,)
         self.max_images = max_images
         self.seed = seed
@@ -82,35 +86,35 @@ class CorrespondenceStudy:
 
     def __call__(self, encoders: Mapping[str, RadiographEncoder], images: StudyImages) -> StudyResult:
         """Make the study, see :class:`monai_afire.analysis.Study`."""
-        chosen = sample_images(images, self.max_images, self.seed)
-        assert chosen.landmarks is not None
-        number = len(chosen.image)
+        sampled = images.sample(self.max_images, self.seed)
+        assert sampled.landmarks is not None
+        number = len(sampled.image)
         references = reference_indices(self.reference, number)
-        pictures, places = with_views(chosen.image, chosen.landmarks, self.views)
+        pictures, landmarks = with_perturbations(sampled.image, sampled.landmarks, self.perturbations)
         tables: dict[str, pd.DataFrame] = {}
-        figures_of_merit: dict[str, dict[str, Any]] = {}
+        metrics: dict[str, dict[str, Any]] = {}
         for name, encoder in with_raw_pixels(encoders).items():
             stride = finest_stride(encoder, self.stride)
-            figures_of_merit[name] = {"stride": stride}
+            metrics[name] = {"stride": stride}
             for removed in self.variants:
                 table = landmark_correspondence(
-                    encoder, pictures, places, references, stride, remove_position=removed, **self.options
+                    encoder, pictures, landmarks, references, stride, remove_position=removed, **self.options
                 )
-                table = compared_across(table, number)
-                figures_of_merit[name] |= _errors(table, "_position_removed" if removed else "")
+                table = label_pairs(table, number)
+                metrics[name] |= _errors(table, "_position_removed" if removed else "")
                 tables.setdefault(name, table)  # of the features as they are
-        copied = same_place_correspondence(places, pictures.shape[2:], references)
-        tables[SAME_PLACE] = compared_across(copied, number)
-        figures_of_merit[SAME_PLACE] = _errors(tables[SAME_PLACE], "")
-        merits = pd.DataFrame.from_dict(figures_of_merit, orient="index")
-        merits = merits[[*[column for column in merits if column != "stride"], "stride"]]
-        return self._result(merits, tables, chosen, (pictures, places, references))
+        copied = same_place_correspondence(landmarks, pictures.shape[2:], references)
+        tables[SAME_PLACE] = label_pairs(copied, number)
+        metrics[SAME_PLACE] = _errors(tables[SAME_PLACE], "")
+        table = pd.DataFrame.from_dict(metrics, orient="index")
+        table = table[[*[column for column in table if column != "stride"], "stride"]]
+        return self._result(table, tables, sampled, (pictures, landmarks, references))
 
     def _result(
-        self, merits: pd.DataFrame, tables: Mapping[str, pd.DataFrame], images: StudyImages, pairs: tuple
+        self, metrics: pd.DataFrame, tables: Mapping[str, pd.DataFrame], images: StudyImages, pairs: tuple
     ) -> StudyResult:
-        pictures, places, references = pairs
-        names = names_or_numbers(images.landmark_names, places.shape[1])
+        pictures, landmarks, references = pairs
+        names = names_or_numbers(images.landmark_names, landmarks.shape[1])
         figures, details = {}, {}
         for across in ACROSS:
             own = {name: table[table["across"] == across] for name, table in tables.items()}
@@ -124,17 +128,17 @@ class CorrespondenceStudy:
             other = next((index for index in range(number) if index != references[0]), None)
             queries = {} if other is None else {"another patient": other}
             queries |= {
-                f"the same patient, {view.name}": (1 + index) * number + references[0]
-                for index, view in enumerate(self.views[:1])
+                f"the same patient, {perturbation.name}": (1 + index) * number + references[0]
+                for index, perturbation in enumerate(self.perturbations[:1])
             }
             encoders = {name: table for name, table in tables.items() if name != SAME_PLACE}
             if queries:
                 figures["Landmarks of a reference image, found in other images"] = found_landmarks_figure(
-                    pictures, places, encoders, references[0], queries
+                    pictures, landmarks, encoders, references[0], queries
                 )
         size = " x ".join(str(side) for side in pictures.shape[2:])
         question = _QUESTION.format(size=size, same_place=SAME_PLACE)
-        return StudyResult("Landmarks in other patients and views", question, merits, figures, details)
+        return StudyResult("Landmarks in other patients and perturbations", question, metrics, figures, details)
 
 
 def _errors(table: pd.DataFrame, suffix: str) -> dict[str, float]:

@@ -9,7 +9,7 @@ from monai_afire.analysis.cosegmentation.measures import (
     best_dice,
     cosegment,
     organ_clusters,
-    place_labels,
+    position_labels,
     score_segments,
     segments_to_masks,
 )
@@ -22,7 +22,7 @@ __all__ = [
     "cosegmentation_figure",
     "organ_clusters",
     "organ_outlines_figure",
-    "place_labels",
+    "position_labels",
     "score_segments",
     "segments_figure",
     "segments_to_masks",

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Do features cut a set of images into the same organs? Zero-shot, scored against masks (PEAC, Fig. 7)."""
+"""Zero-shot co-segmentation of a set of images, and its Dice against masks of organs (PEAC, Fig. 7)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import torch
 import torch.nn.functional as F
 from tqdm.auto import tqdm
 
-from monai_afire.analysis.features.clustering import nearest_center, spherical_kmeans
-from monai_afire.analysis.features.feature_maps import FeatureMaps
-from monai_afire.analysis.images.sampling import reference_indices
+from monai_afire.analysis.features.dense import FeatureMaps
+from monai_afire.analysis.features.similarity import nearest_center, spherical_kmeans
+from monai_afire.analysis.images.study_images import reference_indices
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 
-__all__ = ["best_dice", "cosegment", "organ_clusters", "place_labels", "score_segments", "segments_to_masks"]
+__all__ = ["best_dice", "cosegment", "organ_clusters", "position_labels", "score_segments", "segments_to_masks"]
 
 _MAX_POINTS = 20_000  # cells from which the clusters are learned, 60 MiB of a ViT-B's features
 
@@ -40,7 +40,7 @@ def cosegment(
     shows such segments. It keeps those that the class token attends to; encoders here need not have one.
 
     Images are encoded in chunks, twice; with ``remove_position`` three times. Clusters are learned from a seeded
-    choice of cells, so memory does not grow with the number of images but for the result.
+    sample of cells, so memory does not grow with the number of images but for the result.
 
     Args:
         encoder: any :class:`monai_afire.networks.RadiographEncoder`, on any device, which the work is done on.
@@ -49,7 +49,7 @@ def cosegment(
         stride: pixels per cell, a divisor of the patch; None for the patch itself.
         remove_position: whether to subtract the mean feature map of all images, see
             :func:`monai_afire.analysis.landmark_correspondence`.
-        seed: of the choice of cells and of k-means.
+        seed: of the sampling of cells and of k-means.
         batch_size: copies of images in a pass of the encoder.
         progress: whether to show a progress bar over the images.
 
@@ -79,8 +79,8 @@ def cosegment(
         sample = []
         for _, part in maps(everything):
             for features in part.flatten(2):
-                chosen = torch.randperm(cells, generator=generator)[:per_image]
-                sample.append(features[:, chosen.to(features.device)].T)
+                drawn = torch.randperm(cells, generator=generator)[:per_image]
+                sample.append(features[:, drawn.to(features.device)].T)
         centers = spherical_kmeans(torch.cat(sample), num_clusters, seed)
         labels = [
             nearest_center(part.movedim(1, -1).flatten(0, -2), centers).reshape(len(part), *part.shape[2:]).cpu()
@@ -98,7 +98,7 @@ def organ_clusters(labels: torch.Tensor, masks: torch.Tensor, reference: Sequenc
     and share segments; an organ that the references do not show has none.
 
     Args:
-        labels: ``(M, *cells)``, of :func:`cosegment` or :func:`place_labels`.
+        labels: ``(M, *cells)``, of :func:`cosegment` or :func:`position_labels`.
         masks: ``(M, O, *S)`` bool; each axis a multiple of the cells'.
         reference: indices of the images whose masks may be looked at.
 
@@ -151,7 +151,7 @@ def score_segments(
     Dice of the organs that segments make, on images whose masks were not looked at.
 
     Args:
-        labels: ``(M, *cells)``, of :func:`cosegment` or :func:`place_labels`.
+        labels: ``(M, *cells)``, of :func:`cosegment` or :func:`position_labels`.
         masks: ``(M, O, *S)`` bool; each axis a multiple of the cells'.
         reference: indices of the images from which :func:`organ_clusters` learns which segments are an organ, or how
             many to take, evenly spaced.
@@ -204,9 +204,9 @@ def best_dice(labels: torch.Tensor, masks: torch.Tensor, reference: Sequence[int
     return _dice_table(queries, torch.stack(predicted), coverage)
 
 
-def place_labels(num_images: int, cells: Sequence[int]) -> torch.Tensor:
+def position_labels(num_images: int, cells: Sequence[int]) -> torch.Tensor:
     """
-    The baseline without any image: each place is a segment, so that an organ is where it is in the references.
+    The baseline without any image: each position is a segment, so that an organ is where it is in the references.
 
     Args:
         num_images: M.
@@ -216,7 +216,7 @@ def place_labels(num_images: int, cells: Sequence[int]) -> torch.Tensor:
         ``(M, *cells)``, for :func:`score_segments`.
 
     Example:
-        >>> place_labels(1, (2, 2))
+        >>> position_labels(1, (2, 2))
         tensor([[[0, 1],
                  [2, 3]]])
     """

@@ -1,41 +1,46 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""From images to features: of all places or chosen ones, of raw pixels for comparison; directions and clusters."""
+"""Features of images: dense ones, those of single tokens, raw pixels as a baseline, and their cosine similarity."""
 
 from __future__ import annotations
 
-from monai_afire.analysis.features.clustering import nearest_center, spherical_kmeans
-from monai_afire.analysis.features.dense import cell_centers, dense_features, finest_stride, shifts_per_axis
-from monai_afire.analysis.features.feature_maps import FeatureMaps
-from monai_afire.analysis.features.l2_normalization import SAME_COSINE, directions
+from monai_afire.analysis.features.dense import (
+    FeatureMaps,
+    cell_centers,
+    dense_features,
+    finest_stride,
+    shifts_per_axis,
+)
 from monai_afire.analysis.features.raw_pixels import RAW_PIXELS, RawPixels, with_raw_pixels
-from monai_afire.analysis.features.token_features import (
+from monai_afire.analysis.features.similarity import SAME_COSINE, l2_normalize, nearest_center, spherical_kmeans
+from monai_afire.analysis.features.tokens import (
     WINDOW,
     image_features,
     landmark_features,
+    mean_token,
     position_features,
     spread_positions,
+    token_features,
 )
-from monai_afire.analysis.features.tokens import mean_tokens, reduced_tokens
 
 __all__ = [
-    "FeatureMaps",
     "RAW_PIXELS",
-    "RawPixels",
     "SAME_COSINE",
     "WINDOW",
+    "FeatureMaps",
+    "RawPixels",
     "cell_centers",
     "dense_features",
-    "directions",
     "finest_stride",
     "image_features",
+    "l2_normalize",
     "landmark_features",
-    "mean_tokens",
+    "mean_token",
     "nearest_center",
     "position_features",
-    "reduced_tokens",
     "shifts_per_axis",
     "spherical_kmeans",
     "spread_positions",
+    "token_features",
     "with_raw_pixels",
 ]

@@ -1,22 +1,25 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Features of an encoder at a stride finer than its patches, without training anything."""
+"""Dense features: those of an encoder at a stride finer than its patches, of one batch or of many images in chunks."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 
 import torch
 import torch.nn.functional as F
 from monai.utils import convert_to_tensor, ensure_tuple_rep
+from tqdm.auto import tqdm
 
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.utils.eval_mode import eval_mode
 from monai_afire.utils.precision import at_least_float32
 
-__all__ = ["cell_centers", "dense_features", "finest_stride", "shifts_per_axis"]
+__all__ = ["FeatureMaps", "cell_centers", "dense_features", "finest_stride", "shifts_per_axis"]
+
+_ROUNDING = 1e-4  # what remains of a feature after its mean is subtracted and is smaller, relatively, is rounding
 
 
 def dense_features(
@@ -157,6 +160,62 @@ def cell_centers(encoder: RadiographEncoder, stride: Sequence[int] | int | None 
     )
 
 
+class FeatureMaps:
+    """
+    Dense features of many images, chunk by chunk, so that memory does not grow with their number.
+
+    Args:
+        encoder: any :class:`monai_afire.networks.RadiographEncoder`, on any device, which the work is done on.
+        images: ``(M, C, *S)`` in [0, 1], of the encoder's size, on any device.
+        stride: as in :func:`dense_features`.
+        batch_size: copies of images in a pass.
+        bar: to advance by the images.
+
+    Raises:
+        ValueError: for a stride that does not divide the patch.
+
+    Example:
+        >>> from monai_afire.networks import ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
+        >>> maps = FeatureMaps(encoder, torch.rand(5, 1, 32, 32), None, batch_size=2, bar=tqdm(disable=True))
+        >>> [(rows, tuple(features.shape)) for rows, features in maps([4, 0, 1])]
+        [([4, 0], (2, 24, 2, 2)), ([1], (1, 24, 2, 2))]
+    """
+
+    def __init__(
+        self,
+        encoder: RadiographEncoder,
+        images: torch.Tensor,
+        stride: Sequence[int] | int | None,
+        batch_size: int,
+        bar: tqdm,
+    ) -> None:
+        self.encoder = encoder
+        self.images = convert_to_tensor(images, track_meta=False)
+        self.stride = stride
+        self.batch_size = batch_size
+        self.bar = bar
+        self.centers = [axis.to(encoder.mean.device) for axis in cell_centers(encoder, stride)]
+        # the shifted copies of an image fill a part of a batch already
+        self.chunk = max(1, batch_size // math.prod(shifts_per_axis(encoder, stride)))
+        self.mean: torch.Tensor | None = None
+
+    def remove_mean(self) -> None:
+        """Subtract the mean map of all images from now on."""
+        # in float64: an error of the sum would be the same in all images, and so tell the position
+        total = sum(part.sum(0).cpu().double() for _, part in self(range(len(self.images))))
+        self.mean = torch.as_tensor(total / len(self.images)).to(self.centers[0])
+
+    def __call__(self, indices: Sequence[int]) -> Iterator[tuple[list[int], torch.Tensor]]:
+        """Some indices at a time, and their features (m, D, *cells)."""
+        for start in range(0, len(indices), self.chunk):
+            rows = list(indices[start : start + self.chunk])
+            images = self.images[rows].to(self.centers[0].device)
+            features = dense_features(self.encoder, images, self.stride, self.batch_size)
+            self.bar.update(len(rows))
+            yield rows, features if self.mean is None else _without(features, self.mean)
+
+
 def _checked_stride(encoder: RadiographEncoder, stride: Sequence[int] | int | None) -> tuple[int, ...]:
     if stride is None:
         return encoder.patch_size
@@ -188,3 +247,10 @@ def _window(shift: Sequence[int], steps: Sequence[int], img_size: Sequence[int])
 def _interleaved(shift: Sequence[int], num_shifts: Sequence[int]) -> tuple[slice, ...]:
     """The cells of a feature map that copy number ``shift`` gives."""
     return (slice(None), *(slice(k, None, n) for k, n in zip(shift, num_shifts, strict=True)))
+
+
+def _without(features: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
+    """Subtract the mean map; where nothing but rounding remains, nothing does, or it would give the position away."""
+    difference = features - mean
+    size = difference.norm(dim=1, keepdim=True)
+    return difference * (size > _ROUNDING * features.norm(dim=1, keepdim=True))

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The encoder that learned nothing: what a study finds in the pixels themselves."""
+"""The baseline encoder whose features are the pixels themselves."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from monai_afire.analysis.grouping.measures import (
     chance_purity,
     group_separation,
     neighbor_purity,
-    silhouette,
     tsne_map,
 )
 from monai_afire.analysis.grouping.study import ImageMapStudy, LandmarkMapStudy, PositionMapStudy
@@ -22,6 +21,5 @@ __all__ = [
     "group_separation",
     "map_figure",
     "neighbor_purity",
-    "silhouette",
     "tsne_map",
 ]

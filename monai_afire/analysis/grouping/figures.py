@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Maps of features in the plane."""
+"""Figure of maps of features in the plane."""
 
 from __future__ import annotations
 

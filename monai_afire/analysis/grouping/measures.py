@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Do features of one group lie together? Numbers of the features themselves, and a map of them for the eye."""
+"""Metrics of how features of one group lie together, and maps of features in the plane."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from monai_afire.analysis.features.l2_normalization import SAME_COSINE, directions
+from monai_afire.analysis.features.similarity import SAME_COSINE, l2_normalize
 
-__all__ = ["chance_purity", "group_separation", "neighbor_purity", "silhouette", "tsne_map"]
+__all__ = ["chance_purity", "group_separation", "neighbor_purity", "tsne_map"]
 
 _MAX_SIMILARITIES = 2**24  # so many similarities are held at a time, 128 MiB of float64
 
@@ -84,45 +84,6 @@ def chance_purity(groups: Sequence[Hashable]) -> float:
 
 
 @torch.no_grad()
-def silhouette(features: torch.Tensor, groups: Sequence[Hashable]) -> float:
-    r"""
-    Mean silhouette of the groups (Rousseeuw, 1987) with the cosine distance, exactly, in linear time.
-
-    .. math:: s_i = \frac{b_i - a_i}{\max(a_i, b_i)}
-
-    :math:`a_i` is the mean distance to the others of the own group, :math:`b_i` that to the nearest other group, and
-    :math:`s_i = 0` for an item alone in its group. A mean cosine distance to a group is one minus the product with the
-    group's mean direction, so no distance between two items is ever computed.
-
-    Args:
-        features: ``(N, D)``, on any device, which the work is done on; rows with NaN are left out.
-        groups: the group of each row.
-
-    Returns:
-        The mean in [-1, 1]; NaN for a single group, and where each item is a group of its own.
-
-    Raises:
-        ValueError: when there are not as many groups as features.
-
-    Example:
-        >>> silhouette(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]), ["a", "a", "b"])
-        0.666...
-    """
-    points, index = _known(features, groups)
-    counts = torch.bincount(index).to(points)
-    if not 2 <= len(counts) < len(index):
-        return math.nan
-    sums = points.new_zeros(len(counts), points.shape[1]).index_add_(0, index, points)
-    product = points @ sums.T  # (N, G)
-    own = index[:, None]
-    itself = points.square().sum(1)  # 1, but for a feature of zeros
-    inside = 1 - (product.gather(1, own)[:, 0] - itself) / (counts[index] - 1).clamp_min(1)
-    nearest = (1 - product / counts).scatter(1, own, torch.inf).min(1).values
-    largest = torch.maximum(inside, nearest)
-    value = torch.where(largest > SAME_COSINE, (nearest - inside) / largest.clamp_min(SAME_COSINE), 0.0)
-    return float(torch.where(counts[index] > 1, value, 0.0).mean())
-
-
 def group_separation(
     features: torch.Tensor, groups: Sequence[Hashable], num_neighbors: int = 5
 ) -> dict[str, float | int]:
@@ -135,10 +96,11 @@ def group_separation(
         num_neighbors: of :func:`neighbor_purity`.
 
     Returns:
-        "purity", "chance_purity", "silhouette", "num_items" and "num_groups" (of items that are not NaN).
+        "purity", "chance_purity", "silhouette" (scikit-learn's, with the cosine distance: in [-1, 1]; NaN for a single
+        group, and where each item is a group of its own), "num_items" and "num_groups" (of items that are not NaN).
 
     Raises:
-        ValueError: as :func:`neighbor_purity` and :func:`silhouette`.
+        ValueError: as :func:`neighbor_purity`.
 
     Example:
         >>> group_separation(torch.eye(2).repeat(2, 1), [0, 1, 0, 1], num_neighbors=1)
@@ -149,7 +111,7 @@ def group_separation(
     return {
         "purity": purity,
         "chance_purity": chance_purity(known),
-        "silhouette": silhouette(features, groups),
+        "silhouette": _silhouette(*_known(features, groups)),
         "num_items": len(known),
         "num_groups": len(set(known)),
     }
@@ -157,10 +119,10 @@ def group_separation(
 
 def tsne_map(features: torch.Tensor, seed: int = 0, perplexity: float = 30.0) -> NDArray[np.float32]:
     """
-    A map of features in the plane, for the eye: scikit-learn's t-SNE of their directions.
+    A map of features in the plane, for the eye: scikit-learn's t-SNE of them, l2-normalised.
 
-    The squared distance of two directions is twice their cosine distance. What lies together in such a map lies
-    together in the features, but sizes of groups and distances between them mean nothing: take
+    The squared distance of two normalised features is twice their cosine distance. What lies together in such a map
+    lies together in the features, but sizes of groups and distances between them mean nothing: take
     :func:`group_separation` for the numbers.
 
     Args:
@@ -183,7 +145,7 @@ def tsne_map(features: torch.Tensor, seed: int = 0, perplexity: float = 30.0) ->
 
     if not features.isfinite().all():
         raise ValueError("features with NaN or infinity have no place in a map: leave their rows out")
-    points = directions(features.detach()).float().cpu().numpy()
+    points = l2_normalize(features.detach()).float().cpu().numpy()
     # equal features start apart at random: scikit-learn divides by the spread of the principal components
     spread = np.ptp(points, axis=0).max() if points.size else 0.0
     if len(points) < 4 or min(points.shape) < 2:
@@ -197,12 +159,23 @@ def tsne_map(features: torch.Tensor, seed: int = 0, perplexity: float = 30.0) ->
 
 
 def _known(features: torch.Tensor, groups: Sequence[Hashable]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Directions (N', D) of the features that are finite, and the index (N',) of their group."""
+    """L2-normalised features (N', D) of those that are finite, and the index (N',) of their group."""
     if features.ndim != 2 or len(features) != len(groups):
         raise ValueError(f"expected features (N, D) and N groups, got {tuple(features.shape)} and {len(groups)} groups")
     finite = features.isfinite().all(1)
     kept = [group for group, valid in zip(groups, finite.tolist(), strict=True) if valid]
-    return directions(features[finite]), torch.as_tensor(_group_index(kept), dtype=torch.long, device=features.device)
+    return l2_normalize(features[finite]), torch.as_tensor(_group_index(kept), dtype=torch.long, device=features.device)
+
+
+def _silhouette(points: torch.Tensor, index: torch.Tensor) -> float:
+    # scikit-learn takes a second to import
+    from sklearn.metrics import silhouette_score
+
+    if not 2 <= len(index.unique()) < len(index):
+        return math.nan
+    if (1 - points @ points[0]).abs().max() <= SAME_COSINE:  # all are the same: scikit-learn would compare rounding
+        return 0.0
+    return float(silhouette_score(points.cpu().numpy(), index.cpu().numpy(), metric="cosine"))
 
 
 def _group_index(groups: Sequence[Hashable]) -> NDArray[np.int64]:

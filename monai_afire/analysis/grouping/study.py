@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Studies of what features lie together: positions, landmarks, groups of images."""
+"""Studies of the grouping of features for the report: by position, by landmark, by group of images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 
 from monai_afire.analysis.features.raw_pixels import with_raw_pixels
-from monai_afire.analysis.features.token_features import (
+from monai_afire.analysis.features.tokens import (
     WINDOW,
     image_features,
     landmark_features,
@@ -21,9 +21,8 @@ from monai_afire.analysis.features.token_features import (
 )
 from monai_afire.analysis.grouping.figures import map_figure
 from monai_afire.analysis.grouping.measures import group_separation, tsne_map
-from monai_afire.analysis.images.sampling import sample_images
 from monai_afire.analysis.images.study_images import StudyImages, names_or_numbers
-from monai_afire.analysis.study import StudyResult
+from monai_afire.analysis.study import NothingToCompareError, StudyResult
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 
 __all__ = ["ImageMapStudy", "LandmarkMapStudy", "PositionMapStudy"]
@@ -31,7 +30,7 @@ __all__ = ["ImageMapStudy", "LandmarkMapStudy", "PositionMapStudy"]
 _HOW = (
     " Purity is the share of the {k} nearest neighbours, by cosine, that are of the same group, and chance_purity what "
     "features without meaning reach; the silhouette is 1 where groups are tight and far apart and 0 where they mix. "
-    "Both are figures of the features themselves: the maps, by t-SNE, are for the eye, and distances between groups "
+    "Both are metrics of the features themselves: the maps, by t-SNE, are for the eye, and distances between groups "
     "and their sizes mean nothing in them. Raw pixels are the baseline that has learned nothing."
 )
 
@@ -41,9 +40,9 @@ class _MapStudy(ABC):
     What all the maps have in common.
 
     Args:
-        max_images: how many images to look at; a seeded choice where there are more.
+        max_images: how many images to look at; a seeded sample where there are more.
         num_neighbors: of the purity.
-        seed: of the choice of images and of t-SNE.
+        seed: of the sampling of images and of t-SNE.
         batch_size: pictures in a pass of an encoder.
         progress: whether to show progress bars.
     """
@@ -71,17 +70,27 @@ class _MapStudy(ABC):
         """Features ``(N, D)`` and the group of each; NaN for what is not known."""
 
     def __call__(self, encoders: Mapping[str, RadiographEncoder], images: StudyImages) -> StudyResult:
-        """Make the study, see :class:`monai_afire.analysis.Study`."""
-        chosen = sample_images(images, self.max_images, self.seed)
-        maps, groups, figures_of_merit = {}, {}, {}
+        """
+        Make the study, see :class:`monai_afire.analysis.Study`.
+
+        Raises:
+            NothingToCompareError: when fewer than two groups are known: there is nothing to tell apart.
+        """
+        sampled = images.sample(self.max_images, self.seed)
+        maps, groups, metrics = {}, {}, {}
         for name, encoder in with_raw_pixels(encoders).items():
-            features, group = self.features(encoder, chosen)
-            figures_of_merit[name] = group_separation(features, group, self.num_neighbors)
+            features, group = self.features(encoder, sampled)
             known = features.isfinite().all(1)
             groups[name] = [own for own, valid in zip(group, known.tolist(), strict=True) if valid]
+            if len(set(groups[name])) < 2:
+                raise NothingToCompareError(
+                    f"its {len(groups[name])} items have {len(set(groups[name]))} group, so there is nothing to tell "
+                    "apart: give images of at least two"
+                )
+            metrics[name] = group_separation(features[known], groups[name], self.num_neighbors)
             maps[name] = tsne_map(features[known], self.seed)
-        captions = {name: f"purity {merit['purity']:.2f}" for name, merit in figures_of_merit.items()}
-        table = pd.DataFrame.from_dict(figures_of_merit, orient="index")
+        captions = {name: f"purity {metric['purity']:.2f}" for name, metric in metrics.items()}
+        table = pd.DataFrame.from_dict(metrics, orient="index")
         return StudyResult(
             self.title,
             self.question + _HOW.format(k=self.num_neighbors),
@@ -96,9 +105,9 @@ class PositionMapStudy(_MapStudy):
 
     Args:
         per_axis: positions along each axis, evenly spread; AFiRe shows 3 x 3.
-        max_images: how many images to look at; a seeded choice where there are more.
+        max_images: how many images to look at; a seeded sample where there are more.
         num_neighbors: of the purity.
-        seed: of the choice of images and of t-SNE.
+        seed: of the sampling of images and of t-SNE.
         batch_size: images in a pass of an encoder.
         progress: whether to show progress bars.
 
@@ -142,9 +151,9 @@ class LandmarkMapStudy(_MapStudy):
 
     Args:
         window: side of the window as a fraction of the image's; ACE takes 448 of 1024 pixels.
-        max_images: how many images to look at; a seeded choice where there are more.
+        max_images: how many images to look at; a seeded sample where there are more.
         num_neighbors: of the purity.
-        seed: of the choice of images and of t-SNE.
+        seed: of the sampling of images and of t-SNE.
         batch_size: windows in a pass of an encoder.
         progress: whether to show progress bars.
 
@@ -189,9 +198,9 @@ class ImageMapStudy(_MapStudy):
     Images by their disease set, or any other group (AFiRe, Fig. 5 a and appendix F).
 
     Args:
-        max_images: how many images to look at; a seeded choice where there are more.
+        max_images: how many images to look at; a seeded sample where there are more.
         num_neighbors: of the purity.
-        seed: of the choice of images and of t-SNE.
+        seed: of the sampling of images and of t-SNE.
         batch_size: images in a pass of an encoder.
         progress: whether to show progress bars.
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Boxes in images: random ones, their parts, what is inside of them, and which pixels that is."""
+"""Boxes in images: random boxes, their parts, crops and masks."""
 
 from __future__ import annotations
 

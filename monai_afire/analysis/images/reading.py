@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""From the items of a data list to the images of a study."""
+"""Reading the items of a datalist into the images of a study."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def read_study_images(
     progress: bool = True,
 ) -> StudyImages:
     """
-    Load images with all that a data list knows of them.
+    Load images with all that a datalist knows of them.
 
     "organs" (mask files), "landmarks" (row, column), "boxes" (x, y, width, height) with their "box_findings", and
     "group" or "label" are used where an item has them. Positions are those of the picture in the file and are moved as
     the image was. Masks count only if all images have them; an image without landmarks has NaN.
 
     Args:
-        items: of a data list, see :func:`monai_afire.data.bundle_items`.
+        items: of a datalist, see :func:`monai_afire.data.bundle_items`.
         transform: loads and resizes "image" and, if they are there, "organs"; metadata must be kept.
         dataset_dir: folder that the items are of, None for the phantom's.
         datalist: list that the items are of, whose header may name findings, organs and landmarks, see
@@ -60,23 +60,23 @@ def read_study_images(
     if len(items) < 2:
         raise ValueError(f"a study compares images, so it needs at least two, got {len(items)}")
     number = len(items) if max_images is None else min(max_images, len(items))
-    chosen = [items[index] for index in np.linspace(0, len(items), number, endpoint=False).astype(int)]
-    loaded = [transform(dict(item)) for item in tqdm(chosen, desc="loading", unit="image", disable=not progress)]
+    taken = [items[index] for index in np.linspace(0, len(items), number, endpoint=False).astype(int)]
+    loaded = [transform(dict(item)) for item in tqdm(taken, desc="loading", unit="image", disable=not progress)]
     pictures = [item["image"] for item in loaded]
-    landmarks, masks = _landmarks(chosen, pictures), _masks(chosen, loaded)
+    landmarks, masks = _landmarks(taken, pictures), _masks(taken, loaded)
 
     def names(key: str, number: int) -> list[str]:
         return class_names(datalist, dataset_dir, number, key)
 
     return StudyImages(
         image=_stack(pictures, "image"),
-        group=_groups(chosen, names),
+        group=_groups(taken, names),
         landmarks=landmarks,
         landmark_names=None if landmarks is None else names("landmarks", landmarks.shape[1]),
         masks=masks,
         mask_names=None if masks is None else names("organs", masks.shape[1]),
-        boxes=_boxes(chosen, pictures),
-        box_kinds=_box_kinds(chosen),
+        boxes=_boxes(taken, pictures),
+        box_kinds=_box_kinds(taken),
     )
 
 
@@ -85,7 +85,7 @@ def disease_set(item: Mapping[str, Any], finding_names: Sequence[str] = ()) -> s
     The group that an image belongs to: the findings in it.
 
     Args:
-        item: of a data list. "group" is taken as it is, else the entries of "label" that are 1, else "abnormal".
+        item: of a datalist. "group" is taken as it is, else the entries of "label" that are 1, else "abnormal".
         finding_names: of the entries of "label".
 
     Returns:

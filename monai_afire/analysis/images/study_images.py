@@ -1,15 +1,19 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The images that studies look at, with what is known about them."""
+"""The images of a study with what is known about them, and samples of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
+import numpy as np
 import torch
 
-__all__ = ["StudyImages", "names_or_numbers"]
+__all__ = ["StudyImages", "names_or_numbers", "reference_indices"]
+
+_NAMES = ("landmark_names", "mask_names")  # of channels; every other field has one entry for each image
 
 
 @dataclass(frozen=True)
@@ -46,9 +50,8 @@ class StudyImages:
     box_kinds: Sequence[Sequence[str]] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("group", "landmarks", "masks", "boxes", "box_kinds"):
-            value = getattr(self, name)
-            if value is not None and len(value) != len(self.image):
+        for name, value in self._of_each_image():
+            if len(value) != len(self.image):
                 raise ValueError(
                     f"{len(value)} {name} for {len(self.image)} images: give one for each image, or None for all"
                 )
@@ -61,6 +64,55 @@ class StudyImages:
             if value is not None and names is not None and len(names) != value.shape[1]:
                 raise ValueError(f"{len(names)} {name}_names for {value.shape[1]} channels: name each of them")
 
+    def select(self, rows: Sequence[int]) -> StudyImages:
+        """
+        Some of the images, with all that is known of them.
+
+        Args:
+            rows: their indices, in any order.
+
+        Returns:
+            The images in the order of ``rows``.
+
+        Example:
+            >>> images = StudyImages(torch.rand(3, 1, 8, 8), group=["a", "b", "c"])
+            >>> images.select([2, 0]).group
+            ['c', 'a']
+        """
+        index = [int(row) for row in rows]
+        selected = {
+            name: value[index] if isinstance(value, torch.Tensor) else [value[row] for row in index]
+            for name, value in self._of_each_image()
+        }
+        return replace(self, **selected)
+
+    def sample(self, max_images: int, seed: int = 0) -> StudyImages:
+        """
+        A random sample of the images, in their order.
+
+        Args:
+            max_images: how many to keep; all, where there are not more.
+            seed: of the sampling.
+
+        Returns:
+            The sampled images.
+
+        Raises:
+            ValueError: for less than one image.
+
+        Example:
+            >>> images = StudyImages(torch.rand(5, 1, 8, 8), group=list("abcde"))
+            >>> len(images.sample(2).image), len(images.sample(2).group)
+            (2, 2)
+        """
+        if max_images < 1:
+            raise ValueError(f"max_images must be at least 1, got {max_images}")
+        number = len(self.image)
+        if number <= max_images:
+            return self
+        order = torch.randperm(number, generator=torch.Generator().manual_seed(seed))
+        return self.select(order[:max_images].sort().values.tolist())
+
     def missing(self, needs: Sequence[str]) -> list[str]:
         """Those of the named fields that are not known."""
         known = {item.name for item in fields(self)}
@@ -68,6 +120,11 @@ class StudyImages:
         if unknown:
             raise ValueError(f"images have no {', '.join(unknown)}; known: {', '.join(sorted(known))}")
         return [name for name in needs if getattr(self, name) is None]
+
+    def _of_each_image(self) -> list[tuple[str, Any]]:
+        """The known fields that have an entry for each image."""
+        values = [(item.name, getattr(self, item.name)) for item in fields(self) if item.name not in _NAMES]
+        return [(name, value) for name, value in values if value is not None]
 
 
 def names_or_numbers(names: Sequence[str] | None, number: int) -> list[str]:
@@ -86,3 +143,31 @@ def names_or_numbers(names: Sequence[str] | None, number: int) -> list[str]:
         ['1', '2']
     """
     return [str(index + 1) for index in range(number)] if names is None else [str(name) for name in names]
+
+
+def reference_indices(reference: Sequence[int] | int, num_images: int) -> list[int]:
+    """
+    The images that serve as references.
+
+    Args:
+        reference: different indices, or how many to take, evenly spaced over all.
+        num_images: how many there are.
+
+    Returns:
+        Indices.
+
+    Raises:
+        ValueError: for an index that does not exist or occurs twice, or none.
+
+    Example:
+        >>> reference_indices(2, 10)
+        [0, 5]
+    """
+    if isinstance(reference, (int, np.integer)):
+        if reference < 1:
+            raise ValueError(f"at least one reference image is needed, got reference={reference}")
+        return np.linspace(0, num_images, min(int(reference), num_images), endpoint=False).astype(int).tolist()
+    indices = [int(index) for index in reference]
+    if not indices or min(indices) < 0 or max(indices) >= num_images or len(set(indices)) < len(indices):
+        raise ValueError(f"reference must be different indices from 0 to {num_images - 1}, or a count, got {reference}")
+    return indices

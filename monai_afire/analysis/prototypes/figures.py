@@ -120,7 +120,7 @@ def _colors(clusters: NDArray) -> NDArray:
 
 
 def _number(axis: Axes, clusters: NDArray) -> None:
-    """Write the clusters' numbers on their places, and draw lines where the cluster changes."""
+    """Write the clusters' numbers on their cells, and draw lines where the cluster changes."""
     size = min(9.0, 100 / max(clusters.shape))
     light = _colors(clusters) @ np.array([0.299, 0.587, 0.114])
     for row, column in np.ndindex(*clusters.shape):

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""An atlas of AFiRe's prototypes: which clusters stand for which places, and what patches belong to them."""
+"""The atlas of AFiRe's prototypes: the clusters of positions, what they tell of organs, and patches of clusters."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def prototype_atlas(prototypes: torch.Tensor, grid_size: Sequence[int]) -> pd.Da
 
 def atlas_scores(prototypes: torch.Tensor, shares: torch.Tensor | None = None) -> dict[str, float]:
     """
-    The figures of an atlas.
+    The metrics of an atlas.
 
     Args:
         prototypes: ``(L, K)`` probability vectors.

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""All studies of some encoders in one file to read and one to compute with."""
+"""The report of all studies: the encoders to compare, the run, the page."""
 
 from __future__ import annotations
 

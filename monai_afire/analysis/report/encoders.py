@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The networks that a report compares: one architecture, weights of any origin."""
+"""Encoders and classifiers of one architecture with the weights that a report compares."""
 
 from __future__ import annotations
 

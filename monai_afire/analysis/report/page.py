@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""One page of HTML that holds everything: text, tables, pictures."""
+"""The report as a single HTML file with text, tables and pictures."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def report_page(
 
     Args:
         title: of the page.
-        facts: how the figures came about, shown at the end.
+        facts: how the numbers came about, shown at the end.
         results: a section each.
         remarks: sentences on what is missing, shown on top.
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Make the studies one after the other, and keep what is done after each."""
+"""The report of all studies, written as HTML and JSON after each of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tqdm.auto import tqdm
 
 from monai_afire.analysis.images.study_images import StudyImages
 from monai_afire.analysis.report.page import report_page
-from monai_afire.analysis.study import Study, StudyResult
+from monai_afire.analysis.study import NothingToCompareError, Study, StudyResult
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.utils.files import atomic_path, check_writable
 
@@ -41,7 +41,8 @@ def property_report(
 
     The page is one file, pictures included, that needs nothing else to be read. Both files are written anew after each
     study, so that what is done is kept whatever happens to the next one. A study that needs what is not known of the
-    images is left out and named; one that fails does not stop the others, but this function afterwards.
+    images, or finds nothing in them to compare, is left out and named; one that fails does not stop the others, but
+    this function afterwards.
 
     Args:
         encoders: by the names to show, side by side in every table.
@@ -49,7 +50,7 @@ def property_report(
         studies: the questions, in the order of the report.
         output_dir: where to write; made if missing, and checked before any work.
         title: of the page.
-        facts: how the figures came about, e.g. weights, seed, version; shown on top and saved.
+        facts: how the numbers came about, e.g. weights, seed, version; shown on top and saved.
         progress: whether to show a progress bar.
 
     Returns:
@@ -89,12 +90,14 @@ def property_report(
                 try:
                     results.append(study(encoders, images))
                     facts[f"seconds of {name}"] = round(time.perf_counter() - started, 1)
+                except NothingToCompareError as reason:
+                    remarks.append(f"{name} was left out: {reason}.")
                 except Exception as error:  # the other studies are worth having
                     failures.append(error)
                     remarks.append(f"{name} failed: {error}")
                     logger.exception(f"{name} failed, going on with the next study")
             _write(folder, title, facts, results, remarks)
-    logger.info(f"report: {folder / 'report.html'} (figures: report.json beside it)")
+    logger.info(f"report: {folder / 'report.html'} (numbers: report.json beside it)")
     if failures:
         raise RuntimeError(f"{len(failures)} of {len(studies)} studies failed: {remarks}") from failures[0]
     return results

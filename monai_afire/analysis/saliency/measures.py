@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Where does a fine-tuned classifier look? Grad-CAM and attention roll-out, and how well they hit boxes of lesions."""
+"""Grad-CAM and attention roll-out of fine-tuned classifiers, and their scores against boxes of lesions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LOCALIZATION_SCORES = (
     "iou_top",
     "iou_top_chance",
 )
-"""The figures of :func:`localization_scores`."""
+"""The metrics of :func:`localization_scores`."""
 
 
 class _TokenGradCAM(GradCAM):

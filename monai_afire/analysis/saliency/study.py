@@ -31,7 +31,7 @@ _QUESTION = (
     "Does a classifier that was fine-tuned with labels of whole images look at the lesions? Grad-CAM explains the "
     "class of the lesion, attention roll-out (vision transformers only) knows no class. Pointing game: does the "
     "hottest pixel lie in a box; IoU: overlap of the boxes with the pixels beyond half of the maximum, and with the "
-    "hottest {top:.0%}. Beside each figure that of chance: as many pixels at random. {number} of {total} images have "
+    "hottest {top:.0%}. Beside each score that of chance: as many pixels at random. {number} of {total} images have "
     "boxes."
 )
 
@@ -162,5 +162,5 @@ def _cases(images: StudyImages) -> tuple[list[int], list[str], list[torch.Tensor
 def _spread(kinds: Sequence[str], number: int) -> list[int]:
     """Cases of all kinds in turn, as many as wanted, in the order of the kinds."""
     turn = pd.Series(list(kinds), dtype=object).groupby(list(kinds)).cumcount() if kinds else pd.Series(dtype=int)
-    chosen = turn.sort_values(kind="stable").index[:number]
-    return sorted(chosen, key=lambda case: (kinds[case], case))
+    cases = turn.sort_values(kind="stable").index[:number]
+    return sorted(cases, key=lambda case: (kinds[case], case))

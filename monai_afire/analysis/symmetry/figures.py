@@ -88,7 +88,7 @@ def symmetry_matrix_figure(
         picture = axis.imshow(shown, cmap=HEAT_COLORS)
         for first in range(0, len(paired), 2):
             for corner in ((first, first + 1), (first + 1, first)):
-                x, y = (place - 0.5 for place in corner)
+                x, y = (cell - 0.5 for cell in corner)
                 axis.add_patch(Rectangle((x, y), 1, 1, fill=False, edgecolor=SERIES_COLORS[1], linewidth=1.3))
         frame(axis, name)
         axis.set_xticks(range(len(order)), labels, rotation=90, parse_math=False)

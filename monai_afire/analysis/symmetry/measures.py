@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Does an encoder know that the body's left mirrors its right? An emergent property (ACE, appendix B.1)."""
+"""Symmetry of landmarks: whether the most similar one is the mirror partner (ACE, appendix B.1)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from numpy.typing import NDArray
 
-from monai_afire.analysis.features.l2_normalization import SAME_COSINE, directions
+from monai_afire.analysis.features.similarity import SAME_COSINE, l2_normalize
 
 __all__ = ["landmark_symmetry", "similarity_matrix", "symmetric_pairs", "symmetry_summary"]
 
@@ -76,9 +76,9 @@ def landmark_symmetry(features: torch.Tensor, mirrored: torch.Tensor, pairs: Seq
         ([1.0, 1.0, 1.0, 1.0], [0.5, 0.5, 0.5, 0.5])
     """
     _check(features, mirrored, pairs)
-    points = directions(features)
+    points = l2_normalize(features)
     tables = []
-    for is_mirrored, others in ((False, points), (True, directions(mirrored))):
+    for is_mirrored, others in ((False, points), (True, l2_normalize(mirrored))):
         similarity = torch.einsum("mid,mkd->mik", points, others).cpu().numpy().astype(np.float64)
         similarity[:, np.arange(similarity.shape[1]), np.arange(similarity.shape[1])] = np.nan
         for landmark, partner in [*pairs, *[pair[::-1] for pair in pairs]]:
@@ -89,7 +89,7 @@ def landmark_symmetry(features: torch.Tensor, mirrored: torch.Tensor, pairs: Seq
 
 def symmetry_summary(table: pd.DataFrame) -> dict[str, float | int]:
     """
-    The figures of a table of symmetry.
+    The metrics of a table of symmetry.
 
     Args:
         table: of :func:`landmark_symmetry`.
@@ -132,7 +132,7 @@ def similarity_matrix(features: torch.Tensor, others: torch.Tensor) -> NDArray[n
         >>> similarity_matrix(torch.eye(2)[None], torch.eye(2)[None])
         array([[1., 0.], [0., 1.]])
     """
-    similarity = torch.einsum("mid,mkd->mik", directions(features), directions(others))
+    similarity = torch.einsum("mid,mkd->mik", l2_normalize(features), l2_normalize(others))
     return similarity.nanmean(0).cpu().numpy()
 
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The study of the body's symmetry."""
+"""The study of symmetry for the report."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import pandas as pd
 import torch
 
 from monai_afire.analysis.features.raw_pixels import with_raw_pixels
-from monai_afire.analysis.features.token_features import WINDOW, landmark_features
+from monai_afire.analysis.features.tokens import WINDOW, landmark_features
 from monai_afire.analysis.grouping.figures import map_figure
 from monai_afire.analysis.grouping.measures import tsne_map
-from monai_afire.analysis.images.sampling import sample_images
 from monai_afire.analysis.images.study_images import StudyImages
 from monai_afire.analysis.study import StudyResult
 from monai_afire.analysis.symmetry.figures import partner_figure, symmetry_matrix_figure
@@ -46,8 +45,8 @@ class SymmetryStudy:
         pairs: indices of landmarks that are partners, the right one first; None for those whose names differ in "left"
             and "right" alone.
         window: side of the windows around landmarks as a fraction of the image's; ACE takes 448 of 1024 pixels.
-        max_images: how many images to look at; a seeded choice where there are more.
-        seed: of the choice of images and of t-SNE.
+        max_images: how many images to look at; a seeded sample where there are more.
+        seed: of the sampling of images and of t-SNE.
         batch_size: windows in a pass of an encoder.
         progress: whether to show progress bars.
 
@@ -83,17 +82,17 @@ class SymmetryStudy:
         Raises:
             ValueError: when no landmark has a partner.
         """
-        chosen = sample_images(images, self.max_images, self.seed)
-        assert chosen.landmarks is not None
-        assert chosen.landmark_names is not None
-        names = list(chosen.landmark_names)
+        sampled = images.sample(self.max_images, self.seed)
+        assert sampled.landmarks is not None
+        assert sampled.landmark_names is not None
+        names = list(sampled.landmark_names)
         pairs = symmetric_pairs(names) if self.pairs is None else self.pairs
         if not pairs:
             raise ValueError(f"no two of the landmarks {names} differ in 'left' and 'right' alone: give pairs")
         tables, matrices, maps, groups = {}, {}, {}, {}
         for name, encoder in with_raw_pixels(encoders).items():
             features, mirrored = (
-                landmark_features(encoder, chosen.image, chosen.landmarks, mirrored=flip, **self.options)
+                landmark_features(encoder, sampled.image, sampled.landmarks, mirrored=flip, **self.options)
                 for flip in (False, True)
             )
             tables[name] = landmark_symmetry(features, mirrored, pairs)

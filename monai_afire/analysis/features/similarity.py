@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Clusters of features by their direction, on any device."""
+"""Cosine similarity: l2 normalisation that keeps small differences, and spherical k-means."""
 
 from __future__ import annotations
 
@@ -9,7 +9,31 @@ import torch.nn.functional as F
 
 from monai_afire.utils.precision import at_least_float32
 
-__all__ = ["nearest_center", "spherical_kmeans"]
+__all__ = ["SAME_COSINE", "l2_normalize", "nearest_center", "spherical_kmeans"]
+
+SAME_COSINE = 1e-9
+"""Cosines of :func:`l2_normalize` that differ by less are equal: their difference is rounding."""
+
+
+def l2_normalize(features: torch.Tensor) -> torch.Tensor:
+    """
+    Divide features by their length, in double precision where the device has it.
+
+    Encoders whose features are all alike have cosines between 0.999999 and 1, in which float32, and TF32 even more,
+    sees what is not there.
+
+    Args:
+        features: ``(..., D)``.
+
+    Returns:
+        The same shape; zeros stay zeros.
+
+    Example:
+        >>> l2_normalize(torch.tensor([[3.0, 4.0], [0.0, 0.0]])).tolist()
+        [[0.6, 0.8], [0.0, 0.0]]
+    """
+    precise = torch.float32 if features.device.type == "mps" else torch.float64
+    return F.normalize(features.to(precise), dim=-1)
 
 
 @torch.no_grad()

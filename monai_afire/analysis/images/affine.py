@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Other views of the same images, and windows of them, with the exact places of their landmarks."""
+"""Affine resampling of images with their landmarks: synthetic perturbations, and windows around landmarks."""
 
 from __future__ import annotations
 
@@ -8,25 +8,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-import pandas as pd
 import torch
 from monai.networks.layers import AffineTransform
 from monai.utils import convert_to_tensor
 
-__all__ = ["ACROSS", "DEFAULT_VIEWS", "View", "compared_across", "landmark_windows", "transformed_views", "with_views"]
-
-ACROSS = ("patients", "views", "patients_and_views")
-"""What a correspondence may bridge, see :func:`compared_across`."""
+__all__ = ["DEFAULT_PERTURBATIONS", "Perturbation", "landmark_windows", "perturbed_images", "with_perturbations"]
 
 # repeats the border: black edges would be landmarks of their own
 _RESAMPLE = AffineTransform(padding_mode="border", zero_centered=False)
 
 
 @dataclass(frozen=True)
-class View:
+class Perturbation:
     """
-    How another exposure shows the same patient: turned, nearer, elsewhere.
+    An affine change that simulates another exposure of the same patient: turned, nearer, elsewhere.
 
     Args:
         name: in tables.
@@ -35,7 +30,7 @@ class View:
         shift: along each axis (down, to the right), fraction of the image's side.
 
     Example:
-        >>> View("nearer", scale=1.2).shift
+        >>> Perturbation("nearer", scale=1.2).shift
         (0.0, 0.0)
     """
 
@@ -45,17 +40,19 @@ class View:
     shift: Sequence[float] = (0.0, 0.0)
 
 
-DEFAULT_VIEWS = (
-    View("moved up right", shift=(-0.12, 0.1)),
-    View("turned", rotation=12.0),
-    View("nearer, moved", rotation=-6.0, scale=1.15, shift=(0.06, -0.08)),
+DEFAULT_PERTURBATIONS = (
+    Perturbation("moved up right", shift=(-0.12, 0.1)),
+    Perturbation("turned", rotation=12.0),
+    Perturbation("nearer, moved", rotation=-6.0, scale=1.15, shift=(0.06, -0.08)),
 )
-"""Views in which the place of the original image misleads by about a tenth of its side."""
+"""Perturbations that move a landmark by about a tenth of the image's side."""
 
 
-def transformed_views(images: torch.Tensor, landmarks: torch.Tensor, view: View) -> tuple[torch.Tensor, torch.Tensor]:
+def perturbed_images(
+    images: torch.Tensor, landmarks: torch.Tensor, perturbation: Perturbation
+) -> tuple[torch.Tensor, torch.Tensor]:
     r"""
-    Another view of each image, with its landmarks.
+    Perturb each image, and its landmarks with it.
 
     With the image's centre :math:`c`, a rotation :math:`R`, the scale :math:`s` and the shift :math:`t`, what is at
     :math:`x` is then at
@@ -67,10 +64,10 @@ def transformed_views(images: torch.Tensor, landmarks: torch.Tensor, view: View)
     Args:
         images: ``(M, C, *S)``.
         landmarks: ``(M, P, n)`` in pixels, rows before columns; NaN where one is not known.
-        view: how to look at them.
+        perturbation: of all of them.
 
     Returns:
-        The views, of the images' size, and their landmarks, exactly; NaN where one has left the view.
+        The perturbed images, of the same size, and their landmarks, exactly; NaN where one has left the image.
 
     Raises:
         ValueError: for a shift with another number of axes, a scale that is not positive, or landmarks of another
@@ -78,21 +75,22 @@ def transformed_views(images: torch.Tensor, landmarks: torch.Tensor, view: View)
 
     Example:
         >>> images = torch.arange(16.0).reshape(1, 1, 4, 4)
-        >>> views, landmarks = transformed_views(images, torch.tensor([[[1.0, 1.0]]]), View("down", shift=(0.25, 0)))
-        >>> views[0, 0, :, 0].round().tolist(), landmarks.tolist()
+        >>> down = Perturbation("down", shift=(0.25, 0))
+        >>> perturbed, landmarks = perturbed_images(images, torch.tensor([[[1.0, 1.0]]]), down)
+        >>> perturbed[0, 0, :, 0].round().tolist(), landmarks.tolist()
         ([0.0, 0.0, 4.0, 8.0], [[[2.0, 1.0]]])
     """
     size = images.shape[2:]
-    if len(view.shift) != len(size) or view.scale <= 0:
+    if len(perturbation.shift) != len(size) or perturbation.scale <= 0:
         raise ValueError(
-            f"images of {len(size)} axes need a shift along each and a scale above 0, got shift {tuple(view.shift)} "
-            f"and scale {view.scale}"
+            f"images of {len(size)} axes need a shift along each and a scale above 0, got shift "
+            f"{tuple(perturbation.shift)} and scale {perturbation.scale}"
         )
     if landmarks.shape[:1] != images.shape[:1] or landmarks.shape[2:] != (len(size),):
         raise ValueError(f"expected landmarks ({len(images)}, P, {len(size)}), got {tuple(landmarks.shape)}")
     center = torch.tensor([(s - 1) / 2 for s in size], dtype=torch.float64)
-    shift = torch.tensor([part * s for part, s in zip(view.shift, size, strict=True)], dtype=torch.float64)
-    forward = view.scale * _rotation(view.rotation, len(size))
+    shift = torch.tensor([part * s for part, s in zip(perturbation.shift, size, strict=True)], dtype=torch.float64)
+    forward = perturbation.scale * _rotation(perturbation.rotation, len(size))
     moved = (landmarks.double().cpu() - center) @ forward.T + center + shift
     outside = ((moved < 0) | (moved > 2 * center)).any(-1, keepdim=True)
     moved = moved.masked_fill(outside, torch.nan).to(landmarks)
@@ -101,54 +99,33 @@ def transformed_views(images: torch.Tensor, landmarks: torch.Tensor, view: View)
     return _RESAMPLE(images, theta.to(images)), moved
 
 
-def with_views(
-    images: torch.Tensor, landmarks: torch.Tensor, views: Sequence[View] = DEFAULT_VIEWS
+def with_perturbations(
+    images: torch.Tensor, landmarks: torch.Tensor, perturbations: Sequence[Perturbation] = DEFAULT_PERTURBATIONS
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """
-    The images as they are, followed by all of them in each view.
+    The images as they are, followed by all of them in each perturbation.
 
     Args:
         images: ``(M, C, *S)``.
         landmarks: ``(M, P, n)`` in pixels, rows before columns; NaN where one is not known.
-        views: see :func:`transformed_views`.
+        perturbations: see :func:`perturbed_images`.
 
     Returns:
-        Images and landmarks, ``(1 + len(views)) M`` of them: number v M + m is image m in view v, and view 0 the image.
+        Images and landmarks, ``(1 + len(perturbations)) M`` of them: number p M + m is image m in perturbation p, and
+        p = 0 the image itself.
 
     Raises:
-        ValueError: as :func:`transformed_views`.
+        ValueError: as :func:`perturbed_images`.
 
     Example:
-        >>> images, landmarks = with_views(torch.rand(2, 1, 8, 8), torch.rand(2, 3, 2))
+        >>> images, landmarks = with_perturbations(torch.rand(2, 1, 8, 8), torch.rand(2, 3, 2))
         >>> images.shape, landmarks.shape
         (torch.Size([8, 1, 8, 8]), torch.Size([8, 3, 2]))
     """
     plain = convert_to_tensor(images, dtype=torch.float32, track_meta=False)
-    places = convert_to_tensor(landmarks, dtype=torch.float32, track_meta=False)
-    pairs = [(plain, places), *[transformed_views(plain, places, view) for view in views]]
-    return torch.cat([image for image, _ in pairs]), torch.cat([place for _, place in pairs])
-
-
-def compared_across(table: pd.DataFrame, num_images: int) -> pd.DataFrame:
-    """
-    Say of each pair of a table of correspondences between :func:`with_views` what it bridges.
-
-    Args:
-        table: of :func:`monai_afire.analysis.landmark_correspondence` or its baseline.
-        num_images: M, of the images before views were added.
-
-    Returns:
-        The table with "across": "patients" (another patient, the same view), "views" (the same patient in another
-        view) or "patients_and_views".
-
-    Example:
-        >>> table = pd.DataFrame({"reference": [0, 0, 0], "query": [1, 2, 3]})
-        >>> compared_across(table, num_images=2)["across"].tolist()
-        ['patients', 'views', 'patients_and_views']
-    """
-    same_patient = table["reference"] % num_images == table["query"] % num_images
-    same_view = table["reference"] // num_images == table["query"] // num_images
-    return table.assign(across=np.select([same_view, same_patient], ACROSS[:2], ACROSS[2]))
+    points = convert_to_tensor(landmarks, dtype=torch.float32, track_meta=False)
+    pairs = [(plain, points), *[perturbed_images(plain, points, perturbation) for perturbation in perturbations]]
+    return torch.cat([image for image, _ in pairs]), torch.cat([moved for _, moved in pairs])
 
 
 def landmark_windows(images: torch.Tensor, landmarks: torch.Tensor, window: float) -> torch.Tensor:
@@ -177,10 +154,10 @@ def landmark_windows(images: torch.Tensor, landmarks: torch.Tensor, window: floa
     number, dims = landmarks.shape[1:]
     size = images.shape[2:]
     half = torch.tensor([(s - 1) / 2 for s in size], dtype=torch.float64)
-    places = landmarks.double().cpu().flatten(0, 1)
-    unknown = places.isnan().any(-1)
-    back = (window * torch.eye(dims, dtype=torch.float64)).expand(len(places), -1, -1)
-    theta = _homogeneous(back, places.nan_to_num() - window * half)
+    points = landmarks.double().cpu().flatten(0, 1)
+    unknown = points.isnan().any(-1)
+    back = (window * torch.eye(dims, dtype=torch.float64)).expand(len(points), -1, -1)
+    theta = _homogeneous(back, points.nan_to_num() - window * half)
     windows = _RESAMPLE(images.repeat_interleave(number, dim=0), theta.to(images))
     windows[unknown.to(windows.device)] = torch.nan
     return windows.unflatten(0, (len(images), number))

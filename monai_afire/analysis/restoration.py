@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Does AFiRe's decoder take lesions out, and what do its mask tokens add to that?"""
+"""Restorations of AFiRe with and without mask tokens: their metrics, their figure and their study for the report."""
 
 from __future__ import annotations
 
@@ -8,18 +8,42 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 from monai.utils import convert_to_tensor
 from tqdm.auto import tqdm
 
+from monai_afire.analysis.images.study_images import StudyImages
+from monai_afire.analysis.study import StudyResult
 from monai_afire.metrics.pretraining import restoration_gain
 from monai_afire.networks.blocks.patches import patch_labels, patchify, unpatchify
 from monai_afire.networks.nets.afire import AFiRe
+from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.transforms.lesion_synthesis.batched import synth_lesion_masks
 from monai_afire.utils.eval_mode import eval_mode
+from monai_afire.visualize.figures import middle_plane, picture_grid
+from monai_afire.visualize.style import MARK_COLOR
 
-__all__ = ["Restorations", "restorations", "restoration_scores", "restoration_summary"]
+__all__ = [
+    "RestorationStudy",
+    "Restorations",
+    "restoration_figure",
+    "restoration_scores",
+    "restoration_summary",
+    "restorations",
+]
+
+_QUESTION = (
+    "Does the decoder take synthetic lesions out of {number} images, and do mask tokens in the place of the lesions' "
+    "tokens help? Inside of lesions: a gain of 1 is a perfect restoration, 0 as bad as the lesion, negative worse; the "
+    "peak signal-to-noise ratio (dB) is to be compared with that of the lesion itself, psnr_lesion. psnr_normal is "
+    "that of images without lesions in the same patches, psnr_outside that of all other patches."
+)
+_COLUMNS = ("normal", "with lesions", "mask tokens", "with mask tokens", "without")
+_NORMAL_COLUMNS = ("normal", "mask tokens", "with mask tokens", "without")
 
 
 @dataclass(frozen=True)
@@ -154,7 +178,7 @@ def restoration_scores(found: Restorations, patch_size: Sequence[int]) -> pd.Dat
 
 def restoration_summary(found: Restorations, patch_size: Sequence[int]) -> dict[str, float]:
     """
-    The figures of one network.
+    The metrics of one network.
 
     Args:
         found: of :func:`restorations`.
@@ -177,6 +201,113 @@ def restoration_summary(found: Restorations, patch_size: Sequence[int]) -> dict[
         gain = restoration_gain(patches[name], patches["normal"], patches["lesion"], found.hidden)
         summary[f"gain_{name}"] = float(gain) if known else float("nan")
     return summary
+
+
+def restoration_figure(
+    found: Restorations, patch_size: Sequence[int], rows: Sequence[int], title: str = "", lesions: bool = True
+) -> Figure:
+    """
+    Images, where tokens are hidden, and their restorations with mask tokens and without (AFiRe, Fig. 9 and 10).
+
+    Args:
+        found: of :func:`monai_afire.analysis.restorations`.
+        patch_size: pixels per token along each axis.
+        rows: indices of the images to show; of volumes the middle slice.
+        title: of the whole.
+        lesions: True restores the images with lesions (Fig. 9), False the normal ones (Fig. 10).
+
+    Returns:
+        The figure.
+
+    Raises:
+        ValueError: without a row.
+
+    Example:
+        >>> picture, hidden = torch.zeros(1, 1, 8, 8), torch.tensor([[True, False, False, False]])
+        >>> found = Restorations(picture, picture, hidden, *[picture] * 4)
+        >>> len(restoration_figure(found, (4, 4), [0]).axes)
+        5
+    """
+    names = ("with_mask", "without_mask") if lesions else ("normal_with_mask", "normal_without_mask")
+    grid = [length // p for length, p in zip(found.normal.shape[2:], patch_size, strict=True)]
+    patches = found.hidden.float().unsqueeze(-1).expand(-1, -1, int(np.prod(patch_size)))
+    hidden = unpatchify(patches, grid, patch_size)
+    pictures = []
+    for row in rows:
+        given = middle_plane(found.lesion[row] if lesions else found.normal[row])
+        masked = np.where(middle_plane(hidden[row])[..., None] > 0, to_rgb(MARK_COLOR), given[..., None])
+        shown = [middle_plane(found.normal[row]), given] if lesions else [given]
+        pictures.append([*shown, masked, *(middle_plane(getattr(found, name)[row]) for name in names)])
+    return picture_grid(pictures, _COLUMNS if lesions else _NORMAL_COLUMNS, title)
+
+
+class RestorationStudy:
+    """
+    Restorations with and without mask tokens (AFiRe, Fig. 9 and 10) as a study of the report.
+
+    Args:
+        networks: AFiRe networks by the names that the report shows. The encoders that the study is called with are not
+            looked at.
+        lesion_options: see :func:`monai_afire.analysis.restorations`.
+        normal_group: lesions are added to the images of this group only; to all where groups are unknown or none has
+            this name.
+        num_pictures: images in each figure.
+        seed: of the lesions.
+        batch_size: images in a pass.
+        progress: whether to show progress bars.
+
+    Raises:
+        ValueError: without a network.
+
+    Example:
+        >>> from monai_afire.networks import ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+        >>> network = AFiRe(encoder, num_clusters=8, head_dim=16, decoder_dim=16, decoder_layers=1, decoder_heads=2)
+        >>> result = RestorationStudy({"afire": network}, progress=False)({}, StudyImages(torch.rand(2, 1, 32, 32)))
+        >>> result.table.shape
+        (1, 8)
+    """
+
+    needs: Sequence[str] = ()
+
+    def __init__(
+        self,
+        networks: Mapping[str, AFiRe],
+        lesion_options: Mapping[str, Any] | None = None,
+        normal_group: str = "normal",
+        num_pictures: int = 4,
+        seed: int = 0,
+        batch_size: int = 32,
+        progress: bool = True,
+    ) -> None:
+        if not networks:
+            raise ValueError("no network to restore with: leave this study out, or give an AFiRe network")
+        self.networks = dict(networks)
+        self.lesion_options = lesion_options
+        self.normal_group = normal_group
+        self.num_pictures = num_pictures
+        self.seed = seed
+        self.batch_size = batch_size
+        self.progress = progress
+
+    def __call__(self, encoders: Mapping[str, RadiographEncoder], images: StudyImages) -> StudyResult:
+        """Make the study, see :class:`monai_afire.analysis.Study`."""
+        group = images.group or []
+        normal = [row for row, name in enumerate(group) if name == self.normal_group] or range(len(images.image))
+        pictures = images.image[list(normal)]
+        summaries, figures = {}, {}
+        for name, network in self.networks.items():
+            found = restorations(network, pictures, self.lesion_options, self.seed, self.batch_size, self.progress)
+            patch = network.encoder.patch_size
+            summaries[name] = restoration_summary(found, patch)
+            rows = range(min(self.num_pictures, len(pictures)))
+            for lesions, what in ((True, "images with lesions"), (False, "normal images, the same tokens hidden")):
+                caption = f"Restoration of {what}, {name}"
+                figures[caption] = restoration_figure(found, patch, rows, name, lesions)
+        table = pd.DataFrame.from_dict(summaries, orient="index")
+        return StudyResult(
+            "Restoration with and without mask tokens", _QUESTION.format(number=len(pictures)), table, figures
+        )
 
 
 def _patches(found: Restorations, patch_size: Sequence[int]) -> dict[str, torch.Tensor]:
