@@ -7,20 +7,20 @@ from itertools import product
 
 import pytest
 import torch
-from stub_encoders import PatchMeanEncoder, PositionEncoder
+from analysis.stub_encoders import PatchMeanEncoder, PositionEncoder
 
+from monai_afire.analysis import CosegmentationStudy, StudyImages
 from monai_afire.analysis.cosegmentation.measures import (
     best_dice,
     cosegment,
     organ_clusters,
-    place_labels,
+    position_labels,
     score_segments,
     segments_to_masks,
 )
-from monai_afire.analysis.features.clustering import nearest_center, spherical_kmeans
 
 
-def organs(num_images: int = 8, on_grid: bool = False, seed: int = 0):
+def organs(num_images: int = 8, on_grid: bool = False, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     """Two organs that lie elsewhere in each image; images whose channels say the organ of each pixel."""
     generator = torch.Generator().manual_seed(seed)
     masks = torch.zeros(num_images, 2, 64, 64, dtype=torch.bool)
@@ -35,11 +35,11 @@ def organs(num_images: int = 8, on_grid: bool = False, seed: int = 0):
     return torch.cat([masks, background], dim=1).float(), masks
 
 
-def dice(predicted, truth):
+def dice(predicted: torch.Tensor, truth: torch.Tensor) -> float:
     return float(2 * (predicted & truth).sum() / (predicted.sum() + truth.sum()))
 
 
-def test_features_that_are_organs_reach_the_limit_of_the_resolution():
+def test_features_that_are_organs_reach_the_limit_of_the_resolution() -> None:
     images, masks = organs(on_grid=True)
     encoder = PatchMeanEncoder(3, (64, 64), (8, 8))
     labels = cosegment(encoder, images, num_clusters=3, batch_size=3, progress=False)
@@ -54,9 +54,9 @@ def test_features_that_are_organs_reach_the_limit_of_the_resolution():
     assert found.mean() > limit.mean() - 0.05
 
 
-def test_copying_places_fails_where_organs_move():
+def test_copying_places_fails_where_organs_move() -> None:
     _, masks = organs()
-    copied = score_segments(place_labels(8, (8, 8)), masks, 3)[0]["dice"].mean()
+    copied = score_segments(position_labels(8, (8, 8)), masks, 3)[0]["dice"].mean()
     assert copied < 0.6
     encoder = PositionEncoder((64, 64), (8, 8))
     labels = cosegment(encoder, torch.rand(8, 1, 64, 64), num_clusters=64, progress=False)
@@ -65,7 +65,7 @@ def test_copying_places_fails_where_organs_move():
     assert without.unique().numel() == 1  # nothing is left
 
 
-def test_dice_is_that_of_the_pixels():
+def test_dice_is_that_of_the_pixels() -> None:
     generator = torch.Generator().manual_seed(3)
     _, masks = organs(seed=3)
     labels = torch.randint(5, (8, 8, 8), generator=generator)
@@ -76,7 +76,7 @@ def test_dice_is_that_of_the_pixels():
         assert row.dice == pytest.approx(dice(predicted[row.image, row.organ], masks[row.image, row.organ]), abs=1e-6)
 
 
-def test_the_best_union_of_all():
+def test_the_best_union_of_all() -> None:
     generator = torch.Generator().manual_seed(4)
     _, masks = organs(seed=4)
     labels = torch.randint(5, (8, 8, 8), generator=generator)
@@ -91,7 +91,7 @@ def test_the_best_union_of_all():
         assert scores[tuple(clusters[:, organ].tolist())] == pytest.approx(max(scores.values()))
 
 
-def test_scored_images_are_not_looked_at():
+def test_scored_images_are_not_looked_at() -> None:
     _, masks = organs(seed=5)
     labels = torch.randint(5, (8, 8, 8), generator=torch.Generator().manual_seed(5))
     changed = masks.clone()
@@ -99,7 +99,7 @@ def test_scored_images_are_not_looked_at():
     assert torch.equal(organ_clusters(labels, masks, [0, 4]), organ_clusters(labels, changed, [0, 4]))
 
 
-def test_degenerate():
+def test_degenerate() -> None:
     labels = torch.zeros(3, 2, 2, dtype=torch.long)
     nothing = torch.zeros(3, 1, 8, 8, dtype=torch.bool)
     table, clusters = score_segments(labels, nothing, 1)
@@ -114,23 +114,15 @@ def test_degenerate():
     assert one.shape == (1, 2, 2)  # more clusters than cells
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_kmeans_finds_clear_clusters_whatever_their_length(seed):
-    generator = torch.Generator().manual_seed(seed)
-    truth = torch.randint(6, (300,), generator=generator)
-    points = torch.eye(6, 10)[truth] + 0.05 * torch.randn(300, 10, generator=generator)
-    points = points * (0.1 + torch.rand(300, 1, generator=generator))
-    centers = spherical_kmeans(points, 6, seed)
-    label = nearest_center(points, centers)
-    assert len({(int(a), int(b)) for a, b in zip(truth, label, strict=True)}) == 6
-    torch.testing.assert_close(centers.norm(dim=1), torch.ones(6))
-    torch.testing.assert_close(centers, spherical_kmeans(points, 6, seed))
-
-
-def test_kmeans_of_equal_points_and_errors():
-    assert spherical_kmeans(torch.ones(4, 3), 6).isfinite().all()
-    assert spherical_kmeans(torch.zeros(4, 3), 2).isfinite().all()
-    with pytest.raises(ValueError, match="finite features"):
-        spherical_kmeans(torch.full((3, 2), torch.nan), 2)
-    with pytest.raises(ValueError, match="num_clusters"):
-        spherical_kmeans(torch.rand(3, 2), 0)
+def test_organs_as_features() -> None:
+    masks = torch.zeros(5, 2, 32, 32, dtype=torch.bool)
+    for number, start in enumerate((0, 16, 8, 0, 8)):
+        masks[number, 0, start : start + 16, :16] = True
+        masks[number, 1, start : start + 16, 16:] = True
+    pixels = torch.cat([masks, ~masks.any(1, keepdim=True)], dim=1).float()
+    images = StudyImages(pixels, masks=masks, mask_names=["right", "left"])
+    encoder = PatchMeanEncoder(3, (32, 32), (8, 8))
+    table = CosegmentationStudy(3, reference=2, progress=False)({"organs": encoder}, images).table
+    assert table.loc["organs", ["mean_dice", "dice_right", "dice_left"]].tolist() == [1, 1, 1]
+    assert table.loc["limit of the resolution", "mean_dice"] == 1
+    assert table.loc["same place", "mean_dice"] < 0.8

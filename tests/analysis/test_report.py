@@ -14,7 +14,14 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from monai_afire.analysis import StudyImages, StudyResult, encoders_of, property_report, report_page
+from monai_afire.analysis import (
+    NothingToCompareError,
+    StudyImages,
+    StudyResult,
+    encoders_of,
+    property_report,
+    report_page,
+)
 from monai_afire.networks import ViTEncoder
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 
@@ -42,6 +49,11 @@ class Mean:
 
 class NeedsMasks(Mean):
     needs = ("masks",)
+
+
+class FindsNothing(Mean):
+    def __call__(self, encoders: Mapping[str, RadiographEncoder], images: StudyImages) -> StudyResult:
+        raise NothingToCompareError("all are the same")
 
 
 class Fails(Mean):
@@ -98,6 +110,12 @@ def test_a_study_without_its_images_is_named(tmp_path: Path) -> None:
     assert "no masks" in (tmp_path / "report.html").read_text()
 
 
+def test_a_study_with_nothing_to_compare_is_named(tmp_path: Path) -> None:
+    results = property_report({"ours": tiny_encoder()}, IMAGES, [FindsNothing(), Mean()], tmp_path, progress=False)
+    assert [result.title for result in results] == ["Mean <of> & tokens"]
+    assert read(tmp_path)["remarks"] == ["FindsNothing was left out: all are the same."]
+
+
 def test_a_failing_study_costs_only_itself(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"1 of 3 studies failed.*no such thing"):
         property_report({"ours": tiny_encoder()}, IMAGES, [Mean(), Fails(), Mean()], tmp_path, progress=False)
@@ -139,12 +157,3 @@ def test_encoders_differ_in_weights_alone(tmp_path: Path) -> None:
     assert all(torch.equal(value, before[name]) for name, value in base.state_dict().items())
     with pytest.raises(ValueError, match="no encoder is named"):
         encoders_of(base, {})
-
-
-def test_images_refuse_what_does_not_fit() -> None:
-    with pytest.raises(ValueError, match="2 group for 3 images"):
-        StudyImages(torch.rand(3, 1, 8, 8), group=["a", "b"])
-    with pytest.raises(ValueError, match="1 mask_names for 2 channels"):
-        StudyImages(torch.rand(3, 1, 8, 8), masks=torch.ones(3, 2, 8, 8), mask_names=["lung"])
-    with pytest.raises(ValueError, match="no organs"):
-        IMAGES.missing(["organs"])

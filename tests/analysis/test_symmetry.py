@@ -6,9 +6,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from stub_encoders import PatchMeanEncoder
+from analysis.stub_encoders import PatchMeanEncoder, PositionEncoder
 
-from monai_afire.analysis.features.token_features import landmark_features
+from monai_afire.analysis import StudyImages, SymmetryStudy
+from monai_afire.analysis.features.tokens import landmark_features
 from monai_afire.analysis.symmetry.measures import (
     landmark_symmetry,
     similarity_matrix,
@@ -20,13 +21,13 @@ from monai_afire.data.phantom import LANDMARK_NAMES
 PAIRS = [(0, 1), (2, 3)]
 
 
-def test_pairs_of_the_phantom():
+def test_pairs_of_the_phantom() -> None:
     pairs = symmetric_pairs(LANDMARK_NAMES)
     assert pairs == [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)]
     assert symmetric_pairs(["Left lung", "heart", "right lung", "right_heart", "bright", "bleft"]) == [(2, 0)]
 
 
-def test_symmetric_body():
+def test_symmetric_body() -> None:
     """Channel k is bright around both landmarks of pair k, and channel 2 around the one in the middle."""
     places = torch.tensor([[10.0, 10.0], [10.0, 53.0], [45.0, 10.0], [45.0, 53.0], [32.0, 31.5]])
     images = torch.zeros(3, 3, 64, 64)
@@ -46,7 +47,7 @@ def test_symmetric_body():
     assert summary["num_landmarks"] == 12
 
 
-def test_only_the_mirror_shows_it():
+def test_only_the_mirror_shows_it() -> None:
     features = torch.eye(5)[None]
     swapped = torch.eye(5)[[1, 0, 3, 2, 4]][None]  # the mirrored landmark looks like its partner
     summary = symmetry_summary(landmark_symmetry(features, swapped, PAIRS))
@@ -54,7 +55,7 @@ def test_only_the_mirror_shows_it():
     assert summary["partner_found"] == pytest.approx(0.25)  # all others are equally unlike
 
 
-def test_random_features_are_at_chance():
+def test_random_features_are_at_chance() -> None:
     generator = torch.Generator().manual_seed(0)
     features, mirrored = torch.randn(2, 500, 5, 16, generator=generator)
     summary = symmetry_summary(landmark_symmetry(features, mirrored, PAIRS))
@@ -63,12 +64,12 @@ def test_random_features_are_at_chance():
     assert summary["cosine_margin"] == pytest.approx(0, abs=0.02)
 
 
-def test_equal_features_are_at_chance():
+def test_equal_features_are_at_chance() -> None:
     summary = symmetry_summary(landmark_symmetry(torch.ones(4, 5, 3), torch.ones(4, 5, 3), PAIRS))
     assert summary["partner_found"] == summary["partner_found_mirrored"] == summary["chance"] == 0.25
 
 
-def test_like_one_landmark_at_a_time():
+def test_like_one_landmark_at_a_time() -> None:
     generator = torch.Generator().manual_seed(1)
     features, mirrored = torch.randn(2, 6, 5, 4, generator=generator)
     features[2, 1] = mirrored[2, 1] = torch.nan
@@ -89,13 +90,13 @@ def test_like_one_landmark_at_a_time():
         assert row.others_cosine == pytest.approx(np.mean(list(cosine.values())), abs=1e-5)
 
 
-def test_matrix_ignores_what_is_not_known():
+def test_matrix_ignores_what_is_not_known() -> None:
     features = torch.eye(2).repeat(2, 1, 1)
     features[1, 0] = torch.nan
     np.testing.assert_allclose(similarity_matrix(features, torch.ones(2, 2, 2)), np.full((2, 2), 0.5**0.5))
 
 
-def test_degenerate():
+def test_degenerate() -> None:
     two = landmark_symmetry(torch.eye(2)[None], torch.eye(2)[None], [(0, 1)])
     assert two["correct"].tolist() == [1, 1, 1, 1]  # there is no other
     assert two["others_cosine"].isna().all()
@@ -107,3 +108,14 @@ def test_degenerate():
         landmark_symmetry(torch.rand(1, 2, 3), torch.rand(1, 2, 3), [])
     with pytest.raises(ValueError, match="expected features"):
         landmark_symmetry(torch.rand(1, 2, 3), torch.rand(1, 3, 3), PAIRS)
+
+
+def test_symmetry_needs_partners() -> None:
+    images = StudyImages(
+        torch.rand(2, 1, 32, 32), landmarks=torch.full((2, 2, 2), 9.0), landmark_names=["carina", "aortic_knob"]
+    )
+    encoders = {"positions": PositionEncoder((32, 32), (8, 8))}
+    with pytest.raises(ValueError, match="give pairs"):
+        SymmetryStudy(progress=False)(encoders, images)
+    table = SymmetryStudy(pairs=[[0, 1]], progress=False)(encoders, images).table
+    assert table.loc["positions", "partner_found"] == 1  # it is the only other

@@ -153,6 +153,8 @@ def landmark_windows(images: torch.Tensor, landmarks: torch.Tensor, window: floa
         raise ValueError(f"window must be a fraction of the image's side in (0, 1], got {window}")
     number, dims = landmarks.shape[1:]
     size = images.shape[2:]
+    if not landmarks.numel():  # PyTorch resamples at least one image
+        return images.new_empty((len(images), number, *images.shape[1:]))
     half = torch.tensor([(s - 1) / 2 for s in size], dtype=torch.float64)
     points = landmarks.double().cpu().flatten(0, 1)
     unknown = points.isnan().any(-1)

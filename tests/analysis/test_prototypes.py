@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -29,13 +31,13 @@ def one_hot(clusters: list[int], number: int) -> torch.Tensor:
     return torch.nn.functional.one_hot(torch.tensor(clusters), number).float()
 
 
-def small_network(**options) -> AFiRe:
+def small_network(**options: Any) -> AFiRe:
     torch.manual_seed(0)
     encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
     return AFiRe(encoder, num_clusters=8, head_dim=16, decoder_dim=16, decoder_layers=1, decoder_heads=2, **options)
 
 
-def test_atlas_of_hand_made_prototypes():
+def test_atlas_of_hand_made_prototypes() -> None:
     prototypes = torch.tensor([[0.7, 0.2, 0.1, 0.0], [0.0, 0.0, 1.0, 0.0], [0.25] * 4, [0.0, 0.5, 0.0, 0.5]])
     atlas = prototype_atlas(prototypes, (2, 2))
     assert atlas[["row", "column"]].to_numpy().tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
@@ -47,7 +49,7 @@ def test_atlas_of_hand_made_prototypes():
     assert largest_clusters(prototypes, 1) == [0]
 
 
-def test_scores_of_extreme_atlases():
+def test_scores_of_extreme_atlases() -> None:
     apart = atlas_scores(torch.eye(16))
     assert apart == {
         "clusters": 16,
@@ -66,7 +68,7 @@ def test_scores_of_extreme_atlases():
     assert uniform["effective_clusters"] == pytest.approx(8, rel=1e-5)
 
 
-def test_organ_information_is_mutual_information():
+def test_organ_information_is_mutual_information() -> None:
     generator = np.random.default_rng(0)
     clusters, organs = generator.integers(5, size=200), generator.integers(3, size=200)
     organs[:80] = clusters[:80] % 3
@@ -76,7 +78,7 @@ def test_organ_information_is_mutual_information():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_organ_information_of_soft_vectors_like_a_loop(seed):
+def test_organ_information_of_soft_vectors_like_a_loop(seed: int) -> None:
     torch.manual_seed(seed)
     prototypes, shares = torch.rand(6, 4).softmax(-1), (5 * torch.rand(6, 3)).softmax(-1)
     joint = np.zeros((4, 3))
@@ -91,7 +93,7 @@ def test_organ_information_of_soft_vectors_like_a_loop(seed):
     assert organ_information(prototypes, shares) == pytest.approx(information / entropy, abs=1e-6)
 
 
-def test_an_atlas_of_organs_beats_permuted_positions():
+def test_an_atlas_of_organs_beats_permuted_positions() -> None:
     organs = [0, 0, 1, 1] * 4 + [2] * 16
     scores = atlas_scores(one_hot(organs, 5), one_hot(organs, 3))
     assert scores["organ_information"] == pytest.approx(1)
@@ -101,7 +103,7 @@ def test_an_atlas_of_organs_beats_permuted_positions():
     assert own_clusters["organ_information_chance"] == pytest.approx(own_clusters["organ_information"])
 
 
-def test_shares_of_organs():
+def test_shares_of_organs() -> None:
     masks = torch.zeros(2, 2, 8, 8, dtype=torch.bool)
     masks[0, 0, :4, :4] = True
     masks[0, 1, :2, :4] = True  # overlaps: half a pixel each
@@ -112,7 +114,7 @@ def test_shares_of_organs():
     assert np.isnan(organ_information(torch.eye(4), organ_shares(masks[:, :0], (4, 4))))
 
 
-def test_patches_of_clusters_like_a_sort():
+def test_patches_of_clusters_like_a_sort() -> None:
     network, images = small_network(), torch.rand(9, 1, 32, 32)
     with torch.no_grad():
         q = network.eval().token_probabilities(network.encoder(images))
@@ -134,7 +136,7 @@ def test_patches_of_clusters_like_a_sort():
     assert len(cluster_patches(network, images, [], 5, progress=False)) == 0
 
 
-def test_windows_show_the_patch_in_the_middle():
+def test_windows_show_the_patch_in_the_middle() -> None:
     images = torch.arange(2 * 64.0).reshape(2, 1, 8, 8)
     table = pd.DataFrame({"image": [1, 0], "position": [5, 0]})
     windows = patch_windows(images, table, (2, 2), context=1)
@@ -145,7 +147,7 @@ def test_windows_show_the_patch_in_the_middle():
     assert volume.shape == (1, 1, 6, 6, 6)
 
 
-def test_figures_show_clusters_and_patches():
+def test_figures_show_clusters_and_patches() -> None:
     clusters = [0, 0, 1, 2]
     figure = atlas_figure(torch.rand(1, 16, 16), prototype_atlas(one_hot(clusters, 4), (2, 2)), "a_$1$")
     assert [text.get_text() for text in figure.axes[1].texts] == ["0", "0", "1", "2"]
@@ -162,7 +164,7 @@ def test_figures_show_clusters_and_patches():
 
 
 @pytest.mark.parametrize("number", [1, 4])
-def test_study_with_and_without_masks(number):
+def test_study_with_and_without_masks(number: int) -> None:
     network = small_network()
     network.bank.update(one_hot(list(range(8)) * 2, 8)[None])
     masks = torch.zeros(number, 2, 32, 32, dtype=torch.bool)
@@ -178,7 +180,7 @@ def test_study_with_and_without_masks(number):
     assert "organ_information" not in study({}, StudyImages(images)).table
 
 
-def test_refuses_what_is_no_atlas():
+def test_refuses_what_is_no_atlas() -> None:
     features = small_network(contrast_space="features")
     with pytest.raises(ValueError, match="contrasts features"):
         PrototypeStudy({"net": features})
@@ -197,6 +199,6 @@ def test_refuses_what_is_no_atlas():
         organ_information(torch.eye(4), torch.eye(3))
 
 
-def test_progress_counts_images(capsys):
+def test_progress_counts_images(capsys: pytest.CaptureFixture[str]) -> None:
     cluster_patches(small_network(), torch.rand(3, 1, 32, 32), [0])
     assert "3/3" in capsys.readouterr().err

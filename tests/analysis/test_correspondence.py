@@ -3,23 +3,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from stub_encoders import PatchMeanEncoder, PositionEncoder, anatomy_images
+from analysis.stub_encoders import PatchMeanEncoder, PositionEncoder, anatomy_images
 
-from monai_afire.analysis import correspondence
+from monai_afire.analysis import CorrespondenceStudy, RawPixels, StudyImages
+from monai_afire.analysis.correspondence import measures
 from monai_afire.analysis.correspondence.measures import (
     correspondence_summary,
+    label_pairs,
     landmark_correspondence,
     same_place_correspondence,
 )
 from monai_afire.analysis.features.dense import cell_centers, dense_features
+from monai_afire.analysis.images.affine import Perturbation, with_perturbations
 from monai_afire.networks import ViTEncoder
+from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 
 
-def anatomy(num_images: int = 5, seed: int = 0):
+def anatomy(num_images: int = 5, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     """Patients whose anatomy is shifted by any fraction of pixels, and the same points of it in all of them."""
     generator = torch.Generator().manual_seed(seed)
     shifts = 6 * torch.rand(num_images, 2, generator=generator) - 3
@@ -27,12 +34,12 @@ def anatomy(num_images: int = 5, seed: int = 0):
     return anatomy_images(shifts, (64, 64)), points + shifts[:, None]
 
 
-def find(encoder, images, landmarks, **options):
+def find(encoder: RadiographEncoder, images: torch.Tensor, landmarks: torch.Tensor, **options: Any) -> pd.DataFrame:
     return landmark_correspondence(encoder, images, landmarks, **{"progress": False, **options})
 
 
 @pytest.mark.parametrize("stride", [2, 4, 8])
-def test_coordinates_of_the_anatomy_are_found_to_the_cell(stride):
+def test_coordinates_of_the_anatomy_are_found_to_the_cell(stride: int) -> None:
     images, landmarks = anatomy()
     table = find(PatchMeanEncoder(4, (64, 64), (8, 8)), images, landmarks, stride=stride, reference=2)
     assert len(table) == 2 * 4 * 7
@@ -43,7 +50,7 @@ def test_coordinates_of_the_anatomy_are_found_to_the_cell(stride):
     np.testing.assert_allclose(table["error"], np.linalg.norm(table[["row", "column"]].to_numpy() - truth, axis=1))
 
 
-def test_refinement_finds_the_place_between_the_cells():
+def test_refinement_finds_the_place_between_the_cells() -> None:
     images, landmarks = anatomy()
     encoder = PatchMeanEncoder(4, (64, 64), (8, 8))
     coarse, fine = (find(encoder, images, landmarks, stride=8, refine=refine) for refine in (False, True))
@@ -54,14 +61,14 @@ def test_refinement_finds_the_place_between_the_cells():
     assert np.abs(moved).max() <= 4.0
 
 
-def test_refinement_leaves_cells_at_the_border():
+def test_refinement_leaves_cells_at_the_border() -> None:
     images = anatomy_images(torch.zeros(2, 2), (64, 64), wave=200)
     corners = torch.tensor([[3.5, 3.5], [3.5, 59.5], [59.5, 3.5], [59.5, 59.5]]).expand(2, -1, -1)
     table = find(PatchMeanEncoder(4, (64, 64), (8, 8)), images, corners, refine=True)
     assert table["error"].max() == 0
 
 
-def test_coordinates_of_the_image_give_the_same_place():
+def test_coordinates_of_the_image_give_the_same_place() -> None:
     generator = torch.Generator().manual_seed(0)
     encoder = PositionEncoder((32, 40), (8, 8))
     rows, columns = cell_centers(encoder)
@@ -80,7 +87,7 @@ def test_coordinates_of_the_image_give_the_same_place():
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 32])
-def test_position_alone_finds_nothing_once_it_is_removed(batch_size):
+def test_position_alone_finds_nothing_once_it_is_removed(batch_size: int) -> None:
     torch.manual_seed(0)
     encoder = PositionEncoder((32, 40), (8, 8))
     landmarks = 31 * torch.rand(7, 5, 2)
@@ -89,7 +96,7 @@ def test_position_alone_finds_nothing_once_it_is_removed(batch_size):
     assert len(table[["row", "column"]].drop_duplicates()) == 1
 
 
-def test_a_vit_of_random_weights_profits_from_its_position_embedding():
+def test_a_vit_of_random_weights_profits_from_its_position_embedding() -> None:
     torch.manual_seed(0)
     encoder = ViTEncoder(img_size=64, patch_size=8, hidden_size=48, num_layers=1, num_heads=2)
     landmarks = 20 + 24 * torch.rand(1, 6, 2) + 4 * torch.rand(20, 6, 2)
@@ -101,7 +108,14 @@ def test_a_vit_of_random_weights_profits_from_its_position_embedding():
     assert without > 2 * with_position
 
 
-def naive_table(encoder, images, landmarks, reference, stride, remove_position):
+def naive_table(
+    encoder: RadiographEncoder,
+    images: torch.Tensor,
+    landmarks: torch.Tensor,
+    reference: Sequence[int],
+    stride: int,
+    remove_position: bool,
+) -> pd.DataFrame:
     """One pair and one landmark at a time."""
     maps = dense_features(encoder, images, stride).double().numpy()
     if remove_position:
@@ -133,8 +147,8 @@ def naive_table(encoder, images, landmarks, reference, stride, remove_position):
 
 @pytest.mark.parametrize("remove_position", [False, True])
 @pytest.mark.parametrize("limit", [2**24, 1])
-def test_like_one_pair_at_a_time(remove_position, limit, monkeypatch):
-    monkeypatch.setattr(correspondence, "_MAX_SIMILARITIES", limit)
+def test_like_one_pair_at_a_time(remove_position: bool, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measures, "_MAX_SIMILARITIES", limit)
     torch.manual_seed(3)
     encoder = ViTEncoder(img_size=(24, 32), patch_size=8, hidden_size=12, num_layers=1, num_heads=2)
     images = torch.rand(5, 1, 24, 32)
@@ -147,7 +161,7 @@ def test_like_one_pair_at_a_time(remove_position, limit, monkeypatch):
     pd.testing.assert_frame_equal(table, expected, check_dtype=False, rtol=1e-4)
 
 
-def test_the_baseline_by_hand():
+def test_the_baseline_by_hand() -> None:
     landmarks = torch.tensor([[[0.0, 0.0], [5.0, 5.0]], [[3.0, 4.0], [5.0, 5.0]], [[6.0, 8.0], [torch.nan, 5.0]]])
     table = same_place_correspondence(landmarks, (20, 10), reference=[0, 1])
     assert table["reference"].tolist() == [0, 0, 0, 1, 1, 1]
@@ -163,7 +177,7 @@ def test_the_baseline_by_hand():
     assert list(correspondence_summary(table)["mean_error_per_landmark"]) == ["0", "1"]
 
 
-def test_counted_references_are_spread_and_no_more_than_there_are():
+def test_counted_references_are_spread_and_no_more_than_there_are() -> None:
     landmarks = torch.rand(10, 1, 2)
     chosen = same_place_correspondence(landmarks, (4, 4), reference=5)["reference"].unique().tolist()
     assert chosen == [0, 2, 4, 6, 8]
@@ -184,13 +198,13 @@ def test_counted_references_are_spread_and_no_more_than_there_are():
         (torch.rand(4, 2, 2), [1, 1], "different indices from 0 to 3"),
     ],
 )
-def test_refuses_what_does_not_fit(landmarks, reference, message):
+def test_refuses_what_does_not_fit(landmarks: torch.Tensor, reference: Sequence[int] | int, message: str) -> None:
     encoder = PatchMeanEncoder(1, (16, 16), (8, 8))
     with pytest.raises(ValueError, match=message):
         find(encoder, torch.rand(4, 1, 16, 16), landmarks, reference=reference)
 
 
-def test_refuses_one_image_and_nameless_landmarks():
+def test_refuses_one_image_and_nameless_landmarks() -> None:
     with pytest.raises(ValueError, match="M >= 2"):
         same_place_correspondence(torch.rand(1, 2, 2), (4, 4))
     table = same_place_correspondence(torch.rand(2, 2, 2), (4, 4))
@@ -198,7 +212,7 @@ def test_refuses_one_image_and_nameless_landmarks():
         correspondence_summary(table, ["apex"])
 
 
-def test_landmarks_that_no_pair_shares():
+def test_landmarks_that_no_pair_shares() -> None:
     landmarks = torch.full((3, 2, 2), torch.nan)
     table = find(PatchMeanEncoder(1, (16, 16), (8, 8)), torch.rand(3, 1, 16, 16), landmarks)
     assert len(table) == 0
@@ -207,7 +221,7 @@ def test_landmarks_that_no_pair_shares():
     assert summary["num_pairs"] == 0
 
 
-def test_volumes():
+def test_volumes() -> None:
     torch.manual_seed(0)
     encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=12, num_layers=1, num_heads=2, spatial_dims=3)
     images = torch.rand(1, 1, 16, 16, 16).expand(3, -1, -1, -1, -1)
@@ -217,6 +231,54 @@ def test_volumes():
     assert table["error"].max() == 0  # the same image: a feature is most like itself
 
 
-def test_progress_counts_images(capsys):
+def test_progress_counts_images(capsys: pytest.CaptureFixture[str]) -> None:
     landmark_correspondence(PatchMeanEncoder(1, (16, 16), (8, 8)), torch.rand(4, 1, 16, 16), torch.rand(4, 1, 2), 2)
     assert "6/6" in capsys.readouterr().err
+
+
+def test_features_that_know_the_anatomy_find_it_in_all_perturbations_where_copying_fails() -> None:
+    generator = torch.Generator().manual_seed(0)
+    shifts = 4 * torch.rand(3, 2, generator=generator) - 2
+    landmarks = 24 + 16 * torch.rand(5, 2, generator=generator) + shifts[:, None]
+    perturbations = (Perturbation("moved", shift=(0.15, -0.15)), Perturbation("turned", rotation=20))
+    images, places = with_perturbations(anatomy_images(shifts, (64, 64)), landmarks, perturbations)
+    assert images.shape[0] == places.shape[0] == 9
+    encoder = PatchMeanEncoder(4, (64, 64), (4, 4))
+    found = landmark_correspondence(encoder, images, places, [0, 1], progress=False)
+    found = label_pairs(found, 3)
+    assert found["across"].value_counts().to_dict() == {
+        "patients": 20,
+        "perturbations": 20,
+        "patients_and_perturbations": 40,
+    }
+    assert found.groupby("across")["error"].mean().max() < 2.5  # half of a patch of 4 pixels
+    copied = label_pairs(same_place_correspondence(places, (64, 64), [0, 1]), 3)
+    assert copied[copied["across"] == "perturbations"]["error"].mean() > 6
+
+
+def test_anatomy_is_found_across_patients_and_perturbations() -> None:
+    generator = torch.Generator().manual_seed(0)
+    shifts = 4 * torch.rand(4, 2, generator=generator) - 2
+    landmarks = 22 + 20 * torch.rand(4, 2, generator=generator) + shifts[:, None]
+    images = StudyImages(anatomy_images(shifts, (64, 64)), landmarks=landmarks)
+    encoder = PatchMeanEncoder(4, (64, 64), (8, 8))
+    result = CorrespondenceStudy(reference=2, stride=4, progress=False)({"anatomy": encoder}, images)
+    found = result.table.filter(like="error_across").filter(regex="^(?!.*removed)")
+    assert (found.loc["anatomy"] < 2.6).all()  # half of the stride
+    assert found.loc["same place", "error_across_perturbations"] > 5
+    assert result.table.loc["anatomy", "stride"] == 4
+    assert list(result.details["Across perturbations: error of each landmark in pixels"].index) == ["1", "2", "3", "4"]
+
+
+def test_images_with_boxes_are_sampled_with_them() -> None:
+    boxes = [torch.full((number % 3, 4), 2.0) for number in range(6)]
+    images = StudyImages(
+        torch.rand(6, 1, 32, 32),
+        landmarks=8 + 16 * torch.rand(6, 2, 2),
+        boxes=boxes,
+        box_kinds=[["nodule"] * len(box) for box in boxes],
+    )
+    result = CorrespondenceStudy(reference=1, max_images=4, progress=False)(
+        {"raw": RawPixels(1, (32, 32), (8, 8))}, images
+    )
+    assert list(result.table.index) == ["raw", "raw pixels", "same place"]

@@ -11,7 +11,7 @@ from monai_afire.analysis.images.boxes import box_masks, crop_and_resize, random
 
 
 @pytest.mark.parametrize("img_size", [(32, 32), (33, 64), (5, 2), (16, 24, 20)])
-def test_boxes_are_inside_and_even_and_of_the_sides_asked_for(img_size):
+def test_boxes_are_inside_and_even_and_of_the_sides_asked_for(img_size: tuple[int, ...]) -> None:
     boxes = random_boxes(500, img_size, (0.3, 0.6), torch.Generator().manual_seed(0))
     lower, size = boxes.split(len(img_size), dim=1)
     limit = torch.tensor(img_size)
@@ -27,7 +27,7 @@ def test_boxes_are_inside_and_even_and_of_the_sides_asked_for(img_size):
 
 
 @pytest.mark.parametrize(("img_size", "parts"), [((32, 40), 2), ((32, 40), 4), ((16, 16, 16), 2), ((16, 16, 16), 8)])
-def test_parts_cover_the_box_once(img_size, parts):
+def test_parts_cover_the_box_once(img_size: tuple[int, ...], parts: int) -> None:
     boxes = random_boxes(20, img_size, generator=torch.Generator().manual_seed(0))
     axes = torch.arange(20) % len(img_size)
     divided = split_boxes(boxes, parts, axes)
@@ -40,7 +40,7 @@ def test_parts_cover_the_box_once(img_size, parts):
         assert torch.equal(halved.argmax(1), axes)
 
 
-def test_crops_are_those_of_interpolate():
+def test_crops_are_those_of_interpolate() -> None:
     torch.manual_seed(0)
     images = torch.rand(6, 2, 24, 40)
     boxes = random_boxes(6, (24, 40))
@@ -51,7 +51,7 @@ def test_crops_are_those_of_interpolate():
         torch.testing.assert_close(crop, expected, atol=2e-5, rtol=0)
 
 
-def test_crops_of_volumes():
+def test_crops_of_volumes() -> None:
     torch.manual_seed(0)
     volume = torch.rand(1, 1, 8, 10, 12)
     crop = crop_and_resize(volume, torch.tensor([[2, 4, 6, 4, 2, 6]]), (8, 10, 12))
@@ -59,7 +59,7 @@ def test_crops_of_volumes():
     torch.testing.assert_close(crop, expected, atol=2e-5, rtol=0)
 
 
-def test_masks_of_boxes():
+def test_masks_of_boxes() -> None:
     boxes = torch.tensor([[1.2, 0.0, 1.5, 2.0], [0.0, 0.0, 0.0, 0.0], [2.0, 3.0, 5.0, 5.0], [0.5, 1.0, 0.0, 2.0]])
     masks = box_masks(boxes, (4, 4)).int()
     assert masks[0].tolist() == [[0, 0, 0, 0], [1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 0, 0]]
@@ -69,11 +69,11 @@ def test_masks_of_boxes():
 
 
 @pytest.mark.parametrize("side", [(0, 0.5), (0.6, 0.3), (0.5, 1.1)])
-def test_refuses_sides_that_are_no_shares(side):
+def test_refuses_sides_that_are_no_shares(side: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match="two shares"):
         random_boxes(1, (8, 8), side)
 
 
-def test_refuses_other_parts():
+def test_refuses_other_parts() -> None:
     with pytest.raises(ValueError, match="2 or 4 parts"):
         split_boxes(torch.tensor([[0, 0, 4, 4]]), 3)

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Images of a study: what a datalist knows is moved as the image was, and stays with it when some are chosen."""
+"""Reading a datalist: what it knows of an image is moved as the image was."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from monai.transforms import Compose, Resized
 from PIL import Image
 
-from monai_afire.analysis import StudyImages, disease_set, read_study_images, sample_images
+from monai_afire.analysis import disease_set, read_study_images
 from monai_afire.data import export_phantom, load_radiograph_datalist
 from monai_afire.transforms import LoadMasksd, LoadRadiographd
 
@@ -113,25 +113,3 @@ def test_images_of_different_sizes_are_named() -> None:
 )
 def test_disease_sets(item: dict, group: str | None) -> None:
     assert disease_set(item, ["mass", "effusion"]) == group
-
-
-def test_choice_keeps_what_belongs_together() -> None:
-    number = torch.arange(20)
-    images = StudyImages(
-        number.float().reshape(20, 1, 1, 1).expand(-1, 1, 2, 2),
-        group=[str(index) for index in range(20)],
-        landmarks=number.float().reshape(20, 1, 1).expand(-1, 3, 2),
-        masks=(number % 2 == 1).reshape(20, 1, 1, 1),
-        boxes=[torch.full((1, 4), float(index)) for index in range(20)],
-    )
-    chosen = sample_images(images, 6, seed=3)
-    rows = [int(group) for group in chosen.group]
-    assert rows == sorted(set(rows))
-    assert len(rows) == 6
-    assert chosen.image[:, 0, 0, 0].tolist() == chosen.landmarks[:, 0, 0].tolist() == rows
-    assert chosen.masks.flatten().tolist() == [row % 2 == 1 for row in rows]
-    assert [int(box[0, 0]) for box in chosen.boxes] == rows
-    assert sample_images(images, 20) is images
-    assert sample_images(images, 6, seed=3).group == chosen.group
-    with pytest.raises(ValueError, match="max_images"):
-        sample_images(images, 0)

@@ -14,9 +14,9 @@ from torch import nn
 
 from monai_afire.analysis import RestorationStudy
 from monai_afire.analysis.images.study_images import StudyImages
-from monai_afire.analysis.restoration.figures import restoration_figure
-from monai_afire.analysis.restoration.measures import (
+from monai_afire.analysis.restoration import (
     Restorations,
+    restoration_figure,
     restoration_scores,
     restoration_summary,
     restorations,
@@ -64,7 +64,7 @@ def copying_network() -> AFiRe:
     return network
 
 
-def test_mask_tokens_take_lesions_out_of_what_else_is_copied():
+def test_mask_tokens_take_lesions_out_of_what_else_is_copied() -> None:
     images = torch.full((6, 1, 32, 32), 0.5)
     found = restorations(copying_network(), images, {"amplitude": (0.5, 0.5)}, batch_size=4, progress=False)
     assert (found.lesion != images).flatten(1).any(1).all()
@@ -78,7 +78,7 @@ def test_mask_tokens_take_lesions_out_of_what_else_is_copied():
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 64])
-def test_like_one_image_at_a_time(batch_size):
+def test_like_one_image_at_a_time(batch_size: int) -> None:
     network, images = small_network().train(), torch.rand(5, 1, 32, 32)
     found = restorations(network, images, {"num_lesions": (2, 2)}, 3, batch_size, progress=False)
     assert network.training
@@ -106,7 +106,7 @@ def test_like_one_image_at_a_time(batch_size):
     torch.testing.assert_close(network(images), found.normal_without_mask)
 
 
-def test_scores_are_those_of_the_pixels_inside():
+def test_scores_are_those_of_the_pixels_inside() -> None:
     torch.manual_seed(0)
     found = restorations(small_network(), torch.rand(3, 1, 32, 32), progress=False)
     table = restoration_scores(found, PATCH)
@@ -124,7 +124,7 @@ def test_scores_are_those_of_the_pixels_inside():
         assert table["psnr_outside"][row] == pytest.approx(outside, rel=1e-4)
 
 
-def test_lesions_that_change_nothing_do_not_count():
+def test_lesions_that_change_nothing_do_not_count() -> None:
     # white on white: the lesion is there, but nobody can see it
     white = torch.ones(2, 1, 32, 32)
     found = restorations(small_network(), white, progress=False)
@@ -138,7 +138,7 @@ def test_lesions_that_change_nothing_do_not_count():
     assert black.drop(columns="psnr_outside").isna().all().all()
 
 
-def test_gains_are_pooled_over_images():
+def test_gains_are_pooled_over_images() -> None:
     normal = torch.zeros(2, 1, 16, 16)
     lesion, restored = normal.clone(), normal.clone()
     lesion[0], lesion[1], restored[:] = 0.4, 0.001, 0.1
@@ -150,7 +150,7 @@ def test_gains_are_pooled_over_images():
     assert summary["psnr_with_mask"] == pytest.approx(20)
 
 
-def test_study_takes_the_normal_images_of_every_network():
+def test_study_takes_the_normal_images_of_every_network() -> None:
     torch.manual_seed(0)
     images = torch.rand(5, 1, 32, 32)
     images[1] = torch.nan  # not normal: it must not be looked at
@@ -167,7 +167,7 @@ def test_study_takes_the_normal_images_of_every_network():
         RestorationStudy({})
 
 
-def test_figure_shows_what_was_hidden():
+def test_figure_shows_what_was_hidden() -> None:
     found = restorations(copying_network(), torch.full((2, 1, 32, 32), 0.5), progress=False)
     figure = restoration_figure(found, PATCH, [1], "title")
     names = [axis.get_title() for axis in figure.axes]
@@ -178,7 +178,7 @@ def test_figure_shows_what_was_hidden():
     assert figure_to_array(figure).std() > 0
 
 
-def test_volumes_and_several_channels():
+def test_volumes_and_several_channels() -> None:
     for dims, channels in ((3, 1), (2, 3)):
         encoder = ViTEncoder(channels, 16, 8, 24, num_layers=1, num_heads=2, spatial_dims=dims)
         torch.manual_seed(0)
@@ -188,14 +188,14 @@ def test_volumes_and_several_channels():
         assert result.table.notna().all().all()
 
 
-def test_refuses_what_does_not_fit():
+def test_refuses_what_does_not_fit() -> None:
     with pytest.raises(ValueError, match="this encoder takes images"):
         restorations(small_network(), torch.rand(1, 1, 16, 16), progress=False)
     with pytest.raises(ValueError, match=r"\[0, 1\]"):
         restorations(small_network(), 2 * torch.ones(1, 1, 32, 32), progress=False)
 
 
-def test_progress_counts_images(capsys):
+def test_progress_counts_images(capsys: pytest.CaptureFixture[str]) -> None:
     found = restorations(small_network(), torch.rand(3, 1, 32, 32))
     assert "3/3" in capsys.readouterr().err
     assert all(len(getattr(found, item.name)) == 3 for item in dataclasses.fields(found))

@@ -3,27 +3,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
-from property_encoders import ConstantEncoder, HashEncoder
+from analysis.stub_encoders import ConstantEncoder, HashEncoder, PatchMeanEncoder
 from scipy.stats import norm
-from stub_encoders import PatchMeanEncoder
 
 from monai_afire.analysis import CompositionStudy
 from monai_afire.analysis.composition.figures import composition_figure, matching_figure
 from monai_afire.analysis.composition.measures import (
     composition_summary,
     compositionality,
-    decompositionality,
-    patch_retrieval,
+    decomposition_and_retrieval,
     similarity_density,
 )
 from monai_afire.analysis.images.boxes import random_boxes
 from monai_afire.analysis.images.study_images import StudyImages
 from monai_afire.networks import ViTEncoder
+from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.visualize.figures import figure_to_array
 
 HALF = (0.5, 0.5)  # enlarged by whole numbers, which keeps the mean intensity
@@ -40,7 +42,7 @@ def mean_encoder(channels: int = 6, size: int = 32) -> PatchMeanEncoder:
     return PatchMeanEncoder(channels, (size, size), (8, 8))
 
 
-def test_what_adds_up_is_composed_exactly():
+def test_what_adds_up_is_composed_exactly() -> None:
     table = compositionality(mean_encoder(), images_of_one_colour_each(5), side=HALF, progress=False)
     assert table.shape == (2 * 5 * 4, 5)
     np.testing.assert_allclose(table["similarity"], 1, atol=1e-6)
@@ -48,35 +50,32 @@ def test_what_adds_up_is_composed_exactly():
     assert table.groupby("parts")["image"].value_counts().eq(4).all()
 
 
-def test_what_adds_up_is_taken_out_exactly():
+def test_what_adds_up_is_taken_out_exactly() -> None:
     images = images_of_one_colour_each(40)
-    for measure in (decompositionality, patch_retrieval):
-        table = measure(mean_encoder(), images, side=HALF, progress=False)
+    tables = decomposition_and_retrieval(mean_encoder(), images, side=HALF, progress=False)
+    for table in tables:
         assert table["correct"].tolist() == [1.0] * 40
         assert table["image"].tolist() == list(range(40))
         assert (table["chance"] == 1 / 32).all()
-    np.testing.assert_allclose(
-        decompositionality(mean_encoder(), images, side=HALF, progress=False)["similarity"], 1, atol=1e-6
-    )
+    np.testing.assert_allclose(tables[0]["similarity"], 1, atol=1e-6)
 
 
-def test_what_was_taken_out_depends_on_the_filling():
+def test_what_was_taken_out_depends_on_the_filling() -> None:
     # where the patch's place shows its mean intensity, nothing is lost: no match is to be found
     images = torch.full((8, 1, 32, 32), 0.5)
-    table = decompositionality(mean_encoder(1), images, side=HALF, fill=0.5, progress=False)
+    table, _ = decomposition_and_retrieval(mean_encoder(1), images, side=HALF, fill=0.5, progress=False)
     np.testing.assert_allclose(table["correct"], 1 / 8)
     assert table["similarity"].eq(0).all()
 
 
-def test_random_embeddings_are_at_chance():
+def test_random_embeddings_are_at_chance() -> None:
     torch.manual_seed(0)
     images = torch.rand(160, 1, 32, 32)
     composed = compositionality(HashEncoder(), images, progress=False)
     assert abs(composed["similarity"].mean()) < 0.02
     summary = composition_summary(
         composed,
-        decompositionality(HashEncoder(), images, progress=False),
-        patch_retrieval(HashEncoder(), images, progress=False),
+        *decomposition_and_retrieval(HashEncoder(), images, progress=False),
     )
     assert summary["chance"] == 1 / 32
     assert summary["decomposition_accuracy"] < 0.1
@@ -85,12 +84,11 @@ def test_random_embeddings_are_at_chance():
     assert abs(summary["own_nearer_4_parts"] - 0.5) < 0.1
 
 
-def test_a_collapsed_encoder_is_similar_to_everything_and_finds_nothing():
+def test_a_collapsed_encoder_is_similar_to_everything_and_finds_nothing() -> None:
     images = torch.rand(10, 1, 32, 32)
     summary = composition_summary(
         compositionality(ConstantEncoder(), images, progress=False),
-        decompositionality(ConstantEncoder(), images, progress=False),
-        patch_retrieval(ConstantEncoder(), images, progress=False),
+        *decomposition_and_retrieval(ConstantEncoder(), images, progress=False),
     )
     for parts in (2, 4):
         assert summary[f"similarity_{parts}_parts"] == pytest.approx(1)
@@ -100,14 +98,14 @@ def test_a_collapsed_encoder_is_similar_to_everything_and_finds_nothing():
     assert summary["retrieval_accuracy"] == pytest.approx(0.1)
 
 
-def naive_embedding(encoder, image, box):
+def naive_embedding(encoder: RadiographEncoder, image: torch.Tensor, box: Sequence[int]) -> torch.Tensor:
     row, column, height, width = box
     crop = image[None, :, row : row + height, column : column + width]
     return encoder(F.interpolate(crop, size=encoder.img_size, mode="bilinear", align_corners=False)).mean(1)[0]
 
 
 @pytest.mark.parametrize("batch_size", [1, 5, 64])
-def test_like_one_image_at_a_time(batch_size):
+def test_like_one_image_at_a_time(batch_size: int) -> None:
     torch.manual_seed(1)
     encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=12, num_layers=1, num_heads=2).eval()
     images = torch.rand(7, 1, 32, 32)
@@ -122,11 +120,9 @@ def test_like_one_image_at_a_time(batch_size):
             without = image.clone()
             without[:, row : row + height, column : column + width] = 0.25
             losses.append(whole - encoder(without[None]).mean(1)[0])
-    options = {"gallery": 4, "seed": 3, "batch_size": batch_size, "progress": False}
-    tables = (
-        (decompositionality(encoder, images, fill=0.25, **options), losses, patches),
-        (patch_retrieval(encoder, images, **options), patches, wholes),
-    )
+    options: dict[str, Any] = {"gallery": 4, "seed": 3, "batch_size": batch_size, "progress": False}
+    decomposition, retrieval = decomposition_and_retrieval(encoder, images, fill=0.25, **options)
+    tables = ((decomposition, losses, patches), (retrieval, patches, wholes))
     for table, queries, targets in tables:
         assert (table["chance"] == 0.25).all()
         for place, image in enumerate(order):
@@ -151,7 +147,7 @@ def test_like_one_image_at_a_time(batch_size):
         assert row["other_similarity"] == pytest.approx(other, abs=1e-4)
 
 
-def test_density_is_that_of_gauss():
+def test_density_is_that_of_gauss() -> None:
     values, points = np.array([0.1, 0.4, 0.5, np.nan]), np.linspace(-1, 2, 50)
     width = np.std(values[:3], ddof=1) * 3 ** (-1 / 5)  # Scott's rule
     expected = norm.pdf(points[:, None], values[:3], width).mean(1)
@@ -161,7 +157,7 @@ def test_density_is_that_of_gauss():
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_few_images_and_constant_ones(number):
+def test_few_images_and_constant_ones(number: int) -> None:
     images = StudyImages(torch.full((number, 1, 32, 32), 0.5))
     torch.manual_seed(0)
     vit = ViTEncoder(img_size=32, patch_size=8, hidden_size=12, num_layers=1, num_heads=2)
@@ -174,34 +170,36 @@ def test_few_images_and_constant_ones(number):
         assert figure_to_array(figure).std() > 0
 
 
-def test_volumes():
+def test_volumes() -> None:
     encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=12, num_layers=1, num_heads=2, spatial_dims=3)
     table = compositionality(encoder, torch.rand(2, 1, 16, 16, 16), (2, 8), 3, progress=False)
     assert sorted(table["parts"].unique()) == [2, 8]
 
 
-def test_every_encoder_sees_the_same_and_seeds_differ():
+def test_every_encoder_sees_the_same_and_seeds_differ() -> None:
     images = torch.rand(6, 1, 32, 32)
-    first, again, other = (patch_retrieval(HashEncoder(), images, seed=s, progress=False) for s in (0, 0, 1))
+    first, again, other = (
+        decomposition_and_retrieval(HashEncoder(), images, seed=seed, progress=False)[1] for seed in (0, 0, 1)
+    )
     pd.testing.assert_frame_equal(first, again)
     assert not first["similarity"].equals(other["similarity"])
 
 
-def test_refuses_what_does_not_fit():
+def test_refuses_what_does_not_fit() -> None:
     encoder, images = HashEncoder(), torch.rand(2, 1, 32, 32)
     with pytest.raises(ValueError, match="this encoder takes images"):
         compositionality(encoder, torch.rand(2, 1, 16, 16), progress=False)
     with pytest.raises(ValueError, match="patches_per_image"):
         compositionality(encoder, images, patches_per_image=0, progress=False)
     with pytest.raises(ValueError, match="intensity"):
-        decompositionality(encoder, images, fill=2.0, progress=False)
+        decomposition_and_retrieval(encoder, images, fill=2.0, progress=False)
     with pytest.raises(ValueError, match="gallery"):
-        patch_retrieval(encoder, images, gallery=1, progress=False)
+        decomposition_and_retrieval(encoder, images, gallery=1, progress=False)
     with pytest.raises(ValueError, match="at least one"):
         composition_figure({})
 
 
-def test_bars_are_the_accuracies():
+def test_bars_are_the_accuracies() -> None:
     columns = {"decomposition_accuracy": [0.9, np.nan], "retrieval_accuracy": [0.5, 1.0], "chance": [1 / 32] * 2}
     figure = matching_figure(pd.DataFrame(columns, index=["a", "b_$1$"]))
     lengths = [[bar.get_width() for bar in axis.patches] for axis in figure.axes]
@@ -209,6 +207,15 @@ def test_bars_are_the_accuracies():
     assert [text.get_text() for text in figure.axes[0].texts] == ["90.0%", "not defined"]
 
 
-def test_progress_counts_pictures(capsys):
+def test_study_embeds_every_picture_once() -> None:
+    encoder = mean_encoder(1)
+    CompositionStudy(parts=(2, 4), patches_per_image=3, progress=False)(
+        {"a": encoder}, StudyImages(torch.rand(5, 1, 32, 32))
+    )
+    compared, matched = 5 * 3 * (1 + 2 + 4), 5 * 3  # patches with their parts; images, images without a patch, patches
+    assert sum(encoder.batches) == compared + matched
+
+
+def test_progress_counts_pictures(capsys: pytest.CaptureFixture[str]) -> None:
     compositionality(HashEncoder(), torch.rand(3, 1, 32, 32), patches_per_image=2)
     assert "42/42" in capsys.readouterr().err

@@ -6,15 +6,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from analysis.stub_encoders import PatchMeanEncoder
 from monai.data import MetaTensor
-from stub_encoders import PatchMeanEncoder
+from numpy.typing import NDArray
 from torch import nn
 
 from monai_afire.analysis.features.dense import cell_centers, dense_features, shifts_per_axis
 from monai_afire.networks import SwinEncoder, ViTEncoder
+from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 
 
-def naive_dense(encoder, images, stride):
+def naive_dense(encoder: RadiographEncoder, images: torch.Tensor, stride: int) -> NDArray[np.float32]:
     """One cell at a time: the image moved so that a token is centred where the documentation says."""
     size, patch = encoder.img_size, encoder.patch_size
     cells = [s // stride for s in size]
@@ -33,7 +35,7 @@ def naive_dense(encoder, images, stride):
 
 
 @pytest.mark.parametrize("stride", [2, 4, 8])
-def test_like_one_cell_at_a_time(stride):
+def test_like_one_cell_at_a_time(stride: int) -> None:
     torch.manual_seed(0)
     encoder = ViTEncoder(img_size=(16, 24), patch_size=8, hidden_size=12, num_layers=1, num_heads=2).eval()
     images = torch.rand(3, 1, 16, 24)
@@ -43,7 +45,7 @@ def test_like_one_cell_at_a_time(stride):
 
 
 @pytest.mark.parametrize(("patch", "stride"), [((8, 8), 4), ((8, 8), 1), ((6, 4), 2), ((3, 9), 3), ((6, 6), 3)])
-def test_cells_are_centred_where_stated(patch, stride):
+def test_cells_are_centred_where_stated(patch: tuple[int, int], stride: int) -> None:
     # the mean of a patch of a ramp is the coordinate of its centre; inside, where no border is repeated
     size = (36, 36) if 36 % patch[0] == 0 and 36 % patch[1] == 0 else (32, 32)
     rows, columns = torch.meshgrid(*[torch.arange(s, dtype=torch.float32) for s in size], indexing="ij")
@@ -56,7 +58,7 @@ def test_cells_are_centred_where_stated(patch, stride):
         torch.testing.assert_close(found, centers[inside][:, None].expand_as(found))
 
 
-def test_one_pass_without_a_stride():
+def test_one_pass_without_a_stride() -> None:
     torch.manual_seed(0)
     encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=12, num_layers=1, num_heads=2).eval()
     images = torch.rand(2, 1, 32, 32)
@@ -65,12 +67,12 @@ def test_one_pass_without_a_stride():
     assert shifts_per_axis(encoder) == (1, 1)
 
 
-def test_swin_and_anisotropic_strides():
+def test_swin_and_anisotropic_strides() -> None:
     encoder = SwinEncoder(img_size=32, patch_size=2, embed_dim=8, depths=(1, 1), num_heads=(2, 2))
     assert dense_features(encoder, torch.rand(1, 1, 32, 32), (2, 4)).shape == (1, 16, 16, 8)
 
 
-def test_volumes():
+def test_volumes() -> None:
     encoder = ViTEncoder(
         img_size=16, patch_size=8, hidden_size=12, num_layers=1, num_heads=2, spatial_dims=3, in_channels=1
     )
@@ -78,7 +80,7 @@ def test_volumes():
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 7, 100])
-def test_batches_are_full_and_change_nothing(batch_size):
+def test_batches_are_full_and_change_nothing(batch_size: int) -> None:
     torch.manual_seed(1)
     encoder = PatchMeanEncoder(1, (16, 16), (8, 8))
     images = torch.rand(3, 1, 16, 16)
@@ -88,7 +90,7 @@ def test_batches_are_full_and_change_nothing(batch_size):
     torch.testing.assert_close(features, dense_features(encoder, images, 4))
 
 
-def test_modes_are_given_back_even_after_an_error():
+def test_modes_are_given_back_even_after_an_error() -> None:
     encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=12, num_layers=2, num_heads=2, dropout_rate=0.5)
     encoder.train()
     encoder.blocks[0].eval()  # a frozen layer
@@ -97,7 +99,7 @@ def test_modes_are_given_back_even_after_an_error():
     torch.testing.assert_close(dense_features(encoder, images, 4), dense_features(encoder, images, 4))
     assert [module.training for module in encoder.modules()] == before
 
-    def fail(*_):
+    def fail(*_: object) -> None:
         raise RuntimeError("broken")
 
     encoder.norm = nn.Module()
@@ -109,7 +111,7 @@ def test_modes_are_given_back_even_after_an_error():
     assert encoder.training
 
 
-def test_input_is_not_changed_and_the_output_is_plain():
+def test_input_is_not_changed_and_the_output_is_plain() -> None:
     encoder = PatchMeanEncoder(1, (16, 16), (8, 8))
     images = MetaTensor(torch.rand(2, 1, 16, 16))
     copy = images.clone()
@@ -121,13 +123,13 @@ def test_input_is_not_changed_and_the_output_is_plain():
 
 
 @pytest.mark.parametrize("stride", [3, 16, 0, -4])
-def test_refuses_strides_that_do_not_divide(stride):
+def test_refuses_strides_that_do_not_divide(stride: int) -> None:
     encoder = PatchMeanEncoder(1, (16, 16), (8, 8))
     with pytest.raises(ValueError, match=r"choose one of \[1, 2, 4, 8\]"):
         dense_features(encoder, torch.rand(1, 1, 16, 16), stride)
 
 
-def test_refuses_other_images():
+def test_refuses_other_images() -> None:
     encoder = PatchMeanEncoder(1, (16, 16), (8, 8))
     with pytest.raises(ValueError, match="this encoder takes images"):
         dense_features(encoder, torch.rand(1, 1, 24, 24), 4)

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -46,7 +49,7 @@ def brightness_classifier(freeze: bool = False) -> TransferClassifier:
     return network
 
 
-def small_vit(layers: int = 2, **options) -> ViTEncoder:
+def small_vit(layers: int = 2, **options: Any) -> ViTEncoder:
     torch.manual_seed(0)
     return ViTEncoder(img_size=32, patch_size=8, hidden_size=12, num_layers=layers, num_heads=2, **options)
 
@@ -64,7 +67,7 @@ def bright_spots(places: list[tuple[int, int]]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("freeze", [False, True])
-def test_grad_cam_of_a_hand_made_classifier(freeze):
+def test_grad_cam_of_a_hand_made_classifier(freeze: bool) -> None:
     images = bright_spots([(8, 16), (0, 0), (24, 8)])
     maps = grad_cam(brightness_classifier(freeze), images, [0, 1, 2], batch_size=2, progress=False)
     # the gradient of the logit is 1/16 for every token of the class's feature: the map is the feature over 16
@@ -74,11 +77,11 @@ def test_grad_cam_of_a_hand_made_classifier(freeze):
     assert maps[2].eq(0).all()
 
 
-def naive_grad_cam(network, image, number, layer):
+def naive_grad_cam(network: TransferClassifier, image: torch.Tensor, number: int, layer: str) -> torch.Tensor:
     """One image, by autograd on a plain function of the layer's output."""
-    kept = {}
+    kept: dict[str, torch.Tensor] = {}
 
-    def keep(module, inputs, output):
+    def keep(module: nn.Module, inputs: Any, output: torch.Tensor) -> None:
         kept["activation"] = output
         output.retain_grad()
 
@@ -112,7 +115,7 @@ def naive_grad_cam(network, image, number, layer):
         (small_swin, "encoder.layers.1"),
     ],
 )
-def test_grad_cam_like_one_image_at_a_time(encoder, layer):
+def test_grad_cam_like_one_image_at_a_time(encoder: Callable[[], RadiographEncoder], layer: str) -> None:
     torch.manual_seed(0)
     network = TransferClassifier(encoder(), 3)
     network.classifier.weight.data.normal_()
@@ -124,7 +127,7 @@ def test_grad_cam_like_one_image_at_a_time(encoder, layer):
         torch.testing.assert_close(heat, naive_grad_cam(network, image, number, layer), atol=1e-6, rtol=1e-4)
 
 
-def test_grad_cam_is_monais_where_that_works():
+def test_grad_cam_is_monais_where_that_works() -> None:
     network = TransferClassifier(small_vit(), 3).eval()
     images, layer = torch.rand(2, 1, 32, 32), "encoder.patch_embedding.patch_embeddings"
     maps = grad_cam(network, images, [1, 1], layer, progress=False)
@@ -132,7 +135,7 @@ def test_grad_cam_is_monais_where_that_works():
     torch.testing.assert_close(maps, expected[:, 0])
 
 
-def test_grad_cam_leaves_the_network_alone():
+def test_grad_cam_leaves_the_network_alone() -> None:
     network = TransferClassifier(small_vit(dropout_rate=0.5), 2, freeze_encoder=True).train()
     network.classifier(torch.rand(1, 12)).sum().backward()
     gradient = network.classifier.weight.grad.clone()
@@ -149,7 +152,7 @@ def test_grad_cam_leaves_the_network_alone():
     assert not any(parameter.requires_grad for parameter in network.encoder.parameters())
 
 
-def test_rollout_like_a_loop():
+def test_rollout_like_a_loop() -> None:
     encoder = small_vit(3).eval()
     images = torch.rand(3, 1, 32, 32)
     maps = attention_rollout(encoder, images, batch_size=2, progress=False)
@@ -168,7 +171,7 @@ def test_rollout_like_a_loop():
         torch.testing.assert_close(heat, expected, atol=1e-6, rtol=1e-4)
 
 
-def test_rollout_of_attention_that_looks_nowhere_is_flat():
+def test_rollout_of_attention_that_looks_nowhere_is_flat() -> None:
     encoder = small_vit(2)
     for block in encoder.blocks:
         nn.init.zeros_(block.attn.qkv.weight)
@@ -177,7 +180,7 @@ def test_rollout_of_attention_that_looks_nowhere_is_flat():
 
 
 @pytest.mark.parametrize("fused", [True, False, None])
-def test_rollout_leaves_the_encoder_alone(fused):
+def test_rollout_leaves_the_encoder_alone(fused: bool | None) -> None:
     encoder = small_vit(2)
     for block in encoder.blocks:
         block.attn.fused = fused
@@ -190,12 +193,12 @@ def test_rollout_leaves_the_encoder_alone(fused):
     torch.testing.assert_close(encoder(images), before)
 
 
-def test_rollout_needs_global_attention():
+def test_rollout_needs_global_attention() -> None:
     with pytest.raises(ValueError, match="no block of global attention"):
         attention_rollout(small_swin(), torch.rand(1, 1, 32, 32), progress=False)
 
 
-def test_scores_by_hand():
+def test_scores_by_hand() -> None:
     heat = torch.zeros(5, 4, 5)
     heat[0, 0, 0], heat[0, 1, 1] = 1.0, 0.9  # the hottest is not in the box
     heat[1, 1:3, 1:3] = 1.0  # four hottest, two of them in the box
@@ -213,7 +216,7 @@ def test_scores_by_hand():
     np.testing.assert_allclose(table["iou_top_chance"][4], 0.02 / (0.2 + 0.1 - 0.02), rtol=1e-6)
 
 
-def test_noise_is_at_chance():
+def test_noise_is_at_chance() -> None:
     generator = torch.Generator().manual_seed(0)
     heat = torch.rand(3000, 12, 12, generator=generator)
     boxes = [torch.tensor([[2.0, 3.0, 6.0, 5.0]])] * 3000
@@ -222,7 +225,7 @@ def test_noise_is_at_chance():
         assert means[name] == pytest.approx(means[f"{name}_chance"], abs=0.03 if name == "pointing_game" else 0.01)
 
 
-def test_summary_by_kind():
+def test_summary_by_kind() -> None:
     heat = torch.zeros(4, 4, 4)
     heat[:, 0, 0] = 1
     boxes = [torch.tensor([[0.0, 0.0, 1.0, 1.0]]), torch.tensor([[2.0, 2.0, 2.0, 2.0]]), torch.empty(0, 4)]
@@ -235,7 +238,7 @@ def test_summary_by_kind():
         localization_summary(table, ["a"])
 
 
-def test_study_finds_the_bright_lesion():
+def test_study_finds_the_bright_lesion() -> None:
     network = brightness_classifier()
     places = [(8, 16), (0, 0), (24, 8), (16, 16)]
     images = bright_spots(places)
@@ -254,7 +257,7 @@ def test_study_finds_the_bright_lesion():
     assert figure_to_array(figure).std() > 0
 
 
-def test_kinds_of_boxes_are_cases_of_their_own():
+def test_kinds_of_boxes_are_cases_of_their_own() -> None:
     images = bright_spots([(8, 16)])
     boxes = [torch.tensor([[8.0, 16.0, 8.0, 8.0], [0.0, 0.0, 8.0, 8.0], [24.0, 24.0, 8.0, 8.0]])]
     known = StudyImages(images, group=["x"], boxes=boxes, box_kinds=[["bright", "dark", "dark"]])
@@ -266,7 +269,7 @@ def test_kinds_of_boxes_are_cases_of_their_own():
 
 
 @pytest.mark.parametrize("number", [1, 3])
-def test_no_box_at_all(number):
+def test_no_box_at_all(number: int) -> None:
     images = StudyImages(torch.full((number, 1, 32, 32), 0.5), boxes=[torch.empty(0, 4)] * number)
     result = SaliencyStudy({"vit": TransferClassifier(small_vit(), 2)}, progress=False)({}, images)
     assert result.table.index.tolist() == ["vit: Grad-CAM", "vit: roll-out"]
@@ -275,7 +278,7 @@ def test_no_box_at_all(number):
     assert result.figures == {}
 
 
-def test_constant_images_and_both_encoders():
+def test_constant_images_and_both_encoders() -> None:
     boxes = [torch.tensor([[0.0, 0.0, 16.0, 32.0]])] * 2
     networks = {"vit": TransferClassifier(small_vit(), 2), "swin": TransferClassifier(small_swin(), 2)}
     result = SaliencyStudy(networks, progress=False)({}, StudyImages(torch.zeros(2, 1, 32, 32), boxes=boxes))
@@ -284,7 +287,7 @@ def test_constant_images_and_both_encoders():
     assert list(result.details["Localisation by kind of lesion, vit: roll-out"].index) == ["lesion", "all"]
 
 
-def test_refuses_what_does_not_fit():
+def test_refuses_what_does_not_fit() -> None:
     network, images = brightness_classifier(), torch.rand(2, 1, 32, 32)
     with pytest.raises(ValueError, match="0 to 2, for each of the 2 images"):
         grad_cam(network, images, [0, 3], progress=False)
@@ -308,7 +311,7 @@ def test_refuses_what_does_not_fit():
         StudyImages(images[:1], boxes=[torch.zeros(1, 4)], box_kinds=[["a", "b"]])
 
 
-def test_progress_counts_images(capsys):
+def test_progress_counts_images(capsys: pytest.CaptureFixture[str]) -> None:
     grad_cam(brightness_classifier(), torch.rand(3, 1, 32, 32), [0, 1, 0])
     attention_rollout(small_vit(), torch.rand(4, 1, 32, 32))
     printed = capsys.readouterr().err
