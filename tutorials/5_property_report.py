@@ -113,8 +113,8 @@ print("left out:", report["remarks"] or "nothing")
 tables["Tokens by position"]
 
 # %% [markdown]
-# Tokens of nine places in all images. **`purity`** is the share of the five nearest neighbours that come from the
-# same place; **`chance_purity`** is what features without any meaning reach. The **`silhouette`** is 1 for tight
+# Tokens of nine positions in all images. **`purity`** is the share of the five nearest neighbours that come from the
+# same position; **`chance_purity`** is what features without any meaning reach. The **`silhouette`** is 1 for tight
 # groups far apart, 0 where they mix, negative where items lie nearer to another group.
 #
 # A purity near 1 looks like a success, but see the row `untrained`: a vision transformer adds an embedding of the
@@ -143,11 +143,11 @@ tables["Images by group"]
 # mean nothing in them, and another seed gives another map: believe the purity, which is measured in the features
 # themselves.
 #
-# ## Places: is a landmark found in another patient?
+# ## Correspondence: is a landmark found in another patient?
 
 # %%
-places = tables["Landmarks in other patients and views"]
-places[[column for column in places if not column.endswith("removed")]]
+correspondence = tables["Landmarks across patients and perturbations"]
+correspondence[[column for column in correspondence if not column.endswith("removed")]]
 
 # %% [markdown]
 # A landmark's feature in one image is searched in another; the mean distance between where it is found and where it
@@ -156,14 +156,15 @@ places[[column for column in places if not column.endswith("removed")]]
 # **`same place`** looks at no image: it copies the coordinates. Across patients it is hard to beat, and that is no
 # failure of the encoders: phantoms are well centred, as are many public sets, so a landmark really *is* about where
 # it was, while an encoder answers with the centre of a cell of 8 pixels (`stride`). An encoder that does as well may
-# know positions and nothing else. Two figures tell the difference:
+# know positions and nothing else. Two kinds of columns tell the difference:
 #
-# * **across views** the *same* image is moved, turned and enlarged, so that copying fails by as much as it was moved;
+# * **across perturbations** the *same* image is moved, turned and enlarged, so that copying fails by as much as it
+#   was moved;
 # * **`position_removed`** subtracts the mean feature map of all images, which leaves nothing of a feature that
 #   depends on the position alone.
 
 # %%
-places[[column for column in places if column.endswith("removed")]]
+correspondence[[column for column in correspondence if column.endswith("removed")]]
 
 # %% [markdown]
 # Errors near half of the side in this table mean that little else than position was there. With 16 images the mean
@@ -264,8 +265,8 @@ tables["Atlas of prototypes"]
 
 # %% [markdown]
 # `prototype_information` is the alarm of [tutorial 1](1_pretrain_and_look.ipynb): 0 is a collapse.
-# `organ_information` must be compared with its chance, the same prototypes at permuted places: where nearly every
-# place has a cluster of its own, it is high whatever the clusters mean. Only what lies between chance and limit is
+# `organ_information` must be compared with its chance, the same prototypes at permuted positions: where nearly every
+# position has a cluster of its own, it is high whatever the clusters mean. Only what lies between chance and limit is
 # anatomy.
 #
 # ## What a report can and cannot say

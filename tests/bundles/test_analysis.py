@@ -25,7 +25,7 @@ NETWORK = {
 }
 PHANTOM = {"num_patients": {"test": 6}, "image_size": 32, "abnormal_fraction": 0.5, "seed": 0}
 OF_ALL = ["Tokens by position", "Composition and decomposition"]
-OF_LANDMARKS = ["Landmarks by their surroundings", "Landmarks in other patients and views", "Left and right"]
+OF_LANDMARKS = ["Landmarks by their surroundings", "Landmarks across patients and perturbations", "Left and right"]
 OF_AFIRE = ["Restoration with and without mask tokens", "Atlas of prototypes"]
 
 

@@ -138,7 +138,7 @@ class CorrespondenceStudy:
                 )
         size = " x ".join(str(side) for side in pictures.shape[2:])
         question = _QUESTION.format(size=size, same_place=SAME_PLACE)
-        return StudyResult("Landmarks in other patients and perturbations", question, metrics, figures, details)
+        return StudyResult("Landmarks across patients and perturbations", question, metrics, figures, details)
 
 
 def _errors(table: pd.DataFrame, suffix: str) -> dict[str, float]:
