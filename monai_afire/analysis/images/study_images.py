@@ -80,7 +80,7 @@ class StudyImages:
             ['c', 'a']
         """
         index = [int(row) for row in rows]
-        selected = {
+        selected: dict[str, Any] = {
             name: value[index] if isinstance(value, torch.Tensor) else [value[row] for row in index]
             for name, value in self._of_each_image()
         }
