@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from monai_afire.analysis.report.page import report_page
 from monai_afire.analysis.study import NothingToCompareError, Study, StudyResult
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.utils.files import atomic_path, check_writable
+from monai_afire.utils.formatting import json_safe
 
 __all__ = ["property_report"]
 
@@ -115,28 +115,16 @@ def _write(
         "studies": [
             {
                 "title": result.title,
-                "table": _entries(result.table),
+                "table": result.table.to_dict(orient="index"),
                 "details": {caption: _rows(table) for caption, table in result.details.items()},
             }
             for result in results
         ],
     }
     with atomic_path(folder / "report.json") as temporary:
-        temporary.write_text(json.dumps(content, indent=2, default=str), encoding="utf-8")
+        temporary.write_text(json.dumps(json_safe(content), indent=2, default=str), encoding="utf-8")
 
 
-def _entries(table: pd.DataFrame) -> dict[str, dict[str, Any]]:
-    return {str(name): _plain(row) for name, row in table.to_dict(orient="index").items()}
-
-
-def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+def _rows(table: pd.DataFrame) -> list[dict[Any, Any]]:
     named = table if isinstance(table.index, pd.RangeIndex) else table.reset_index()
-    return [_plain(row) for row in named.to_dict(orient="records")]
-
-
-def _plain(row: Mapping[Any, Any]) -> dict[str, Any]:
-    """JSON has no NaN, and knows no number of NumPy."""
-    values = {str(name): value.item() if hasattr(value, "item") else value for name, value in row.items()}
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in values.items()
-    }
+    return named.to_dict(orient="records")
