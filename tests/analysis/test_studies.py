@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -35,12 +36,12 @@ STUDIES = (
 )
 
 
-def known_images(number: int = 6, channels: int = 1) -> StudyImages:
+def known_images(number: int = 6) -> StudyImages:
     generator = torch.Generator().manual_seed(0)
     masks = torch.zeros(number, 2, 32, 32, dtype=torch.bool)
     masks[:, 0, 8:24, :16], masks[:, 1, 8:24, 16:] = True, True
     return StudyImages(
-        torch.rand(number, channels, 32, 32, generator=generator),
+        torch.rand(number, 1, 32, 32, generator=generator),
         group=[("normal", "nodule $x_1$")[index % 2] for index in range(number)],
         landmarks=6 + 20 * torch.rand(number, 3, 2, generator=generator),
         landmark_names=["hilum_right", "hilum_left", "carina"],
@@ -49,7 +50,7 @@ def known_images(number: int = 6, channels: int = 1) -> StudyImages:
     )
 
 
-def check(result: StudyResult, encoders: Iterable[str]) -> None:
+def check(result: StudyResult, encoders: Collection[str]) -> None:
     assert result.title
     assert "{" not in result.question
     assert list(result.table.index[: len(encoders)]) == list(encoders)
@@ -62,7 +63,7 @@ def check(result: StudyResult, encoders: Iterable[str]) -> None:
 
 @pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.__name__)
 @pytest.mark.parametrize("number", [2, 6])
-def test_any_encoders_side_by_side(study: type, number: int) -> None:
+def test_any_encoders_side_by_side(study: type[Any], number: int) -> None:
     encoders = {
         name: ViTEncoder(img_size=32, patch_size=patch, hidden_size=24, num_layers=1, num_heads=2)
         for name, patch in (("untrained", 8), ("another patch", 16))
@@ -78,7 +79,7 @@ def test_any_encoders_side_by_side(study: type, number: int) -> None:
 
 
 @pytest.mark.parametrize("study", [LandmarkMapStudy, CorrespondenceStudy, SymmetryStudy], ids=lambda s: s.__name__)
-def test_unknown_landmarks(study: type) -> None:
+def test_unknown_landmarks(study: type[Any]) -> None:
     images = known_images()
     assert images.landmarks is not None
     images.landmarks[0] = torch.nan
