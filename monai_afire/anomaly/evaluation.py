@@ -35,7 +35,7 @@ def evaluate_scores(
     seed: int = 0,
 ) -> dict[str, Any]:
     """
-    Figures of merit of each score, as far as the table allows them.
+    Metrics of each score, as far as the table allows them.
 
     * "detection": AUC, average precision, and accuracy, F1, sensitivity and specificity at the stored threshold, each
       with its bootstrap 95 % interval; beside the scores the exposure baselines, which look at no lesion.
@@ -56,7 +56,7 @@ def evaluate_scores(
         seed: of the bootstrap.
 
     Returns:
-        Nested dictionaries of numbers; a figure that is not defined is None.
+        Nested dictionaries of numbers; a metric that is not defined is None.
 
     Example:
         >>> table = pd.DataFrame({"label": [0, 0, 1, 1], "fused": [0.1, 0.4, 0.35, 0.8]})
@@ -96,21 +96,21 @@ def evaluate_scores(
 def _detection(
     labels: np.ndarray, scores: np.ndarray, threshold: float | None, num_bootstraps: int, seed: int
 ) -> dict[str, Any]:
-    figures: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
     for name, metric in (("auc", roc_auc), ("average_precision", average_precision)):
-        figures[name] = metric(labels, scores)
-        figures[f"{name}_interval"] = bootstrap_interval(metric, labels, scores, num_bootstraps, seed)
+        metrics[name] = metric(labels, scores)
+        metrics[f"{name}_interval"] = bootstrap_interval(metric, labels, scores, num_bootstraps, seed)
     if threshold is None:
-        return figures
-    figures["threshold"] = threshold
+        return metrics
+    metrics["threshold"] = threshold
     for name, value in metrics_at_threshold(labels, scores, threshold).items():
-        figures[name] = value
+        metrics[name] = value
 
         def at_threshold(y: np.ndarray, s: np.ndarray, name: str = name) -> float:
             return metrics_at_threshold(y, s, threshold)[name]
 
-        figures[f"{name}_interval"] = bootstrap_interval(at_threshold, labels, scores, num_bootstraps, seed)
-    return figures
+        metrics[f"{name}_interval"] = bootstrap_interval(at_threshold, labels, scores, num_bootstraps, seed)
+    return metrics
 
 
 def _within_view(labels: np.ndarray, views: np.ndarray, columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -138,11 +138,11 @@ def _matched(pairs: np.ndarray, columns: Mapping[str, np.ndarray], num_bootstrap
 def _localization(rows: pd.DataFrame) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for column in rows.columns:
-        for figure in ("pixel_auroc", "pointing"):
-            if column.startswith(f"{figure}_") and rows[column].notna().any():
+        for metric in ("pixel_auroc", "pointing"):
+            if column.startswith(f"{metric}_") and rows[column].notna().any():
                 values = rows[column].dropna()
-                entry = result.setdefault(column.removeprefix(f"{figure}_"), {"images": len(values)})
-                entry[figure] = float(values.mean())
+                entry = result.setdefault(column.removeprefix(f"{metric}_"), {"images": len(values)})
+                entry[metric] = float(values.mean())
     return result
 
 

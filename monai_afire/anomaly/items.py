@@ -83,7 +83,7 @@ def validation_items(items: Sequence[Mapping[str, Any]], lesions: Mapping[str, A
 
 def lesion_truth(item: Mapping[str, Any], spatial_shape: Sequence[int], size: Sequence[int]) -> np.ndarray | None:
     """
-    Where an item's lesions are, by its mask ("lesion_truth" or "mask") or else by its boxes.
+    Mask of an item's lesions, from its mask ("lesion_truth" or "mask") or else by its boxes.
 
     Args:
         item: of a datalist; "boxes" are [x, y, width, height] in pixels of the image.

@@ -39,7 +39,7 @@ def localization_row(
 
     Args:
         token_maps: ``(L,)`` by name.
-        truth: ``(rows, columns)``, non-zero where abnormal; None, empty or full gives no figures.
+        truth: ``(rows, columns)``, non-zero where abnormal; None, empty or full gives no metrics.
         grid_size: tokens along each axis.
 
     Returns:

@@ -30,7 +30,7 @@ _MAPS = (*MAP_NAMES, "fused")
 
 class AnomalyReport(MetricsReport):
     """
-    Write ``evaluation.csv``, ``metrics.json``, ``roc_pr.png`` and ``heat_maps.png``, and print the figures.
+    Write ``evaluation.csv``, ``metrics.json``, ``roc_pr.png`` and ``heat_maps.png``, and print the metrics.
 
     See :func:`monai_afire.anomaly.evaluate_scores` for what is reported. The batches need "index", "spatial_shape",
     "brightness", "sharpness" and, where lesions are painted, "lesion_mask" ``(B, 1, *S)``.
@@ -153,7 +153,7 @@ class AnomalyReport(MetricsReport):
 
 
 def _facts(item: Mapping[str, Any]) -> dict[str, Any]:
-    """What the table says of an item itself."""
+    """Columns of the table that describe the item itself."""
     lesion = item["lesion"] or {"kind": "", "contrast": np.nan, "size": np.nan}
     return {
         "number": item["index"],

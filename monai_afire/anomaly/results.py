@@ -24,7 +24,7 @@ __all__ = ["AnomalyResult", "save_embedding", "save_map", "save_overlay"]
 @dataclass
 class AnomalyResult:
     """
-    What is known of one image after the detector has seen it; arrays in memory, nothing on a device.
+    Result of a detector for one image: scores, maps and embedding as arrays in memory, nothing on a device.
 
     Attributes:
         source: its file.

@@ -185,7 +185,7 @@ def _parser() -> argparse.ArgumentParser:
         "--metrics",
         nargs="+",
         default=[],
-        help="figures of metrics.json to compare, nested ones as per_class::Mass::auc (default: its top-level numbers "
+        help="names in metrics.json to compare, nested ones as per_class::Mass::auc (default: its top-level numbers "
         "less the counts)",
     )
     return parser

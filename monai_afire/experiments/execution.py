@@ -35,7 +35,7 @@ _PATIENCE = 10.0  # seconds that a process has to end when it is told to
 @dataclass(frozen=True)
 class Outcome:
     """
-    How a run ended.
+    Outcome of a run.
 
     Attributes:
         run: the run.
@@ -104,7 +104,7 @@ def execute_runs(
 
 def read_metrics(folder: Path) -> dict[str, Any]:
     """
-    Read the figures of a run.
+    Read the metrics of a run.
 
     Args:
         folder: the run's folder.

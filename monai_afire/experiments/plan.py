@@ -62,7 +62,7 @@ class Run:
         return self.start.weights(self.seed).as_posix() if isinstance(self.start, Pretraining) else self.start
 
     def overrides(self) -> dict[str, Any]:
-        """What the bundle is told of this run, less its folders."""
+        """Arguments of the bundle for this run, without its folders."""
         # MONAI drops an override that is None; an expression that gives None arrives
         settings: dict[str, Any] = {"encoder_weights": self.weights or "$None", "seed": self.seed}
         if self.label_fraction is not None:
@@ -75,7 +75,7 @@ class Run:
 @dataclass(frozen=True)
 class Experiment:
     """
-    What all runs of an experiment share.
+    Settings that all runs of an experiment share.
 
     Attributes:
         config_files: configs of the training, the bundle's ``train.json`` first, overlays after it.
@@ -110,7 +110,7 @@ class Experiment:
         return str(Path(self.config_files[0]).parent / "evaluate.json")
 
     def folder(self, run: Run) -> Path:
-        """Where a run writes."""
+        """Folder of a run's output."""
         return self.output_dir / "runs" / run.name
 
     def steps(self, run: Run) -> dict[str, list[str]]:

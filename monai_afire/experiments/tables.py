@@ -30,8 +30,8 @@ __all__ = [
     "welch_p_value",
 ]
 
-_FACTS = ("name", "initialization", "label_fraction", "fold", "seed", "status", "reason")  # what is no figure
-_SEPARATOR = "::"  # of the names of nested figures, as in MONAI's configs
+_FACTS = ("name", "initialization", "label_fraction", "fold", "seed", "status", "reason")  # what is no metric
+_SEPARATOR = "::"  # of the names of nested metrics, as in MONAI's configs
 
 
 def runs_table(experiment: Experiment, outcomes: Sequence[Outcome], metrics: Sequence[str] = ()) -> pd.DataFrame:
@@ -41,11 +41,11 @@ def runs_table(experiment: Experiment, outcomes: Sequence[Outcome], metrics: Seq
     Args:
         experiment: what the runs share.
         outcomes: of :func:`execute_runs`.
-        metrics: names of figures to add, ``per_class::Mass::auc`` for nested ones; the top-level numbers are there
+        metrics: names of metrics to add, ``per_class::Mass::auc`` for nested ones; the top-level numbers are there
             anyway.
 
     Returns:
-        "name", "initialization", "label_fraction", "fold", "seed", "status", "reason", and a column per figure, NaN
+        "name", "initialization", "label_fraction", "fold", "seed", "status", "reason", and a column per metric, NaN
         where it is not defined or the run failed.
     """
     rows = [_row(experiment, outcome, metrics) for outcome in outcomes]
@@ -56,7 +56,7 @@ def runs_table(experiment: Experiment, outcomes: Sequence[Outcome], metrics: Seq
 
 def metric_names(table: pd.DataFrame, metrics: Sequence[str] = ()) -> list[str]:
     """
-    The figures to compare.
+    Names of the metrics to compare.
 
     Args:
         table: of :func:`runs_table`.
@@ -66,20 +66,20 @@ def metric_names(table: pd.DataFrame, metrics: Sequence[str] = ()) -> list[str]:
         Their names.
 
     Raises:
-        ExperimentError: for a wanted figure that no run has.
+        ExperimentError: for a wanted metric that no run has.
 
     Example:
         >>> metric_names(pd.DataFrame({"seed": [0], "status": ["done"], "mean_auc": [1.0], "num_images": [7]}))
         ['mean_auc']
     """
-    figures = table.drop(columns=[name for name in _FACTS if name in table]).dropna(axis=1, how="all")
+    known = table.drop(columns=[name for name in _FACTS if name in table]).dropna(axis=1, how="all")
     succeeded = (table["status"] != "failed").any()
-    if unknown := [name for name in metrics if succeeded and name not in figures]:
+    if unknown := [name for name in metrics if succeeded and name not in known]:
         raise ExperimentError(
             f"--metrics {' '.join(unknown)}: not in the metrics.json of any run; there are "
-            f"{', '.join(figures) or 'no numbers'}, and nested ones as in per_class{_SEPARATOR}NAME{_SEPARATOR}auc"
+            f"{', '.join(known) or 'no numbers'}, and nested ones as in per_class{_SEPARATOR}NAME{_SEPARATOR}auc"
         )
-    return list(metrics) or list(figures.select_dtypes("float"))
+    return list(metrics) or list(known.select_dtypes("float"))
 
 
 def welch_p_value(first: ArrayLike, second: ArrayLike) -> float:
@@ -128,10 +128,10 @@ def comparison_table(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFram
 
     Args:
         table: of :func:`runs_table`.
-        metrics: the figures to compare.
+        metrics: names of those to compare.
 
     Returns:
-        A row per figure, initialisation and label fraction, with "n" (runs that have the figure), "mean", "sd" (of the
+        A row per metric, initialisation and label fraction, with "n" (runs that have the metric), "mean", "sd" (of the
         sample, n - 1; NaN for one run), "difference" of the means from the first initialisation, "p_value", see
         :func:`welch_p_value`, and of the "pairs" of runs with the same seed and fold how many are "higher" than their
         partner and the "paired_p_value", see :func:`paired_p_value`.
@@ -208,7 +208,7 @@ def comparison_markdown(comparison: pd.DataFrame) -> str:
 
 def comparison_figure(comparison: pd.DataFrame) -> Figure:
     """
-    Mean ± standard deviation over label fractions, a panel per figure and a line per initialisation.
+    Mean ± standard deviation over label fractions, a panel per metric and a line per initialisation.
 
     Args:
         comparison: of :func:`comparison_table`.
@@ -256,9 +256,9 @@ def _row(experiment: Experiment, outcome: Outcome, metrics: Sequence[str]) -> di
     row: dict[str, Any] = dict(zip(_FACTS, facts, strict=True))
     if outcome.status == "failed":
         return row
-    figures = read_metrics(experiment.folder(run))
-    row.update({name: value for name, value in figures.items() if _is_number(value) and name not in _FACTS})
-    row.update({name: _nested(figures, name) for name in metrics})
+    values = read_metrics(experiment.folder(run))
+    row.update({name: value for name, value in values.items() if _is_number(value) and name not in _FACTS})
+    row.update({name: _nested(values, name) for name in metrics})
     return row
 
 
@@ -305,9 +305,9 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _nested(figures: Mapping[str, Any], name: str) -> float:
-    """The figure of this name, in dictionaries of dictionaries; NaN where there is none."""
-    value: Any = figures
-    for key in [name] if name in figures else name.split(_SEPARATOR):
+def _nested(metrics: Mapping[str, Any], name: str) -> float:
+    """The metric of this name, in dictionaries of dictionaries; NaN where there is none."""
+    value: Any = metrics
+    for key in [name] if name in metrics else name.split(_SEPARATOR):
         value = value.get(key) if isinstance(value, Mapping) else None
     return float(value) if _is_number(value) else math.nan

@@ -76,7 +76,7 @@ class Preview(ABC):
 
 class RestorationPreview(Preview):
     """
-    What the network was given and what it restored (of 3-D images the middle slice).
+    Pictures of the network's input and its restoration (of 3-D images the middle slice).
 
     Args:
         encoder: encoder of the network, for the patch grid and the intensity normalisation.
@@ -120,7 +120,7 @@ class RestorationPreview(Preview):
 
 class CorrespondencePreview(Preview):
     """
-    Which patch of one crop is most similar to each patch of the other (2-D).
+    Pictures of the patch of one crop that is most similar to each patch of the other (2-D).
 
     Every patch of the reference crop has a colour by its place. The other crop is shown twice: with the colours of
     the patches that show the same place (none where the crops do not overlap), and with those of the patches that the

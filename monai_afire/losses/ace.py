@@ -28,7 +28,7 @@ def matching_target(
     dtype: torch.dtype = torch.float32,
 ) -> torch.Tensor:
     r"""
-    How well each patch of one crop should match each patch of another, by their places in the image (ACE, Eq. 4).
+    Matching target of the patches of two crops, a Gaussian of their distance in the image (ACE, Eq. 4).
 
     .. math::
         T_{ij} = \begin{cases}

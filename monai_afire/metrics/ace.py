@@ -17,7 +17,7 @@ __all__ = ["ace_correspondence", "ace_metrics"]
 
 def ace_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """
-    The figures to validate ACE's pre-training by.
+    Metrics to validate ACE's pre-training by.
 
     Args:
         outputs: of the network for pairs of crops.

@@ -16,7 +16,7 @@ __all__ = ["afire_metrics", "position_accuracy"]
 
 def afire_metrics(outputs: Mapping[str, torch.Tensor], similarity: str = "paper") -> dict[str, torch.Tensor]:
     """
-    The figures to validate AFiRe's pre-training by.
+    Metrics to validate AFiRe's pre-training by.
 
     Args:
         outputs: of the network in evaluation mode.

@@ -103,7 +103,7 @@ def best_f1_threshold(labels: ArrayLike, scores: ArrayLike) -> float:
 
 def metrics_at_threshold(labels: ArrayLike, scores: ArrayLike, threshold: float) -> dict[str, float]:
     """
-    What the detector is worth in use, when every score >= threshold is an alarm.
+    Accuracy, F1, sensitivity and specificity, when every score >= threshold is called abnormal.
 
     Args:
         labels: ``(M,)`` of 0 and 1.

@@ -28,7 +28,7 @@ __all__ = ["best_thresholds", "classification_metrics", "mean_auc"]
 
 NAN = float("nan")
 DEFAULT_THRESHOLD = 0.5
-FIGURES = ("auc", "average_precision", "accuracy", "f1", "sensitivity", "specificity")
+METRICS = ("auc", "average_precision", "accuracy", "f1", "sensitivity", "specificity")
 
 
 def classification_metrics(
@@ -40,7 +40,7 @@ def classification_metrics(
     num_bootstraps: int = 0,
 ) -> dict[str, Any]:
     """
-    Figures of merit of each class and their means.
+    Metrics of each class and their means.
 
     Args:
         labels: ``(M, K)`` of 1, 0, -1 and NaN; ``(M,)`` is one class (in all functions here).
@@ -55,7 +55,7 @@ def classification_metrics(
         A dictionary.
 
         * "num_images": M;
-        * "mean_auc", "mean_average_precision", "mean_f1": means over the classes for which the figure is defined;
+        * "mean_auc", "mean_average_precision", "mean_f1": means over the classes for which the metric is defined;
         * "mean_auc_interval": 95 % interval of the mean AUC, only with ``num_bootstraps``. Whole images are drawn, so
           that classes stay as dependent as they are; images of one patient count as independent;
         * "per_class": ``{name: {"auc", "average_precision", "accuracy", "f1", "sensitivity", "specificity",
@@ -88,8 +88,8 @@ def classification_metrics(
         for name, known, limit in zip(class_names, _by_class(truth, values), limits, strict=True)
     }
     metrics: dict[str, Any] = {"num_images": len(truth)}
-    for figure in ("auc", "average_precision", "f1"):
-        metrics[f"mean_{figure}"] = _mean_of_defined([entry[figure] for entry in per_class.values()])
+    for name in ("auc", "average_precision", "f1"):
+        metrics[f"mean_{name}"] = _mean_of_defined([entry[name] for entry in per_class.values()])
     if num_bootstraps:
         metrics["mean_auc_interval"] = _mean_auc_interval(truth, values, num_bootstraps)
     return {**metrics, "per_class": per_class}
@@ -222,8 +222,8 @@ def _mean_auc(truth: NDArray, values: NDArray) -> float:
     return _mean_of_defined([roc_auc(*pair) for pair in _by_class(truth, values) if _has_both(pair[0])])
 
 
-def _mean_of_defined(figures: Sequence[float]) -> float:
-    defined = [figure for figure in figures if not np.isnan(figure)]
+def _mean_of_defined(values: Sequence[float]) -> float:
+    defined = [value for value in values if not np.isnan(value)]
     return float(np.mean(defined)) if defined else NAN
 
 
@@ -231,7 +231,7 @@ def _class_metrics(truth: NDArray, values: NDArray, threshold: float) -> dict[st
     positive = int(truth.sum())
     facts = {"threshold": threshold, "num_positive": positive, "num_negative": truth.size - positive}
     if not _has_both(truth):
-        return {**dict.fromkeys(FIGURES, NAN), **facts}
+        return {**dict.fromkeys(METRICS, NAN), **facts}
     ranked = {"auc": roc_auc(truth, values), "average_precision": average_precision(truth, values)}
     return {**ranked, **metrics_at_threshold(truth, values, threshold), **facts}
 

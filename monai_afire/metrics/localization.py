@@ -45,7 +45,7 @@ def pixel_auroc(maps: Iterable[ArrayLike], masks: Iterable[ArrayLike]) -> tuple[
 
 def pointing_game(anomaly_map: ArrayLike, mask_or_boxes: ArrayLike) -> float:
     """
-    Does the map's largest value lie in a lesion? If several pixels share it, the share of them that does.
+    Pointing game: 1 where the map's largest value lies in a lesion, else 0; the share of the pixels that tie for it.
 
     Args:
         anomaly_map: ``(*S)`` of one image.

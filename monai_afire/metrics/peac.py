@@ -17,7 +17,7 @@ __all__ = ["order_accuracy", "peac_correspondence", "peac_metrics"]
 
 def peac_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """
-    The figures to validate PEAC's pre-training by.
+    Metrics to validate PEAC's pre-training by.
 
     Args:
         outputs: of the network in evaluation mode.
@@ -35,28 +35,28 @@ def peac_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]
 
     Example:
         >>> order, logits = torch.arange(4)[None], torch.eye(4)[None]
-        >>> figures = peac_metrics({"order": order, "order_logits": logits, "shuffled": torch.tensor([True])})
-        >>> figures["order_accuracy"], figures["restoration_gain"]
+        >>> metrics = peac_metrics({"order": order, "order_logits": logits, "shuffled": torch.tensor([True])})
+        >>> metrics["order_accuracy"], metrics["restoration_gain"]
         (tensor(1.), tensor(nan))
     """
     shuffled = outputs["shuffled"]
     undefined = torch.tensor(float("nan"), device=shuffled.device)
     names = ("order_accuracy", "restoration_gain", "correspondence_accuracy", "global_spread", "local_spread")
-    figures = dict.fromkeys(names, undefined)
+    metrics = dict.fromkeys(names, undefined)
     if "order_logits" in outputs:
-        figures["order_accuracy"] = order_accuracy(outputs["order_logits"], outputs["order"], shuffled)
+        metrics["order_accuracy"] = order_accuracy(outputs["order_logits"], outputs["order"], shuffled)
     if "restored" in outputs:
         restored, target, corrupted = outputs["restored"], outputs["target"], outputs["corrupted"]
         in_order = (~shuffled).unsqueeze(1).expand(restored.shape[:2])
         damage = ((corrupted - target).square().flatten(1).sum(1) * ~shuffled).sum()
         gain = restoration_gain(restored, target, corrupted, in_order)
-        figures["restoration_gain"] = torch.where(damage > 0, gain, undefined)
+        metrics["restoration_gain"] = torch.where(damage > 0, gain, undefined)
     if "local_2" in outputs:
-        figures["correspondence_accuracy"] = correspondence_accuracy(*peac_correspondence(outputs))
-        figures["local_spread"] = embedding_spread(outputs["teacher_local_1"].flatten(0, 1))
+        metrics["correspondence_accuracy"] = correspondence_accuracy(*peac_correspondence(outputs))
+        metrics["local_spread"] = embedding_spread(outputs["teacher_local_1"].flatten(0, 1))
     if "teacher_global_1" in outputs:
-        figures["global_spread"] = embedding_spread(outputs["teacher_global_1"])
-    return figures
+        metrics["global_spread"] = embedding_spread(outputs["teacher_global_1"])
+    return metrics
 
 
 @torch.no_grad()

@@ -26,7 +26,7 @@ def restoration_gain(
     restored: torch.Tensor, target: torch.Tensor, corrupted: torch.Tensor, abnormal: torch.Tensor
 ) -> torch.Tensor:
     r"""
-    How much of a lesion's damage the decoder repairs, on abnormal patches only.
+    Share of the lesions' damage that the decoder repairs, on abnormal patches only.
 
     .. math:: 1 - \frac{\sum_{\text{abnormal}} \lVert y_j - x_j \rVert^2}
         {\sum_{\text{abnormal}} \lVert x'_j - x_j \rVert^2}
@@ -123,7 +123,7 @@ def prototype_information(prototypes: torch.Tensor) -> torch.Tensor:
 @torch.no_grad()
 def embedding_spread(embeddings: torch.Tensor) -> torch.Tensor:
     r"""
-    Alarm for a collapse: how far the directions of the embeddings lie apart.
+    Alarm for a collapse: spread of the embeddings after l2 normalisation.
 
     .. math:: 1 - \left\lVert \frac{1}{M} \sum_{i=1}^{M} \frac{y_i}{\lVert y_i \rVert_2} \right\rVert_2^2
 

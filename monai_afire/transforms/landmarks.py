@@ -207,7 +207,7 @@ def landmark_array(landmarks: Sequence[Any] | NdarrayOrTensor) -> np.ndarray:
 
 def pixels_of_file(points: np.ndarray, image: torch.Tensor) -> np.ndarray:
     """
-    Where points of the picture in a file are in the image that transforms made of it.
+    Positions of a file's points in the image that transforms made of it.
 
     Args:
         points: ``(P, 2)`` positions (row, column) in pixels of the file, 0 is the centre of the first one.

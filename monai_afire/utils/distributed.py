@@ -209,7 +209,7 @@ def all_gather(x: torch.Tensor) -> torch.Tensor:
 
 def all_gather_object(value: Any) -> list[Any]:
     """
-    What each rank has, of any kind; it travels pickled, and the host waits for it.
+    Gather any value of each rank; it travels pickled, and the host waits for it.
 
     Args:
         value: of this rank.

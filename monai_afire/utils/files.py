@@ -124,7 +124,7 @@ def remove_leftovers(path: str | os.PathLike) -> None:
 
 def output_path(folder: str | os.PathLike, source: str | os.PathLike, root: str | os.PathLike, suffix: str) -> Path:
     """
-    Where to write what was made from a file: below ``folder``, in the order that the file has below ``root``.
+    Path of what is made from a file: below ``folder``, in the subfolders that the file has below ``root``.
 
     The whole name of the source is kept, extension included, so that two sources never share an output. A source
     outside of ``root`` goes to ``elsewhere/<hash of its folder>/``. Characters that other systems forbid are replaced

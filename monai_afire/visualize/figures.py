@@ -100,7 +100,7 @@ def figure_to_array(figure: Figure) -> NDArray[np.uint8]:
 
 def middle_plane(image: torch.Tensor) -> NDArray:
     """
-    What to show of an image: the first channel, of a volume the middle slice along the last axis.
+    Plane of an image to show: the first channel, of a volume the middle slice along the last axis.
 
     Args:
         image: ``(C, *S)``, on any device.

@@ -101,7 +101,7 @@ def _values(entries: Sequence[Any], key: str, plain: bool) -> set[str]:
 
 def item_name(item: Mapping[str, Any], number: int) -> str:
     """
-    What messages call an item.
+    Name of an item in messages.
 
     Example:
         >>> item_name({"image": "a.png"}, 3)

@@ -31,7 +31,7 @@ _FRONTAL_VIEWS = {"AP", "PA", "FRONTAL"}
 @dataclass(frozen=True)
 class DatalistReport:
     """
-    What went into a datalist.
+    Report of a datalist: its images, patients and labels, and what was left out.
 
     Args:
         path: the datalist.

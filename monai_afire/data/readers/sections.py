@@ -20,7 +20,7 @@ SECTIONS = ("training", "validation", "test")
 @dataclass(frozen=True)
 class Division:
     """
-    How to divide a set by patient.
+    Settings of the division of a set by patient.
 
     Args:
         val_fraction: part of the patients outside the test section that goes into validation, in [0, 1).

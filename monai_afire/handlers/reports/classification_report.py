@@ -42,7 +42,7 @@ _COLUMNS = {
 
 class ClassificationReport(MetricsReport):
     """
-    Write ``predictions.csv``, ``metrics.json`` and ``roc.png``, and print the figures of each class.
+    Write ``predictions.csv``, ``metrics.json`` and ``roc.png``, and print the metrics of each class.
 
     See :func:`monai_afire.metrics.classification_metrics` for what is reported. The table has the columns "image",
     "label_<class>" (1, 0, -1 uncertain, empty where missing) and "probability_<class>".

@@ -24,13 +24,13 @@ from monai_afire.visualize.outlines import CLASS_COLORS, TRUTH_COLOR, landmark_p
 
 __all__ = ["LandmarkReport"]
 
-# suffixes of columns and figures
+# suffixes of columns and metrics
 _UNITS = ("", "_pixels", "_mm")
 
 
 class LandmarkReport(PicturedReport):
     """
-    Write ``landmarks.csv``, ``metrics.json`` and ``landmarks.png``, and print the figures.
+    Write ``landmarks.csv``, ``metrics.json`` and ``landmarks.png``, and print the metrics.
 
     The evaluator's output has "pred", heat maps ``(B, P, *S)``. The batches need "index", "image" ``(B, 1, rows,
     columns)`` and "landmarks" ``(B, P, 2)``, the truth as (row, column) in pixels of "image", 0 at the centre of the

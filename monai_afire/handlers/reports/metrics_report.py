@@ -23,10 +23,10 @@ __all__ = ["MetricsReport", "refuse_nan"]
 
 class MetricsReport(ABC):
     """
-    Base of the handlers that report what a network is worth on labelled images.
+    Base of the handlers that evaluate a network on labelled images.
 
     A subclass collects ``self.rows``, a dictionary per image, in :meth:`collect`, and turns the table of them into
-    figures in :meth:`evaluate`. Written are the table and ``metrics.json``, each complete or absent; a figure that is
+    metrics in :meth:`evaluate`. Written are the table and ``metrics.json``, each complete or absent; a metric that is
     not defined (NaN) is ``null`` there. Attach it to an evaluator.
 
     Args:
@@ -72,10 +72,10 @@ class MetricsReport(ABC):
 
     @abstractmethod
     def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
-        """Compute the figures from the table of all rows."""
+        """Compute the metrics from the table of all rows."""
 
     def report(self, engine: Engine) -> None:
-        """Compute the figures, write the files, draw and print."""
+        """Compute the metrics, write the files, draw and print."""
         table = pd.DataFrame(self.rows)
         metrics = self.evaluate(table)
         with atomic_path(self.output_dir / self.table_name) as temporary:
@@ -87,7 +87,7 @@ class MetricsReport(ABC):
             print("\n".join(lines), flush=True)
 
     def draw(self, table: pd.DataFrame) -> None:  # noqa: B027  a report need not have pictures
-        """Pictures beside the figures; none unless a subclass has some."""
+        """Pictures beside the metrics; none unless a subclass has some."""
 
     def lines(self, metrics: dict[str, Any]) -> list[str]:
         """The summary to print; nothing unless a subclass has something to say."""

@@ -87,11 +87,11 @@ class PicturedReport(MetricsReport):
         picture_sheet(pictures, titles, path, legend, columns=self.num_pictures, title=title)
 
     def item_facts(self, index: int) -> dict[str, Any]:
-        """What the table says of an item itself."""
+        """Columns of the table that describe the item itself."""
         return {"number": index, "image": self.items[index]["image"]}
 
     def name_of(self, index: int) -> str:
-        """What to call an item in pictures."""
+        """Name of an item in pictures."""
         return Path(str(self.items[index]["image"])).name
 
     def _extremes(self, spare: int) -> list[tuple[float, str, Draw]]:

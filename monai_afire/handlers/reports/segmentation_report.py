@@ -28,7 +28,7 @@ __all__ = ["SegmentationReport"]
 
 class SegmentationReport(PicturedReport):
     """
-    Write ``evaluation.csv``, ``metrics.json`` and ``segmentation.png``, and print the figures.
+    Write ``evaluation.csv``, ``metrics.json`` and ``segmentation.png``, and print the metrics.
 
     The evaluator's output has "pred", logits ``(B, C, *S)`` of C classes that may overlap, and "label", masks
     ``(B, C, *S)``; a mask with a NaN in it is not known and does not count. The batches need "index" and "image"
@@ -105,7 +105,7 @@ class SegmentationReport(PicturedReport):
                 "num_images": int(dice.notna().sum()),
                 "num_present": int(present.sum()),
             }
-        means = {f"mean_{kind}": _mean([figures[kind] for figures in per_class.values()]) for kind in kinds}
+        means = {f"mean_{kind}": _mean([entry[kind] for entry in per_class.values()]) for kind in kinds}
         return {"num_images": len(table), **means, "per_class": per_class}
 
     def draw(self, table: pd.DataFrame) -> None:

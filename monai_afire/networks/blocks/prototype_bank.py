@@ -14,7 +14,7 @@ __all__ = ["PrototypeBank"]
 
 class PrototypeBank(nn.Module):
     r"""
-    What the teacher sees at each position of a normal radiograph, on average (AFiRe, Eq. 7).
+    Running mean of the teacher's cluster distribution at each position of normal radiographs (AFiRe, Eq. 7).
 
     .. math::
         \bar q_{jk} = \frac1B \sum_i q_{ijk}, \qquad

@@ -25,7 +25,7 @@ __all__ = ["ARCHITECTURES", "Architecture", "architecture_of", "encoders_of"]
 @dataclass(frozen=True)
 class Architecture:
     """
-    How checkpoints are fitted to one class of encoders.
+    Rules by which checkpoints are fitted to one class of encoders.
 
     Attributes:
         sources: names for the argument `source` and the filters that each stands for; "auto" has all.

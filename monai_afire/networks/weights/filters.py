@@ -63,7 +63,7 @@ class CheckpointFilter:
 
 @dataclass(frozen=True)
 class FoundEncoder:
-    """Where the encoder lies in a checkpoint: the filter that reads it, the prefix of its keys, and the rest."""
+    """Encoder found in a checkpoint: the filter that reads it, the prefix of its keys, and the rest."""
 
     filter: CheckpointFilter
     prefix: str

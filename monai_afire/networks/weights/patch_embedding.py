@@ -22,7 +22,7 @@ IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 @dataclass(frozen=True)
 class SourceImages:
     """
-    What the user, or the header of a file of ours, says about the images that a checkpoint was trained on.
+    Images that a checkpoint was trained on, as the user or the header of a file of ours describes them.
 
     Attributes:
         normalization: mean and standard deviation, one value or one per channel each; None to go by the format.

@@ -51,7 +51,7 @@ def overlap_masks(
     offset_1: Tensor, offset_2: Tensor, crops: Sequence[int], patch_cells: Sequence[int] = (1, 1)
 ) -> tuple[Tensor, Tensor]:
     """
-    Which patches of each crop lie wholly inside the other crop; for a batch, on any device.
+    Masks of the patches of each crop that lie wholly inside the other crop; for a batch, on any device.
 
     Args:
         offset_1: offsets of the first crops in cells, (B, spatial dims), integer.
@@ -80,7 +80,7 @@ def matching_patches(
     offset_1: Tensor, offset_2: Tensor, crops: Sequence[int], patch_cells: Sequence[int] = (1, 1)
 ) -> Tensor:
     """
-    Which patch of the second crop shows the same cells as each patch of the first; for a batch, on any device.
+    Index of the patch of the second crop that shows the same cells as each patch of the first; for a batch.
 
     With patches of different scale: the patch of the second crop that contains the patch of the first.
 

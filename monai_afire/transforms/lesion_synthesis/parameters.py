@@ -24,7 +24,7 @@ NUM_HARMONICS = 2  # harmonics along the boundary of an irregular lesion: 3 and 
 @dataclass(frozen=True)
 class LesionSettings:
     """
-    What lesions are drawn: numbers, sizes, profile and strength. Checked when it is built.
+    Settings of the lesions that are drawn: numbers, sizes, profile and strength. Checked when it is built.
 
     Args:
         num_lesions: smallest and largest number R of lesions in one map, both included (paper: [1, 4]).
