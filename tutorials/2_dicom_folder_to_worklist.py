@@ -152,7 +152,7 @@ print(
 
 # %% [markdown]
 # How far that goes is a matter of network, images and luck: 24 patients are few. [The evaluation of the full
-# bundle](../bundles/afire/docs/README.md#figures) has the figures, with intervals, baselines that look at no lesion,
+# bundle](../bundles/afire/docs/README.md#results) has the figures, with intervals, baselines that look at no lesion,
 # and real radiographs, on which a few hundred images are *not* enough for a detector.
 #
 # ## Heat maps

@@ -22,7 +22,10 @@ class TokenDensity(nn.Module):
         \Sigma = \frac{1 - \lambda}{(n - 1) L} \sum_{i,j} (x_{ij} - \mu_j)(x_{ij} - \mu_j)^\top + \lambda \sigma^2 I
 
     with :math:`\mu_j` the mean of position j over the n normal images, λ the shrinkage and σ² the mean variance (the
-    trace of the first term's covariance over D). Sharing Σ makes it estimable from few images.
+    trace of the first term's covariance over D).
+
+    This is PaDiM (Defard et al., PaDiM: a Patch Distribution Modeling Framework, ICPR 2021 workshops) on tokens of a
+    transformer, with one covariance for all positions instead of one for each, which few images are enough for.
 
     Fit it by :meth:`update` on batches of normal images in any order and one :meth:`finalize`. `mean`, `precision`
     and `num_images` are buffers and travel with the network; the running sums are not part of the state dict

@@ -18,10 +18,14 @@ class NormalMemory(nn.Module):
 
     .. math:: d_{ij} = \frac{1}{k s} \sum_{n \in N_k(i, j)} \lVert W^\top x_{ij} - W^\top r_{nj} \rVert
 
-    with :math:`r_{nj}` the features of normal image n at position j, :math:`N_k` its k nearest, W the directions in
-    which the features vary most around the mean of their position, and s the standard deviation per direction. Unlike
-    a Gaussian (:class:`TokenDensity`) it knows that normal anatomy comes in kinds; it keeps the (projected) normal
-    features themselves, in half precision.
+    with :math:`r_{nj}` the features of normal image n at position j, :math:`N_k` its k nearest, W the principal
+    components of the features' deviations from the mean of their position, and s the standard deviation per component.
+
+    This is the memory bank of PatchCore (Roth et al., Towards Total Recall in Industrial Anomaly Detection, CVPR 2022)
+    with three differences: one bank per position instead of one for all, since radiographs are aligned; the mean
+    distance to k neighbours; and principal components in the place of a coreset. Unlike a Gaussian
+    (:class:`TokenDensity`) it knows that normal anatomy comes in kinds; it keeps the (projected) normal features
+    themselves, in half precision.
 
     Fit it by :meth:`update` on batches of normal images and one :meth:`finalize`. The buffers travel with the network;
     what :meth:`update` has collected is not part of the state dict.
@@ -29,7 +33,7 @@ class NormalMemory(nn.Module):
     Args:
         num_tokens: L, number of token positions.
         in_dim: number of features of a token.
-        dim: number of directions that are kept.
+        dim: number of principal components that are kept.
         capacity: R, how many normal images can be kept.
         num_neighbors: k.
 
@@ -90,7 +94,7 @@ class NormalMemory(nn.Module):
     @torch.no_grad()
     def finalize(self) -> None:
         """
-        Find the directions and keep the normal features along them.
+        Find the principal components and keep the normal features along them.
 
         Raises:
             RuntimeError: with no more images than neighbours, of which each image needs others.
@@ -100,9 +104,9 @@ class NormalMemory(nn.Module):
             raise RuntimeError(f"{count} normal image(s) for {self.num_neighbors} neighbours: give more images")
         features = torch.cat(self._collected)
         deviations = (features - features.mean(0)).flatten(0, 1).double()
-        variances, directions = torch.linalg.eigh(deviations.T @ deviations / len(deviations))
+        variances, components = torch.linalg.eigh(deviations.T @ deviations / len(deviations))
         dim = self.projection.shape[1]
-        self.projection.copy_(directions[:, -dim:])
+        self.projection.copy_(components[:, -dim:])
         self.scale.copy_(variances[-dim:].mean().clamp_min(1e-12).sqrt())
         self.references.fill_(torch.inf)
         self.references[:count] = self._project(features).to(self.references.dtype)
@@ -116,7 +120,7 @@ class NormalMemory(nn.Module):
 
         Args:
             features: ``(B, L, in_dim)``.
-            remembered: the images are in the memory; each one's nearest, itself, does not count.
+            remembered: the images are in the memory bank; each one's nearest, itself, does not count.
 
         Returns:
             ``(B, L)``, >= 0, in standard deviations.
@@ -130,7 +134,7 @@ class NormalMemory(nn.Module):
             raise RuntimeError("this NormalMemory has not been fitted: update() it with normal images and finalize()")
         self._check(features)
         new, known = self._project(features).transpose(0, 1), self.references.float().transpose(0, 1)
-        # places not taken are infinitely far, which the faster way by matrix products would turn into NaN
+        # rows without an image are infinitely far, which the faster way by matrix products would turn into NaN
         distances = torch.cdist(new, known, compute_mode="donot_use_mm_for_euclid_dist")
         nearest = distances.topk(self.num_neighbors + int(remembered), largest=False).values
         return nearest[..., int(remembered) :].mean(-1).T

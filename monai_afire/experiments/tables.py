@@ -264,15 +264,15 @@ def _row(experiment: Experiment, outcome: Outcome, metrics: Sequence[str]) -> di
 
 def _draw_panel(axis: Axes, comparison: pd.DataFrame) -> None:
     fractions = comparison["label_fraction"].unique()
-    places = np.arange(len(fractions))
+    positions = np.arange(len(fractions))
     names = comparison["initialization"].unique()
     for number, name in enumerate(names):
         chosen = comparison[comparison["initialization"] == name]
         # beside one another, so that bars of equal height do not hide each other
-        beside = places + 0.06 * (number - (len(names) - 1) / 2)
+        shifted = positions + 0.06 * (number - (len(names) - 1) / 2)
         spread = chosen["sd"].fillna(0).to_numpy()
-        axis.errorbar(beside, chosen["mean"], yerr=spread, marker="o", markersize=4, capsize=3, label=name)
-    axis.set_xticks(places, [_fraction_title(fraction, short=True) for fraction in fractions])
+        axis.errorbar(shifted, chosen["mean"], yerr=spread, marker="o", markersize=4, capsize=3, label=name)
+    axis.set_xticks(positions, [_fraction_title(fraction, short=True) for fraction in fractions])
     axis.set_xlim(-0.5, len(fractions) - 0.5)
     axis.set_xlabel("labels used in training")
     axis.grid(color="0.9", linewidth=0.6)

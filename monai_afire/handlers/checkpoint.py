@@ -34,9 +34,9 @@ class ResumableCheckpoint:
     """
     Save a training run after every few epochs, and go on from there when asked to.
 
-    MONAI's ``CheckpointSaver`` writes in place, so that a kill while writing destroys the file, and its trainer forgets
-    the AMP scaler. Here every file is complete or absent (temporary file, flush, rename), the scaler is restored, and
-    a checkpoint of another architecture is refused with the first differences named.
+    This replaces MONAI's ``CheckpointSaver``, which overwrites the file in place, so that a kill while writing destroys
+    it, and whose trainer forgets the AMP scaler. Here every file is complete or absent (temporary file, flush, rename),
+    the scaler is restored, and a checkpoint of another architecture is refused with the first differences named.
 
     Written to ``save_dir``: ``checkpoint.pt`` with all objects, the trainer's progress and the scaler, and ``model.pt``
     with the network's state dict alone. A run that starts anew over an older one keeps that one's files as

@@ -127,7 +127,9 @@ def embedding_spread(embeddings: torch.Tensor) -> torch.Tensor:
 
     .. math:: 1 - \left\lVert \frac{1}{M} \sum_{i=1}^{M} \frac{y_i}{\lVert y_i \rVert_2} \right\rVert_2^2
 
-    which is the mean of 1 - cos over all M² pairs.
+    which is the mean of 1 - cos over all M² pairs. MONAI's ``EmbeddingCollapseMetric`` answers other questions: its
+    "centroid_similarity" compares the means of labelled classes, of which pre-training has none, and its
+    "effective_rank_score" is about dimensions (by an SVD), not about distances.
 
     Args:
         embeddings: ``(M, H)``.

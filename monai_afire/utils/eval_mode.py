@@ -31,10 +31,10 @@ def eval_mode(network: nn.Module) -> Iterator[None]:
         >>> [module.training for module in network]
         [True, False]
     """
-    modes = [(module, module.training) for module in network.modules()]
+    previous = [(module, module.training) for module in network.modules()]
     network.eval()
     try:
         yield
     finally:
-        for module, training in modes:
+        for module, training in previous:
             module.training = training

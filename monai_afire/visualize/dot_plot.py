@@ -41,15 +41,15 @@ def dot_plot(values: pd.DataFrame, title: str, label: str, limits: tuple[float, 
     legend_rows = -(-len(series) // legend_columns(series, _WIDTH))
     figure = plot_figure(_WIDTH, 1.0 + 0.22 * len(values) + 0.17 * legend_rows)
     axis = figure.subplots()
-    places = range(len(values))
+    rows = range(len(values))
     handles = [
         axis.plot(
-            values[name].to_numpy(dtype=float), places, linestyle="", markersize=5.5, alpha=0.85, **series_style(number)
+            values[name].to_numpy(dtype=float), rows, linestyle="", markersize=5.5, alpha=0.85, **series_style(number)
         )[0]
         for number, name in enumerate(values.columns)
     ]
     frame(axis, title, label, grid="both")
-    axis.set_yticks(places, [str(name) for name in values.index], parse_math=False)
+    axis.set_yticks(rows, [str(name) for name in values.index], parse_math=False)
     axis.set_ylim(len(values) - 0.5, -0.5)  # the first item on top
     axis.set_xlim(*limits)
     legend_below(figure, handles, series)

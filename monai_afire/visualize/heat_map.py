@@ -16,8 +16,8 @@ ANCHORS = ((255, 225, 60), (255, 150, 30), (240, 50, 30), (190, 0, 70))
 
 
 def _color_table() -> NDArray[np.uint8]:
-    places = np.linspace(0, LEVELS - 1, len(ANCHORS))
-    channels = [np.interp(np.arange(LEVELS), places, channel) for channel in zip(*ANCHORS, strict=True)]
+    anchors = np.linspace(0, LEVELS - 1, len(ANCHORS))
+    channels = [np.interp(np.arange(LEVELS), anchors, channel) for channel in zip(*ANCHORS, strict=True)]
     return np.stack(channels, axis=1).round().astype(np.uint8)
 
 
@@ -64,8 +64,8 @@ def overlay_heat_map(
     for numbers in (level, gray):  # in place: memory is what takes the time
         numbers += 0.5
         np.clip(numbers, 0, LEVELS - 1, out=numbers)
-    places = gray.astype(np.uint16) * np.uint16(LEVELS) + level.astype(np.uint16)
-    return _blend_table(float(alpha)).take(places, axis=0)
+    entries = gray.astype(np.uint16) * np.uint16(LEVELS) + level.astype(np.uint16)
+    return _blend_table(float(alpha)).take(entries, axis=0)
 
 
 @lru_cache(maxsize=8)

@@ -27,7 +27,7 @@ from monai_afire.utils.files import atomic_path, check_writable
 
 __all__ = ["DiskCachedDataset"]
 
-_LAYOUT = 1  # of the stored files; raise it with every change of them
+_LAYOUT = 2  # of the stored files; raise it with every change of them
 _PACKAGE = __name__.partition(".")[0]
 _LIBRARIES = ("monai", "numpy", "torch")  # too large to hash; monai's version is part of the recipe
 

@@ -13,7 +13,7 @@ from monai.data import MetaTensor
 
 __all__ = ["pack_item", "unpack_item"]
 
-_KIND = "stored_items.kind"  # key that marks a dictionary which stands for something else
+_KIND = "serialization.kind"  # key that marks a dictionary which stands for something else
 _ROUNDED = {8: torch.uint8, 16: torch.uint16}
 
 

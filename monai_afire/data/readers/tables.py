@@ -65,12 +65,12 @@ class Table:
         Raises:
             DatalistError: When there is a wrong row; the message names the file and the first few lines.
         """
-        places = [
+        lines = [
             f"line {self.lines[row]}" if isinstance(row, int) else f"line {self.lines[row[0]]} ({row[1]})"
             for row in wrong
         ]
-        if places:
-            raise DatalistError(f"{self.path}: {reason} in {first_few(places)}; {remedy}.")
+        if lines:
+            raise DatalistError(f"{self.path}: {reason} in {first_few(lines)}; {remedy}.")
 
     def require_cells(self, *names: str) -> None:
         """

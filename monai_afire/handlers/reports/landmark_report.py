@@ -103,8 +103,8 @@ class LandmarkReport(PicturedReport):
         """Means over all known landmarks, and of each."""
         if table.empty:
             raise ValueError("no image was evaluated: the section of the datalist is empty")
-        per_landmark = {name: self._figures(table, [name]) for name in self.landmark_names}
-        return {"num_images": len(table), **self._figures(table, self.landmark_names), "per_landmark": per_landmark}
+        per_landmark = {name: self._metrics(table, [name]) for name in self.landmark_names}
+        return {"num_images": len(table), **self._metrics(table, self.landmark_names), "per_landmark": per_landmark}
 
     def draw(self, table: pd.DataFrame) -> None:
         """The sheet."""
@@ -137,7 +137,7 @@ class LandmarkReport(PicturedReport):
             columns |= {f"{name}_error{u}": float(e[number]) for u, e in zip(_UNITS, errors, strict=True)}
         return columns
 
-    def _figures(self, table: pd.DataFrame, names: Sequence[str]) -> dict[str, Any]:
+    def _metrics(self, table: pd.DataFrame, names: Sequence[str]) -> dict[str, Any]:
         """Of some landmarks together."""
         errors = {unit: table[[f"{name}_error{unit}" for name in names]].to_numpy() for unit in _UNITS}
         rates = success_rates(torch.tensor(errors[""]), self.radii)

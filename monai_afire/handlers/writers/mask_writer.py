@@ -200,8 +200,8 @@ class LandmarkWriter(_PictureWriter):
 
 def _save_landmarks(positions: torch.Tensor, shape: tuple[int, int], picture: NDArray, path: Path) -> None:
     image = _in_proportion(picture, shape)
-    places = rescaled_positions(positions, shape, image.shape)
-    _save_png(landmark_picture(image, places.numpy(), side=max(image.shape)), path)
+    rescaled = rescaled_positions(positions, shape, image.shape)
+    _save_png(landmark_picture(image, rescaled.numpy(), side=max(image.shape)), path)
 
 
 def _picture(batch: Mapping[str, Any], row: int) -> NDArray[np.uint8]:

@@ -96,17 +96,16 @@ def find_encoder(
         >>> find_encoder(both, [vit], "teacher").prefix
         'teacher.backbone.'
     """
-    places = _places(tensors, filters, key)
-    if len(places) > 1:
-        of_branch = [place for place in places if _is_teacher(place[1]) == (branch == "teacher")]
-        places = of_branch or places
-    if len(places) > 1:
-        raise ValueError(
-            f"the checkpoint holds {len(places)} encoders, below {[prefix for _, prefix in places]}: choose one by key="
-        )
-    if not places:
+    candidates = _candidates(tensors, filters, key)
+    if len(candidates) > 1:
+        of_branch = [candidate for candidate in candidates if _is_teacher(candidate[1]) == (branch == "teacher")]
+        candidates = of_branch or candidates
+    if len(candidates) > 1:
+        prefixes = [prefix for _, prefix in candidates]
+        raise ValueError(f"the checkpoint holds {len(candidates)} encoders, below {prefixes}: choose one by key=")
+    if not candidates:
         return None
-    found, prefix = places[0]
+    found, prefix = candidates[0]
     state = {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
     return FoundEncoder(found, prefix, state, [name for name in tensors if not name.startswith(prefix)])
 
@@ -143,22 +142,22 @@ def rename_keys(
     return result
 
 
-def _places(
+def _candidates(
     tensors: Mapping[str, torch.Tensor], filters: Sequence[CheckpointFilter], key: str | None
 ) -> list[tuple[CheckpointFilter, str]]:
     below = "" if key is None else key.rstrip(".") + "."
     names = [name for name in tensors if name.startswith(below)]
     if not names:
         raise ValueError(f"nothing lies below key={key!r} in the checkpoint; its keys are {shorten(list(tensors))}")
-    places = []
+    candidates = []
     for candidate in filters:
         for anchor in candidate.anchors:
             prefixes = [name[: -len(anchor)] for name in names if f".{name}".endswith(f".{anchor}")]
             for prefix in prefixes:
                 bodies = tuple(prefix + body for body in candidate.body)
                 if any(name.startswith(bodies) for name in names):
-                    places.append((candidate, prefix))
-    return places
+                    candidates.append((candidate, prefix))
+    return candidates
 
 
 def _is_teacher(prefix: str) -> bool:
