@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.ndimage import label
@@ -55,7 +57,7 @@ def _naive_fill(points: np.ndarray, size: int, oversample: int = 16) -> np.ndarr
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_fill_polygon_equals_point_counting(seed):
+def test_fill_polygon_equals_point_counting(seed: int) -> None:
     rng = np.random.default_rng(seed)
     angle = np.sort(rng.uniform(0.0, 2.0 * np.pi, 9))
     radius = rng.uniform(3.0, 11.0, 9)  # reaches over the edges of the picture
@@ -65,7 +67,7 @@ def test_fill_polygon_equals_point_counting(seed):
     assert difference.mean() < 0.01
 
 
-def test_fill_polygon_outside_and_degenerate():
+def test_fill_polygon_outside_and_degenerate() -> None:
     square = np.array([(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)])
     for shift in ((20.0, 0.0), (-20.0, 0.0), (0.0, 20.0), (0.0, -20.0)):
         assert fill_polygon(square + shift, 8, 8).max() == 0.0
@@ -73,7 +75,7 @@ def test_fill_polygon_outside_and_degenerate():
     np.testing.assert_array_equal(fill_polygon(square * 40.0 - 20.0, 8, 8), 1.0)
 
 
-def test_splat_points_equals_loop():
+def test_splat_points_equals_loop() -> None:
     rng = np.random.default_rng(0)
     points, weights = rng.uniform(-2.0, 8.0, (50, 2)), rng.random(50)
     expected = np.zeros((5, 6))
@@ -85,7 +87,7 @@ def test_splat_points_equals_loop():
     np.testing.assert_allclose(splat_points(points, weights, 5, 6), expected, atol=1e-6)
 
 
-def test_ribbon_has_the_value_of_its_profile():
+def test_ribbon_has_the_value_of_its_profile() -> None:
     line = np.stack([np.linspace(-5.0, 45.0, 20), np.full(20, 20.0)], axis=1)
     drawn = splat_points(*ribbon_points(line, np.full(20, 6.0), lambda t: np.full_like(t, 2.5), 2.0), 40, 40)
     np.testing.assert_allclose(drawn[16:24, 2:38], 5.0, rtol=0.15)
@@ -93,7 +95,7 @@ def test_ribbon_has_the_value_of_its_profile():
     assert drawn[:12].max() == drawn[28:].max() == 0.0
 
 
-def test_dome_is_a_half_disc_across_a_band():
+def test_dome_is_a_half_disc_across_a_band() -> None:
     coverage = np.zeros((20, 20), np.float32)
     coverage[:, 5:15] = 1.0  # runs over the upper and the lower edge of the picture: no fall there
     thickness = dome(coverage, 5.0)
@@ -103,7 +105,7 @@ def test_dome_is_a_half_disc_across_a_band():
     assert dome(np.zeros((4, 4), np.float32), 2.0).max() == 0.0
 
 
-def test_smooth_curve_passes_its_controls():
+def test_smooth_curve_passes_its_controls() -> None:
     controls = np.array([(0.0, 0.0), (1.0, 2.0), (3.0, 1.0)])
     curve = smooth_curve(controls, 400)
     assert all(np.linalg.norm(curve - point, axis=1).min() < 0.02 for point in controls)
@@ -111,7 +113,7 @@ def test_smooth_curve_passes_its_controls():
     assert np.linalg.norm(closed[0] - closed[-1]) < 0.05
 
 
-def test_tight_box():
+def test_tight_box() -> None:
     mask = np.zeros((9, 7), bool)
     assert tight_box(mask) == (0, 0, 0, 0)
     mask[2:5, 6] = True
@@ -121,7 +123,7 @@ def test_tight_box():
 # healthy patients
 
 
-def test_values_and_shapes(normals):
+def test_values_and_shapes(normals: list[ChestPhantom]) -> None:
     for phantom in normals:
         assert phantom.image.shape == (1, 128, 128)
         assert phantom.image.dtype == np.float32
@@ -138,7 +140,7 @@ def test_values_and_shapes(normals):
         assert not phantom.lesion_mask.any()
 
 
-def test_organs_lie_as_in_a_chest(normals):
+def test_organs_lie_as_in_a_chest(normals: list[ChestPhantom]) -> None:
     for phantom in normals:
         right, left, heart = (_organ(phantom, name) for name in ("lung_right", "lung_left", "heart"))
         assert not (right & left).any()
@@ -158,7 +160,7 @@ def test_organs_lie_as_in_a_chest(normals):
         assert 0.36 < _cardiothoracic_ratio(phantom) < 0.5
 
 
-def test_intensities_are_those_of_a_radiograph(normals):
+def test_intensities_are_those_of_a_radiograph(normals: list[ChestPhantom]) -> None:
     for phantom in normals:
         image = phantom.image[0]
         right, left = _organ(phantom, "lung_right"), _organ(phantom, "lung_left")
@@ -170,7 +172,7 @@ def test_intensities_are_those_of_a_radiograph(normals):
 
 
 @pytest.mark.parametrize("size", [64, 224])
-def test_landmarks_lie_on_their_organs(size):
+def test_landmarks_lie_on_their_organs(size: int) -> None:
     for seed in SEEDS:
         phantom = draw_chest_phantom(seed, size)
         assert (phantom.landmarks >= 0).all()
@@ -194,7 +196,7 @@ def test_landmarks_lie_on_their_organs(size):
         assert _landmark(phantom, "aortic_knob")[0] < _landmark(phantom, "carina")[0]
 
 
-def test_patients_differ_and_seeds_repeat(normals):
+def test_patients_differ_and_seeds_repeat(normals: list[ChestPhantom]) -> None:
     again = draw_chest_phantom(SEEDS[3], 128)
     np.testing.assert_array_equal(again.image, normals[3].image)
     np.testing.assert_array_equal(again.organs, normals[3].organs)
@@ -207,7 +209,7 @@ def test_patients_differ_and_seeds_repeat(normals):
     assert {phantom.patient.sex for phantom in normals} == {"F", "M"}
 
 
-def test_generators_and_seed_sequences():
+def test_generators_and_seed_sequences() -> None:
     rng = np.random.default_rng(5)
     first, second = draw_chest_phantom(rng, 64), draw_chest_phantom(rng, 64)
     assert np.abs(first.image - second.image).mean() > 0.01
@@ -218,7 +220,7 @@ def test_generators_and_seed_sequences():
 
 
 @pytest.mark.parametrize("kind", [(), ("nodule", "effusion"), ("consolidation", "pneumothorax")])
-def test_picture_size_does_not_change_the_patient(kind):
+def test_picture_size_does_not_change_the_patient(kind: tuple[str, ...]) -> None:
     for seed in range(3):
         small, large = draw_chest_phantom(seed, 112, kind), draw_chest_phantom(seed, 224, kind)
         mean = large.image.reshape(1, 112, 2, 112, 2).mean(axis=(2, 4))
@@ -254,7 +256,7 @@ FINGERPRINTS: dict[tuple[int, tuple[str, ...]], list[list[float]]] = {
 
 
 @pytest.mark.parametrize(("seed", "lesions"), FINGERPRINTS)
-def test_pictures_are_the_same_on_every_platform(seed, lesions):
+def test_pictures_are_the_same_on_every_platform(seed: int, lesions: tuple[str, ...]) -> None:
     image = draw_chest_phantom(seed, 128, lesions).image[0]
     np.testing.assert_allclose(image.reshape(8, 16, 8, 16).mean(axis=(1, 3)), FINGERPRINTS[seed, lesions], atol=1e-3)
 
@@ -263,7 +265,7 @@ def test_pictures_are_the_same_on_every_platform(seed, lesions):
 
 
 @pytest.mark.parametrize("kind", LESION_KINDS)
-def test_lesions_have_mask_box_and_label(kind):
+def test_lesions_have_mask_box_and_label(kind: str) -> None:
     for seed in SEEDS:
         phantom, healthy = draw_chest_phantom(seed, 128, [kind]), draw_chest_phantom(seed, 128)
         (lesion,) = phantom.lesions
@@ -286,7 +288,7 @@ def test_lesions_have_mask_box_and_label(kind):
             assert np.abs(change[lesion.mask]).mean() > 3 * np.abs(change[~lesion.mask & ~lungs]).mean()
 
 
-def test_effusion_lies_at_the_base_of_one_lung():
+def test_effusion_lies_at_the_base_of_one_lung() -> None:
     for seed in SEEDS:
         phantom = draw_chest_phantom(seed, 128, ["effusion"])
         mask = phantom.lesions[0].mask
@@ -300,7 +302,7 @@ def test_effusion_lies_at_the_base_of_one_lung():
         assert mask[bottom - 3].sum() >= 0.8 * lung[bottom - 3].sum() > 0
 
 
-def test_pneumothorax_follows_the_outer_edge_of_one_lung():
+def test_pneumothorax_follows_the_outer_edge_of_one_lung() -> None:
     for seed in SEEDS:
         phantom = draw_chest_phantom(seed, 128, ["pneumothorax"])
         mask = phantom.lesions[0].mask
@@ -318,14 +320,14 @@ def test_pneumothorax_follows_the_outer_edge_of_one_lung():
             assert not mask[row, inner]
 
 
-def test_cardiomegaly_raises_the_cardiothoracic_ratio():
+def test_cardiomegaly_raises_the_cardiothoracic_ratio() -> None:
     for seed in SEEDS:
         healthy, phantom = draw_chest_phantom(seed, 128), draw_chest_phantom(seed, 128, ["cardiomegaly"])
         assert _cardiothoracic_ratio(healthy) < 0.5 < _cardiothoracic_ratio(phantom)
         np.testing.assert_array_equal(phantom.lesions[0].mask, _organ(phantom, "heart"))
 
 
-def test_several_lesions_at_once():
+def test_several_lesions_at_once() -> None:
     phantom = draw_chest_phantom(4, 128, ["nodule", "nodule", "cardiomegaly"])
     assert [lesion.kind for lesion in phantom.lesions] == ["nodule", "nodule", "cardiomegaly"]
     assert phantom.boxes.shape == (3, 4)
@@ -334,7 +336,7 @@ def test_several_lesions_at_once():
     np.testing.assert_array_equal(phantom.lesion_mask[0], union)
 
 
-def test_mean_brightness_does_not_tell_who_is_ill():
+def test_mean_brightness_does_not_tell_who_is_ill() -> None:
     healthy = np.array([draw_chest_phantom(seed, 48).image.mean() for seed in range(40)])
     ill = np.array([draw_chest_phantom(seed, 48, [LESION_KINDS[seed % 5]]).image.mean() for seed in range(40)])
     assert np.abs(ill - healthy).mean() < 0.3 * healthy.std()
@@ -348,13 +350,13 @@ def test_mean_brightness_does_not_tell_who_is_ill():
         ({"lesions": ["fracture"]}, ValueError, "fracture"),
     ],
 )
-def test_hostile_arguments(arguments, error, text):
+def test_hostile_arguments(arguments: dict[str, Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         draw_chest_phantom(0, **arguments)
 
 
 @pytest.mark.parametrize("size", [32, 33, 65])
-def test_small_and_odd_sizes(size):
+def test_small_and_odd_sizes(size: int) -> None:
     for seed in range(4):
         phantom = draw_chest_phantom(seed, size, LESION_KINDS)
         assert np.isfinite(phantom.image).all()

@@ -8,7 +8,9 @@ import functools
 import json
 import pickle
 import warnings
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -16,7 +18,14 @@ from monai.data import DataLoader, load_decathlon_datalist
 from monai.transforms import Compose, LoadImaged, RandScaleIntensityd, ScaleIntensityRanged
 from PIL import Image
 
-from monai_afire.data.phantom import LANDMARK_NAMES, LESION_KINDS, ORGAN_NAMES, ChestPhantomDataset, export_phantom
+from monai_afire.data.phantom import (
+    LANDMARK_NAMES,
+    LESION_KINDS,
+    ORGAN_NAMES,
+    ChestPhantom,
+    ChestPhantomDataset,
+    export_phantom,
+)
 from monai_afire.data.phantom import dataset as dataset_module
 from monai_afire.data.phantom.cohort import SECTIONS, Cohort
 from monai_afire.data.phantom.lesions import tight_box
@@ -32,20 +41,20 @@ _draw_once = functools.lru_cache(maxsize=None)(Cohort.draw)
 
 
 @pytest.fixture(autouse=True)
-def cheap_drawing(monkeypatch):
+def cheap_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draws each patient once for all tests: what is tested here is what happens to the pictures."""
 
-    def draw(self, index):
+    def draw(self: Cohort, index: int) -> ChestPhantom:
         return _draw_once(self, index)
 
     monkeypatch.setattr(Cohort, "draw", draw)
 
 
 @pytest.fixture
-def no_drawing(monkeypatch):
+def no_drawing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes every drawing an error: what passes under it came from the cache."""
 
-    def refuse(*_args, **_kwargs):
+    def refuse(*_args: Any, **_kwargs: Any) -> NoReturn:
         raise AssertionError("a picture was drawn")
 
     monkeypatch.setattr(Cohort, "draw", refuse)
@@ -55,7 +64,7 @@ def no_drawing(monkeypatch):
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.1, 0.3, 0.5, 1.0])
-def test_the_abnormal_fraction_is_exact_and_spread_evenly(fraction):
+def test_the_abnormal_fraction_is_exact_and_spread_evenly(fraction: float) -> None:
     cohort = Cohort("training", 100, 48, fraction)
     abnormal = np.array([len(cohort.lesions(index)) > 0 for index in range(100)])
     assert abnormal.sum() == round(100 * fraction)
@@ -63,7 +72,7 @@ def test_the_abnormal_fraction_is_exact_and_spread_evenly(fraction):
         assert abnormal.reshape(10, 10).sum(axis=1).tolist() == [round(10 * fraction)] * 10
 
 
-def test_every_kind_takes_its_turn():
+def test_every_kind_takes_its_turn() -> None:
     cohort = Cohort("test", 100, 48, 1.0)
     mains = [cohort.lesions(index)[0] for index in range(100)]
     assert mains == list(LESION_KINDS) * 20
@@ -74,14 +83,14 @@ def test_every_kind_takes_its_turn():
     assert {only.lesions(index) for index in range(10)} == {("nodule",)}
 
 
-def test_a_cohort_is_a_prefix_of_a_larger_one():
+def test_a_cohort_is_a_prefix_of_a_larger_one() -> None:
     small, large = Cohort("test", 2, 48), Cohort("test", 9, 48)
     for index in range(2):
         assert small.lesions(index) == large.lesions(index)
         np.testing.assert_array_equal(small.draw(index).image, large.draw(index).image)
 
 
-def test_sections_and_seeds_are_disjoint():
+def test_sections_and_seeds_are_disjoint() -> None:
     cohorts = [Cohort(section, 8, 48, 0.0, seed=seed) for section in SECTIONS for seed in (0, 1)]
     patients = [cohort.draw(index).patient for cohort in cohorts for index in range(4)]
     assert len({(patient.half_width, patient.lung_height, patient.fat) for patient in patients}) == len(patients)
@@ -101,13 +110,13 @@ def test_sections_and_seeds_are_disjoint():
         ({"image_size": 8}, "image_size is 8"),
     ],
 )
-def test_hostile_arguments(tmp_path, arguments, text):
+def test_hostile_arguments(tmp_path: Path, arguments: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         ChestPhantomDataset(tmp_path, **{"section": "test", **SMALL, **arguments})
     assert not list(tmp_path.iterdir())
 
 
-def test_root_dir_that_is_a_file(tmp_path):
+def test_root_dir_that_is_a_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("")
     with pytest.raises(NotADirectoryError, match="is a file"):
@@ -117,7 +126,7 @@ def test_root_dir_that_is_a_file(tmp_path):
 # items
 
 
-def test_items(tmp_path):
+def test_items(tmp_path: Path) -> None:
     dataset = ChestPhantomDataset(tmp_path / "made" / "here", "validation", **SMALL)
     assert len(dataset) == 6
     assert dataset.get_num_classes() == 5
@@ -144,7 +153,7 @@ def test_items(tmp_path):
         assert item["pixel_size"] == pytest.approx(phantom.pixel_size)
 
 
-def test_changing_an_item_does_not_change_the_data_set(tmp_path):
+def test_changing_an_item_does_not_change_the_data_set(tmp_path: Path) -> None:
     dataset = ChestPhantomDataset(tmp_path, "test", **SMALL)
     before = dataset[1]
     for key in ("image", "organs", "lesion_truth", "landmarks", "boxes", "label", "box_kinds"):
@@ -152,13 +161,13 @@ def test_changing_an_item_does_not_change_the_data_set(tmp_path):
         np.testing.assert_array_equal(dataset[1][key], before[key])
 
 
-def test_no_abnormal_patient_for_the_pretraining(tmp_path):
+def test_no_abnormal_patient_for_the_pretraining(tmp_path: Path) -> None:
     dataset = ChestPhantomDataset(tmp_path, "training", abnormal_fraction=0.0, **SMALL)
     assert not any(item["abnormal"] or item["label"].any() or item["lesion_truth"].any() for item in _items(dataset))
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
-def test_batches(tmp_path, num_workers):
+def test_batches(tmp_path: Path, num_workers: int) -> None:
     dataset = ChestPhantomDataset(tmp_path, "test", **SMALL)
     batch = next(iter(DataLoader(dataset, batch_size=6, num_workers=num_workers)))
     assert tuple(batch["image"].shape) == (6, 1, 48, 48)
@@ -167,7 +176,7 @@ def test_batches(tmp_path, num_workers):
     assert len(set(batch["patient_id"])) == 6
 
 
-def test_transforms_of_all_forms(tmp_path):
+def test_transforms_of_all_forms(tmp_path: Path) -> None:
     double = ScaleIntensityRanged("image", 0.0, 1.0, 0.0, 2.0)
     plain = ChestPhantomDataset(tmp_path, "test", **SMALL)[0]["image"]
     for transform in (double, [double], Compose([double]), Compose(double)):
@@ -176,14 +185,14 @@ def test_transforms_of_all_forms(tmp_path):
     assert ChestPhantomDataset(tmp_path, "test", lambda item: {"keys": sorted(item)}, **SMALL)[0]["keys"]
 
 
-def test_memory_cache_keeps_the_random_part_random(tmp_path):
+def test_memory_cache_keeps_the_random_part_random(tmp_path: Path) -> None:
     random = RandScaleIntensityd("image", factors=0.5, prob=1.0).set_random_state(0)
     dataset = ChestPhantomDataset(tmp_path, "test", Compose([random]), cache_rate=1.0, **SMALL)
     assert len(dataset._cache) == 6
     assert np.abs(np.asarray(dataset[0]["image"]) - np.asarray(dataset[0]["image"])).max() > 0.0
 
 
-def test_pickling_as_spawned_workers_do(tmp_path):
+def test_pickling_as_spawned_workers_do(tmp_path: Path) -> None:
     dataset = ChestPhantomDataset(tmp_path, "test", **SMALL)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(dataset))[2]["image"], dataset[2]["image"])
 
@@ -191,7 +200,7 @@ def test_pickling_as_spawned_workers_do(tmp_path):
 # the cache on disk
 
 
-def test_the_cache_is_used(tmp_path, request):
+def test_the_cache_is_used(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     first = ChestPhantomDataset(tmp_path, "test", **SMALL)
     assert [path.suffix for path in tmp_path.iterdir()] == [".npz"]  # no temporary file is left
     request.getfixturevalue("no_drawing")
@@ -206,14 +215,16 @@ def test_the_cache_is_used(tmp_path, request):
     "change",
     [{"num_patients": 5}, {"image_size": 49}, {"abnormal_fraction": 0.4}, {"seed": 1}, {"lesion_kinds": ("nodule",)}],
 )
-def test_other_arguments_draw_anew(tmp_path, change, request):
+def test_other_arguments_draw_anew(tmp_path: Path, change: dict[str, Any], request: pytest.FixtureRequest) -> None:
     ChestPhantomDataset(tmp_path, "test", **SMALL)
     request.getfixturevalue("no_drawing")
     with pytest.raises(AssertionError, match="was drawn"):
         ChestPhantomDataset(tmp_path, "test", **{**SMALL, **change})
 
 
-def test_another_version_draws_anew(tmp_path, monkeypatch, request):
+def test_another_version_draws_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     dataset = ChestPhantomDataset(tmp_path, "test", **SMALL)
     monkeypatch.setattr(dataset_module, "PHANTOM_VERSION", dataset_module.PHANTOM_VERSION + 1)
     newer = ChestPhantomDataset(tmp_path, "test", **SMALL)
@@ -224,17 +235,17 @@ def test_another_version_draws_anew(tmp_path, monkeypatch, request):
         ChestPhantomDataset(tmp_path, "test", **SMALL)
 
 
-def _truncate(path):
+def _truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def _flip(path):
+def _flip(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0xFF
     path.write_bytes(bytes(content))
 
 
-def _pickled(path):
+def _pickled(path: Path) -> None:
     with np.load(path, allow_pickle=False) as file:
         arrays = dict(file)
     arrays["image"] = np.array([{"evil": True}], dtype=object)
@@ -242,7 +253,7 @@ def _pickled(path):
         np.savez(stream, **arrays)
 
 
-def _wrong_shape(path):
+def _wrong_shape(path: Path) -> None:
     with np.load(path, allow_pickle=False) as file:
         arrays = dict(file)
     arrays["label"] = arrays["label"][:, :3]
@@ -264,7 +275,7 @@ def _wrong_shape(path):
     ],
     ids=["truncated", "bit flip", "pickled array", "wrong shape", "empty", "text", "one array", "pickle"],
 )
-def test_a_damaged_or_foreign_file_is_drawn_again(tmp_path, damage):
+def test_a_damaged_or_foreign_file_is_drawn_again(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     dataset = ChestPhantomDataset(tmp_path, "test", **SMALL)
     damage(dataset.cache_file)
     with pytest.warns(UserWarning, match="drawing it again"):
@@ -275,8 +286,8 @@ def test_a_damaged_or_foreign_file_is_drawn_again(tmp_path, damage):
         ChestPhantomDataset(tmp_path, "test", **SMALL)
 
 
-def test_an_interrupted_drawing_leaves_nothing(tmp_path, monkeypatch):
-    def stop(*_args, **_kwargs):
+def test_an_interrupted_drawing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_args: Any, **_kwargs: Any) -> NoReturn:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(np, "savez_compressed", stop)
@@ -286,7 +297,7 @@ def test_an_interrupted_drawing_leaves_nothing(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_several_processes_draw_the_same(tmp_path):
+def test_several_processes_draw_the_same(tmp_path: Path) -> None:
     one = ChestPhantomDataset(tmp_path / "one", "test", **SMALL)
     two = ChestPhantomDataset(tmp_path / "two", "test", num_processes=2, **SMALL)
     for item, other in zip(_items(one), _items(two), strict=True):
@@ -296,7 +307,7 @@ def test_several_processes_draw_the_same(tmp_path):
 # export
 
 
-def test_export(tmp_path):
+def test_export(tmp_path: Path) -> None:
     path = export_phantom(
         tmp_path / "out", {"test": 4, "training": 2}, 48, {"training": 0.0, "test": 0.5}, progress=False
     )
@@ -329,7 +340,7 @@ def test_export(tmp_path):
             assert item[key] == expected[key]
 
 
-def test_exported_masks_load_as_channels(tmp_path):
+def test_exported_masks_load_as_channels(tmp_path: Path) -> None:
     path = export_phantom(tmp_path, {"test": 1}, 48, progress=False)
     (item,) = load_decathlon_datalist(path, is_segmentation=False, data_list_key="test")
     item["organs"] = [str(path.parent / name) for name in item["organs"]]
@@ -337,7 +348,7 @@ def test_exported_masks_load_as_channels(tmp_path):
     assert tuple(loaded["organs"].shape) == (5, 48, 48)
 
 
-def test_export_with_hostile_arguments_writes_nothing(tmp_path):
+def test_export_with_hostile_arguments_writes_nothing(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="section is 'tests'"):
         export_phantom(tmp_path / "out", {"training": 2, "tests": 1}, 48, progress=False)
     assert not (tmp_path / "out").exists()

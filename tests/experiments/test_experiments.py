@@ -8,7 +8,9 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import fake_bundle
 import pandas as pd
@@ -22,26 +24,33 @@ from monai_afire.experiments.execution import execute_runs
 from monai_afire.experiments.plan import Experiment, Run, plan_runs
 
 
+class ExperimentCommand:
+    """The command on a folder with the bundle and weights."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.results = folder / "results"
+        self.config = Path(fake_bundle.write_bundle(folder))
+        (folder / "model.pt").write_bytes(b"weights")
+
+    def __call__(self, *words: str, initializations: Sequence[str] = ("scratch=", "afire=MODEL")) -> int:
+        named = [text.replace("MODEL", str(self.folder / "model.pt")) for text in initializations]
+        common = ["--config_file", str(self.config), "--output_dir", str(self.results), "--initializations", *named]
+        return main([*common, "--calls", str(self.folder / "calls.jsonl"), *words])
+
+    def calls(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.folder / "calls.jsonl").read_text().splitlines()]
+
+
 @pytest.fixture
-def experiment(tmp_path, monkeypatch):
-    """A folder with the bundle and weights, and the command to run it by a program that starts in no time."""
+def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ExperimentCommand:
+    """Runs by a program that starts in no time."""
     monkeypatch.setattr(execution, "_COMMAND", (sys.executable, "-S", "-E", fake_bundle.__file__))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    config = fake_bundle.write_bundle(tmp_path)
-    (tmp_path / "model.pt").write_bytes(b"weights")
-
-    def run(*words, initializations=("scratch=", "afire=MODEL")):
-        named = [text.replace("MODEL", str(tmp_path / "model.pt")) for text in initializations]
-        common = ["--config_file", config, "--output_dir", str(tmp_path / "results"), "--initializations", *named]
-        return main([*common, "--calls", str(tmp_path / "calls.jsonl"), *words])
-
-    run.results = tmp_path / "results"
-    run.calls = lambda: [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
-    run.config = Path(config)
-    return run
+    return ExperimentCommand(tmp_path)
 
 
-def test_table_of_all_runs(experiment, capsys):
+def test_table_of_all_runs(experiment: ExperimentCommand, capsys: pytest.CaptureFixture[str]) -> None:
     assert experiment("--seed", "0", "1", "2", "--label_fraction", "1.0", "0.1", "--num_processes", "2") == 0
     runs = pd.read_csv(experiment.results / "runs.csv")
     assert len(runs) == 12
@@ -66,7 +75,7 @@ def test_table_of_all_runs(experiment, capsys):
     assert "training with $None" in log
 
 
-def test_only_what_is_missing_is_done_again(experiment):
+def test_only_what_is_missing_is_done_again(experiment: ExperimentCommand) -> None:
     assert experiment("--seed", "0", "1") == 0
     assert len(experiment.calls()) == 8
     (experiment.results / "runs" / "afire-seed_1" / "metrics.json").unlink()
@@ -79,7 +88,7 @@ def test_only_what_is_missing_is_done_again(experiment):
     assert status["afire-seed_1"] == "done"
 
 
-def test_other_settings_are_done_again(experiment):
+def test_other_settings_are_done_again(experiment: ExperimentCommand) -> None:
     assert experiment() == 0
     assert experiment("--epochs", "3") == 0
     assert len(experiment.calls()) == 8
@@ -100,7 +109,9 @@ def test_other_settings_are_done_again(experiment):
         ("garbage", "the evaluation left no metrics.json that can be read"),
     ],
 )
-def test_a_failure_stops_no_other_run(experiment, capsys, how, reason):
+def test_a_failure_stops_no_other_run(
+    experiment: ExperimentCommand, capsys: pytest.CaptureFixture[str], how: str, reason: str
+) -> None:
     words = ["--seed", "0", "1", "--num_processes", "2"]
     assert experiment(*words) == 0
     words += ["--how", how, "--broken", "afire-seed_0"]
@@ -119,14 +130,14 @@ def test_a_failure_stops_no_other_run(experiment, capsys, how, reason):
     assert {call["folder"] for call in experiment.calls()[before:]} == {"afire-seed_0"}
 
 
-def test_all_fail(experiment, capsys):
+def test_all_fail(experiment: ExperimentCommand, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--how", "exit", "--broken", "scratch-seed_0", "--metrics", "mean_auc"]
     assert experiment(*words, initializations=["scratch="]) == 1
     assert "1 of 1 runs failed" in capsys.readouterr().err
     assert not (experiment.results / "table.md").exists()
 
 
-def test_folds_and_nested_metrics(experiment):
+def test_folds_and_nested_metrics(experiment: ExperimentCommand) -> None:
     assert experiment("--num_folds", "3", "--metrics", "per_class::Mass::auc", "num_images") == 0
     options = [call["options"] for call in experiment.calls()]
     assert {(option["--fold"], option["--num_folds"]) for option in options} == {("0", "3"), ("1", "3"), ("2", "3")}
@@ -138,13 +149,15 @@ def test_folds_and_nested_metrics(experiment):
     assert (runs["per_class::Mass::auc"] == runs["mean_auc"] / 2).all()
 
 
-def test_unknown_metric(experiment, capsys):
+def test_unknown_metric(experiment: ExperimentCommand, capsys: pytest.CaptureFixture[str]) -> None:
     assert experiment("--metrics", "mean_dice") == 1
     assert "--metrics mean_dice: not in the metrics.json of any run; there are mean_auc" in capsys.readouterr().err
     assert (experiment.results / "runs.csv").exists()
 
 
-def test_runs_at_the_same_time_share_threads_and_gpus(experiment, monkeypatch):
+def test_runs_at_the_same_time_share_threads_and_gpus(
+    experiment: ExperimentCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,6")
@@ -172,25 +185,29 @@ def test_runs_at_the_same_time_share_threads_and_gpus(experiment, monkeypatch):
         (["--config_file", "no/train.json"], "no config no/train.json"),
     ],
 )
-def test_bad_arguments(experiment, capsys, words, message):
+def test_bad_arguments(
+    experiment: ExperimentCommand, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
     assert experiment(*words) == 1
     assert message in capsys.readouterr().err
     assert not (experiment.results / "runs").exists()
 
 
-def test_a_folder_that_cannot_be_written_to(experiment, capsys):
+def test_a_folder_that_cannot_be_written_to(experiment: ExperimentCommand, capsys: pytest.CaptureFixture[str]) -> None:
     experiment.results.write_text("a file")
     assert experiment() == 1
     assert "cannot write to" in capsys.readouterr().err
 
 
-def test_values_that_look_like_options_of_ours_or_are_negative(experiment):
+def test_values_that_look_like_options_of_ours_or_are_negative(experiment: ExperimentCommand) -> None:
     assert experiment("--met", "a", "--shift", "-1.5", "--net#depth", "3") == 0
     options = experiment.calls()[0]["options"]
     assert (options["--met"], options["--shift"], options["--net#depth"]) == ("a", "-1.5", "3")
 
 
-def test_processes_end_with_the_experiment(experiment, tmp_path, monkeypatch):
+def test_processes_end_with_the_experiment(
+    experiment: ExperimentCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = tmp_path / "calls.jsonl"
     monkeypatch.setattr(execution, "as_completed", lambda futures: _interrupt_once_running(calls))
     overrides = {"sleep": "60", "calls": str(calls)}
@@ -204,7 +221,7 @@ def test_processes_end_with_the_experiment(experiment, tmp_path, monkeypatch):
         assert not (folder / "settings.json").exists()
 
 
-def _interrupt_once_running(calls):
+def _interrupt_once_running(calls: Path) -> Iterator[None]:
     while not calls.exists() or len(calls.read_text().splitlines()) < 2:
         time.sleep(0.01)
     raise KeyboardInterrupt
@@ -212,13 +229,13 @@ def _interrupt_once_running(calls):
 
 
 @pytest.mark.parametrize("weights", ["models/a model.pt", "a,b/model.pt", "1.0/model.pt", "[a]/model.pt", "model.pt"])
-def test_values_arrive_as_they_are(weights):
+def test_values_arrive_as_they_are(weights: str) -> None:
     overrides = Run("name", weights, 1, 0.01, 2, 5).overrides()
     assert {name: DefaultParseValue(str(value)) for name, value in overrides.items()} == overrides
 
 
 @pytest.mark.slow
-def test_the_command_with_monai_bundle(tmp_path, repository_root):
+def test_the_command_with_monai_bundle(tmp_path: Path, repository_root: Path) -> None:
     config = fake_bundle.write_bundle(tmp_path)
     words = ["--config_file", config, "--output_dir", "results, all", "--label_fraction", "0.1", "--seed", "3"]
     process = subprocess.run(

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_bundle import write_bundle
@@ -16,13 +18,13 @@ SCRATCH = ("scratch", None)
 
 
 @pytest.fixture
-def weights(tmp_path):
+def weights(tmp_path: Path) -> str:
     path = tmp_path / "model.pt"
     path.write_bytes(b"weights")
     return str(path)
 
 
-def test_every_combination_once_and_partners_by_name(weights):
+def test_every_combination_once_and_partners_by_name(weights: str) -> None:
     runs = plan_runs([SCRATCH, ("afire", weights)], [0, 1, 2], [1.0, 0.01], [0, 3], 5)
     assert len(runs) == len({run.name for run in runs}) == 2 * 3 * 2 * 2
     assert {run.weights for run in runs if run.initialization == "afire"} == {weights}
@@ -34,7 +36,7 @@ def test_every_combination_once_and_partners_by_name(weights):
     assert runs[0].name == "scratch-label_fraction_0.01-fold_0_of_5-seed_0"
 
 
-def test_only_what_was_asked_for_is_overridden():
+def test_only_what_was_asked_for_is_overridden() -> None:
     assert plan_runs([SCRATCH])[0].overrides() == {"encoder_weights": "$None", "seed": 0}
     assert plan_runs([SCRATCH])[0].name == "scratch-seed_0"
     assert Run("a", "w.pt", 3, 0.5, 1, 4).overrides() == {
@@ -46,7 +48,7 @@ def test_only_what_was_asked_for_is_overridden():
     }
 
 
-def test_all_folds_unless_some_are_chosen():
+def test_all_folds_unless_some_are_chosen() -> None:
     assert [run.fold for run in plan_runs([SCRATCH], num_folds=3)] == [0, 1, 2]
     assert [run.fold for run in plan_runs([SCRATCH], folds=[2], num_folds=3)] == [2]
 
@@ -69,22 +71,22 @@ def test_all_folds_unless_some_are_chosen():
         ({"initializations": [("afire", "no/model.pt")]}, "no file no/model.pt with the weights of 'afire'"),
     ],
 )
-def test_refuses_plans_that_cannot_be(arguments, message):
+def test_refuses_plans_that_cannot_be(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ExperimentError, match=message):
         plan_runs(**{"initializations": [SCRATCH], **arguments})
 
 
 @pytest.mark.parametrize("text", ["scratch", "=model.pt", "", "a b=", "../up=", ".hidden=", "a/b=model.pt", "-x="])
-def test_refuses_initializations_of_another_form(text):
+def test_refuses_initializations_of_another_form(text: str) -> None:
     with pytest.raises(ExperimentError, match="write NAME=FILE"):
         as_initialization(text)
 
 
-def test_a_file_may_have_the_sign_in_its_name():
+def test_a_file_may_have_the_sign_in_its_name() -> None:
     assert as_initialization("a=models/epoch=3.pt") == ("a", "models/epoch=3.pt")
 
 
-def test_steps_are_training_and_evaluation_with_the_same_overrides(tmp_path):
+def test_steps_are_training_and_evaluation_with_the_same_overrides(tmp_path: Path) -> None:
     config = write_bundle(tmp_path)
     overlay = str(tmp_path / "paper.json")
     Path(overlay).write_text("{}")
@@ -107,16 +109,16 @@ def test_steps_are_training_and_evaluation_with_the_same_overrides(tmp_path):
     }
 
 
-def test_settings_change_with_all_that_the_result_depends_on(tmp_path, weights):
+def test_settings_change_with_all_that_the_result_depends_on(tmp_path: Path, weights: str) -> None:
     config = write_bundle(tmp_path)
 
-    def settings(overrides=(), run=Run("afire", weights, 0)):  # noqa: B008
-        return Experiment((config,), tmp_path, dict(overrides)).settings(run)
+    def settings(overrides: Mapping[str, str] | None = None, seed: int = 0) -> dict[str, Any]:
+        return Experiment((config,), tmp_path, overrides or {}).settings(Run("afire", weights, seed))
 
     before = settings()
     assert settings({"resume": "true"}) == before
     assert settings({"epochs": "2"}) != before
-    assert settings(run=Run("afire", weights, 1)) != before
+    assert settings(seed=1) != before
     for path in (weights, config, str(Path(config).parent / "evaluate.json")):
         content = Path(path).read_bytes()
         Path(path).write_bytes(content + b" ")
@@ -127,7 +129,7 @@ def test_settings_change_with_all_that_the_result_depends_on(tmp_path, weights):
     assert settings() == before
 
 
-def test_refuses_missing_configs_and_its_own_keys(tmp_path):
+def test_refuses_missing_configs_and_its_own_keys(tmp_path: Path) -> None:
     with pytest.raises(ExperimentError, match=r"no config no/train.json"):
         Experiment(("no/train.json",), tmp_path)
     config = write_bundle(tmp_path)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,7 @@ from monai_afire.experiments.tables import (
 from monai_afire.visualize import figure_to_array
 
 
-def naive_welch(first, second):
+def naive_welch(first: Sequence[float], second: Sequence[float]) -> float:
     """Welch's formulas, and the area under both tails of Student's density."""
     n, m = len(first), len(second)
     mean_1, mean_2 = sum(first) / n, sum(second) / m
@@ -36,7 +37,7 @@ def naive_welch(first, second):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_p_values_by_hand(seed):
+def test_p_values_by_hand(seed: int) -> None:
     generator = np.random.default_rng(seed)
     first = generator.normal(0.7, 0.01, generator.integers(2, 6)).tolist()
     second = generator.normal(0.71, 0.05, generator.integers(2, 6)).tolist()
@@ -45,15 +46,15 @@ def test_p_values_by_hand(seed):
 
 
 @pytest.mark.parametrize(("first", "second"), [([1.0], [1.0, 2.0]), ([], []), ([1.0, 1.0], [2.0, 2.0]), ([1, 2], [1])])
-def test_no_p_value_where_no_test_is_possible(first, second):
+def test_no_p_value_where_no_test_is_possible(first: Sequence[float], second: Sequence[float]) -> None:
     assert math.isnan(welch_p_value(first, second))
 
 
-def test_one_side_that_does_not_vary_is_no_obstacle():
+def test_one_side_that_does_not_vary_is_no_obstacle() -> None:
     assert welch_p_value([1.0, 1.0, 1.0], [2.0, 2.1, 1.9]) == pytest.approx(naive_welch([1.0] * 3, [2.0, 2.1, 1.9]))
 
 
-def runs_of(values):
+def runs_of(values: Mapping[tuple[str, float], Sequence[float | None]]) -> pd.DataFrame:
     """Runs from ``{(initialization, fraction): [value per seed]}``."""
     rows = [
         {"initialization": name, "label_fraction": fraction, "seed": seed, "status": "done", "mean_auc": value}
@@ -63,7 +64,7 @@ def runs_of(values):
     return pd.DataFrame(rows)
 
 
-VALUES = {
+VALUES: dict[tuple[str, float], Sequence[float | None]] = {
     ("scratch", 0.01): [0.5, 0.6, 0.7],
     ("zeta", 0.01): [0.8, 0.9, 1.0],
     ("afire", 0.01): [0.7, None, None],
@@ -73,7 +74,7 @@ VALUES = {
 }
 
 
-def test_comparison_against_the_first_one():
+def test_comparison_against_the_first_one() -> None:
     table = comparison_table(runs_of(VALUES), ["mean_auc"]).set_index(["initialization", "label_fraction"])
     assert list(table.index)[:3] == [("scratch", 0.01), ("zeta", 0.01), ("afire", 0.01)]
     assert table["n"].tolist() == [3, 3, 1, 3, 3, 0]
@@ -84,7 +85,7 @@ def test_comparison_against_the_first_one():
     np.testing.assert_allclose(table["p_value"], [np.nan, expected, *[np.nan] * 4], rtol=1e-6)
 
 
-def test_markdown():
+def test_markdown() -> None:
     text = comparison_markdown(comparison_table(runs_of(VALUES), ["mean_auc"]))
     assert text.splitlines()[:7] == [
         "## mean_auc",
@@ -98,13 +99,13 @@ def test_markdown():
     assert "Welch t-test against scratch" in text
 
 
-def test_large_numbers_and_small_p_values():
+def test_large_numbers_and_small_p_values() -> None:
     table = runs_of({("a", 1.0): [120.0, 120.1, 120.2], ("b", 1.0): [10.0, 10.1, 10.2]})
     text = comparison_markdown(comparison_table(table, ["mean_auc"]))
     assert "| b | 10.1 ± 0.1 (3), p < 0.001, 0 of 3 higher |" in text
 
 
-def test_without_a_fraction():
+def test_without_a_fraction() -> None:
     table = runs_of({("a", None): [0.5, 0.7], ("b", None): [0.6, 0.9]}).astype({"label_fraction": float})
     comparison = comparison_table(table, ["mean_auc"])
     assert comparison["n"].tolist() == [2, 2]
@@ -112,7 +113,7 @@ def test_without_a_fraction():
     assert figure_to_array(comparison_figure(comparison)).ndim == 3
 
 
-def test_figure_has_a_panel_per_metric_and_a_line_per_initialization():
+def test_figure_has_a_panel_per_metric_and_a_line_per_initialization() -> None:
     table = runs_of(VALUES)
     table["$a_metric$"] = table["mean_auc"] * 2
     table = pd.concat([table, table.assign(initialization="a$_name$")])
@@ -132,7 +133,7 @@ def test_figure_has_a_panel_per_metric_and_a_line_per_initialization():
     figure_to_array(figure)
 
 
-def test_metrics_are_the_numbers_that_are_no_counts():
+def test_metrics_are_the_numbers_that_are_no_counts() -> None:
     table = runs_of({("a", 1.0): [1.0, None]}).assign(num_images=pd.array([12, None], dtype="Int64"), empty=math.nan)
     assert metric_names(table) == ["mean_auc"]
     assert metric_names(table, ["num_images"]) == ["num_images"]

@@ -107,7 +107,7 @@ def test_loader_with_random_transforms_repeats_and_resumes(num_workers: int) -> 
     cached = num_workers == 0
     first = run_loader(num_workers, cached, 3)
     assert not torch.equal(first[0], first[1])
-    again = run_loader(num_workers, cached, 3) if num_workers == 0 else first
+    again = run_loader(num_workers, cached, 3)
     resumed = run_loader(num_workers, cached, 3, resume_after=2)
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     assert len(resumed) == 1

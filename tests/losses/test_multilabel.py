@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -152,7 +153,7 @@ def test_hostile_input_is_named(logits: torch.Tensor, labels: torch.Tensor, mess
 
 
 @pytest.mark.parametrize("weight", [[1.0, -1.0], [NAN], [math.inf], [[1.0]], 2.0])
-def test_hostile_weights(weight) -> None:
+def test_hostile_weights(weight: Any) -> None:
     with pytest.raises(ValueError, match="positive_weight"):
         MaskedMultilabelLoss(positive_weight=weight)
 

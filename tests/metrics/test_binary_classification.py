@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,7 +93,7 @@ def test_one_class_is_nan(label: int) -> None:
 
 
 @pytest.mark.parametrize("metric", [*RANKED, lambda y, s: metrics_at_threshold(y, s, 0.5), matched_pairs])
-def test_hostile_input_is_named(metric) -> None:
+def test_hostile_input_is_named(metric: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match=r"index \[1, 3\]"):
         metric([0, 1, 0, 1], [0.1, math.nan, 0.3, math.nan])
     with pytest.raises(ValueError, match=r"\(3,\)"):

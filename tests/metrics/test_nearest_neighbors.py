@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -137,6 +138,6 @@ def test_no_gradient_and_no_change() -> None:
         (torch.zeros(2, 1), torch.zeros(2, 1), torch.zeros(1, 1), {"temperature": NAN}, "temperature"),
     ],
 )
-def test_hostile_input_is_named(train, labels, features, options, message: str) -> None:
+def test_hostile_input_is_named(train: Any, labels: Any, features: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         knn_predict(train, labels, features, **options)

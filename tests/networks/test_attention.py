@@ -94,7 +94,7 @@ def test_other_blocks_are_refused() -> None:
 
 
 @pytest.mark.parametrize("fused", [True, False, None])
-def test_attention_weights_are_saved_on_request_as_in_monai(fused):
+def test_attention_weights_are_saved_on_request_as_in_monai(fused: bool | None) -> None:
     torch.manual_seed(0)
     attention = DeviceSelfAttention(hidden_size=32, num_heads=4, fused=fused).eval()
     reference = SABlock(hidden_size=32, num_heads=4, save_attn=True).eval()

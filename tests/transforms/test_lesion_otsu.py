@@ -12,7 +12,7 @@ from monai_afire.transforms.lesion_synthesis.otsu import otsu_threshold, random_
 
 
 @pytest.mark.parametrize("kind", ["uniform", "two classes", "far apart", "narrow", "volume"])
-def test_otsu_equals_scikit_image(kind):
+def test_otsu_equals_scikit_image(kind: str) -> None:
     generator = torch.Generator().manual_seed(4)
     images = torch.rand((5, 40, 30), generator=generator)
     if kind == "two classes":
@@ -29,12 +29,12 @@ def test_otsu_equals_scikit_image(kind):
         assert float(threshold) == pytest.approx(threshold_otsu(image.numpy()), abs=1.01 * bin_width)
 
 
-def test_otsu_of_constant_image_is_its_value():
+def test_otsu_of_constant_image_is_its_value() -> None:
     assert otsu_threshold(torch.full((2, 5, 5), 0.3)).tolist() == pytest.approx([0.3, 0.3])
 
 
 @pytest.mark.parametrize("shape", [(12, 9), (5, 6, 7)])
-def test_foreground_points_are_uniform_over_the_foreground(shape):
+def test_foreground_points_are_uniform_over_the_foreground(shape: tuple[int, ...]) -> None:
     images = torch.rand((3, *shape), generator=torch.Generator().manual_seed(0)).pow(3)
     uniforms = torch.linspace(0, 1, 20001).expand(3, -1)
     points = random_foreground_points(images, uniforms)
@@ -46,6 +46,6 @@ def test_foreground_points_are_uniform_over_the_foreground(shape):
         assert counts.max() - counts.min() <= 2
 
 
-def test_foreground_points_of_constant_image_are_anywhere():
+def test_foreground_points_of_constant_image_are_anywhere() -> None:
     points = random_foreground_points(torch.zeros(1, 3, 4), torch.linspace(0, 1, 1000)[None])
     assert len(points[0].unique(dim=0)) == 12

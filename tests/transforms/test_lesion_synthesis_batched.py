@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,7 +50,9 @@ def draw(
         ((3, 12, 8), LesionSettings(irregularity=0.0, lesion_size=(0.3, 0.9), num_lesions=(2, 3))),
     ],
 )
-def test_both_backends_equal_loops_over_pixels(backend, spatial_shape, settings):
+def test_both_backends_equal_loops_over_pixels(
+    backend: str, spatial_shape: tuple[int, ...], settings: LesionSettings
+) -> None:
     for seed in range(3):
         images = torch.rand((2, 1, *spatial_shape), dtype=torch.float64, generator=make_generator(seed + 100))
         parameters = draw(images, settings, seed=seed)
@@ -64,7 +67,7 @@ def test_both_backends_equal_loops_over_pixels(backend, spatial_shape, settings)
 
 
 @pytest.mark.parametrize("spatial_shape", [(224, 224), (100, 37), (30, 40, 50)])
-def test_backends_agree_in_single_precision(spatial_shape):
+def test_backends_agree_in_single_precision(spatial_shape: tuple[int, ...]) -> None:
     images = torch.rand((3, 2, *spatial_shape), generator=make_generator())
     for seed in range(5):
         outputs = [
@@ -74,7 +77,7 @@ def test_backends_agree_in_single_precision(spatial_shape):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_hand_computed_lesion(backend):
+def test_hand_computed_lesion(backend: str) -> None:
     """A circle of radius 4 around the centre of pixel (8, 8), texture constant 0.5, strength 0.8."""
     images = torch.full((1, 1, 17, 17), 0.5)
     settings = LesionSettings(num_lesions=(1, 1), lesion_size=(0.4, 0.5), rotate=False, irregularity=0.0)
@@ -94,7 +97,7 @@ def test_hand_computed_lesion(backend):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("gamma", [0.02, 0.5, 100.0])
-def test_profile(gamma, dtype):
+def test_profile(gamma: float, dtype: torch.dtype) -> None:
     rho = torch.linspace(0, 1.5, 3001, dtype=dtype)
     profile = lesion_profile(rho.square(), gamma)
     assert profile[0] == pytest.approx(1.0, abs=1e-6)
@@ -105,7 +108,7 @@ def test_profile(gamma, dtype):
     np.testing.assert_allclose(profile, expected, atol=1e-5 if dtype == torch.float32 else 1e-12)
 
 
-def test_profile_leaves_its_input_as_it_is():
+def test_profile_leaves_its_input_as_it_is() -> None:
     squared_radius = torch.rand(5)
     before = squared_radius.clone()
     lesion_profile(squared_radius, 0.5)
@@ -113,7 +116,7 @@ def test_profile_leaves_its_input_as_it_is():
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_no_edges(backend):
+def test_no_edges(backend: str) -> None:
     """On a constant image no two neighbouring pixels differ by more than the slope of the profile allows."""
     images = torch.full((4, 1, 112, 112), 0.6)
     settings = LesionSettings(num_lesions=(1, 1), lesion_size=(20, 64), irregularity=0.0)
@@ -130,7 +133,9 @@ def test_no_edges(backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("spatial_shape", [(64, 80), (24, 20, 28)])
-def test_lesions_stay_inside_their_ellipse_and_boxes_inside_the_image(backend, spatial_shape):
+def test_lesions_stay_inside_their_ellipse_and_boxes_inside_the_image(
+    backend: str, spatial_shape: tuple[int, ...]
+) -> None:
     images = 0.1 + 0.9 * torch.rand((4, 1, *spatial_shape), generator=make_generator())
     parameters = draw(images, LesionSettings(num_lesions=(1, 1), irregularity=0.5), num_masks=16)
     extent = half_extents(parameters.size, parameters.rotation)
@@ -147,7 +152,7 @@ def test_lesions_stay_inside_their_ellipse_and_boxes_inside_the_image(backend, s
     assert torch.all(maps.flatten(2).amax(-1) > 0)
 
 
-def test_parameters_in_range_and_distribution():
+def test_parameters_in_range_and_distribution() -> None:
     images = torch.rand((8, 1, 112, 224), generator=make_generator())
     parameters = draw(images, num_masks=100)
     numbers = parameters.active.sum(-1)
@@ -169,7 +174,7 @@ def test_parameters_in_range_and_distribution():
 
 
 @pytest.mark.parametrize("spatial_dims", [2, 3])
-def test_rotations_are_proper_and_vary(spatial_dims):
+def test_rotations_are_proper_and_vary(spatial_dims: int) -> None:
     images = torch.rand((1, 1, *[16] * spatial_dims), dtype=torch.float64)
     rotation = draw(images, num_masks=50).rotation
     identity = torch.eye(spatial_dims, dtype=torch.float64).expand_as(rotation)
@@ -181,7 +186,7 @@ def test_rotations_are_proper_and_vary(spatial_dims):
 
 
 @pytest.mark.parametrize("side", [56, 112, 448])
-def test_lesions_scale_with_the_image(side):
+def test_lesions_scale_with_the_image(side: int) -> None:
     """The same random numbers give the same lesions at every image size, up to interpolation."""
     small = torch.rand((1, 1, 14, 14), generator=make_generator())
     images = [torch.nn.functional.interpolate(small, (s, s), mode="bilinear", align_corners=False) for s in (224, side)]
@@ -196,7 +201,7 @@ def test_lesions_scale_with_the_image(side):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
-def test_output_is_image_plus_map(dtype):
+def test_output_is_image_plus_map(dtype: torch.dtype) -> None:
     images = torch.rand((2, 3, 40, 40), generator=make_generator()).to(dtype)
     before = images.clone()
     lesion_images, maps = synth_lesion_masks(images, 3, generator=make_generator())
@@ -216,14 +221,14 @@ def test_output_is_image_plus_map(dtype):
         assert torch.equal(changed, (maps > 1e-15).expand_as(changed) & room)
 
 
-def test_texture_of_several_channels_is_that_of_their_mean():
+def test_texture_of_several_channels_is_that_of_their_mean() -> None:
     images = torch.rand((2, 3, 30, 30), generator=make_generator())
     _, maps = synth_lesion_masks(images, 2, generator=make_generator())
     _, expected = synth_lesion_masks(images.mean(1, keepdim=True), 2, generator=make_generator())
     torch.testing.assert_close(maps, expected)
 
 
-def test_seed_determines_result_and_dtype_does_not_change_the_draw():
+def test_seed_determines_result_and_dtype_does_not_change_the_draw() -> None:
     images = torch.rand((2, 1, 48, 48), generator=make_generator())
     first, same, other = (synth_lesion_masks(images, 2, generator=make_generator(seed))[1] for seed in (5, 5, 6))
     assert torch.equal(first, same)
@@ -240,7 +245,7 @@ def test_seed_determines_result_and_dtype_does_not_change_the_draw():
 
 @pytest.mark.parametrize("spatial_shape", [(1, 1), (2, 3), (4, 224), (1, 8, 8), (2, 2, 2)])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_tiny_images_get_a_lesion_too(backend, spatial_shape):
+def test_tiny_images_get_a_lesion_too(backend: str, spatial_shape: tuple[int, ...]) -> None:
     images = torch.full((1, 1, *spatial_shape), 0.5)
     for seed in range(20):
         maps = synth_lesion_masks(images, 3, generator=make_generator(seed), backend=backend)[1]
@@ -249,7 +254,7 @@ def test_tiny_images_get_a_lesion_too(backend, spatial_shape):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("value", [0.0, 0.25, 1.0])
-def test_constant_images(backend, value):
+def test_constant_images(backend: str, value: float) -> None:
     images = torch.full((2, 1, 40, 40), value)
     lesion_images, maps = synth_lesion_masks(images, 3, generator=make_generator(), backend=backend)
     assert torch.isfinite(maps).all()
@@ -262,7 +267,7 @@ def test_constant_images(backend, value):
         assert lesion_images.eq(1).all()
 
 
-def test_non_contiguous_images():
+def test_non_contiguous_images() -> None:
     images = torch.rand((30, 36, 1, 2), generator=make_generator()).permute(3, 2, 1, 0)
     assert not images.is_contiguous()
     for backend in BACKENDS:
@@ -272,7 +277,7 @@ def test_non_contiguous_images():
 
 
 @pytest.mark.parametrize("spatial_shape", [(64, 64), (16, 16, 16)])
-def test_dense_backend_never_reads_a_tensor_on_the_host(spatial_shape):
+def test_dense_backend_never_reads_a_tensor_on_the_host(spatial_shape: tuple[int, ...]) -> None:
     """The meta device has no data, so that any step that needs some (and would wait for a GPU) raises an error."""
     images = torch.rand((2, 1, *spatial_shape), device="meta")
     lesion_images, maps = synth_lesion_masks(images, 3)
@@ -280,7 +285,7 @@ def test_dense_backend_never_reads_a_tensor_on_the_host(spatial_shape):
     assert maps.shape == (2, 3, 1, *spatial_shape)
 
 
-def test_empty_batch():
+def test_empty_batch() -> None:
     for backend in BACKENDS:
         images = torch.zeros((0, 1, 8, 8))
         with pytest.raises(ValueError, match="non-empty"):
@@ -302,12 +307,12 @@ def test_empty_batch():
         (torch.tensor([0.5] * 63 + [1.1]).reshape(1, 1, 8, 8), "from 0.5 to 1.1"),
     ],
 )
-def test_hostile_images(images, message):
+def test_hostile_images(images: torch.Tensor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         synth_lesion_masks(images)
 
 
-def test_values_are_not_checked_where_validate_is_off_and_rounding_is_forgiven():
+def test_values_are_not_checked_where_validate_is_off_and_rounding_is_forgiven() -> None:
     synth_lesion_masks(torch.full((1, 1, 8, 8), 2.0), validate=False)
     lesion_images, _ = synth_lesion_masks(torch.full((1, 1, 8, 8), 1 + 1e-6))
     assert float(lesion_images.max()) == 1
@@ -336,13 +341,13 @@ def test_values_are_not_checked_where_validate_is_off_and_rounding_is_forgiven()
         {"backend": "fast"},
     ],
 )
-def test_hostile_settings(settings):
+def test_hostile_settings(settings: dict[str, Any]) -> None:
     name, value = next(iter(settings.items()))
     with pytest.raises(ValueError, match=f"{name}.*{str(value).replace('(', '.').replace(')', '.')}"):
         synth_lesion_masks(torch.rand(1, 1, 8, 8), **settings)
 
 
-def test_batch_of_a_loader_with_metadata_gives_plain_tensors():
+def test_batch_of_a_loader_with_metadata_gives_plain_tensors() -> None:
     items = [{"image": MetaTensor(torch.rand(1, 16, 16), meta={"filename_or_obj": f"{n}.png"})} for n in range(3)]
     images = list_data_collate(items)["image"]
     assert isinstance(images, MetaTensor)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ def chest(side: int = 96) -> torch.Tensor:
 @pytest.mark.parametrize("transform_type", ARRAY)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
 @pytest.mark.parametrize("shape", [(1, 64, 64), (3, 40, 56), (1, 9, 5)])
-def test_shapes_range_and_untouched_input(transform_type, shape, dtype):
+def test_shapes_range_and_untouched_input(transform_type: type, shape: tuple[int, ...], dtype: torch.dtype) -> None:
     image = random_image(*shape).to(dtype)
     before = image.clone()
     for seed in range(5):
@@ -68,20 +69,20 @@ def test_shapes_range_and_untouched_input(transform_type, shape, dtype):
 
 
 @pytest.mark.parametrize("transform_type", [SynthLesionMask, CutPaste])
-def test_volumes(transform_type):
+def test_volumes(transform_type: type) -> None:
     image = random_image(2, 16, 20, 24)
     lesion_images, maps = transform_type(num_masks=2).set_random_state(0)(image)
     assert (lesion_images.shape, maps.shape) == ((2, 2, 16, 20, 24), (2, 1, 16, 20, 24))
     assert torch.all((lesion_images != image).flatten(1).any(1))
 
 
-def test_anat_paste_refuses_volumes():
+def test_anat_paste_refuses_volumes() -> None:
     with pytest.raises(ValueError, match=r"3 spatial dimensions.*SynthLesionMask or CutPaste"):
         AnatPaste()(random_image(1, 8, 8, 8))
 
 
 @pytest.mark.parametrize("transform_type", ARRAY)
-def test_metadata_is_kept(transform_type):
+def test_metadata_is_kept(transform_type: type) -> None:
     affine = torch.diag(torch.tensor([2.0, 3.0, 1.0, 1.0], dtype=torch.float64))
     image = MetaTensor(random_image(1, 32, 32), affine=affine, meta={"filename_or_obj": "chest.png"})
     for output in transform_type().set_random_state(0)(image):
@@ -96,7 +97,7 @@ def test_metadata_is_kept(transform_type):
 
 
 @pytest.mark.parametrize("transform_type", ARRAY)
-def test_seed_and_repetition(transform_type):
+def test_seed_and_repetition(transform_type: type) -> None:
     image = random_image(1, 48, 48)
     transform = transform_type(num_masks=2)
     with pytest.raises(RuntimeError, match="randomize=True first"):
@@ -124,7 +125,7 @@ def test_seed_and_repetition(transform_type):
         (torch.full((1, 8, 8), 1.5), "from 1.5 to 1.5"),
     ],
 )
-def test_hostile_images(transform_type, image, message):
+def test_hostile_images(transform_type: type, image: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         transform_type()(image)
 
@@ -143,12 +144,12 @@ def test_hostile_images(transform_type, image, message):
         (CutPaste, {"jitter": 1.0}),
     ],
 )
-def test_hostile_settings_fail_at_once(transform_type, settings):
+def test_hostile_settings_fail_at_once(transform_type: type, settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(settings))):
         transform_type(**settings)
 
 
-def test_transform_equals_batched_function():
+def test_transform_equals_batched_function() -> None:
     image = random_image(1, 64, 64)
     transform = SynthLesionMask(num_masks=3)
     maps = transform(image)[1]
@@ -158,7 +159,7 @@ def test_transform_equals_batched_function():
 
 
 @pytest.mark.parametrize("transform_type", DICTIONARY)
-def test_dictionary_transform(transform_type):
+def test_dictionary_transform(transform_type: type) -> None:
     image = random_image(1, 32, 32)
     data = {"image": image, "label": 1}
     transform = transform_type("image", num_masks=2).set_random_state(seed=1)
@@ -171,7 +172,7 @@ def test_dictionary_transform(transform_type):
 
 
 @pytest.mark.parametrize("transform_type", DICTIONARY)
-def test_keys_share_one_draw(transform_type):
+def test_keys_share_one_draw(transform_type: type) -> None:
     image = random_image(1, 32, 32)
     transform = transform_type(["a", "b"], lesion_key=["la", "lb"], mask_key=["ma", "mb"]).set_random_state(seed=1)
     output = transform({"a": image, "b": image.clone()})
@@ -181,7 +182,7 @@ def test_keys_share_one_draw(transform_type):
     assert torch.equal(first["lesion_image"], output["la"])
 
 
-def test_missing_keys():
+def test_missing_keys() -> None:
     image = random_image(1, 16, 16)
     names: dict[str, Any] = {"lesion_key": ["la", "lb"], "mask_key": ["ma", "mb"]}
     with pytest.raises(KeyError, match="a"):
@@ -199,7 +200,7 @@ def test_missing_keys():
         ({"keys": "a", "lesion_key": "x", "mask_key": "x"}, "must all differ"),
     ],
 )
-def test_hostile_keys(names, message):
+def test_hostile_keys(names: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SynthLesionMaskd(**names)
 
@@ -218,7 +219,7 @@ def _load(num_workers: int, transform_type: type) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("transform_type", "num_workers"), [(SynthLesionMaskd, 2), (SynthLesionMaskd, 0), (AnatPasted, 0), (CutPasted, 0)]
 )
-def test_data_loader_workers(transform_type, num_workers):
+def test_data_loader_workers(transform_type: type, num_workers: int) -> None:
     maps = _load(num_workers, transform_type)
     assert maps.shape == (6, 2, 1, 24, 24)
     variants = maps.flatten(0, 1)
@@ -226,7 +227,7 @@ def test_data_loader_workers(transform_type, num_workers):
     assert torch.equal(maps, _load(num_workers, transform_type))
 
 
-def test_config_and_aliases():
+def test_config_and_aliases() -> None:
     assert SynthLesionMaskDict is SynthLesionMaskd
     assert AnatPasteDict is AnatPasted
     assert CutPasteDict is CutPasted
@@ -236,13 +237,13 @@ def test_config_and_aliases():
     assert transform({"image": random_image(1, 32, 32)})["lesion_mask"].shape == (1, 1, 32, 32)
 
 
-def test_base_class_cannot_be_used_alone():
+def test_base_class_cannot_be_used_alone() -> None:
     with pytest.raises(TypeError, match="abstract"):
         LesionVariants()  # type: ignore[abstract]
 
 
 @pytest.mark.parametrize("shape", [(64, 64), (50, 80), (20, 24, 28)])
-def test_cut_paste_is_a_rectangle_of_the_image(shape):
+def test_cut_paste_is_a_rectangle_of_the_image(shape: tuple[int, ...]) -> None:
     image = random_image(1, *shape)
     shares, ratios = [], []
     transform = CutPaste(num_masks=60, jitter=0.0).set_random_state(0)
@@ -261,7 +262,7 @@ def test_cut_paste_is_a_rectangle_of_the_image(shape):
     assert 2 < max(ratios) < 4
 
 
-def test_cut_paste_jitter_scales_the_rectangle():
+def test_cut_paste_jitter_scales_the_rectangle() -> None:
     image = torch.full((1, 32, 32), 0.5)
     lesion_images, maps = CutPaste(num_masks=50, jitter=0.2).set_random_state(0)(image)
     values = lesion_images[maps == 1].unique()
@@ -269,7 +270,7 @@ def test_cut_paste_jitter_scales_the_rectangle():
     assert 0.58 < float(values.max()) <= 0.6
 
 
-def test_lungs_are_found():
+def test_lungs_are_found() -> None:
     image = chest()[0]
     truth = image < 0.3
     truth[:, :10] = truth[:, -10:] = False
@@ -279,7 +280,7 @@ def test_lungs_are_found():
     assert not segment_lungs(torch.full((32, 32), 0.5)).any()
 
 
-def test_anat_paste_stays_in_the_lungs_and_is_soft():
+def test_anat_paste_stays_in_the_lungs_and_is_soft() -> None:
     image = chest()
     lungs = segment_lungs(image[0])
     lesion_images, maps = AnatPaste(num_masks=40).set_random_state(0)(image)
@@ -295,7 +296,7 @@ def test_anat_paste_stays_in_the_lungs_and_is_soft():
 
 @pytest.mark.parametrize("transform_type", ARRAY)
 @pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
-def test_constant_images(transform_type, value):
+def test_constant_images(transform_type: type, value: float) -> None:
     lesion_images, maps = transform_type(num_masks=4).set_random_state(0)(torch.full((1, 32, 32), value))
     assert torch.isfinite(lesion_images).all()
     assert torch.isfinite(maps).all()
@@ -303,7 +304,7 @@ def test_constant_images(transform_type, value):
         assert lesion_images.eq(value).all()
 
 
-def test_real_radiographs(shared_data):
+def test_real_radiographs(shared_data: Path) -> None:
     files = sorted((shared_data / "nih_cxr_1k" / "images").glob("*.jpg"))[:6]
     if not files:
         pytest.skip("no radiographs there")

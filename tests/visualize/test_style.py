@@ -14,7 +14,7 @@ from monai_afire.visualize.figures import figure_to_array
 from monai_afire.visualize.style import legend_columns, series_style
 
 
-def test_series_are_told_apart():
+def test_series_are_told_apart() -> None:
     styles = [tuple(series_style(number).values()) for number in range(42)]
     assert len(set(styles)) == 42
     # neighbours differ in both, for readers and printers without colours
@@ -23,7 +23,7 @@ def test_series_are_told_apart():
         assert first[1] != second[1]
 
 
-def test_marks_are_at_their_values():
+def test_marks_are_at_their_values() -> None:
     values = pd.DataFrame({"a": [1.0, np.nan], "b $x_1$": [3.0, 2.0]}, index=["carina", "hilum_left"])
     figure = dot_plot(values, "errors_of $x_1$", "pixels")
     lines = figure.axes[0].get_lines()
@@ -36,7 +36,7 @@ def test_marks_are_at_their_values():
 
 
 @pytest.mark.parametrize("length", [3, 12, 40, 80])
-def test_legend_stays_on_the_page(length):
+def test_legend_stays_on_the_page(length: int) -> None:
     names = [f"{number:0{length}d}" for number in range(7)]
     figure = dot_plot(pd.DataFrame({name: [1.0, 2.0] for name in names}), "", "")
     figure_to_array(figure)
