@@ -264,8 +264,8 @@ class PEACLoss(CompositeLoss):
         ordered = ("order_logits", "order", *(["shuffled"] if order_samples == "shuffled" else []))
         restored = ("restored", "target", *(["shuffled"] if restoration_samples == "in_order" else []))
         global_outputs = ("global_1", "global_2", "teacher_global_1", "teacher_global_2")
-        local_outputs = ("local_1", "local_2", "teacher_local_1", "teacher_local_2")
-        local_outputs += ("matches_1", "matches_2", "shuffled")
+        of_tokens = ("local_1", "local_2", "teacher_local_1", "teacher_local_2")
+        local_outputs = (*of_tokens, "matches_1", "matches_2", "shuffled")
         terms = {
             "order": LossTerm(order_weight, self._order, ordered),
             "restoration": LossTerm(restoration_weight, self._restoration, restored),
