@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What pre-trainings and fine-tunings of an experiment share: their error, and how their files are named and known."""
+"""Common parts of an experiment's pre-trainings and fine-tunings: the error, names and fingerprints of files."""
 
 from __future__ import annotations
 
