@@ -69,11 +69,27 @@ def _absent_files(paths: Iterable[str]) -> dict[str, str]:
         present: set[str] = set()
         if len(names) >= _SCAN_FROM and os.path.isdir(folder):
             with os.scandir(folder) as entries:
-                present = {entry.name for entry in entries if entry.is_file()}
+                present = {entry.name for entry in entries if _is_file(entry)}
         for name in names:
             if name not in present and not os.path.isfile(path := os.path.join(folder, name)):
-                absent[path] = "is a folder" if os.path.isdir(path) else "does not exist"
+                absent[path] = _what_it_is(path)
     return absent
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_file()
+    except OSError:  # a link in a circle
+        return False
+
+
+def _what_it_is(path: str) -> str:
+    """Say why a path is not that of a file."""
+    if os.path.isdir(path):
+        return "is a folder"
+    if os.path.exists(path):
+        return "is no regular file"
+    return "is a link that leads nowhere" if os.path.islink(path) else "does not exist"
 
 
 def _as_list(value: Any) -> list[str]:

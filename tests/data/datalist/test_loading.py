@@ -156,6 +156,7 @@ def touch(root: Path, *files: str) -> None:
         (root / name).touch()
 
 
+@pytest.mark.filterwarnings("ignore:.*cannot be read. broken.png")
 def test_scan_finds_radiographs_only(tmp_path: Path) -> None:
     touch(tmp_path, "z.png", "A/b (PA).PNG", "A/ü.jpeg", "c.nii.gz", "d.xyz", "notes", ".hidden.png", "__MACOSX/e.png")
     touch(tmp_path, "folder.png/f.tif", "list.json")
@@ -172,6 +173,39 @@ def test_scan_ends_on_a_loop_of_links(tmp_path: Path) -> None:
     touch(tmp_path, "a/x.png")
     os.symlink(tmp_path, tmp_path / "a" / "loop")
     assert scan_radiographs(tmp_path) == ["a/x.png"]
+
+
+def test_a_link_that_leads_nowhere_costs_itself_alone(tmp_path: Path) -> None:
+    """One in a circle ended the folder's list: how many files were found was a matter of their order on disk."""
+    os.symlink("circle", tmp_path / "circle")  # first on most file systems: what is made last is listed first
+    touch(tmp_path, *(f"{number:02d}.png" for number in range(40)), "below/x.png")
+    os.symlink("circle.png", tmp_path / "below" / "circle.png")
+    os.symlink("nowhere", tmp_path / "broken.png")
+    os.symlink("nowhere", tmp_path / "broken.txt")
+    with pytest.warns(UserWarning, match="3 entries left out, which cannot be read") as caught:
+        assert len(scan_radiographs(tmp_path)) == 41
+    [warning] = caught
+    assert "below/circle.png (Too many" in str(warning.message)
+    assert "broken.png (No such file" in str(warning.message)
+    assert "41 radiographs are found" in str(warning.message)
+
+
+def test_links_in_a_circle_are_missing_files_of_a_list(tmp_path: Path) -> None:
+    touch(tmp_path, *(f"{number:02d}.png" for number in range(40)))
+    os.symlink("circle.png", tmp_path / "circle.png")
+    (tmp_path / "list.json").write_text(json.dumps({"test": [*(f"{n:02d}.png" for n in range(40)), "circle.png"]}))
+    message = refused(datalist=tmp_path / "list.json", section="test")
+    assert "1 of 41 files that cannot be used: item 40 is a link that leads nowhere" in message
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes on this system")
+def test_named_pipes_are_passed_over(tmp_path: Path) -> None:
+    touch(tmp_path, "a.png")
+    for name in ("pipe", "pipe.png"):
+        os.mkfifo(tmp_path / name)
+    assert scan_radiographs(tmp_path) == ["a.png"]
+    (tmp_path / "list.json").write_text('{"test": ["a.png", "pipe.png"]}')
+    assert "item 1 is no regular file" in refused(datalist=tmp_path / "list.json", section="test")
 
 
 def test_scan_refuses_what_is_no_folder(tmp_path: Path) -> None:
