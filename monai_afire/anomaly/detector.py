@@ -209,7 +209,8 @@ class AnomalyDetector(nn.Module):
                 takes the best F1, for which abnormal images are needed.
 
         Raises:
-            ValueError: without a normal image, or without an abnormal one for the best F1.
+            ValueError: for scores that are no finite numbers, without a normal image, or without an abnormal one for
+                the best F1.
 
         Example:
             >>> from monai_afire.networks import ViTEncoder
@@ -220,6 +221,11 @@ class AnomalyDetector(nn.Module):
             tensor(90.)
         """
         scores = scores.detach().float().cpu()
+        if bad := int((~scores.isfinite()).any(1).sum()):
+            raise ValueError(
+                f"the scores of {bad} of {len(scores)} validation images are NaN or infinite, so that no threshold "
+                "follows from them: look at the images' intensities and at the weights"
+            )
         abnormal = torch.zeros(len(scores), dtype=torch.bool) if labels is None else labels.flatten().cpu() > 0
         if abnormal.all():
             raise ValueError("no normal validation image to fit a threshold on: add some with label 0")

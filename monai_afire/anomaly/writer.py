@@ -16,6 +16,7 @@ from monai.utils import CommonKeys
 from monai_afire.anomaly.detector import SCORE_NAMES, AnomalyDetector
 from monai_afire.anomaly.results import AnomalyResult, save_embedding, save_map, save_overlay
 from monai_afire.handlers.writers.result_files import ResultFiles
+from monai_afire.handlers.writers.result_tables import OUTPUT_IS_NAN
 
 __all__ = ["AnomalyWriter"]
 
@@ -31,7 +32,7 @@ class AnomalyWriter(ResultFiles):
     Write scores, decision, heat map and embedding of each image as soon as they are there.
 
     ``scores.csv`` has one row per image with all scores and the decision by the fused score's threshold,
-    ``rejected.csv`` one per file that could not be read, with the reason. Both grow by whole batches, so that an
+    ``rejected.csv`` one per file that could not be read or has a score that is no finite number, with the reason. Both grow by whole batches, so that an
     interrupted run keeps what it has. Pictures, maps and embeddings are written by threads beside the network. Memory
     does not depend on the number of images.
 
@@ -84,6 +85,9 @@ class AnomalyWriter(ResultFiles):
         tokens = outputs["tokens"].float().cpu().numpy()
         for row, source in self.accepted(batch):
             values = scores[row].tolist()
+            if not np.isfinite(values).all():  # a comparison with NaN is false: it would be called normal
+                self.reject(source, OUTPUT_IS_NAN)
+                continue
             decision = int(values[-1] >= self.thresholds[-1]) if np.isfinite(self.thresholds[-1]) else ""
             self.add_row([source, decision, *(f"{value:.6g}" for value in reversed(values))])
             if self.saved:

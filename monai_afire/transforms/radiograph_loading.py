@@ -36,7 +36,7 @@ from monai_afire.transforms.radiograph_io.formats import (
     identify_content,
     supported_types,
 )
-from monai_afire.transforms.radiograph_io.intensity import scale_to_unit
+from monai_afire.transforms.radiograph_io.intensity import check_span, repair_nonfinite, scale_to_unit
 from monai_afire.transforms.radiograph_io.nifti import read_nifti
 from monai_afire.transforms.radiograph_io.pictures import read_picture
 
@@ -65,7 +65,8 @@ class LoadRadiograph(Transform):
     Intensities: a DICOM file is shown through its first window, or its VOI lookup table if it has no window
     (``intensity_range`` in the metadata tells which numbers became 0 and 1). Any other file is scaled by ``scaling``.
     NaN and infinite pixels are repaired (NaN and -Inf by the smallest finite number, +Inf by the largest) with a
-    warning that counts them. Pixels that a DICOM file marks as padding become 0.
+    warning that counts them; a file whose finite numbers are more than 2**64 apart, such as ±3.4e38 in the place of
+    missing pixels, is refused. Pixels that a DICOM file marks as padding become 0.
 
     The output is a ``MetaTensor`` with the metadata that MONAI's transforms and ``SaveImage`` use
     (``filename_or_obj``, ``affine``, ``original_affine``, ``spatial_shape``, ``original_channel_dim``, ``space``) and
@@ -129,7 +130,10 @@ class LoadRadiograph(Transform):
         """
         path = _single_path(filename)
         pixels = self._read(path, identify_file(path))
-        _repair_nonfinite(path, pixels)
+        if self.scaling == "none" and pixels.slope != (1.0, 0.0):
+            pixels.values = pixels.values * pixels.slope[0] + pixels.slope[1]
+        repair_nonfinite(path, pixels)
+        check_span(path, pixels.values)
         if not pixels.scaled_by and self.scaling != "none" and pixels.values.min() == pixels.values.max():
             warn_about(path, f"is blank: every pixel is {pixels.values.flat[0]:g}")
         image, intensity_range, scaled_by = self._scale(pixels)
@@ -165,9 +169,7 @@ class LoadRadiograph(Transform):
 
     def _scale(self, pixels: RadiographPixels) -> tuple[np.ndarray, tuple[float, float], str]:
         if self.scaling == "none":
-            factor, summand = pixels.slope
-            values = pixels.values if (factor, summand) == (1.0, 0.0) else pixels.values * factor + summand
-            return values, (0.0, 1.0), "none"
+            return pixels.values, (0.0, 1.0), "none"
         if pixels.scaled_by:
             image, intensity_range, scaled_by = pixels.values, pixels.intensity_range, pixels.scaled_by
         else:
@@ -314,21 +316,6 @@ def _single_path(filename: PathLike | Sequence[PathLike]) -> str:
             f"{names[0]}, ...: {len(names)} files for one picture; give each file an item of its own."
         )
     raise RadiographError(f"a file name is expected, got {type(filename).__name__}; give the path as text.")
-
-
-def _repair_nonfinite(path: str, pixels: RadiographPixels) -> None:
-    values = pixels.values
-    if values.dtype.kind != "f":
-        return
-    finite = np.isfinite(values)
-    bad = int(values.size - np.count_nonzero(finite))
-    if bad == 0:
-        return
-    if bad == values.size:
-        raise refuse(path, f"has no finite pixel: all {bad} are NaN or infinite", "export it again")
-    low, high = values[finite].min(), values[finite].max()
-    pixels.values = np.nan_to_num(values, nan=low, neginf=low, posinf=high)
-    warn_about(path, f"has {bad} pixels that are NaN or infinite, replaced by its smallest and largest finite number")
 
 
 def _metadata(path: str, pixels: RadiographPixels, intensity_range: tuple[float, float], scaled_by: str) -> dict:

@@ -166,6 +166,30 @@ def test_writer_without_thresholds_decides_nothing(tmp_path: Path) -> None:
     assert read_csv(tmp_path / "out/scores.csv")[0]["abnormal"] == ""
 
 
+def test_no_threshold_comes_of_scores_that_are_no_numbers() -> None:
+    scores = torch.rand(9, len(SCORE_NAMES))
+    scores[2, 0], scores[5] = torch.inf, torch.nan
+    with pytest.raises(ValueError, match="2 of 9 validation images are NaN or infinite"):
+        fitted_detector().fit_thresholds(scores)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_writer_rejects_an_image_whose_scores_are_no_numbers(tmp_path: Path, value: float) -> None:
+    """A comparison of NaN with the threshold is false: such an image was called normal, and its map ended the run."""
+    data, detector = Radiographs(tmp_path / "in", ["a.png", "b.png"]), fitted_detector()
+    batches = data.batches()
+    batches[0]["image"][0, 0, 3, 3] = value
+    writer = AnomalyWriter(detector, data.items, str(tmp_path / "out"))
+    engine = judging(detector)
+    writer.attach(engine)
+    engine.run(batches)
+    assert [Path(row["image"]).name for row in read_csv(tmp_path / "out/scores.csv")] == ["b.png"]
+    [rejected] = read_csv(tmp_path / "out/rejected.csv")
+    assert rejected["image"].endswith("a.png")
+    assert "NaN or infinite" in rejected["reason"]
+    assert not list((tmp_path / "out").rglob("a.png.*"))
+
+
 def test_writer_raises_what_went_wrong_in_its_threads(tmp_path: Path) -> None:
     data, detector = Radiographs(tmp_path / "in", ["a.png"]), fitted_detector()
     (tmp_path / "out").mkdir()

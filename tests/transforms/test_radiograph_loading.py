@@ -11,6 +11,7 @@ from typing import Any
 import nibabel as nib
 import numpy as np
 import pytest
+import tifffile
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -107,6 +108,26 @@ def test_bad_pixels_are_repaired_and_counted(tmp_path: Path) -> None:
     assert found[6, 6] == found[0, 0] == pytest.approx(values[finite].min(), abs=1e-6)
     nib.Nifti1Image(np.full((40, 40), np.inf), np.eye(4)).to_filename(tmp_path / "b.nii")
     assert "all 1600" in refused(tmp_path / "b.nii")
+
+
+@pytest.mark.parametrize(("dtype", "extreme"), [("f4", 3.4e38), ("f8", 1e308), ("f8", 1e20)])
+@pytest.mark.parametrize("scaling", ["depth", "range", "none"])
+@pytest.mark.parametrize("signs", [(-1, 1), (0, 1), (-1, 0)])
+def test_extreme_numbers_are_refused(
+    tmp_path: Path, dtype: str, extreme: float, scaling: str, signs: tuple[int, int]
+) -> None:
+    """Their difference is infinite, and the picture was NaN, which a detector called normal."""
+    values = np.linspace(signs[0], signs[1], UNIT.size).reshape(UNIT.shape) * extreme
+    nib.Nifti1Image(values.astype(dtype), np.eye(4)).to_filename(tmp_path / "a.nii")
+    tifffile.imwrite(tmp_path / "a.tif", values.astype(dtype))
+    for name in ("a.nii", "a.tif"):
+        assert "which no detector gives" in refused(tmp_path / name, scaling=scaling)
+
+
+@pytest.mark.filterwarnings("ignore::monai_afire.transforms.radiograph_loading.RadiographWarning")
+def test_infinite_slope_of_a_label_map_is_refused(tmp_path: Path) -> None:
+    path = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, RescaleSlope="1e200", RescaleIntercept="1")
+    assert "which no detector gives" in refused(path, scaling="none")
 
 
 # ---- intensities

@@ -121,6 +121,26 @@ def test_animations_and_pages_are_refused(tmp_path: Path) -> None:
     assert "2 pages" in refused(tmp_path / "b.tif")
 
 
+@pytest.mark.parametrize("shift", [0, 1, 2, 30])
+def test_widest_integers(tmp_path: Path, shift: int) -> None:
+    """Nothing signed holds them: they became negative, or ended a run without the name of the file."""
+    values = (np.linspace(0, 1, GRAY8.size).reshape(GRAY8.shape) * 2.0**63).astype(np.uint64) * 2 - 2**10 * (shift == 0)
+    values = np.minimum(values, np.uint64(2**64 - 2**11)) >> np.uint64(shift)
+    values[0, 0] = 0
+    tifffile.imwrite(tmp_path / "black.tif", values, photometric="minisblack")
+    tifffile.imwrite(tmp_path / "white.tif", np.uint64(2**64 - 1) - values, photometric="miniswhite")
+    unit = values / 2.0**64
+    np.testing.assert_allclose(load(tmp_path / "black.tif"), unit * 2**shift, atol=1e-6)
+    # what fills no more than a quarter of the range is mirrored within its own, here the uppermost part of 64 bits
+    np.testing.assert_allclose(load(tmp_path / "white.tif"), unit * (2**shift if shift < 2 else 1), atol=1e-6)
+
+
+def test_complex_numbers_are_refused(tmp_path: Path) -> None:
+    for dtype in (np.complex64, np.complex128):
+        tifffile.imwrite(tmp_path / "a.tif", (UNIT + 1j * UNIT).astype(dtype))
+        assert f"of type {np.dtype(dtype)}, where real numbers are expected" in refused(tmp_path / "a.tif")
+
+
 @pytest.mark.parametrize("extension", ["png", "jpg", "tif", "bmp"])
 @pytest.mark.parametrize("part", [0.02, 0.3, 0.9])
 def test_cut_files_are_refused(tmp_path: Path, extension: str, part: float) -> None:

@@ -19,7 +19,7 @@ from monai_afire.utils.files import check_writable
 __all__ = ["EXIT_CODE_REJECTED", "OUTPUT_IS_NAN", "ResultTables"]
 
 EXIT_CODE_REJECTED = 2
-OUTPUT_IS_NAN = "the network's output is NaN: look at the image's intensities and at the weights"
+OUTPUT_IS_NAN = "the network's output is NaN or infinite: look at the image's intensities and at the weights"
 
 
 class ResultTables(ABC):

@@ -18,6 +18,7 @@ __all__ = [
     "first_line",
     "planar_affine",
     "refuse",
+    "require_real",
     "rgb_to_gray",
     "warn_about",
 ]
@@ -102,6 +103,17 @@ class RadiographPixels:
 def refuse(path: str | PathLike, reason: str, remedy: str = "") -> RadiographError:
     """Build the one-line error for a file: name, reason, remedy."""
     return RadiographError(f"{path}: {reason}; {remedy}." if remedy else f"{path}: {reason}.")
+
+
+def require_real(path: str | PathLike, dtype: np.dtype) -> None:
+    """Refuse numbers that are not one gray level each, such as complex ones, whose imaginary part would be lost.
+
+    Raises:
+        RadiographError: For any other than integers and floating-point numbers.
+    """
+    if dtype.kind not in "iuf":
+        reason = f"holds numbers of type {dtype}, where real numbers are expected"
+        raise refuse(path, reason, "save the magnitude, or the part that is wanted, as a picture of its own")
 
 
 def warn_about(path: str | PathLike, message: str) -> None:

@@ -8,9 +8,45 @@ import math
 
 import numpy as np
 
-from monai_afire.transforms.radiograph_io.common import RadiographPixels
+from monai_afire.transforms.radiograph_io.common import RadiographPixels, refuse, warn_about
 
-__all__ = ["depth_range", "scale_to_unit", "window_to_unit"]
+__all__ = ["check_span", "depth_range", "repair_nonfinite", "scale_to_unit", "window_to_unit"]
+
+_WIDEST_SPAN = 2.0**64  # of the numbers of a file: what the widest integers hold
+
+
+def repair_nonfinite(path: str, pixels: RadiographPixels) -> None:
+    """Replace NaN and -Inf by the smallest finite number, +Inf by the largest, with a warning that counts them.
+
+    Raises:
+        RadiographError: When no number is finite.
+    """
+    values = pixels.values
+    if values.dtype.kind != "f":
+        return
+    finite = np.isfinite(values)
+    bad = int(values.size - np.count_nonzero(finite))
+    if bad == 0:
+        return
+    if bad == values.size:
+        raise refuse(path, f"has no finite pixel: all {bad} are NaN or infinite", "export it again")
+    low, high = values[finite].min(), values[finite].max()
+    pixels.values = np.nan_to_num(values, nan=low, neginf=low, posinf=high)
+    warn_about(path, f"has {bad} pixels that are NaN or infinite, replaced by its smallest and largest finite number")
+
+
+def check_span(path: str, values: np.ndarray) -> None:
+    """Refuse finite numbers so far apart that all others would become one gray level, or the difference infinite.
+
+    Raises:
+        RadiographError: When the largest is more than 2**64 above the smallest.
+    """
+    if values.dtype.kind != "f":
+        return
+    low, high = float(values.min()), float(values.max())
+    if not high - low <= _WIDEST_SPAN:
+        reason = f"holds numbers from {low:.3g} to {high:.3g}, which no detector gives and may stand for missing pixels"
+        raise refuse(path, reason, "replace those by NaN, or export it again")
 
 
 def depth_range(values: np.ndarray, floor: float | None = None) -> tuple[float, float]:
@@ -56,14 +92,14 @@ def scale_to_unit(pixels: RadiographPixels, scaling: str) -> tuple[np.ndarray, t
         The picture ``(H, W)`` float32, and the numbers in units of the file that are shown as 0 and as 1.
     """
     values = pixels.values
-    if values.dtype.kind in "iu" and (pixels.inverted or values.dtype.itemsize > 2):
-        # signed and wide enough to be mirrored; whole numbers stay whole
+    if values.dtype.kind in "iu" and values.dtype != np.uint64 and (pixels.inverted or values.dtype.itemsize > 2):
+        # signed and wide enough to be mirrored; whole numbers stay whole, and nothing signed holds those of 64 bits
         values = values.astype(np.int32 if values.dtype.itemsize <= 2 else np.int64)
     inside = values if pixels.padding is None or pixels.padding.all() else values[~pixels.padding]
     mirror: float | None = None
     if pixels.inverted and scaling == "depth" and (declared := _plausible_range(inside, pixels.declared_range)):
         # Mirroring within the declared range gives the very numbers of the MONOCHROME2 twin, scaled by the same rule.
-        mirror = int(sum(declared)) if values.dtype.kind == "i" else sum(declared)
+        mirror = int(sum(declared)) if values.dtype.kind in "iu" else sum(declared)
         values, inside = mirror - values, mirror - inside
     low, high = depth_range(inside, pixels.floor) if scaling == "depth" else (float(inside.min()), float(inside.max()))
     unit = values.astype(np.float64 if values.dtype.itemsize > 4 else np.float32)

@@ -10,7 +10,14 @@ import math
 import nibabel as nib
 import numpy as np
 
-from monai_afire.transforms.radiograph_io.common import RadiographPixels, SizeLimits, planar_affine, refuse, rgb_to_gray
+from monai_afire.transforms.radiograph_io.common import (
+    RadiographPixels,
+    SizeLimits,
+    planar_affine,
+    refuse,
+    require_real,
+    rgb_to_gray,
+)
 
 __all__ = ["read_nifti"]
 
@@ -72,8 +79,7 @@ def _to_pixels(path: str, image: nib.Nifti1Image, values: np.ndarray, row: int, 
     photometric = "MONOCHROME2"
     if values.dtype.fields:
         values, photometric = rgb_to_gray(np.stack([values[name] for name in ("R", "G", "B")], axis=-1)), "RGB"
-    if values.dtype.kind not in "iuf":
-        raise refuse(path, f"holds numbers of type {values.dtype}, where real numbers are expected")
+    require_real(path, values.dtype)
     lengths = np.linalg.norm(affine[:3, :3], axis=0)
     spacing = (float(lengths[row]), float(lengths[column]))
     normal = 3 - row - column

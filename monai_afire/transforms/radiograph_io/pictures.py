@@ -16,6 +16,7 @@ from monai_afire.transforms.radiograph_io.common import (
     first_line,
     planar_affine,
     refuse,
+    require_real,
     warn_about,
 )
 
@@ -111,6 +112,7 @@ def _read_unusual_tiff(path: str, limits: SizeLimits, error: Exception) -> Radio
                     path, f"holds pictures of the shape {page.shape} on {len(tiff.pages)} pages", "save one gray page"
                 )
             limits.check(path, *page.shape)
+            require_real(path, page.dtype)
             values = page.asarray()
     except RadiographError:
         raise
@@ -125,7 +127,8 @@ def _read_unusual_tiff(path: str, limits: SizeLimits, error: Exception) -> Radio
         bits=values.dtype.itemsize * 8,
         affine=planar_affine(),
         inverted=white_is_zero,
-        declared_range=(0.0, 2.0 ** (8 * values.dtype.itemsize) - 1.0) if values.dtype.kind == "u" else None,
+        # whole numbers: 2**64 - 1 is no floating-point number
+        declared_range=(0, 2 ** (8 * values.dtype.itemsize) - 1) if values.dtype.kind == "u" else None,
     )
 
 
