@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -295,10 +296,15 @@ def _read_head(path: str) -> bytes:
     if os.path.isdir(path):
         raise refuse(path, "is a folder, not a file", "name the files in it, or give it as dataset_dir")
     try:
+        # asked before it is opened: a named pipe would wait for a writer for ever, a device has no end
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise refuse(path, "is no regular file, but a pipe, a socket or a device", "give files")
         with open(path, "rb") as stream:
             head = stream.read(HEAD_BYTES)
     except FileNotFoundError as error:
         raise refuse(path, "does not exist", "check the name and the folder") from error
+    except RadiographError:
+        raise
     except (OSError, ValueError) as error:
         raise refuse(path, f"cannot be opened ({getattr(error, 'strerror', None) or error})") from error
     if not head:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import tempfile
 import warnings
+import zlib
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -217,10 +218,24 @@ def test_refused_dicom(tmp_path: Path, elements: dict[str, Any], reason: str) ->
     assert reason in refused(write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, **elements))
 
 
-def test_deflate_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("way", ["plain", "long header", "no preamble"])
+def test_deflate_bomb_is_refused_uninflated(tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However its header is written, a few kilobytes cannot become more than the largest accepted picture."""
     path = write_dicom(tmp_path / "a.dcm", GRAY12, uid.DeflatedExplicitVRLittleEndian, bits=12)
-    monkeypatch.setattr("monai_afire.transforms.radiograph_io.dicom._MAX_INFLATED_BYTES", 1000)
-    assert "inflates to more than 1000 bytes" in refused(path)
+    dataset = pydicom.dcmread(path)
+    if way == "long header":
+        dataset.file_meta.PrivateInformationCreatorUID = "1.2.3"
+        dataset.file_meta.PrivateInformation = bytes(4000)
+    dataset.add_new((0x7FE1, 0x1001), "OB", bytes(2**25))
+    dataset.save_as(path, enforce_file_format=True)
+    if way == "no preamble":
+        path.write_bytes(path.read_bytes()[132:])
+    assert path.stat().st_size < 2**17
+    inflated = []
+    monkeypatch.setattr(zlib, "decompress", lambda *arguments, **options: inflated.append(arguments))
+    maximum = 4 * GRAY12.size + 2**24
+    assert f"inflates to more than {maximum} bytes" in refused(path, max_pixels=GRAY12.size)
+    assert not inflated
 
 
 def test_not_upright_by_its_tag_gives_a_warning(tmp_path: Path) -> None:

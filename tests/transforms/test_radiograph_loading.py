@@ -4,7 +4,11 @@
 
 from __future__ import annotations
 
+import gzip
 import pickle
+import struct
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +97,33 @@ def test_cut_nifti_is_refused(tmp_path: Path, extension: str) -> None:
     nib.Nifti1Image(values, np.eye(4)).to_filename(path)
     path.write_bytes(path.read_bytes()[:9000])
     assert "cut or damaged" in refused(path)
+
+
+def bombs() -> dict[str, Callable[[bytearray], None]]:
+    """Headers, changed in place, that announce far more than their picture needs."""
+    return {
+        "offset": lambda header: struct.pack_into("<f", header, 108, 1.5e9),
+        "negative offset": lambda header: struct.pack_into("<f", header, 108, -352.0),
+        "no offset": lambda header: struct.pack_into("<f", header, 108, float("nan")),
+        "extension": lambda header: header.__setitem__(slice(348, 360), struct.pack("<4Bii", 1, 0, 0, 0, 2**31 - 8, 6)),
+        "whole rest": lambda header: header.__setitem__(slice(348, 360), struct.pack("<4Bii", 1, 0, 0, 0, 0, 6)),
+        "shape": lambda header: struct.pack_into("<8h", header, 40, 2, 32767, 32767, 1, 1, 1, 1, 1),
+    }
+
+
+@pytest.mark.parametrize("name", bombs())
+def test_compressed_nifti_inflates_to_what_its_picture_needs(tmp_path: Path, name: str) -> None:
+    content = bytearray(nib.Nifti1Image(GRAY8.T, np.eye(4)).to_bytes())
+    if name in ("extension", "whole rest"):
+        struct.pack_into("<f", content, 108, 384.0)
+    bombs()[name](content)
+    (tmp_path / "a.nii.gz").write_bytes(gzip.compress(bytes(content) + bytes(2**26), compresslevel=1))
+    tracemalloc.start()
+    try:
+        refused(tmp_path / "a.nii.gz")
+        assert tracemalloc.get_traced_memory()[1] < 2**22
+    finally:
+        tracemalloc.stop()
 
 
 def test_bad_pixels_are_repaired_and_counted(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 import tifffile
-from PIL import Image
+from PIL import Image, TiffImagePlugin
 from radiograph_files import GRAY8, GRAY12, GRAY16, HEIGHT, UNIT, WIDTH, load, refused, write_dicom
 
 from monai_afire.transforms.radiograph_loading import LoadRadiograph, RadiographError, RadiographWarning
@@ -118,7 +118,35 @@ def test_animations_and_pages_are_refused(tmp_path: Path) -> None:
         frames[0].save(tmp_path / name, save_all=True, append_images=frames[1:])
         assert "holds 2 pictures" in refused(tmp_path / name)
     tifffile.imwrite(tmp_path / "b.tif", np.zeros((2, 40, 40)), photometric="minisblack")
-    assert "2 pages" in refused(tmp_path / "b.tif")
+    assert "several pages" in refused(tmp_path / "b.tif")
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint64])
+def test_pages_are_not_counted_to_the_end(
+    tmp_path: Path, dtype: type[np.generic], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To find the last of 60,000 took a minute: each was compared with all before it."""
+    with tifffile.TiffWriter(tmp_path / "a.tif") as tiff:
+        for _ in range(40):
+            tiff.write(np.zeros((40, 40), dtype), contiguous=False, metadata=None)
+    sought: list[int] = []
+    seek = TiffImagePlugin.TiffImageFile.seek
+    monkeypatch.setattr(
+        TiffImagePlugin.TiffImageFile, "seek", lambda image, frame: [sought.append(frame), seek(image, frame)][1]
+    )
+    monkeypatch.setattr(tifffile.TiffPages, "__len__", lambda pages: pytest.fail("all pages are counted"))
+    message = refused(tmp_path / "a.tif")
+    assert "several pages" in message if dtype is np.uint64 else "holds 10 or more pictures" in message
+    assert len(sought) <= 10
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes on this system")
+def test_pipes_and_devices_are_refused_unopened(tmp_path: Path) -> None:
+    for name in ("pipe", "pipe.png"):
+        os.mkfifo(tmp_path / name)
+        assert "is no regular file" in refused(tmp_path / name)
+    os.symlink("/dev/zero", tmp_path / "zero.png")
+    assert "is no regular file" in refused(tmp_path / "zero.png")
 
 
 @pytest.mark.parametrize("shift", [0, 1, 2, 30])

@@ -25,7 +25,7 @@ __all__ = ["read_dicom"]
 
 _PIXEL_KEYWORDS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
 _DEFER_BYTES = 2**26  # larger elements stay on disk until the header has been checked
-_MAX_INFLATED_BYTES = 2**30
+_MAX_HEADER_BYTES = 2**24  # of a deflated data set, besides its pixels
 # Packages that add decoders to pydicom, by the end of the name of the transfer syntax's family.
 _DECODER_PACKAGES = (
     ("JPEG-LS", "pyjpegls"),
@@ -46,7 +46,7 @@ def read_dicom(path: str, limits: SizeLimits, use_window: bool = True) -> Radiog
         RadiographError: When the file is cut or damaged, lacks pixels or a needed element, holds several frames,
             is of the wrong size, or needs a decoder that is not installed.
     """
-    _check_inflated_size(path)
+    _check_inflated_size(path, limits)
     dataset = pydicom.dcmread(path, force=True, defer_size=_DEFER_BYTES)
     _check_header(path, dataset, limits)
     stored = _decode(path, dataset)
@@ -58,21 +58,23 @@ def read_dicom(path: str, limits: SizeLimits, use_window: bool = True) -> Radiog
     return pixels
 
 
-def _check_inflated_size(path: str) -> None:
-    """Refuse a deflated data set that would inflate to more than a radiograph can need."""
-    with open(path, "rb") as stream:
-        head = stream.read(1024)
-        if head[128:132] != b"DICM" or b"1.2.840.10008.1.2.1.99" not in head:
+def _check_inflated_size(path: str, limits: SizeLimits) -> None:
+    """Refuse a deflated data set that would inflate to more than the largest accepted picture needs."""
+    maximum = 4 * limits.max_pixels + _MAX_HEADER_BYTES
+    with open(path, "rb") as stream:  # to where the deflated part begins, on the very way that pydicom goes
+        pydicom.filereader.read_preamble(stream, force=True)
+        file_meta = pydicom.filereader._read_file_meta_info(stream)
+        if file_meta.get("TransferSyntaxUID") != pydicom.uid.DeflatedExplicitVRLittleEndian:
             return
-        stream.seek(132)
-        pydicom.filereader._read_file_meta_info(stream)
+        pydicom.filereader._read_command_set_elements(stream)
         inflater, total = zlib.decompressobj(wbits=-zlib.MAX_WBITS), 0
         pending = stream.read(2**16)
         while pending and not inflater.eof:
             total += len(inflater.decompress(pending, 2**20))
             pending = inflater.unconsumed_tail or stream.read(2**16)
-            if total > _MAX_INFLATED_BYTES:
-                raise refuse(path, f"inflates to more than {_MAX_INFLATED_BYTES} bytes", "store it uncompressed")
+            if total > maximum:
+                reason = f"inflates to more than {maximum} bytes, more than max_pixels={limits.max_pixels} can take"
+                raise refuse(path, reason, "store it uncompressed")
 
 
 def _check_header(path: str, dataset: pydicom.Dataset, limits: SizeLimits) -> None:

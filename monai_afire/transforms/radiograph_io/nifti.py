@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import gzip
+import io
 import math
+from typing import IO
 
 import nibabel as nib
 import numpy as np
@@ -21,6 +23,7 @@ from monai_afire.transforms.radiograph_io.common import (
 
 __all__ = ["read_nifti"]
 
+_MAX_OFFSET = 2**24  # bytes of header and extensions before the first pixel
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -41,18 +44,28 @@ def read_nifti(path: str, limits: SizeLimits) -> RadiographPixels:
     with open(path, "rb") as stream:
         compressed = stream.read(2) == _GZIP_MAGIC
     with gzip.open(path, "rb") if compressed else open(path, "rb") as stream:
-        header_start = stream.read(4)
-        stream.seek(0)
-        second = 540 in (int.from_bytes(header_start, "little"), int.from_bytes(header_start, "big"))
-        image = (nib.Nifti2Image if second else nib.Nifti1Image).from_stream(stream)
-        row, column = _picture_axes(path, image, limits)
-        values = np.asanyarray(image.dataobj)
-    return _to_pixels(path, image, values, row, column)
+        image = _read_image(path, stream, limits)
+    row, column = _picture_axes(path, image.header, limits)
+    return _to_pixels(path, image, np.asanyarray(image.dataobj), row, column)
 
 
-def _picture_axes(path: str, image: nib.Nifti1Image, limits: SizeLimits) -> tuple[int, int]:
+def _read_image(path: str, stream: IO[bytes], limits: SizeLimits) -> nib.Nifti1Image:
+    """Take as many bytes as an acceptable header announces, however many a compressed file inflates to."""
+    start = stream.read(nib.Nifti2Header.template_dtype.itemsize)
+    second = 540 in (int.from_bytes(start[:4], "little"), int.from_bytes(start[:4], "big"))
+    kind = nib.Nifti2Image if second else nib.Nifti1Image
+    header = kind.header_class(start[: kind.header_class.template_dtype.itemsize], check=False)
+    _picture_axes(path, header, limits)
+    offset = int(header["vox_offset"])
+    if not 0 <= offset <= _MAX_OFFSET:
+        raise refuse(path, f"has its first pixel at byte {offset}, where no file has it", "export it again")
+    needed = max(offset, len(start)) + math.prod(header.get_data_shape()) * header.get_data_dtype().itemsize
+    return kind.from_stream(io.BytesIO(start + stream.read(needed - len(start))))
+
+
+def _picture_axes(path: str, header: nib.Nifti1Header, limits: SizeLimits) -> tuple[int, int]:
     """Axes of the array that become the rows and the columns."""
-    shape = tuple(int(n) for n in image.shape)
+    shape = tuple(int(n) for n in header.get_data_shape())
     text = " x ".join(map(str, shape))
     axes = [axis for axis, length in enumerate(shape) if length != 1]
     if len(axes) > 2 or any(axis > 2 for axis in axes) or math.prod(shape) == 0:
@@ -60,7 +73,7 @@ def _picture_axes(path: str, image: nib.Nifti1Image, limits: SizeLimits) -> tupl
         raise refuse(path, reason, "save the wanted slice as a file of its own")
     first, second = (axes + [axis for axis in range(3) if axis not in axes])[:2]
     limits.check(path, *((*shape, 1, 1, 1)[axis] for axis in (second, first)))
-    world = _world_axes(image.affine)
+    world = _world_axes(header.get_best_affine())
     # Rows follow the vertical direction of the body, or y in the stand-in plane: the higher of the two world axes.
     return (first, second) if world[first] > world[second] else (second, first)
 

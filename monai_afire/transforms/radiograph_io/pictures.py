@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageFile, ImageOps
@@ -24,6 +26,7 @@ __all__ = ["read_picture"]
 
 _PALETTE_MODES = ("P", "PA")
 _GRAY_MODES = ("L", "F", "I")
+_MOST_COUNTED = 10  # pictures in a file that is refused; each is looked for among all before it
 _TIFF_BITS, _TIFF_PHOTOMETRIC, _TIFF_WHITE_IS_ZERO = 258, 262, 0
 
 
@@ -60,9 +63,15 @@ def read_picture(path: str, file_format: str, limits: SizeLimits, raw: bool = Fa
 
 def _require_single(path: str, image: Image.Image, file_format: str) -> None:
     """Refuse several pages or frames; the extra pictures of a JPEG are previews by definition of that format."""
-    frames = 1 if file_format == "JPEG" else getattr(image, "n_frames", 1)
-    if frames > 1:
-        raise refuse(path, f"holds {frames} pictures where one is expected", "save the wanted one as a file of its own")
+    if file_format == "JPEG" or not getattr(image, "is_animated", False):
+        return
+    count = 1
+    with contextlib.suppress(EOFError):
+        while count < _MOST_COUNTED:
+            image.seek(count)
+            count += 1
+    found = f"{count} or more" if count == _MOST_COUNTED else str(count)
+    raise refuse(path, f"holds {found} pictures where one is expected", "save the wanted one as a file of its own")
 
 
 def _load(path: str, image: Image.Image, file_format: str) -> None:
@@ -107,10 +116,10 @@ def _read_unusual_tiff(path: str, limits: SizeLimits, error: Exception) -> Radio
 
         with tifffile.TiffFile(path) as tiff:
             page = tiff.pages[0]
-            if len(tiff.pages) != 1 or page.ndim != 2:
-                raise refuse(
-                    path, f"holds pictures of the shape {page.shape} on {len(tiff.pages)} pages", "save one gray page"
-                )
+            several = _has_second_page(tiff)
+            if several or page.ndim != 2:
+                pages = "several pages" if several else "one page"
+                raise refuse(path, f"holds pictures of the shape {page.shape} on {pages}", "save one gray page")
             limits.check(path, *page.shape)
             require_real(path, page.dtype)
             values = page.asarray()
@@ -130,6 +139,14 @@ def _read_unusual_tiff(path: str, limits: SizeLimits, error: Exception) -> Radio
         # whole numbers: 2**64 - 1 is no floating-point number
         declared_range=(0, 2 ** (8 * values.dtype.itemsize) - 1) if values.dtype.kind == "u" else None,
     )
+
+
+def _has_second_page(tiff: Any) -> bool:
+    """Look for the second page alone: to count tens of thousands takes long."""
+    try:
+        return tiff.pages[1] is not None
+    except IndexError:
+        return False
 
 
 def _to_gray(path: str, image: Image.Image, raw: bool) -> np.ndarray:
