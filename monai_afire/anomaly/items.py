@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from monai_afire.data.datalist.checks import DatalistError
-from monai_afire.data.datalist.normal_items import abnormal_label
+from monai_afire.data.datalist.normal_items import abnormal_label, without_doubtful
 from monai_afire.transforms.controlled_lesions import controlled_lesion_items
 from monai_afire.transforms.radiograph_loading import LoadRadiograph
 
@@ -76,8 +76,9 @@ def validation_items(items: Sequence[Mapping[str, Any]], lesions: Mapping[str, A
         >>> [item["label"] for item in validation_items([{"image": "a.png"}, {"image": "b.png"}], lesions)]
         [0, 0, 1, 1]
     """
-    labels = [abnormal_label(item) or 0 for item in items]
-    labelled = [{**item, "abnormal": label} for item, label in zip(items, labels, strict=True)]
+    told = without_doubtful(items, "the section 'validation'")
+    labels = [abnormal_label(item) or 0 for item in told]
+    labelled = [{**item, "abnormal": label} for item, label in zip(told, labels, strict=True)]
     return detection_items(labelled, None if 0 < sum(labels) < len(labels) else lesions, "validation")
 
 

@@ -55,6 +55,9 @@ def listed(*labels: int | None) -> list[dict[str, Any]]:
         ({"abnormal": 0, "label": 3}, 0),
         ({"abnormal": 1, "label": 0}, 1),
         ({"abnormal": None, "label": 1}, 1),
+        ({"abnormal": math.nan, "label": 1}, 1),
+        ({"abnormal": math.nan}, None),
+        ({"abnormal": -1, "label": 0}, None),
     ],
 )
 def test_label(item: dict[str, Any], expected: int | None) -> None:
@@ -77,6 +80,20 @@ def test_abnormal_items_are_left_out_with_a_warning() -> None:
         found = normal_items(items)
     assert found == [{"image": "a.png", "label": 0}, {"image": "c.png", "label": 0}]
     assert items == before
+
+
+@pytest.mark.parametrize("doubtful", [{"abnormal": math.nan}, {"abnormal": -1, "label": 0}, {"label": math.nan}])
+def test_what_is_not_known_to_be_normal_does_not_count_as_normal(doubtful: dict[str, Any]) -> None:
+    items = [{"image": "a.png", "abnormal": 0}, {"image": "b.png", **doubtful}, {"image": "c.png"}]
+    with pytest.warns(UserWarning, match="left 1 of 3 items out, .* neither normal nor abnormal .*: item 1"):
+        assert [item["image"] for item in normal_items(items)] == ["a.png", "c.png"]
+    with pytest.warns(UserWarning, match="left 1 of 3 items out"):
+        assert [item["image"] for item in validation_items(items, {"kinds": [], "contrasts": [], "sizes": []})] == [
+            "a.png",
+            "c.png",
+        ]
+    with pytest.raises(DatalistError, match="2 of 3 items .* have no label"):
+        detection_items(items)
 
 
 def test_no_normal_item_is_an_error() -> None:
