@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch.nn.functional as F
 from monai.networks.nets import ViT
 from torch import nn
 
+from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.vit_encoder import GRAY_MEAN, GRAY_STD, ViTEncoder
 
@@ -236,3 +238,15 @@ def test_an_encoder_of_tokens_only_has_one_map() -> None:
         encoder.layers_by_depth()
     with pytest.raises(ValueError, match="every feature map has channels and strides"):
         MeanEncoder(feature_channels=(1, 2), feature_strides=[(2, 2)])
+
+
+@pytest.mark.parametrize("spatial_dims", [2, 3])
+def test_no_warning_of_what_monai_calls(spatial_dims: int) -> None:
+    torch.set_warn_always(True)  # otherwise it comes once in a process, and another test may have had it
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            ViTEncoder(1, 16, 8, hidden_size=12, num_layers=1, num_heads=2, spatial_dims=spatial_dims)
+            RestorationDecoder(12, [2] * spatial_dims, 8, hidden_dim=12, num_layers=1, num_heads=2)
+    finally:
+        torch.set_warn_always(False)

@@ -140,6 +140,25 @@ def test_pages_are_not_counted_to_the_end(
     assert len(sought) <= 10
 
 
+def test_libtiff_prints_nothing_without_the_name(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def damaged(name: str, compression: str) -> None:
+        Image.fromarray(GRAY8).save(tmp_path / name, compression=compression)
+        content = bytearray((tmp_path / name).read_bytes())
+        content[60:400] = b"\xff" * 340
+        (tmp_path / name).write_bytes(content)
+
+    damaged("a.tif", "tiff_lzw")
+    with Image.open(tmp_path / "a.tif") as image, pytest.raises(OSError):
+        image.load()
+    if not capfd.readouterr().err:
+        pytest.skip("libtiff prints nothing here")
+    assert "cannot be decoded" in refused(tmp_path / "a.tif")
+    assert capfd.readouterr().err == ""
+    with Image.open(tmp_path / "a.tif") as image, pytest.raises(OSError):
+        image.load()
+    assert capfd.readouterr().err  # others are printed to as ever
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes on this system")
 def test_pipes_and_devices_are_refused_unopened(tmp_path: Path) -> None:
     for name in ("pipe", "pipe.png"):

@@ -13,6 +13,7 @@ from monai.networks.blocks.transformerblock import TransformerBlock
 from torch import nn
 
 from monai_afire.networks.blocks.attention import prepare_transformer_blocks
+from monai_afire.networks.blocks.position_embedding import without_meshgrid_warning
 
 __all__ = ["RestorationDecoder"]
 
@@ -109,4 +110,5 @@ def _position_embedding(grid_size: Sequence[int], hidden_dim: int, pos_embed_typ
             f"a sine-cosine position embedding in {spatial_dims}-D needs a width divisible by {2 * spatial_dims}, got "
             f"{hidden_dim}: change hidden_dim or use pos_embed_type='learnable'"
         )
-    return build_sincos_position_embedding(list(grid_size), hidden_dim, spatial_dims)
+    with without_meshgrid_warning():
+        return build_sincos_position_embedding(list(grid_size), hidden_dim, spatial_dims)

@@ -14,6 +14,7 @@ from torch import nn
 
 from monai_afire.networks.blocks.attention import prepare_transformer_blocks
 from monai_afire.networks.blocks.patches import grid_size
+from monai_afire.networks.blocks.position_embedding import without_meshgrid_warning
 from monai_afire.networks.nets.radiograph_encoder import GRAY_MEAN, GRAY_STD, RadiographEncoder
 
 __all__ = ["GRAY_MEAN", "GRAY_STD", "ViTEncoder"]
@@ -80,19 +81,20 @@ class ViTEncoder(RadiographEncoder, ViT):
         image_shape = ensure_tuple_rep(img_size, spatial_dims)
         patch_shape = ensure_tuple_rep(patch_size, spatial_dims)
         grid_size(image_shape, patch_shape)  # an image of another size is refused before MONAI says so less clearly
-        super().__init__(
-            in_channels=in_channels,
-            img_size=image_shape,
-            patch_size=patch_shape,
-            hidden_size=hidden_size,
-            mlp_dim=4 * hidden_size if mlp_dim is None else mlp_dim,
-            num_layers=num_layers,
-            num_heads=num_heads,
-            pos_embed_type=pos_embed_type,
-            spatial_dims=spatial_dims,
-            dropout_rate=dropout_rate,
-            qkv_bias=qkv_bias,
-        )
+        with without_meshgrid_warning():
+            super().__init__(
+                in_channels=in_channels,
+                img_size=image_shape,
+                patch_size=patch_shape,
+                hidden_size=hidden_size,
+                mlp_dim=4 * hidden_size if mlp_dim is None else mlp_dim,
+                num_layers=num_layers,
+                num_heads=num_heads,
+                pos_embed_type=pos_embed_type,
+                spatial_dims=spatial_dims,
+                dropout_rate=dropout_rate,
+                qkv_bias=qkv_bias,
+            )
         prepare_transformer_blocks(self.blocks)
         for layer in self.modules():
             if isinstance(layer, nn.LayerNorm):

@@ -6,7 +6,11 @@ from __future__ import annotations
 
 import gzip
 import io
+import logging
 import math
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import IO
 
 import nibabel as nib
@@ -60,7 +64,27 @@ def _read_image(path: str, stream: IO[bytes], limits: SizeLimits) -> nib.Nifti1I
     if not 0 <= offset <= _MAX_OFFSET:
         raise refuse(path, f"has its first pixel at byte {offset}, where no file has it", "export it again")
     needed = max(offset, len(start)) + math.prod(header.get_data_shape()) * header.get_data_dtype().itemsize
-    return kind.from_stream(io.BytesIO(start + stream.read(needed - len(start))))
+    content = io.BytesIO(start + stream.read(needed - len(start)))
+    with _named_in_log(path):
+        return kind.from_stream(content)
+
+
+@contextmanager
+def _named_in_log(path: str) -> Iterator[None]:
+    """Put the file's name in front of what nibabel logs of its header, in this thread."""
+    thread = threading.get_ident()
+
+    def add_name(record: logging.LogRecord) -> bool:
+        if record.thread == thread:
+            record.msg, record.args = f"{path}: {record.getMessage()}", ()
+        return True
+
+    logger = nib.imageglobals.logger
+    logger.addFilter(add_name)
+    try:
+        yield
+    finally:
+        logger.removeFilter(add_name)
 
 
 def _picture_axes(path: str, header: nib.Nifti1Header, limits: SizeLimits) -> tuple[int, int]:

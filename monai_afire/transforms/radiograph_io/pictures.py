@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
-import contextlib
+import ctypes
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -66,7 +68,7 @@ def _require_single(path: str, image: Image.Image, file_format: str) -> None:
     if file_format == "JPEG" or not getattr(image, "is_animated", False):
         return
     count = 1
-    with contextlib.suppress(EOFError):
+    with suppress(EOFError):
         while count < _MOST_COUNTED:
             image.seek(count)
             count += 1
@@ -79,10 +81,31 @@ def _load(path: str, image: Image.Image, file_format: str) -> None:
         text = "PIL.ImageFile.LOAD_TRUNCATED_IMAGES is set: a file that is cut would be read as a half-gray picture"
         warnings.warn(f"{text}; set it to False.", stacklevel=2)
     try:
-        image.load()
+        with _quiet_libtiff():
+            image.load()
     except Exception as error:
         reason = f"is cut or damaged: its {file_format} data cannot be decoded ({first_line(error)})"
         raise refuse(path, reason, "copy or download it again") from error
+
+
+@contextmanager
+def _quiet_libtiff() -> Iterator[None]:
+    """
+    Keep libtiff, which Pillow decodes with, from printing lines without the name of the file.
+
+    Its errors are Pillow's as well, which are raised with the name. Where the library cannot be found it prints.
+    """
+    try:
+        set_handler = ctypes.CDLL(Image.core.__file__).TIFFSetErrorHandler
+    except (AttributeError, OSError):
+        yield
+        return
+    set_handler.argtypes, set_handler.restype = [ctypes.c_void_p], ctypes.c_void_p
+    handler = set_handler(None)
+    try:
+        yield
+    finally:
+        set_handler(handler)
 
 
 def _to_pixels(
