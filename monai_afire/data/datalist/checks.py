@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +16,7 @@ from monai_afire.utils.text import first_few
 __all__ = [
     "DatalistError",
     "item_name",
+    "parse_json",
     "require_files",
     "require_keys",
     "warn_about_leaks",
@@ -25,6 +27,47 @@ _SCAN_FROM = 16  # so many items of one folder are cheaper to check by listing t
 
 class DatalistError(ValueError):
     """A datalist or data folder cannot be used; the message names the file, the section, the item and the remedy."""
+
+
+def parse_json(text: str, source: str | os.PathLike, remedy: str = "mend or write it again") -> Any:
+    """
+    Content of a JSON text in which no object has a key twice: Python takes the last one and drops the others.
+
+    Args:
+        text: the JSON text.
+        source: its file, for messages.
+        remedy: what to do with a damaged file, for messages.
+
+    Returns:
+        The content.
+
+    Raises:
+        DatalistError: When it is not valid JSON, is nested too deep, or has a number that is too long or a key twice.
+
+    Example:
+        >>> parse_json('{"training": [], "training": ["a.png"]}', "list.json")
+        Traceback (most recent call last):
+        ...
+        monai_afire.data.datalist.checks.DatalistError: list.json: an object has the key 'training' twice; join the two.
+    """
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        content = dict(pairs)
+        if len(content) == len(pairs):
+            return content
+        keys = [key for key, _ in pairs]
+        key = next(key for number, key in enumerate(keys) if key in keys[:number])
+        raise DatalistError(f"{source}: an object has the key {key!r} twice; join the two.")
+
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except DatalistError:
+        raise
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise DatalistError(f"{source}: is not valid JSON at {place}: {error.msg}; {remedy}.") from error
+    except (RecursionError, ValueError) as error:  # nested too deep; a number of thousands of digits
+        raise DatalistError(f"{source}: its JSON cannot be read ({error}); {remedy}.") from error
 
 
 def require_keys(items: Sequence[Mapping[str, Any]], keys: Sequence[str], section: str, source: Path) -> None:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Any
 
 from monai_afire.data.datalist.checks import (
     DatalistError,
+    parse_json,
     require_files,
     require_keys,
     warn_about_leaks,
@@ -268,15 +268,13 @@ def _folder_items(
 def read_sections(source: Path) -> dict[str, Any]:
     """Read the content of a datalist's JSON file: an object, of sections and of what describes them."""
     try:
-        content = json.loads(source.read_text(encoding="utf-8-sig"))
+        text = source.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
         problem = "the datalist cannot be read: it does not exist; check the name and the folder."
         raise DatalistError(f"{source}: {problem}") from error
-    except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise DatalistError(f"{source}: is not valid JSON at {place}: {error.msg}; mend or write it again.") from error
     except (OSError, UnicodeError) as error:
         raise DatalistError(f"{source}: the datalist cannot be read ({error}).") from error
+    content = parse_json(text, source)
     if not isinstance(content, dict):
         expected = 'an object with lists such as {"training": [{"image": "a.png"}, ...]}'
         raise DatalistError(f"{source}: the top level is {_kind(content)}, where {expected} is expected.")

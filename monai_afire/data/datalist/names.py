@@ -62,7 +62,7 @@ def saved_class_names(weights: str | os.PathLike, default: Sequence[str] = ()) -
         return list(default)
     try:
         names = json.loads(path.read_text())
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:  # what is no JSON, is nested too deep, or no text
         raise ValueError(f"{path} is not valid JSON ({error}): write a list of the classes' names") from error
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ValueError(f"{path} does not hold a list of names, but {names!r}")

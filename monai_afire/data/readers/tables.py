@@ -7,14 +7,13 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from monai_afire.data.datalist.checks import DatalistError
+from monai_afire.data.datalist.checks import DatalistError, parse_json
 from monai_afire.utils.text import first_few
 
 __all__ = ["Table", "find_label_file", "first_few", "read_json_array", "read_name_list", "read_table", "read_text"]
@@ -286,11 +285,7 @@ def read_json_array(path: Path, keys: Sequence[str]) -> list[dict[str, Any]]:
     Raises:
         DatalistError: When the file cannot be read, is not such an array, or an object lacks a key.
     """
-    try:
-        content = json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise DatalistError(f"{path}: is not valid JSON at {place}: {error.msg}; download it again.") from error
+    content = parse_json(read_text(path), path, "download it again")
     if not isinstance(content, list) or not content:
         raise DatalistError(f"{path}: is not an array with objects in it; download it again.")
     for number, entry in enumerate(content):

@@ -112,6 +112,25 @@ def test_refused_lists(write_list: WriteList, content: Any, section: str, expect
     assert expected in message
 
 
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("[" * 200_000 + "]" * 200_000, "cannot be read"),
+        ('{"training": [{"image": "a.png", "age": ' + "7" * 10_000 + "}]}", "cannot be read"),
+        ('{"training": ["a.png"], "test": ["b.png"], "training": ["c.png"]}', "has the key 'training' twice"),
+        ('{"training": [{"image": "a.png", "label": 1, "label": 0}]}', "has the key 'label' twice"),
+    ],
+)
+def test_json_that_python_reads_otherwise(tmp_path: Path, content: str, words: str) -> None:
+    """Too deep, or a number too long: errors without the file's name; keys twice: the first section was lost."""
+    path = tmp_path / "list.json"
+    path.write_text(content)
+    message = refused(datalist=path)
+    assert str(path) in message
+    assert words in message
+    assert len(message) < 400
+
+
 def test_missing_list_and_no_argument(tmp_path: Path) -> None:
     assert "does not exist" in refused(datalist=tmp_path / "none.json")
     assert "dataset_dir" in refused()
