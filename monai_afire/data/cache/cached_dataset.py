@@ -8,10 +8,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from monai.data import CacheDataset, Dataset
+from monai.data import Dataset
 from monai.utils import look_up_option
 
 from monai_afire.data.cache.disk_cache import DiskCachedDataset
+from monai_afire.data.cache.unreadable import MemoryCachedDataset, UnreadableNamingDataset
 
 __all__ = ["cached_dataset"]
 
@@ -51,6 +52,7 @@ def cached_dataset(
     Raises:
         ValueError: for another ``cache``, a ``cache_rate`` out of range, or "disk" without ``cache_dir``.
         OSError: when ``cache_dir`` cannot be written to.
+        RadiographError: for "memory" here, else on reading: how many files cannot be read, and the first twenty.
 
     Example:
         >>> import tempfile, torch
@@ -59,15 +61,15 @@ def cached_dataset(
         >>> choices = ("memory", "disk", "none")
         >>> sets = [cached_dataset(items, transform, choice, tempfile.mkdtemp(), progress=False) for choice in choices]
         >>> [type(dataset).__name__ for dataset in sets], [float(dataset[0]["image"].sum()) for dataset in sets]
-        (['CacheDataset', 'DiskCachedDataset', 'Dataset'], [16.0, 16.0, 16.0])
+        (['MemoryCachedDataset', 'DiskCachedDataset', 'UnreadableNamingDataset'], [16.0, 16.0, 16.0])
     """
     look_up_option(cache, _CACHES)
     if cache == "none":
-        return Dataset(data, transform)
+        return UnreadableNamingDataset(data, transform)
     if cache == "memory":
         if not 0 <= cache_rate <= 1:
             raise ValueError(f"cache_rate is {cache_rate}: the share of the items to keep in memory is from 0 to 1")
-        return CacheDataset(data, transform, cache_rate=cache_rate, num_workers=num_workers, progress=progress)
+        return MemoryCachedDataset(data, transform, cache_rate=cache_rate, num_workers=num_workers, progress=progress)
     if not cache_dir:
         raise ValueError(f"the cache {cache!r} needs a folder: give cache_dir, or choose cache='memory' or 'none'")
     return DiskCachedDataset(data, transform, cache_dir, bits=_DISK_BITS[cache])

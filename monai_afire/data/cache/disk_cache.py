@@ -23,6 +23,7 @@ from monai.transforms import Transform
 from monai.transforms.traits import RandomizableTrait
 
 from monai_afire.data.cache.serialization import pack_item, unpack_item
+from monai_afire.data.cache.unreadable import UnreadableNamingDataset
 from monai_afire.utils.files import atomic_path, check_writable
 
 __all__ = ["DiskCachedDataset"]
@@ -32,7 +33,7 @@ _PACKAGE = __name__.partition(".")[0]
 _LIBRARIES = ("monai", "numpy", "torch")  # too large to hash; monai's version is part of the recipe
 
 
-class DiskCachedDataset(PersistentDataset):
+class DiskCachedDataset(UnreadableNamingDataset, PersistentDataset):
     """
     Keep what the transforms before the first random one make of each item in a file, for later epochs and runs.
 
@@ -123,7 +124,10 @@ class DiskCachedDataset(PersistentDataset):
         stored = pack_item(self._pre_transform(deepcopy(item_transformed)), self.bits)
         try:
             with atomic_path(file, flush=False) as temporary:
-                torch.save(stored, temporary)
+                # by way of the memory: torch's own writer hides that the disk is full behind a line of its source
+                content = io.BytesIO()
+                torch.save(stored, content)
+                temporary.write_bytes(content.getbuffer())
         except OSError as error:
             raise OSError(
                 f"cannot write to the cache {self.folder}: {error.strerror or error}; free space, give another "

@@ -21,8 +21,10 @@ from PIL import Image
 from monai_afire.data.cache.cached_dataset import cached_dataset
 from monai_afire.data.cache.disk_cache import DiskCachedDataset
 from monai_afire.data.cache.serialization import pack_item, unpack_item
+from monai_afire.data.cache.unreadable import MemoryCachedDataset, UnreadableNamingDataset
 from monai_afire.handlers.random_state import EpochSeed
 from monai_afire.transforms import GridCropPaird, LoadRadiographd, ResizeToCoverd, StandardizeContrastd
+from monai_afire.transforms.radiograph_loading import RadiographError
 
 CHOICES = ("memory", "disk", "disk16", "disk8", "none")
 EXACT = ("memory", "disk", "none")
@@ -295,7 +297,8 @@ def test_workers_share_the_files(items: list[dict[str, Any]], tmp_path: Path) ->
 
 def test_types(items: list[dict[str, Any]], tmp_path: Path) -> None:
     types = [type(make(items, choice, tmp_path)) for choice in CHOICES]
-    assert types == [CacheDataset, DiskCachedDataset, DiskCachedDataset, DiskCachedDataset, Dataset]
+    assert types == [MemoryCachedDataset, *[DiskCachedDataset] * 3, UnreadableNamingDataset]
+    assert issubclass(MemoryCachedDataset, CacheDataset)
 
 
 # ---- errors
@@ -323,13 +326,56 @@ def test_folder_that_cannot_be_written_to(items: list[dict[str, Any]], tmp_path:
         make(items, "disk", tmp_path)
 
 
-def test_full_disk_is_an_error(items: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: Any) -> None:
-        raise OSError(28, "No space left on device")
+def test_full_disk_is_an_error(items: list[dict[str, Any]], tmp_path: Path) -> None:
+    """The limit of a file's size stands for the full disk: of both torch's writer says a line of its source alone."""
+    resource = pytest.importorskip("resource")
+    dataset = make(items, "disk", tmp_path)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"cannot write to the cache .*File too large.*cache='none'"):
+            dataset[0]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
 
-    monkeypatch.setattr("monai_afire.data.cache.disk_cache.torch.save", fail)
-    with pytest.raises(OSError, match=r"cannot write to the cache .*No space left.*cache='none'"):
-        make(items, "disk", tmp_path)[0]
+
+# ---- files that cannot be read
+
+
+def damage(items: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+    """The same items, and behind each as many empty files."""
+    for number in range(count):
+        Path(items[0]["image"]).with_name(f"empty{number:02d}.png").touch()
+    empty = [{"image": items[0]["image"].replace("0.png", f"empty{number:02d}.png")} for number in range(count)]
+    return [items[0], *empty, *items[1:]]
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_all_files_that_cannot_be_read_are_named_at_once(
+    choice: str, items: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    damaged = damage(items, 23)
+    with pytest.raises(RadiographError) as caught:
+        make(damaged, choice, tmp_path)[1]
+    lines = str(caught.value).splitlines()
+    assert lines[0] == f"23 of {27 if choice == 'memory' else 26} items cannot be read:"
+    assert [f"empty{number:02d}.png: is empty" in line for number, line in enumerate(lines[1:21])] == [True] * 20
+    assert lines[21] == "  and 3 more"
+    assert "leave them out" in lines[22]
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_one_file_that_cannot_be_read_is_told_as_ever(choice: str, items: list[dict[str, Any]], tmp_path: Path) -> None:
+    with pytest.raises(RadiographError, match=r"empty00\.png: is empty \(0 bytes\)") as caught:
+        make(damage(items, 1), choice, tmp_path)[1]
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_other_errors_pass(choice: str, items: list[dict[str, Any]], tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="applying transform"):
+        make([*items, {"picture": "a.png"}], choice, tmp_path, Compose([LoadRadiographd("image")]))[4]
 
 
 def test_settings_that_cannot_be_told_apart_are_refused(items: list[dict[str, Any]], tmp_path: Path) -> None:

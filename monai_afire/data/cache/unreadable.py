@@ -1,0 +1,123 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Data sets that name all files that cannot be read, not one in each run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from monai.data import CacheDataset, Dataset
+
+from monai_afire.transforms.radiograph_io.common import RadiographError
+
+__all__ = ["MemoryCachedDataset", "UnreadableNamingDataset", "unreadable_error"]
+
+_SHOWN = 20
+_LOOKED_AT = 200  # items from a failed one on: to read all of a large set would keep the error back for hours
+
+
+def unreadable_error(reasons: Sequence[str], looked_at: int) -> RadiographError:
+    """
+    One error for the files that cannot be read.
+
+    Args:
+        reasons: a line for each file.
+        looked_at: number of items that were tried.
+
+    Returns:
+        An error with the number of the files and the first twenty reasons.
+
+    Example:
+        >>> print(unreadable_error(["a.png: is empty.", "b.png: is a folder."], 5))
+        2 of 5 items cannot be read:
+          a.png: is empty.
+          b.png: is a folder.
+        Mend these files, or leave them out of the data.
+    """
+    if len(reasons) == 1:
+        return RadiographError(reasons[0])
+    lines = [f"{len(reasons):,} of {looked_at:,} items cannot be read:", *reasons[:_SHOWN]]
+    if len(reasons) > _SHOWN:
+        lines.append(f"and {len(reasons) - _SHOWN:,} more")
+    return RadiographError("\n  ".join(lines) + "\nMend these files, or leave them out of the data.")
+
+
+class UnreadableNamingDataset(Dataset):
+    """
+    A data set that, where a file cannot be read, looks at the items behind it and names all such files in one error.
+
+    Args:
+        data: items of a datalist.
+        transform: ``Compose``, or a list of transforms.
+
+    Raises:
+        RadiographError: when an item with a file that cannot be read is asked for.
+
+    Example:
+        >>> from monai_afire.transforms import LoadRadiographd
+        >>> dataset = UnreadableNamingDataset([{"image": "a.png"}, {"image": "b.png"}], LoadRadiographd("image"))
+        >>> dataset[0]
+        Traceback (most recent call last):
+        ...
+        monai_afire.transforms.radiograph_io.common.RadiographError: 2 of 2 items cannot be read:
+          a.png: does not exist; check the name and the folder.
+          b.png: does not exist; check the name and the folder.
+        Mend these files, or leave them out of the data.
+    """
+
+    def _transform(self, index: int) -> Any:
+        try:
+            return super()._transform(index)
+        except Exception as error:
+            if _rejection_of(error) is None:
+                raise
+            raise self._unreadable_from(index, error) from error
+
+    def _unreadable_from(self, index: int, first: Exception) -> RadiographError:
+        """Error for the files of this item and of those behind it."""
+        reasons = [str(_rejection_of(first))]
+        indices = range(index, min(index + _LOOKED_AT, len(self.data)))
+        for number in indices[1:]:
+            try:
+                super()._transform(number)
+            except Exception as error:  # another error is another matter: it comes when this one is mended
+                if (rejection := _rejection_of(error)) is not None:
+                    reasons.append(str(rejection))
+        return unreadable_error(reasons, len(indices))
+
+
+class MemoryCachedDataset(UnreadableNamingDataset, CacheDataset):
+    """
+    :py:class:`monai.data.CacheDataset`, which is filled to the end and then names all files that cannot be read.
+
+    Args:
+        data, transform, ...: as for :py:class:`monai.data.CacheDataset`.
+
+    Raises:
+        RadiographError: when files cannot be read.
+    """
+
+    def _fill_cache(self, indices: Sequence[int] | None = None) -> list:
+        self._unreadable: dict[int, str] = {}
+        cache = super()._fill_cache(indices)
+        if self._unreadable:
+            raise unreadable_error([reason for _, reason in sorted(self._unreadable.items())], len(cache))
+        return cache
+
+    def _load_cache_item(self, idx: int) -> Any:
+        try:
+            return super()._load_cache_item(idx)
+        except Exception as error:
+            rejection = _rejection_of(error)
+            if rejection is None:
+                raise
+            self._unreadable[idx] = str(rejection)
+            return None
+
+
+def _rejection_of(error: BaseException | None) -> RadiographError | None:
+    """The reader's error behind that of MONAI's ``Compose``, None if it is another one."""
+    while error is not None and not isinstance(error, RadiographError):
+        error = error.__cause__
+    return error
