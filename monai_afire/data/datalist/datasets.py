@@ -15,7 +15,7 @@ import ignite.distributed as idist
 from monai_afire.data.datalist.loading import load_radiograph_datalist
 from monai_afire.data.phantom import export_phantom
 from monai_afire.data.phantom.dataset import PHANTOM_VERSION
-from monai_afire.utils.files import check_writable
+from monai_afire.utils.files import atomic_path, check_writable
 
 __all__ = ["bundle_items", "cached_phantom"]
 
@@ -81,6 +81,9 @@ def cached_phantom(folder: str | os.PathLike, arguments: Mapping[str, Any]) -> P
     Returns:
         Path of its datalist.
 
+    Raises:
+        OSError: when the folder cannot be written to, or holds a datalist that is not the phantom's.
+
     Example:
         >>> import tempfile
         >>> folder = tempfile.mkdtemp()
@@ -92,11 +95,20 @@ def cached_phantom(folder: str | os.PathLike, arguments: Mapping[str, Any]) -> P
     drawn["version"] = PHANTOM_VERSION
     recipe, datalist = Path(folder) / "recipe.json", Path(folder) / "datalist.json"
     with idist.one_rank_first():
-        if recipe.is_file() and datalist.is_file() and json.loads(recipe.read_text()) == json.loads(json.dumps(drawn)):
+        if datalist.is_file() and _read_recipe(recipe) == json.loads(json.dumps(drawn)):
             return datalist
         check_writable(folder)
         recipe.unlink(missing_ok=True)
         path = export_phantom(folder, **arguments)
         # written last: an interrupted drawing leaves no recipe and is drawn again
-        recipe.write_text(json.dumps(drawn))
+        with atomic_path(recipe) as temporary:
+            temporary.write_text(json.dumps(drawn))
         return path
+
+
+def _read_recipe(path: Path) -> Any:
+    """The arguments that the phantom there was drawn with; None where a recipe is missing or cut."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None

@@ -21,6 +21,7 @@ from monai_afire.utils.files import atomic_path
 
 __all__ = ["export_phantom"]
 
+_NAME = "chest phantom"  # by which its datalist is told from others
 _NUM_PATIENTS = {"training": 16, "validation": 4, "test": 8}
 
 
@@ -43,7 +44,7 @@ def export_phantom(
     ``box_findings`` (kind of each box), ``patient_id``, ``sex`` and ``pixel_size``.
 
     Args:
-        out_dir: folder to write to, made if it is missing; files of the same name are replaced.
+        out_dir: folder to write to, made if it is missing; files of an earlier phantom are replaced.
         num_patients: number of patients by section, 16, 4 and 8 if None; a section that is not named is left out.
         image_size: rows and columns of the pictures.
         abnormal_fraction: share of patients with lesions, for all sections or by section.
@@ -57,6 +58,7 @@ def export_phantom(
 
     Raises:
         ValueError: when an argument has a value that it cannot have.
+        FileExistsError: when the folder holds a ``datalist.json`` that is not a phantom's.
 
     Example:
         >>> import tempfile
@@ -68,6 +70,7 @@ def export_phantom(
         [0, 1]
     """
     folder = Path(out_dir)
+    _refuse_foreign(folder / "datalist.json")
     numbers = dict(_NUM_PATIENTS if num_patients is None else num_patients)
     kinds = as_kinds(lesion_kinds)
     cohorts = []
@@ -81,6 +84,21 @@ def export_phantom(
             for index, phantom in enumerate(cohort.draw_all(num_processes, progress))
         ]
     return _write_list(folder, lists)
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Keep a datalist that somebody else made from being replaced."""
+    if not path.exists():
+        return
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict) or content.get("name") != _NAME:
+        raise FileExistsError(
+            f"{path} is not the list of a phantom, and drawing one here would replace it: give the phantom another "
+            "folder (phantom_dir), or use the list (datalist)"
+        )
 
 
 def _save(array: np.ndarray, folder: Path, name: str) -> str:
@@ -113,7 +131,7 @@ def _write_patient(folder: Path, patient_id: str, phantom: ChestPhantom) -> dict
 
 def _write_list(folder: Path, lists: Mapping[str, list[dict[str, Any]]]) -> Path:
     content: dict[str, Any] = {
-        "name": "chest phantom",
+        "name": _NAME,
         "description": "Procedurally drawn chest radiographs with organ masks, landmarks and lesions.",
         "finding_names": list(LESION_KINDS),
         "organ_names": list(ORGAN_NAMES),

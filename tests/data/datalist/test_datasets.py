@@ -144,6 +144,27 @@ def test_phantom_is_drawn_once_for_the_same_arguments(phantom_dir: str) -> None:
     assert os.stat(path).st_mtime_ns != drawn
 
 
+@pytest.mark.parametrize("content", ["", '{"num_pat', "[1, 2", "\x00\x00"])
+def test_cut_recipe_is_drawn_anew(content: str, tmp_path: Path) -> None:
+    """It stopped every later run with a line about JSON."""
+    small = {**PHANTOM, "num_patients": {"test": 1}}
+    path = cached_phantom(tmp_path, small)
+    complete = (tmp_path / "recipe.json").read_text()
+    (tmp_path / "recipe.json").write_text(content)
+    assert cached_phantom(tmp_path, small) == path
+    assert (tmp_path / "recipe.json").read_text() == complete
+
+
+@pytest.mark.parametrize("content", ['{"training": ["a.png"]}', '["a.png"]', "cut", '{"name": "my patients"}'])
+def test_list_of_somebody_else_is_not_replaced(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "datalist.json"
+    path.write_text(content)
+    with pytest.raises(FileExistsError, match=r"datalist\.json is not the list of a phantom.*phantom_dir"):
+        cached_phantom(tmp_path, PHANTOM)
+    assert path.read_text() == content
+    assert os.listdir(tmp_path) == ["datalist.json"]
+
+
 def test_interrupted_drawing_is_repeated(phantom_dir: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cached_phantom(phantom_dir, PHANTOM)
     drawings = []
