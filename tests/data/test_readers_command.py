@@ -17,6 +17,7 @@ from monai.data import load_decathlon_datalist
 
 from monai_afire.data import load_radiograph_datalist
 from monai_afire.data.__main__ import main
+from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.data.readers import READERS, build
 
 Run = Callable[..., str]
@@ -74,6 +75,30 @@ def test_datalist_is_read_by_monai_and_by_this_package(root: Path, tmp_path: Pat
         assert ours == load_decathlon_datalist(output, is_segmentation=False, data_list_key=section)
         for item in ours:
             assert not any(value == "" for value in item.values())  # MONAI takes "" for the folder of the list
+
+
+@pytest.mark.parametrize("place", ["beside", "in it", "below it", "linked"])
+def test_root_and_datalist_are_a_natural_pair(root: Path, tmp_path: Path, place: str) -> None:
+    """The folder given as --root is the one that a run is given as --dataset_dir, wherever the list was written."""
+    folder = {"in it": root, "below it": root / "lists"}.get(place, tmp_path / "lists")
+    folder.mkdir(exist_ok=True)
+    shown = root
+    if place == "linked":
+        shown = tmp_path / "link"
+        shown.symlink_to(root)
+    assert main(["table", "--root", str(shown), "--output", str(folder / "list.json")]) == 0
+    for dataset_dir in (str(shown), None):
+        found = load_radiograph_datalist(dataset_dir, folder / "list.json")
+        assert found
+        assert all(Path(item["image"]).resolve().is_relative_to(root.resolve()) for item in found)
+
+
+def test_another_folder_of_the_same_names_is_not_taken_for_it(root: Path, tmp_path: Path) -> None:
+    """Images beside the list are not used where another folder is asked for."""
+    main(["table", "--root", str(root), "--output", str(tmp_path / "list.json")])
+    (tmp_path / "elsewhere").mkdir()
+    with pytest.raises(DatalistError, match="cannot be used"):
+        load_radiograph_datalist(tmp_path / "elsewhere", tmp_path / "list.json")
 
 
 def test_datalist_is_the_same_each_time_and_depends_on_the_seed(root: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,22 @@ def test_jsrt_missing_mask_or_image_counts_as_missing(tmp_path: Path) -> None:
         build(JSRTReader(), tmp_path)
     content = build(JSRTReader(), tmp_path, allow_missing=True, split="random", val_fraction=0, test_fraction=0)
     assert [item["patient_id"] for item in content["training"]] == ["JPCLN002", "JPCNN001"]
+
+
+def test_jsrt_with_masks_of_some_organs(tmp_path: Path) -> None:
+    """The clavicles' masks, of which there are fewer conversions, are not needed for the others' sake."""
+    make_jsrt(tmp_path)
+    for path in (tmp_path / "scratch").rglob("* clavicle"):
+        shutil.rmtree(path)
+    report = write_datalist(JSRTReader(), tmp_path, tmp_path / "list.json", val_fraction=0)
+    content = json.loads(report.path.read_text())
+    assert content["organ_names"] == [name for name in ORGAN_NAMES if "clavicle" not in name]
+    folder = "scratch/fold1/masks"
+    assert content["training"][0]["organs"] == [f"{folder}/{organ}/JPCLN001.gif" for organ in SCR_FOLDERS[:3]]
+    assert "no masks of clavicle right, clavicle left are there" in str(report)
+    (tmp_path / "scratch/fold1/masks/heart/JPCLN001.gif").unlink()
+    with pytest.raises(DatalistError, match=r"1 of 4 .*: heart mask of JPCLN001;"):
+        build(JSRTReader(), tmp_path)
 
 
 def test_jsrt_without_masks(tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.data.datalist.datasets import bundle_items, cached_phantom
 from monai_afire.data.datalist.label_table import check_label_table
 from monai_afire.data.datalist.labelled_items import class_names, labelled_items
-from monai_afire.data.datalist.loading import load_radiograph_datalist, scan_radiographs
+from monai_afire.data.datalist.loading import load_radiograph_datalist
 from monai_afire.data.datalist.names import save_class_names, saved_class_names
 from monai_afire.data.datalist.normal_items import abnormal_label, normal_items, select_normal_items
 from monai_afire.data.datalist.patients import item_patients, patient_of, split_by_patient
+from monai_afire.data.datalist.scanning import scan_radiographs
 from monai_afire.data.datalist.subsets import cross_validation_items, few_shots, label_subset
 
 __all__ = [

@@ -5,8 +5,7 @@
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +17,11 @@ from monai_afire.data.datalist.checks import (
     warn_about_leaks,
 )
 from monai_afire.data.datalist.patients import patient_of, split_by_patient
-from monai_afire.transforms.radiograph_io.formats import (
-    HEAD_BYTES,
-    SUPPORTED_EXTENSIONS,
-    extension_of,
-    identify_content,
-    supported_types,
-)
+from monai_afire.data.datalist.scanning import scan_radiographs
+from monai_afire.transforms.radiograph_io.formats import supported_types
 from monai_afire.utils.garbage_collection import garbage_collection_paused
-from monai_afire.utils.text import first_few
 
-__all__ = [
-    "load_radiograph_datalist",
-    "scan_radiographs",
-]
-
-_IGNORED_NAMES = {"dicomdir", "__macosx"}
+__all__ = ["load_radiograph_datalist"]
 
 
 @garbage_collection_paused()
@@ -58,12 +46,12 @@ def load_radiograph_datalist(
     ``{"training": [{"image": "a.png", "label": 0}, ...], "validation": [...], "test": [...]}``; an item may also be
     just a file name. (``monai.data.load_decathlon_datalist`` reads the same files, but checks nothing and takes any
     text that happens to be a file name for a path.) Without a datalist the folder is searched, see
-    :py:func:`scan_radiographs`, and split by patient, see :py:func:`split_by_patient`; the section "test" or "all" is
-    then the whole folder.
+    :py:func:`monai_afire.data.scan_radiographs`, and split by patient, see :py:func:`split_by_patient`; the section
+    "test" or "all" is then the whole folder.
 
     Args:
         dataset_dir: folder to search, or that relative names in the datalist start from; None or "" for the folder of
-            the datalist.
+            the datalist, which they start from, too, if that is how they lead to files in ``dataset_dir``.
         datalist: JSON file, None or "" to search the folder.
         section: name of the list wanted.
         required_keys: keys that every item must have.
@@ -132,12 +120,10 @@ def section_items(
 
     The entries of the content themselves become the items: a second copy of 800,000 would take much memory.
     """
-    base = Path(dataset_dir).expanduser() if dataset_dir else source.parent
-    if not base.is_dir():
-        raise DatalistError(f"{base}: the folder dataset_dir does not exist; check the name.")
     divide = hold_out and section in ("training", "validation") and "validation" not in content
     listed = "training" if divide else section
     entries = _section(content, listed, source)
+    base = _base(dataset_dir, source, entries[0], path_keys[0])
     warn_about_leaks(content, listed, source, path_keys, patient_key)
     folders: dict[str, str] = {}
     items = [_to_item(entry, number, listed, source, path_keys, base, folders) for number, entry in enumerate(entries)]
@@ -152,89 +138,6 @@ def section_items(
             raise DatalistError(f"{source}: {error}") from error
         items = [item for item, chosen in zip(items, in_validation, strict=True) if chosen == (section == "validation")]
     return items
-
-
-def scan_radiographs(folder: str | os.PathLike) -> list[str]:
-    """
-    Find the radiographs below a folder, by extension in any case, and DICOM files without extension by content.
-
-    Hidden files, DICOMDIR and what is no regular file are left out, and, with a warning that counts them, subfolders
-    and files that cannot be read and links to nothing; a subfolder that links back is visited once.
-
-    Returns:
-        Names relative to the folder with "/", sorted.
-
-    Raises:
-        DatalistError: When the folder does not exist or is a file.
-
-    Example:
-        >>> import tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> (folder / "day 1").mkdir()
-        >>> for name in ("b.PNG", "notes.txt", "day 1/a.dcm"):
-        ...     (folder / name).touch()
-        >>> scan_radiographs(folder)
-        ['b.PNG', 'day 1/a.dcm']
-    """
-    root = os.path.expanduser(os.fspath(folder))
-    if not os.path.isdir(root):
-        raise DatalistError(f"{root}: {'is a file, not a folder' if os.path.exists(root) else 'no such folder'}.")
-    found: list[str] = []
-    skipped: list[str] = []
-    pending, visited = [""], set()
-    while pending:
-        relative = pending.pop()
-        here = os.path.join(root, relative)
-        try:
-            status = os.stat(here)
-            if (status.st_dev, status.st_ino) in visited:
-                continue
-            visited.add((status.st_dev, status.st_ino))
-            with os.scandir(here) as entries:
-                _visit(entries, relative, pending, found, skipped)
-        except OSError as error:
-            warnings.warn(f"{here}: left out, cannot be listed ({error.strerror}).", stacklevel=2)
-    if skipped:
-        text = f"{len(skipped):,} entries left out, which cannot be read: {first_few(sorted(skipped))}"
-        warnings.warn(f"{root}: {text}; {len(found):,} radiographs are found.", stacklevel=2)
-    return sorted(found)
-
-
-def _visit(
-    entries: Iterable[os.DirEntry[str]], folder: str, pending: list[str], found: list[str], skipped: list[str]
-) -> None:
-    """Enter the subfolders and the radiographs of a folder into their lists, and what cannot be read into another."""
-    for entry in entries:
-        if entry.name.startswith(".") or entry.name.lower() in _IGNORED_NAMES:
-            continue
-        name = f"{folder}/{entry.name}" if folder else entry.name
-        try:
-            if entry.is_dir():
-                pending.append(name)
-            elif _is_radiograph(entry):
-                found.append(name)
-        except OSError as error:  # of this entry alone: the others of the folder are as good as ever
-            skipped.append(f"{name} ({error.strerror})")
-
-
-def _is_radiograph(entry: os.DirEntry[str]) -> bool:
-    """
-    By the extension, or by the content where there is none.
-
-    Raises:
-        OSError: for a link to nothing, or in a circle, that is named like a radiograph; for a file that cannot be read.
-    """
-    extension = extension_of(entry.name)
-    if extension and extension not in SUPPORTED_EXTENSIONS:
-        return False
-    if not entry.is_file():  # asked before it is opened: a named pipe would wait for a writer for ever
-        if entry.is_symlink():
-            entry.stat()
-        return False
-    if extension:
-        return True
-    with open(entry.path, "rb") as stream:
-        return identify_content(stream.read(HEAD_BYTES)) == "DICOM"
 
 
 def _patient(item: Mapping[str, Any], patient_key: str, path_key: str, pattern: str | None) -> str:
@@ -279,6 +182,31 @@ def read_sections(source: Path) -> dict[str, Any]:
         expected = 'an object with lists such as {"training": [{"image": "a.png"}, ...]}'
         raise DatalistError(f"{source}: the top level is {_kind(content)}, where {expected} is expected.")
     return content
+
+
+def _base(dataset_dir: str | os.PathLike | None, source: Path, entry: Any, path_key: str) -> Path:
+    """
+    Folder that relative names start from.
+
+    It is ``dataset_dir``; but ``python -m monai_afire.data`` writes names that start from the list's folder, and who
+    gives its ``--root`` as ``dataset_dir`` means the very same images.
+    """
+    if not dataset_dir:
+        return source.parent
+    base = Path(dataset_dir).expanduser()
+    if not base.is_dir():
+        raise DatalistError(f"{base}: the folder dataset_dir does not exist; check the name.")
+    name = entry.get(path_key) if isinstance(entry, dict) else entry
+    if not isinstance(name, str) or os.path.exists(base / name):
+        return base
+    beside = source.parent / name
+    return source.parent if os.path.exists(beside) and _is_below(beside, base) else base
+
+
+def _is_below(path: Path, folder: Path) -> bool:
+    """Whether a path lies in a folder, by the names or by where links lead."""
+    plain = Path(os.path.abspath(folder)) in Path(os.path.abspath(path)).parents
+    return plain or folder.resolve() in path.resolve().parents
 
 
 def _section(sections: Mapping[str, Any], section: str, source: Path) -> list[Any]:

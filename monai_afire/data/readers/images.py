@@ -16,7 +16,7 @@ from pydicom.errors import InvalidDicomError
 from tqdm.auto import tqdm
 
 from monai_afire.data.datalist.checks import DatalistError
-from monai_afire.data.datalist.loading import scan_radiographs
+from monai_afire.data.datalist.scanning import scan_radiographs
 from monai_afire.data.readers.tables import first_few
 from monai_afire.transforms.radiograph_io.formats import extension_of
 from monai_afire.utils.files import atomic_path

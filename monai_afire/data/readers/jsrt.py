@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,7 +35,8 @@ _ORGAN_FOLDERS = {
 @dataclass
 class JSRTReader(LabelReader):
     """
-    Lung nodule or none, and, with the masks of SCR, "organs": a path for each name in "organ_names".
+    Lung nodule or none, and, with the masks of SCR, "organs": a path for each name in "organ_names", the organs that
+    have masks in the folder.
 
     The official split is SCR's: odd numbers are for training, even ones for the test. Masks are 1024 x 1024, images
     2048 x 2048.
@@ -58,6 +59,7 @@ http://db.jsrt.or.jp/eng.php, masks: SCR database (https://www.isi.uu.nl/Researc
             raise DatalistError(f"{root}: no images such as JPCLN001.IMG or JPCLN001.png; check --root.")
         if not self.png_dir:
             _refuse_raw(root, pictures)
+        known = [name for name in ORGAN_NAMES if any(name in masks for masks in organs.values())]
         images = []
         for name in sorted({*pictures, *organs}, key=lambda name: (name[3:5], name)):
             label = int(name.startswith("JPCLN"))
@@ -65,17 +67,20 @@ http://db.jsrt.or.jp/eng.php, masks: SCR database (https://www.isi.uu.nl/Researc
             section = "training" if int(name[-3:]) % 2 else "test"
             image = LabelledImage(name, pictures.get(name), item, section if official else None)
             if organs:
-                _add_organs(image, organs.get(name, {}))
+                _add_organs(image, organs.get(name, {}), known)
             images.append(image)
         if self.png_dir:
-            _convert(images, Path(self.png_dir).expanduser())
-        header = {"labels": {"0": "no nodule", "1": "nodule"}, **({"organ_names": list(ORGAN_NAMES)} if organs else {})}
-        return LabelledSet(images, header, _notes(len(pictures), bool(organs)))
+            _convert(images, Path(self.png_dir).expanduser(), known)
+        header = {"labels": {"0": "no nodule", "1": "nodule"}, **({"organ_names": known} if organs else {})}
+        return LabelledSet(images, header, _notes(len(pictures), known))
 
 
-def _notes(found: int, organs: bool) -> list[str]:
+def _notes(found: int, organs: Sequence[str]) -> list[str]:
     notes = [] if found == _PUBLISHED else [f"{found} of the {_PUBLISHED} published images are there"]
-    return notes if organs else [*notes, "no organ masks are there"]
+    absent = [name.replace("_", " ") for name in ORGAN_NAMES if name not in organs]
+    if not organs:
+        return [*notes, "no organ masks are there"]
+    return [*notes, f"no masks of {', '.join(absent)} are there: organ_names lacks them"] if absent else notes
 
 
 def _find(root: Path, written: Path | None) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
@@ -114,21 +119,21 @@ def _refuse_raw(root: Path, pictures: Mapping[str, str]) -> None:
         raise DatalistError(f"{root}: {raw} images are raw .IMG files; have them written as PNG with --png_dir FOLDER.")
 
 
-def _add_organs(image: LabelledImage, organs: Mapping[str, str]) -> None:
-    """Add the masks; an image without one of them counts as absent, under the mask's name."""
-    absent = [name for name in ORGAN_NAMES if name not in organs]
+def _add_organs(image: LabelledImage, organs: Mapping[str, str], known: Sequence[str]) -> None:
+    """Add the masks of the organs that have any; an image without one of them counts as absent, by the mask's name."""
+    absent = [name for name in known if name not in organs]
     if absent and image.file is not None:
         image.name, image.file = f"{absent[0]} mask of {image.name}", None
-    image.item["organs"] = [organs.get(name, "") for name in ORGAN_NAMES]
+    image.item["organs"] = [organs.get(name, "") for name in known]
 
 
-def _convert(images: list[LabelledImage], folder: Path) -> None:
+def _convert(images: list[LabelledImage], folder: Path, known: Sequence[str]) -> None:
     """Write images and masks as PNG."""
     for image in progress_bar([image for image in images if image.file is not None], "converting"):
         target = folder / "images" / f"{image.item['patient_id']}.png"
         save_png(_read_picture(str(image.file)), target)
         image.file = str(target)
-        for number, (organ, path) in enumerate(zip(ORGAN_NAMES, image.item.get("organs", ()), strict=False)):
+        for number, (organ, path) in enumerate(zip(known, image.item.get("organs", ()), strict=False)):
             target = folder / "masks" / organ / f"{stem_of(image.item['patient_id'])}.png"
             save_png((_read_picture(path) > 0).astype(np.uint8) * 255, target)
             image.item["organs"][number] = str(target)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from monai_afire.data.datalist.checks import DatalistError
-from monai_afire.data.datalist.loading import scan_radiographs
+from monai_afire.data.datalist.scanning import scan_radiographs
 from monai_afire.data.readers.base import LabelledImage, LabelledSet, LabelReader
 from monai_afire.data.readers.images import stem_of
 

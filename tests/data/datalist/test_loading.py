@@ -17,11 +17,9 @@ import pytest
 
 from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.data.datalist.label_table import check_label_table
-from monai_afire.data.datalist.loading import (
-    load_radiograph_datalist,
-    scan_radiographs,
-)
+from monai_afire.data.datalist.loading import load_radiograph_datalist
 from monai_afire.data.datalist.normal_items import select_normal_items
+from monai_afire.data.datalist.scanning import scan_radiographs
 
 WriteList = Callable[[Any], Path]
 

@@ -1,0 +1,105 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Search of a folder for radiographs."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable
+
+from monai_afire.data.datalist.checks import DatalistError
+from monai_afire.transforms.radiograph_io.formats import (
+    HEAD_BYTES,
+    SUPPORTED_EXTENSIONS,
+    extension_of,
+    identify_content,
+)
+from monai_afire.utils.text import first_few
+
+__all__ = ["scan_radiographs"]
+
+_IGNORED_NAMES = {"dicomdir", "__macosx"}
+
+
+def scan_radiographs(folder: str | os.PathLike) -> list[str]:
+    """
+    Find the radiographs below a folder, by extension in any case, and DICOM files without extension by content.
+
+    Hidden files, DICOMDIR and what is no regular file are left out, and, with a warning that counts them, subfolders
+    and files that cannot be read and links to nothing; a subfolder that links back is visited once.
+
+    Returns:
+        Names relative to the folder with "/", sorted.
+
+    Raises:
+        DatalistError: When the folder does not exist or is a file.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> (folder / "day 1").mkdir()
+        >>> for name in ("b.PNG", "notes.txt", "day 1/a.dcm"):
+        ...     (folder / name).touch()
+        >>> scan_radiographs(folder)
+        ['b.PNG', 'day 1/a.dcm']
+    """
+    root = os.path.expanduser(os.fspath(folder))
+    if not os.path.isdir(root):
+        raise DatalistError(f"{root}: {'is a file, not a folder' if os.path.exists(root) else 'no such folder'}.")
+    found: list[str] = []
+    skipped: list[str] = []
+    pending, visited = [""], set()
+    while pending:
+        relative = pending.pop()
+        here = os.path.join(root, relative)
+        try:
+            status = os.stat(here)
+            if (status.st_dev, status.st_ino) in visited:
+                continue
+            visited.add((status.st_dev, status.st_ino))
+            with os.scandir(here) as entries:
+                _visit(entries, relative, pending, found, skipped)
+        except OSError as error:
+            warnings.warn(f"{here}: left out, cannot be listed ({error.strerror}).", stacklevel=2)
+    if skipped:
+        text = f"{len(skipped):,} entries left out, which cannot be read: {first_few(sorted(skipped))}"
+        warnings.warn(f"{root}: {text}; {len(found):,} radiographs are found.", stacklevel=2)
+    return sorted(found)
+
+
+def _visit(
+    entries: Iterable[os.DirEntry[str]], folder: str, pending: list[str], found: list[str], skipped: list[str]
+) -> None:
+    """Enter the subfolders and the radiographs of a folder into their lists, and what cannot be read into another."""
+    for entry in entries:
+        if entry.name.startswith(".") or entry.name.lower() in _IGNORED_NAMES:
+            continue
+        name = f"{folder}/{entry.name}" if folder else entry.name
+        try:
+            if entry.is_dir():
+                pending.append(name)
+            elif _is_radiograph(entry):
+                found.append(name)
+        except OSError as error:  # of this entry alone: the others of the folder are as good as ever
+            skipped.append(f"{name} ({error.strerror})")
+
+
+def _is_radiograph(entry: os.DirEntry[str]) -> bool:
+    """
+    By the extension, or by the content where there is none.
+
+    Raises:
+        OSError: for a link to nothing, or in a circle, that is named like a radiograph; for a file that cannot be read.
+    """
+    extension = extension_of(entry.name)
+    if extension and extension not in SUPPORTED_EXTENSIONS:
+        return False
+    if not entry.is_file():  # asked before it is opened: a named pipe would wait for a writer for ever
+        if entry.is_symlink():
+            entry.stat()
+        return False
+    if extension:
+        return True
+    with open(entry.path, "rb") as stream:
+        return identify_content(stream.read(HEAD_BYTES)) == "DICOM"
