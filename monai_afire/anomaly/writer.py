@@ -32,9 +32,9 @@ class AnomalyWriter(ResultFiles):
     Write scores, decision, heat map and embedding of each image as soon as they are there.
 
     ``scores.csv`` has one row per image with all scores and the decision by the fused score's threshold,
-    ``rejected.csv`` one per file that could not be read or has a score that is no finite number, with the reason. Both grow by whole batches, so that an
-    interrupted run keeps what it has. Pictures, maps and embeddings are written by threads beside the network. Memory
-    does not depend on the number of images.
+    ``rejected.csv`` one per file that could not be read or has a score that is no finite number, with the reason. Both
+    grow by whole batches, so that an interrupted run keeps what it has. Pictures, maps and embeddings are written by
+    threads beside the network. Memory does not depend on the number of images.
 
     The batches need "index" (the number in ``items``), "rejected", "spatial_shape", "affine" and "picture", see
     :class:`monai_afire.transforms.LoadRadiographd` and :class:`monai_afire.transforms.DescribeRadiographd`.

@@ -92,7 +92,7 @@ def test_what_is_not_known_to_be_normal_does_not_count_as_normal(doubtful: dict[
             "a.png",
             "c.png",
         ]
-    with pytest.raises(DatalistError, match="2 of 3 items .* have no label"):
+    with pytest.raises(DatalistError, match=r"2 of 3 items .* have no label"):
         detection_items(items)
 
 

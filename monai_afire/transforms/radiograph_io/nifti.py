@@ -53,7 +53,7 @@ def read_nifti(path: str, limits: SizeLimits) -> RadiographPixels:
     return _to_pixels(path, image, np.asanyarray(image.dataobj), row, column)
 
 
-def _read_image(path: str, stream: IO[bytes], limits: SizeLimits) -> nib.Nifti1Image:
+def _read_image(path: str, stream: IO[bytes] | gzip.GzipFile, limits: SizeLimits) -> nib.Nifti1Image:
     """Take as many bytes as an acceptable header announces, however many a compressed file inflates to."""
     start = stream.read(nib.Nifti2Header.template_dtype.itemsize)
     second = 540 in (int.from_bytes(start[:4], "little"), int.from_bytes(start[:4], "big"))
