@@ -56,9 +56,9 @@ class CompositeLoss(nn.Module):
 
     def __init__(self, terms: Mapping[str, LossTerm], hint: str) -> None:
         super().__init__()
-        weights = {name: term.weight for name, term in terms.items()}
-        if min(weights.values()) < 0 or max(weights.values()) == 0:
-            raise ValueError(f"the weights must not be negative nor all zero, got {weights}")
+        self.weights = {name: term.weight for name, term in terms.items()}
+        if min(self.weights.values()) < 0 or max(self.weights.values()) == 0:
+            raise ValueError(f"the weights must not be negative nor all zero, got {self.weights}")
         self.active = {name: term for name, term in terms.items() if term.weight > 0}
         self.hint = hint
         self.terms: dict[str, torch.Tensor] = {}
@@ -84,6 +84,6 @@ class CompositeLoss(nn.Module):
                     f"term's weight to 0 or {self.hint}"
                 )
         values = {name: term.function(*(outputs[need] for need in term.needs)) for name, term in self.active.items()}
-        total = torch.stack([self.active[name].weight * value for name, value in values.items()]).sum()
+        total = torch.stack([self.weights[name] * value for name, value in values.items()]).sum()
         self.terms = {name: value.detach() for name, value in {"total": total, **values}.items()}
         return total
