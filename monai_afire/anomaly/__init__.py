@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from monai_afire.anomaly.detector import MAP_NAMES, SCORE_NAMES, AnomalyDetector
 from monai_afire.anomaly.evaluation import evaluate_scores
-from monai_afire.anomaly.fit_handler import DetectorFit
+from monai_afire.anomaly.fit_handler import DetectorAUC, DetectorFit
 from monai_afire.anomaly.gaussian import TokenDensity
 from monai_afire.anomaly.items import detection_items, lesion_truth, validation_items
 from monai_afire.anomaly.masked_restoration import MaskedRestorationInferer, complementary_masks
@@ -27,6 +27,7 @@ __all__ = [
     "AnomalyDetector",
     "AnomalyReport",
     "AnomalyWriter",
+    "DetectorAUC",
     "DetectorFit",
     "MaskedRestorationInferer",
     "NormalMemory",

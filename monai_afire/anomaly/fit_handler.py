@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Handler that fits an anomaly detector's statistics and thresholds during training."""
+"""Handler that fits an anomaly detector's statistics and thresholds during training, and its validation metric."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from collections.abc import Iterable, Iterator
 
 import torch
 from ignite.engine import Engine, Events
+from ignite.metrics import EpochMetric
 from monai.utils import CommonKeys
 from tqdm import tqdm
 
 from monai_afire.anomaly.detector import AnomalyDetector
+from monai_afire.metrics.binary_classification import roc_auc
 
-__all__ = ["DetectorFit"]
+__all__ = ["DetectorAUC", "DetectorFit"]
 
 
 class DetectorFit:
@@ -77,6 +79,28 @@ class DetectorFit:
     def fit_thresholds(self, engine: Engine) -> None:
         """Choose the thresholds on all validation images of this run."""
         self.detector.fit_thresholds(torch.cat(self.scores), torch.cat(self.labels), self.specificity)
+
+
+class DetectorAUC(EpochMetric):
+    """
+    Area under the ROC curve of a detector's fused score over a validation.
+
+    The evaluator's output has the detector's scores ``(B, M)`` as "pred", the fused one last, and "label" ``(B,)``.
+
+    Example:
+        >>> metric = DetectorAUC()
+        >>> metric.update((torch.tensor([0.1, 0.7]), torch.tensor([0, 1])))
+        >>> metric.compute()
+        1.0
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            # ignite hands the predictions over first
+            lambda scores, labels: roc_auc(labels, scores),
+            output_transform=lambda output: (output["pred"]["scores"][:, -1], output["label"].flatten()),
+            check_compute_fn=False,
+        )
 
 
 class _Images:

@@ -28,6 +28,9 @@ class DistributedRandomSampler(DistributedSampler):
         seed: the same on every rank.
         num_replicas: number of processes, None for those of the process group.
         rank: of this process, None for that in the process group.
+        min_batches: least number of batches per epoch of each process, for which a small data set is gone through
+            several times.
+        batch_size: of one process, for ``min_batches``.
 
     Raises:
         ValueError: when data set or ``num_samples`` are empty.
@@ -45,12 +48,14 @@ class DistributedRandomSampler(DistributedSampler):
         seed: int = 0,
         num_replicas: int | None = None,
         rank: int | None = None,
+        min_batches: int = 0,
+        batch_size: int = 1,
     ) -> None:
         wanted = len(dataset) if num_samples is None else num_samples
         if min(len(dataset), wanted) < 1:
             raise ValueError(f"cannot draw {wanted} samples from a data set of {len(dataset)}")
         super().__init__(dataset, num_replicas, rank, shuffle=True, seed=seed)  # type: ignore[arg-type]
-        self.num_samples = math.ceil(wanted / self.num_replicas)
+        self.num_samples = max(math.ceil(wanted / self.num_replicas), min_batches * batch_size)
         self.total_size = self.num_samples * self.num_replicas
         self.size = len(dataset)
 

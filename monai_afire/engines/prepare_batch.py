@@ -48,14 +48,19 @@ class PrepareInputs(PrepareBatch):
 
 class PrepareLesionBatch(PrepareBatchExtraInput):
     """
-    Synthesise the lesions of a batch on the training device, instead of in the loader's workers.
+    Hand image, "lesion_image" and "lesion_mask" to the network, with lesions that are made on the training device.
 
-    Adds "lesion_image" and "lesion_mask" to the batch and hands both to the network after the image. The values of
-    the images are not checked here, for which a GPU would have to stop: they must be in [0, 1].
+    Adds "lesion_image" and "lesion_mask" to the batch. The values of the images are not checked here, for which a GPU
+    would have to stop: they must be in [0, 1].
 
     Args:
         lesions: options of :func:`monai_afire.transforms.synth_lesion_masks`, e.g. ``{"num_masks": 9}``.
         seed: of the generator before a handler seeds it anew (:class:`monai_afire.handlers.EpochSeed`).
+        on_device: False leaves the lesions to the loader: the batch has both entries.
+        augmentation: which lesions are asked for; "SynthLesionMask" alone can be made here.
+
+    Raises:
+        ValueError: when other lesions are asked for on the device: training would silently use others than validation.
 
     Example:
         >>> prepare_batch = PrepareLesionBatch({"num_masks": 3})
@@ -64,8 +69,20 @@ class PrepareLesionBatch(PrepareBatchExtraInput):
         (torch.Size([2, 3, 1, 32, 32]), torch.Size([2, 3, 1, 32, 32]))
     """
 
-    def __init__(self, lesions: dict[str, Any] | None = None, seed: int = 0) -> None:
+    def __init__(
+        self,
+        lesions: dict[str, Any] | None = None,
+        seed: int = 0,
+        on_device: bool = True,
+        augmentation: str = "SynthLesionMask",
+    ) -> None:
         super().__init__(extra_keys=["lesion_image", "lesion_mask"])
+        if on_device and augmentation != "SynthLesionMask":
+            raise ValueError(
+                f"lesions_on_device makes the lesions of SynthLesionMask only, but augmentation is {augmentation!r}: "
+                "set lesions_on_device to false, or augmentation to SynthLesionMask"
+            )
+        self.on_device = on_device
         self.lesions = dict(lesions or {})
         self.seed = seed
         self.state: torch.Tensor | None = None
@@ -92,7 +109,9 @@ class PrepareLesionBatch(PrepareBatchExtraInput):
         non_blocking: bool = False,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor, tuple, dict]:
-        """Move the batch to the device and add lesions to its images."""
+        """Move the batch to the device and add lesions to its images, if it has none."""
+        if not self.on_device:
+            return super().__call__(batchdata, device, non_blocking, **kwargs)
         image = batchdata[CommonKeys.IMAGE].to(device=device, non_blocking=non_blocking, **kwargs)
         if self.generator is None:
             self.generator = torch.Generator(image.device).manual_seed(self.seed)

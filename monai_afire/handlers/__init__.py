@@ -5,32 +5,40 @@
 from __future__ import annotations
 
 from monai_afire.handlers.checkpoint import ResumableCheckpoint
+from monai_afire.handlers.class_names_file import ClassNamesFile
+from monai_afire.handlers.closing_message import ClosingMessage
 from monai_afire.handlers.early_stop import ResumableEarlyStop
 from monai_afire.handlers.feature_probe import KNNProbe
 from monai_afire.handlers.gradients import FreezeParameters, GradientClipping
+from monai_afire.handlers.load_network import NetworkLoader
 from monai_afire.handlers.nonfinite_loss import NonFiniteLoss
-from monai_afire.handlers.on_start import CallOnStart
 from monai_afire.handlers.preview import CorrespondencePreview, RestorationPreview
-from monai_afire.handlers.progress import ClosingMessage, TrainingProgressBar
+from monai_afire.handlers.progress import TrainingProgressBar
 from monai_afire.handlers.random_state import EpochSeed
 from monai_afire.handlers.reports.classification_report import ClassificationReport
 from monai_afire.handlers.reports.landmark_report import LandmarkReport
 from monai_afire.handlers.reports.metrics_report import MetricsReport
 from monai_afire.handlers.reports.segmentation_report import SegmentationReport
+from monai_afire.handlers.scalars import AFiReScalars, TrainingScalars
 from monai_afire.handlers.schedules import AttributeSchedule, OptimizerSchedule, cosine_schedule, linear_schedule
 from monai_afire.handlers.summary import MainRankSummaryWriter
 from monai_afire.handlers.teacher import TeacherUpdate, is_optimizer_step
 from monai_afire.handlers.threshold_fit import ThresholdFit
+from monai_afire.handlers.validation import EpochValidation
+from monai_afire.handlers.writers.embedding_saver import EmbeddingSaver
 from monai_afire.handlers.writers.mask_writer import LandmarkWriter, SegmentationWriter
 from monai_afire.handlers.writers.prediction_writer import PredictionWriter
 
 __all__ = [
+    "AFiReScalars",
     "AttributeSchedule",
-    "CallOnStart",
+    "ClassNamesFile",
     "ClassificationReport",
     "ClosingMessage",
     "CorrespondencePreview",
+    "EmbeddingSaver",
     "EpochSeed",
+    "EpochValidation",
     "FreezeParameters",
     "GradientClipping",
     "KNNProbe",
@@ -38,6 +46,7 @@ __all__ = [
     "LandmarkWriter",
     "MainRankSummaryWriter",
     "MetricsReport",
+    "NetworkLoader",
     "NonFiniteLoss",
     "OptimizerSchedule",
     "PredictionWriter",
@@ -49,6 +58,7 @@ __all__ = [
     "TeacherUpdate",
     "ThresholdFit",
     "TrainingProgressBar",
+    "TrainingScalars",
     "cosine_schedule",
     "is_optimizer_step",
     "linear_schedule",

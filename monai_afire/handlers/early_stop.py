@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from ignite.engine import Engine
+from monai.engines.utils import default_metric_cmp_fn
 from monai.handlers import EarlyStopHandler
 
-__all__ = ["ResumableEarlyStop"]
+__all__ = ["ResumableEarlyStop", "key_metric_score"]
 
 
 class ResumableEarlyStop(EarlyStopHandler):
@@ -28,6 +30,9 @@ class ResumableEarlyStop(EarlyStopHandler):
         >>> handler.state_dict()["best_score"], handler.state_dict()["counter"]
         (0.7, 1)
     """
+
+    def __init__(self, patience: int, score_function: Callable[[Any], float] | None = None, **kwargs: Any) -> None:
+        super().__init__(patience, score_function or key_metric_score, **kwargs)
 
     def state_dict(self) -> dict[str, Any]:
         """Best score and number of validations since then; empty before ``set_trainer``."""
@@ -52,3 +57,25 @@ class ResumableEarlyStop(EarlyStopHandler):
             raise RuntimeError("set the trainer before the state is loaded: call set_trainer() first")
         if state_dict:
             self._handler.load_state_dict(state_dict)
+
+
+def key_metric_score(validator: Engine) -> float:
+    """
+    The key metric of a validation as a score, of which more is better.
+
+    Args:
+        validator: whose ``metric_cmp_fn`` says whether the larger value is the better one.
+
+    Returns:
+        The metric, negated where less is better.
+
+    Example:
+        >>> validator = Engine(lambda engine, batch: None)
+        >>> validator.state.key_metric_name, validator.state.metrics = "error", {"error": 0.25}
+        >>> validator.metric_cmp_fn = lambda current, best: current < best
+        >>> key_metric_score(validator)
+        -0.25
+    """
+    value = float(validator.state.metrics[validator.state.key_metric_name])  # type: ignore[index]
+    is_better = getattr(validator, "metric_cmp_fn", default_metric_cmp_fn)
+    return value if is_better(1.0, 0.0) else -value

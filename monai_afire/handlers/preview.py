@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from torch.utils.tensorboard import SummaryWriter
 from monai_afire.networks.blocks.patches import unpatchify
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.utils.distributed import global_rank
+from monai_afire.utils.files import joined_path
 from monai_afire.visualize.figures import figure_to_array, middle_plane, picture_grid, save_figure
 
 __all__ = ["CorrespondencePreview", "Preview", "RestorationPreview"]
@@ -30,7 +30,7 @@ class Preview(ABC):
     Attach it to the validation evaluator. A subclass chooses the pictures in :meth:`rows`.
 
     Args:
-        path: the PNG file, replaced at each preview.
+        path: the PNG file, or its folder and name; replaced at each preview.
         columns: titles of the columns.
         summary_writer: TensorBoard writer, None for the PNG only.
         num_images: number of rows.
@@ -39,13 +39,13 @@ class Preview(ABC):
 
     def __init__(
         self,
-        path: str,
+        path: str | Sequence[str],
         columns: Sequence[str],
         summary_writer: SummaryWriter | None = None,
         num_images: int = 4,
         tag: str = "preview",
     ) -> None:
-        self.path = Path(path)
+        self.path = joined_path(path)
         self.columns = tuple(columns)
         self.summary_writer = summary_writer
         self.num_images = num_images
@@ -80,7 +80,7 @@ class RestorationPreview(Preview):
 
     Args:
         encoder: encoder of the network, for the patch grid and the intensity normalisation.
-        path: the PNG file, replaced at each preview.
+        path: the PNG file, or its folder and name; replaced at each preview.
         inputs: title of a column -> key of the batch, ``(B, C, *S)`` or ``(B, N, C, *S)``, whose first variant is
             shown; "restored" follows.
         summary_writer: TensorBoard writer, None for the PNG only.
@@ -97,7 +97,7 @@ class RestorationPreview(Preview):
     def __init__(
         self,
         encoder: RadiographEncoder,
-        path: str,
+        path: str | Sequence[str],
         inputs: Mapping[str, str],
         summary_writer: SummaryWriter | None = None,
         num_images: int = 4,
@@ -127,30 +127,32 @@ class CorrespondencePreview(Preview):
     network finds most similar. A network that knows the anatomy makes the two alike.
 
     Args:
-        path: the PNG file, replaced at each preview.
+        encoder: encoder of the network, for the reference's patch grid.
+        path: the PNG file, or its folder and name; replaced at each preview.
         correspondence: called with the network's outputs for (nearest, matches), both ``(B, M)``: the reference's
             patch that is nearest to each of the other crop's M patches, and the one that shows the same place, -1 for
             none (e.g. :func:`monai_afire.metrics.ace_correspondence`).
         reference: key of the crop whose patches are coloured, ``(B, C, H, W)``.
         other: key of the other crop.
-        grid_size: patches of the reference along each axis.
         needs: output without which nothing is drawn, for networks with parts switched off.
         summary_writer: TensorBoard writer, None for the PNG only.
         num_images: number of rows.
         tag: name in TensorBoard.
 
     Example:
-        >>> CorrespondencePreview("preview.png", None, "image_1", "image_2", (8, 8)).columns
+        >>> from monai_afire.networks import ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2)
+        >>> CorrespondencePreview(encoder, "preview.png", None, "image_1", "image_2").columns
         ('patches by place', 'same place', 'most similar patch')
     """
 
     def __init__(
         self,
-        path: str,
+        encoder: RadiographEncoder,
+        path: str | Sequence[str],
         correspondence: Callable[[dict[str, torch.Tensor]], tuple[torch.Tensor, torch.Tensor]],
         reference: str,
         other: str,
-        grid_size: Sequence[int],
         needs: str | None = None,
         summary_writer: SummaryWriter | None = None,
         num_images: int = 4,
@@ -161,7 +163,7 @@ class CorrespondencePreview(Preview):
         self.correspondence = correspondence
         self.reference = reference
         self.other = other
-        self.grid_size = tuple(grid_size)
+        self.grid_size = tuple(encoder.grid_size)
         self.needs = needs
 
     def rows(self, batch: Any, outputs: dict[str, torch.Tensor]) -> list[list[np.ndarray]]:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -15,7 +15,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from monai_afire.utils.distributed import global_rank
 
-__all__ = ["ClosingMessage", "TrainingProgressBar"]
+__all__ = ["TrainingProgressBar"]
 
 
 class TrainingProgressBar:
@@ -31,6 +31,7 @@ class TrainingProgressBar:
             tensor; None shows none.
         refresh: iterations between two readings.
         description: text before the bar.
+        validator: an evaluator whose last metrics are shown too.
 
     Example:
         >>> engine = Engine(lambda engine, batch: None)
@@ -42,10 +43,12 @@ class TrainingProgressBar:
         values: Callable[[Any], Mapping[str, float | torch.Tensor]] | None = None,
         refresh: int = 1,
         description: str = "training",
+        validator: Engine | None = None,
     ) -> None:
         self.values = values
         self.refresh = refresh
         self.description = description
+        self.validator = validator
         self.bar: tqdm | None = None
         self.resources = ExitStack()
 
@@ -73,7 +76,8 @@ class TrainingProgressBar:
         if self.bar is None:
             return
         if self.values is not None and engine.state.iteration % self.refresh == 0:
-            values = self.values(engine.state.output)
+            metrics = {} if self.validator is None else self.validator.state.metrics
+            values = {**self.values(engine.state.output), **metrics}
             shown = {name: f"{float(value):.3g}" for name, value in values.items()}
             self.bar.set_postfix(shown, refresh=False)
         self.bar.update()
@@ -82,30 +86,3 @@ class TrainingProgressBar:
         """Close the bar."""
         self.resources.close()
         self.bar = None
-
-
-class ClosingMessage:
-    """
-    Print where the results are and what to do next, when a run is complete.
-
-    Args:
-        lines: the message, one line each.
-
-    Example:
-        >>> engine = Engine(lambda engine, batch: None)
-        >>> ClosingMessage(["the model is in models/model.pt"]).attach(engine)
-        >>> _ = engine.run([0])
-        the model is in models/model.pt
-    """
-
-    def __init__(self, lines: Sequence[str]) -> None:
-        self.lines = list(lines)
-
-    def attach(self, engine: Engine) -> None:
-        """Register with a trainer."""
-        engine.add_event_handler(Events.COMPLETED, self)
-
-    def __call__(self, engine: Any) -> None:
-        """Print the message, once for all ranks."""
-        if not global_rank():
-            print("\n".join(self.lines), flush=True)

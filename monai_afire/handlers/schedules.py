@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
-from ignite.engine import Events
-from monai.handlers import ParamSchedulerHandler
+from ignite.engine import Engine, Events
 from torch.optim import Optimizer
 
 __all__ = ["AttributeSchedule", "OptimizerSchedule", "cosine_schedule", "linear_schedule"]
@@ -27,8 +27,8 @@ def cosine_schedule(
 
     .. math:: v(t) = end + \frac{start - end}{2} \left(1 + \cos \pi \frac{t - w}{T - w}\right)
 
-    for step t after w warm-up steps of T steps in all. To be used as ``value_calculator`` of MONAI's
-    ``ParamSchedulerHandler``, without state: a resumed run goes on where it stopped.
+    for step t after w warm-up steps of T steps in all. It serves as ``value_calculator`` of MONAI's
+    ``ParamSchedulerHandler``, too; without state: a resumed run goes on where it stopped.
 
     Args:
         current_step: steps counted from 1, as ignite counts iterations; the first step has t = 0.
@@ -87,57 +87,93 @@ def linear_schedule(current_step: int, total_steps: int, start: float, end: floa
     return start + (end - start) * min((current_step - 1) / total_steps, 1.0)
 
 
-_BEFORE_STEP: Any = Events.ITERATION_STARTED  # MONAI declares a string
+class _EpochSchedule:
+    """Base of values that follow the trainer's progress; subclasses have ``value`` and ``set_value``."""
+
+    def attach(self, engine: Engine) -> None:
+        """Register with a trainer."""
+        engine.add_event_handler(Events.ITERATION_STARTED, self)
+
+    def __call__(self, engine: Engine) -> None:
+        """Set the value for the coming step."""
+        self.set_value(self.value(engine.state.iteration, engine.state.epoch_length or 1))
+
+    def value(self, step: int, epoch_length: int) -> float:
+        raise NotImplementedError
+
+    def set_value(self, value: float) -> None:
+        raise NotImplementedError
 
 
-class OptimizerSchedule(ParamSchedulerHandler):
+class OptimizerSchedule(_EpochSchedule):
     """
     A setting of an optimizer's groups that follows :func:`cosine_schedule`, set before every step.
 
     The learning rate of a group is the schedule's value times the group's "lr_scale", 1 without one
     (:func:`monai_afire.optimizers.layer_decay_groups`). Weight decay is set only in groups that have some: those that
-    are exempt stay so.
+    are exempt stay so. How many steps an epoch has is the trainer's to say.
 
     Args:
         optimizer: its groups are changed.
         name: "lr" or "weight_decay", or another setting of the groups.
-        total_steps: steps of the whole run.
+        epochs: of the whole run.
         start: value after the warm-up.
         end: value at the last step.
-        warmup_steps: steps of the linear ramp from 0 to ``start``.
+        warmup_epochs: epochs of the linear ramp from 0 to ``start``; at most half of the run.
 
     Example:
-        >>> from ignite.engine import Engine
         >>> from torch import nn, optim
         >>> optimizer, engine = optim.SGD(nn.Linear(2, 1).parameters(), lr=1.0), Engine(lambda engine, batch: None)
-        >>> OptimizerSchedule(optimizer, "lr", total_steps=3, start=1.0, end=0.0).attach(engine)
-        >>> _ = engine.run([0, 0])
+        >>> OptimizerSchedule(optimizer, "lr", epochs=1, start=1.0, end=0.0).attach(engine)
+        >>> _ = engine.run([0, 0, 0])
         >>> optimizer.param_groups[0]["lr"]
-        0.5
+        0.0
     """
 
     def __init__(
-        self, optimizer: Optimizer, name: str, total_steps: int, start: float, end: float, warmup_steps: int = 0
+        self, optimizer: Optimizer, name: str, epochs: int, start: float, end: float, warmup_epochs: int = 0
     ) -> None:
-        exempt = [name == "weight_decay" and not group[name] for group in optimizer.param_groups]
+        self.optimizer = optimizer
+        self.name = name
+        self.epochs = epochs
+        self.start, self.end = start, end
+        self.warmup_epochs = min(warmup_epochs, epochs // 2)
+        self.exempt = [name == "weight_decay" and not group[name] for group in optimizer.param_groups]
 
-        def set_groups(value: float) -> None:
-            for group, is_exempt in zip(optimizer.param_groups, exempt, strict=True):
-                if not is_exempt:
-                    group[name] = value * group.get("lr_scale", 1.0) if name == "lr" else value
+    def value(self, step: int, epoch_length: int) -> float:
+        """
+        The value at a step.
 
-        settings = {"total_steps": total_steps, "start": start, "end": end, "warmup_steps": warmup_steps}
-        super().__init__(set_groups, cosine_schedule, settings, event=_BEFORE_STEP)
+        Args:
+            step: counted from 1.
+            epoch_length: steps of an epoch.
+
+        Returns:
+            The value, before any scale of a group.
+        """
+        total, warmup = self.epochs * epoch_length, self.warmup_epochs * epoch_length
+        return cosine_schedule(step, total, self.start, self.end, warmup)
+
+    def set_value(self, value: float) -> None:
+        """
+        Set it in the groups.
+
+        Args:
+            value: of :meth:`value`.
+        """
+        for group, is_exempt in zip(self.optimizer.param_groups, self.exempt, strict=True):
+            if not is_exempt:
+                group[self.name] = value * group.get("lr_scale", 1.0) if self.name == "lr" else value
 
 
-class AttributeSchedule(ParamSchedulerHandler):
+class AttributeSchedule(_EpochSchedule):
     """
     A number that an object keeps as an attribute and that changes over training, e.g. a network's teacher decay.
 
     Args:
         owner: the object.
         name: of the attribute, which must exist.
-        total_steps: steps until ``end`` is reached.
+        epochs: until ``end`` is reached.
         start: value at the first step.
         end: value after them.
         shape: "cosine" or "linear".
@@ -148,23 +184,45 @@ class AttributeSchedule(ParamSchedulerHandler):
 
     Example:
         >>> from types import SimpleNamespace
-        >>> from ignite.engine import Engine
         >>> network, engine = SimpleNamespace(teacher_decay=None), Engine(lambda engine, batch: None)
-        >>> AttributeSchedule(network, "teacher_decay", total_steps=3, start=0.5, end=1.0).attach(engine)
-        >>> _ = engine.run([0, 0])
+        >>> AttributeSchedule(network, "teacher_decay", epochs=1, start=0.5, end=1.0).attach(engine)
+        >>> _ = engine.run([0, 0, 0])
         >>> network.teacher_decay
-        0.75
+        1.0
     """
 
-    def __init__(
-        self, owner: Any, name: str, total_steps: int, start: float, end: float, shape: str = "cosine"
-    ) -> None:
+    def __init__(self, owner: Any, name: str, epochs: int, start: float, end: float, shape: str = "cosine") -> None:
         if not hasattr(owner, name):
             raise AttributeError(f"{type(owner).__name__} has no attribute {name!r} to schedule")
         if shape not in _SHAPES:
             raise ValueError(f"shape must be one of {sorted(_SHAPES)}, got {shape!r}")
-        settings = {"total_steps": total_steps, "start": start, "end": end}
-        super().__init__(lambda value: setattr(owner, name, value), _SHAPES[shape], settings, event=_BEFORE_STEP)
+        self.owner = owner
+        self.name = name
+        self.epochs = epochs
+        self.start, self.end = start, end
+        self.shape = shape
+
+    def value(self, step: int, epoch_length: int) -> float:
+        """
+        The value at a step.
+
+        Args:
+            step: counted from 1.
+            epoch_length: steps of an epoch.
+
+        Returns:
+            The value.
+        """
+        return _SHAPES[self.shape](step, self.epochs * epoch_length, self.start, self.end)
+
+    def set_value(self, value: float) -> None:
+        """
+        Set the attribute.
+
+        Args:
+            value: of :meth:`value`.
+        """
+        setattr(self.owner, self.name, value)
 
 
-_SHAPES = {"cosine": cosine_schedule, "linear": linear_schedule}
+_SHAPES: dict[str, Callable[..., float]] = {"cosine": cosine_schedule, "linear": linear_schedule}

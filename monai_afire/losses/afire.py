@@ -225,7 +225,7 @@ class AFiReLoss(CompositeLoss):
     r"""
     The whole AFiRe objective (Eq. 17 and 21) on the outputs of :class:`monai_afire.networks.AFiRe`.
 
-    .. math:: L = w_s L_{stru} + w_c L_{cate} + w_r L_{recon}
+    .. math:: L = w (w_s L_{stru} + w_c L_{cate}) + w_r L_{recon}
 
     A term of weight 0 is not computed, and the outputs that it needs may be missing. With N lesion variants per image
     the category loss is computed within each variant, over the B different patients, and averaged over the variants:
@@ -244,6 +244,7 @@ class AFiReLoss(CompositeLoss):
         include_abnormal_pairs: see :class:`CategoryConsistencyLoss`.
         abnormal_weight: see :class:`AnomalyRestorationLoss`.
         gather: see :class:`CategoryConsistencyLoss`.
+        contrast_weight: weight w of both consistency losses.
 
     Example:
         >>> outputs = {
@@ -266,10 +267,11 @@ class AFiReLoss(CompositeLoss):
         include_abnormal_pairs: bool = False,
         abnormal_weight: float = 5.0,
         gather: bool = True,
+        contrast_weight: float = 1.0,
     ) -> None:
         terms = {
-            "structure": LossTerm(structure_weight, self._structure, ("q", "prototypes", "abnormal")),
-            "category": LossTerm(category_weight, self._category, ("q", "prototypes", "abnormal")),
+            "structure": LossTerm(contrast_weight * structure_weight, self._structure, ("q", "prototypes", "abnormal")),
+            "category": LossTerm(contrast_weight * category_weight, self._category, ("q", "prototypes", "abnormal")),
             "restoration": LossTerm(restoration_weight, self._restoration, ("restored", "target", "abnormal")),
         }
         super().__init__(terms, "build the network with contrast=True and restore=True")

@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from monai_afire.metrics.ace import ace_correspondence, ace_metrics
-from monai_afire.metrics.afire import afire_metrics, position_accuracy
+from monai_afire.metrics.ace import ACEMetrics, ace_correspondence, ace_metrics
+from monai_afire.metrics.afire import AFiReMetrics, afire_metrics, position_accuracy
 from monai_afire.metrics.binary_classification import (
     average_precision,
     best_f1_threshold,
@@ -15,23 +15,37 @@ from monai_afire.metrics.binary_classification import (
     metrics_at_threshold,
     roc_auc,
 )
-from monai_afire.metrics.classification import best_thresholds, classification_metrics, mean_auc
-from monai_afire.metrics.landmarks import landmark_positions, radial_errors, rescaled_positions, success_rates
+from monai_afire.metrics.classification import MeanAUC, best_thresholds, classification_metrics, mean_auc
+from monai_afire.metrics.landmarks import (
+    MeanRadialError,
+    landmark_positions,
+    radial_errors,
+    rescaled_positions,
+    success_rates,
+)
 from monai_afire.metrics.localization import aupro, pixel_auroc, pointing_game
 from monai_afire.metrics.nearest_neighbors import knn_predict
-from monai_afire.metrics.peac import order_accuracy, peac_correspondence, peac_metrics
+from monai_afire.metrics.peac import PEACMetrics, order_accuracy, peac_correspondence, peac_metrics
 from monai_afire.metrics.pretraining import (
     DefinedAverage,
+    PretrainingMetrics,
     correspondence_accuracy,
     embedding_spread,
     prototype_entropy,
     prototype_information,
     restoration_gain,
 )
-from monai_afire.metrics.segmentation import segmentation_metrics
+from monai_afire.metrics.segmentation import MaskDice, segmentation_metrics
 
 __all__ = [
+    "ACEMetrics",
+    "AFiReMetrics",
     "DefinedAverage",
+    "MaskDice",
+    "MeanAUC",
+    "MeanRadialError",
+    "PEACMetrics",
+    "PretrainingMetrics",
     "ace_correspondence",
     "ace_metrics",
     "afire_metrics",

@@ -5,14 +5,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 
 from monai_afire.losses.ace import patches_per_axis
-from monai_afire.metrics.pretraining import correspondence_accuracy, prototype_information
+from monai_afire.metrics.pretraining import PretrainingMetrics, correspondence_accuracy, prototype_information
 from monai_afire.transforms.grid_crop.correspondence import matching_patches
 
-__all__ = ["ace_correspondence", "ace_metrics"]
+__all__ = ["ACEMetrics", "ace_correspondence", "ace_metrics"]
 
 
 def ace_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -49,6 +50,30 @@ def ace_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     if "global_teacher" in outputs:
         metrics["global_information"] = prototype_information(outputs["global_teacher"].flatten(0, 1))
     return metrics
+
+
+class ACEMetrics(PretrainingMetrics):
+    """
+    The values of :func:`ace_metrics` over a validation, see :class:`PretrainingMetrics`.
+
+    Args:
+        device: of the sums.
+
+    Example:
+        >>> ACEMetrics().names[0]
+        'composition_accuracy'
+    """
+
+    names: ClassVar[tuple[str, ...]] = (
+        "composition_accuracy",
+        "decomposition_accuracy",
+        "chance",
+        "global_information",
+    )
+
+    def batch_metrics(self, outputs: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        """Those of a batch."""
+        return ace_metrics(outputs)
 
 
 @torch.no_grad()

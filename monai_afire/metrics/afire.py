@@ -5,13 +5,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 
 from monai_afire.losses.token_similarity import TokenSimilarity
-from monai_afire.metrics.pretraining import restoration_gain
+from monai_afire.metrics.pretraining import PretrainingMetrics, restoration_gain
 
-__all__ = ["afire_metrics", "position_accuracy"]
+__all__ = ["AFiReMetrics", "afire_metrics", "position_accuracy"]
 
 
 def afire_metrics(outputs: Mapping[str, torch.Tensor], similarity: str = "paper") -> dict[str, torch.Tensor]:
@@ -39,6 +40,30 @@ def afire_metrics(outputs: Mapping[str, torch.Tensor], similarity: str = "paper"
         prototypes = prototypes.unsqueeze(1) if prototypes.ndim == 3 else prototypes  # of each image: for all variants
         accuracy = position_accuracy(outputs["q"], prototypes, ~abnormal, similarity)
     return {"restoration_gain": gain, "position_accuracy": accuracy}
+
+
+class AFiReMetrics(PretrainingMetrics):
+    """
+    The values of :func:`afire_metrics` over a validation, see :class:`PretrainingMetrics`.
+
+    Args:
+        similarity: of the contrastive losses.
+        device: of the sums.
+
+    Example:
+        >>> AFiReMetrics().names
+        ('restoration_gain', 'position_accuracy')
+    """
+
+    names: ClassVar[tuple[str, ...]] = ("restoration_gain", "position_accuracy")
+
+    def __init__(self, similarity: str = "paper", device: str | torch.device = "cpu") -> None:
+        self.similarity = similarity
+        super().__init__(device)
+
+    def batch_metrics(self, outputs: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        """Those of a batch."""
+        return afire_metrics(outputs, self.similarity)
 
 
 @torch.no_grad()

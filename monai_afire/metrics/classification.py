@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from ignite.metrics import EpochMetric
+from monai.utils import CommonKeys
 from numpy.typing import ArrayLike, NDArray
 
 from monai_afire.metrics.binary_classification import (
@@ -22,9 +24,9 @@ from monai_afire.metrics.binary_classification import (
     metrics_at_threshold,
     roc_auc,
 )
-from monai_afire.utils.labels import resolve_uncertain
+from monai_afire.utils.labels import check_uncertain_policy, resolve_uncertain
 
-__all__ = ["best_thresholds", "classification_metrics", "mean_auc"]
+__all__ = ["MeanAUC", "best_thresholds", "classification_metrics", "mean_auc"]
 
 NAN = float("nan")
 DEFAULT_THRESHOLD = 0.5
@@ -110,16 +112,35 @@ def mean_auc(labels: ArrayLike, probabilities: ArrayLike, uncertain: str = "igno
     Raises:
         ValueError: for shapes that do not fit, other labels or NaN probabilities.
 
-    ignite's ``EpochMetric`` hands the predictions over first:
+    Example:
+        >>> mean_auc([[0], [0], [1], [1]], [[0.1], [0.4], [0.4], [0.8]])
+        0.875
+    """
+    return _mean_auc(*_checked(labels, probabilities, uncertain))
+
+
+class MeanAUC(EpochMetric):
+    """
+    The mean AUC (:func:`mean_auc`) of all images of a validation, as a metric of MONAI's evaluators.
+
+    Args:
+        uncertain: what the label -1 counts as, see :func:`monai_afire.utils.resolve_uncertain`.
 
     Example:
-        >>> from ignite.metrics import EpochMetric
-        >>> metric = EpochMetric(lambda predictions, labels: mean_auc(labels, predictions))
+        >>> metric = MeanAUC()
         >>> metric.update((torch.tensor([[0.1], [0.4], [0.4], [0.8]]), torch.tensor([[0], [0], [1], [1]])))
         >>> metric.compute()
         0.875
     """
-    return _mean_auc(*_checked(labels, probabilities, uncertain))
+
+    def __init__(self, uncertain: str = "ignore") -> None:
+        check_uncertain_policy(uncertain)
+        super().__init__(
+            # ignite hands the predictions over first
+            lambda logits, labels: mean_auc(labels, logits, uncertain),
+            output_transform=lambda output: (output[CommonKeys.PRED].float(), output[CommonKeys.LABEL].float()),
+            check_compute_fn=False,
+        )
 
 
 def best_thresholds(labels: ArrayLike, probabilities: ArrayLike, uncertain: str = "ignore") -> NDArray[np.float64]:

@@ -8,13 +8,15 @@ Positions are counted along the axes of S, in two dimensions (row, column); 0 is
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
+from monai.utils import CommonKeys
 
+from monai_afire.metrics.pretraining import DefinedAverage
 from monai_afire.utils.precision import at_least_float32
 
-__all__ = ["landmark_positions", "radial_errors", "rescaled_positions", "success_rates"]
+__all__ = ["MeanRadialError", "landmark_positions", "radial_errors", "rescaled_positions", "success_rates"]
 
 
 def landmark_positions(heatmaps: torch.Tensor, window: int = 5) -> torch.Tensor:
@@ -169,3 +171,42 @@ def rescaled_positions(positions: torch.Tensor, size: Sequence[int], new_size: S
         )
     before, after = (torch.as_tensor(s, dtype=positions.dtype, device=positions.device) for s in (size, new_size))
     return (positions + 0.5) * (after / before) - 0.5
+
+
+class MeanRadialError(DefinedAverage):
+    """
+    Mean distance between the landmarks of predicted and true heat maps, as a metric of MONAI's evaluators.
+
+    Args:
+        image_size: side of the image in pixels, the unit of the distance.
+        window: see :func:`landmark_positions`.
+
+    Example:
+        >>> heatmaps = torch.zeros(1, 1, 8, 8)
+        >>> heatmaps[0, 0, 3, 4] = 1.0
+        >>> metric = MeanRadialError(image_size=8)
+        >>> metric.update(metric.error({"pred": heatmaps.roll(2, -1), "label": heatmaps}))
+        >>> float(metric.compute())
+        0.25
+    """
+
+    def __init__(self, image_size: int, window: int = 5) -> None:
+        self.image_size = image_size
+        self.window = window
+        super().__init__(output_transform=self.error)
+
+    def error(self, output: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """
+        The mean of a batch.
+
+        Args:
+            output: of the evaluator: "pred" and "label", heat maps ``(B, P, *S)``.
+
+        Returns:
+            Scalar; NaN when no landmark is known.
+        """
+        predicted, true = (landmark_positions(output[key].float(), self.window) for key in _COMPARED)
+        return radial_errors(predicted, true).nanmean() / self.image_size
+
+
+_COMPARED = (CommonKeys.PRED, CommonKeys.LABEL)

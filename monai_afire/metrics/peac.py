@@ -5,14 +5,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 
-from monai_afire.metrics.pretraining import correspondence_accuracy, embedding_spread, restoration_gain
+from monai_afire.metrics.pretraining import (
+    PretrainingMetrics,
+    correspondence_accuracy,
+    embedding_spread,
+    restoration_gain,
+)
 from monai_afire.utils.precision import at_least_float32
 
-__all__ = ["order_accuracy", "peac_correspondence", "peac_metrics"]
+__all__ = ["PEACMetrics", "order_accuracy", "peac_correspondence", "peac_metrics"]
 
 
 def peac_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -57,6 +63,31 @@ def peac_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]
     if "teacher_global_1" in outputs:
         metrics["global_spread"] = embedding_spread(outputs["teacher_global_1"])
     return metrics
+
+
+class PEACMetrics(PretrainingMetrics):
+    """
+    The values of :func:`peac_metrics` over a validation, see :class:`PretrainingMetrics`.
+
+    Args:
+        device: of the sums.
+
+    Example:
+        >>> PEACMetrics().names[0]
+        'order_accuracy'
+    """
+
+    names: ClassVar[tuple[str, ...]] = (
+        "order_accuracy",
+        "restoration_gain",
+        "correspondence_accuracy",
+        "global_spread",
+        "local_spread",
+    )
+
+    def batch_metrics(self, outputs: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        """Those of a batch."""
+        return peac_metrics(outputs)
 
 
 @torch.no_grad()

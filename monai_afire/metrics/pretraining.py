@@ -4,15 +4,23 @@
 
 from __future__ import annotations
 
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, cast
+
 import torch
 import torch.nn.functional as F
+from ignite.engine import Engine
 from ignite.exceptions import NotComputableError
-from ignite.metrics import Average
+from ignite.metrics import Average, Metric
+from monai.utils import CommonKeys
 
 from monai_afire.utils.precision import at_least_float32
 
 __all__ = [
     "DefinedAverage",
+    "PretrainingMetrics",
     "correspondence_accuracy",
     "embedding_spread",
     "prototype_entropy",
@@ -168,6 +176,65 @@ class DefinedAverage(Average):
             return super().compute()
         except NotComputableError:
             return float("nan")
+
+
+class PretrainingMetrics(Metric):
+    """
+    Base of a method's validation metrics: computed together once per batch, averaged by name.
+
+    Attach it under the name of one of them, as ``key_val_metric`` of MONAI's evaluator: that one is the key metric, and
+    all of them appear in ``engine.state.metrics``. A metric that no batch defines, because an ablation has switched its
+    part of the network off, is left out; if it is the key metric, the next one that is defined takes its place.
+
+    A subclass has the ``names`` and computes them in :meth:`batch_metrics`; NaN there means not defined.
+
+    Example:
+        >>> class Sizes(PretrainingMetrics):
+        ...     names = ("mean", "spread")
+        ...     def batch_metrics(self, outputs):
+        ...         return {"mean": outputs["x"].mean(), "spread": torch.tensor(float("nan"))}
+        >>> engine = Engine(lambda engine, batch: {"pred": {"x": batch}})
+        >>> Sizes().attach(engine, "mean")
+        >>> engine.run([torch.tensor([1.0]), torch.tensor([3.0])]).metrics
+        {'mean': 2.0}
+    """
+
+    names: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, device: str | torch.device = "cpu") -> None:
+        self.averages = {name: DefinedAverage(device=device) for name in self.names}
+        # in a tuple: ignite looks for y_pred and y in a dictionary
+        super().__init__(output_transform=lambda output: (output[CommonKeys.PRED],), device=device)
+
+    @abstractmethod
+    def batch_metrics(self, outputs: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        """Scalar of each name for the network's outputs of a batch."""
+
+    def reset(self) -> None:
+        """Forget the former validation."""
+        for average in self.averages.values():
+            average.reset()
+
+    def update(self, output: tuple[Mapping[str, torch.Tensor]]) -> None:
+        """Take in the network's outputs of a batch."""
+        for name, value in self.batch_metrics(output[0]).items():
+            self.averages[name].update(value)
+
+    def compute(self) -> dict[str, float]:
+        """The metrics that are defined, of all ranks."""
+        values = {name: float(average.compute()) for name, average in self.averages.items()}
+        return {name: value for name, value in values.items() if not math.isnan(value)}
+
+    def completed(self, engine: Engine, name: str) -> None:
+        """Add all metrics to the engine's."""
+        if name not in self.names:
+            raise ValueError(f"{type(self).__name__} has the metrics {', '.join(self.names)}, but no {name!r}")
+        values, state = self.compute(), cast(Any, engine.state)
+        if getattr(state, "key_metric_name", None) in self.names:
+            state.key_metric_name = name if name in values else next(iter(values), None)
+        for other in self.names:
+            state.metrics.pop(other, None)
+        state.metrics.update(values)
 
 
 def _entropy(probabilities: torch.Tensor) -> torch.Tensor:

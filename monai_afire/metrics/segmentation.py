@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
+from monai.handlers import MeanDice
 from monai.metrics import compute_dice, compute_hausdorff_distance
+from monai.utils import CommonKeys
 
-__all__ = ["segmentation_metrics"]
+__all__ = ["MaskDice", "segmentation_metrics"]
 
 PERCENTILE = 95
 
@@ -94,3 +96,30 @@ def _pixel_sizes(pixel_size: torch.Tensor | Sequence[float] | None, B: int, dims
     if (sizes <= 0).any():
         raise ValueError(f"pixel_size must be above 0, or NaN where it is not known, got {sizes.tolist()}")
     return sizes.reshape(B, -1).expand(B, dims)
+
+
+class MaskDice(MeanDice):
+    """
+    MONAI's ``MeanDice`` of logits: a pixel belongs to each mask whose logit is positive, and every channel counts.
+
+    Example:
+        >>> logits, masks = torch.tensor([[[[2.0, -1.0]]]]), torch.tensor([[[[1.0, 0.0]]]])
+        >>> MaskDice.masks({"pred": logits, "label": masks})[0]
+        tensor([[[[ True, False]]]])
+    """
+
+    def __init__(self) -> None:
+        super().__init__(include_background=True, output_transform=self.masks)
+
+    @staticmethod
+    def masks(output: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        """
+        Predicted and true masks of a batch.
+
+        Args:
+            output: of the evaluator: "pred", logits, and "label", masks, both ``(B, C, *S)``.
+
+        Returns:
+            Both as masks.
+        """
+        return output[CommonKeys.PRED] > 0, output[CommonKeys.LABEL]

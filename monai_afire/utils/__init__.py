@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from monai_afire.utils.bundle_start import bundle_root, default_num_workers, start_bundle
 from monai_afire.utils.command_line import as_bool, show_cause_last
 from monai_afire.utils.cpu import tune_cpu
 from monai_afire.utils.distributed import (
@@ -16,6 +17,7 @@ from monai_afire.utils.distributed import (
     global_rank,
     init_process_group,
     rank_device,
+    synchronized,
     world_size,
 )
 from monai_afire.utils.files import atomic_path, check_writable, output_path
@@ -33,7 +35,9 @@ __all__ = [
     "at_least_float32",
     "atomic_path",
     "barrier",
+    "bundle_root",
     "check_writable",
+    "default_num_workers",
     "destroy_process_group",
     "full_matmul_precision",
     "garbage_collection_paused",
@@ -44,6 +48,8 @@ __all__ = [
     "rank_device",
     "resolve_uncertain",
     "show_cause_last",
+    "start_bundle",
+    "synchronized",
     "tune_cpu",
     "without_autocast",
     "world_size",

@@ -17,6 +17,7 @@ from typing import Any
 import ignite.distributed as idist
 import torch
 import torch.distributed as dist
+from torch import nn
 
 __all__ = [
     "all_gather",
@@ -28,6 +29,7 @@ __all__ = [
     "global_rank",
     "init_process_group",
     "rank_device",
+    "synchronized",
     "world_size",
 ]
 
@@ -90,6 +92,28 @@ def init_process_group(device: torch.device) -> None:
         for handler in logging.getLogger().handlers:
             handler.setLevel(max(handler.level, logging.WARNING))
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  until the process ends
+
+
+def synchronized(network: nn.Module, device: torch.device) -> nn.Module:
+    """
+    Move a network to the device of a rank, with batch norms that take their statistics of the global batch.
+
+    PyTorch has such norms for GPUs only; on a CPU they stay as they are.
+
+    Args:
+        network: changed in place but for its own batch norms, if it is one.
+        device: of this rank.
+
+    Returns:
+        The network.
+
+    Example:
+        >>> type(synchronized(nn.BatchNorm2d(3), torch.device("cpu"))).__name__
+        'BatchNorm2d'
+    """
+    if device.type == "cuda":
+        network = nn.SyncBatchNorm.convert_sync_batchnorm(network)
+    return network.to(device)
 
 
 def destroy_process_group() -> None:

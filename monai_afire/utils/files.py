@@ -10,11 +10,11 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["atomic_path", "check_writable", "output_path", "remove_leftovers"]
+__all__ = ["atomic_path", "check_writable", "joined_path", "output_path", "remove_leftovers"]
 
 _LONGEST_NAME = 120  # bytes of a folder or file name; most file systems take 255, and suffixes are to be added
 _ELSEWHERE = "elsewhere"
@@ -60,7 +60,24 @@ def atomic_path(path: str | os.PathLike, flush: bool = True) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def check_writable(folder: str | os.PathLike, needed_bytes: int = 0) -> Path:
+def joined_path(path: str | os.PathLike | Sequence[str | os.PathLike]) -> Path:
+    """
+    A path, or the path of parts, as configs give it: ``["@output_dir", "picture.png"]``.
+
+    Args:
+        path: text, or the parts.
+
+    Returns:
+        The path.
+
+    Example:
+        >>> joined_path(["output", "picture.png"]).as_posix()
+        'output/picture.png'
+    """
+    return Path(path) if isinstance(path, (str, os.PathLike)) else Path(*path)
+
+
+def check_writable(folder: str | os.PathLike, *others: str | os.PathLike, needed_bytes: int = 0) -> Path:
     """
     Make sure that files can be written into a folder, before hours of work depend on it.
 
@@ -68,10 +85,11 @@ def check_writable(folder: str | os.PathLike, needed_bytes: int = 0) -> Path:
 
     Args:
         folder: the folder; made if missing.
+        others: further folders.
         needed_bytes: what is going to be written; more must be free.
 
     Returns:
-        The folder.
+        The first folder.
 
     Raises:
         OSError: when the folder cannot be made or written to, or the disk is too full; the message names it.
@@ -81,6 +99,8 @@ def check_writable(folder: str | os.PathLike, needed_bytes: int = 0) -> Path:
         >>> check_writable(tempfile.mkdtemp()).is_dir()
         True
     """
+    for other in others:
+        check_writable(other, needed_bytes=needed_bytes)
     path = Path(folder)
     try:
         path.mkdir(parents=True, exist_ok=True)

@@ -44,3 +44,11 @@ def test_order_depends_on_seed_and_epoch() -> None:
 def test_nothing_to_draw_is_an_error(size: int, num_samples: int) -> None:
     with pytest.raises(ValueError, match=f"{num_samples} samples from a data set of {size}"):
         DistributedRandomSampler(range(size), num_samples, num_replicas=1, rank=0)
+
+
+def test_a_small_data_set_fills_so_many_batches_of_each_process() -> None:
+    samplers = [DistributedRandomSampler(range(5), num_replicas=2, rank=r, min_batches=3, batch_size=4) for r in (0, 1)]
+    assert [len(list(sampler)) for sampler in samplers] == [12, 12]
+    assert {index for sampler in samplers for index in sampler} == set(range(5))
+    large = DistributedRandomSampler(range(100), num_replicas=2, rank=0, min_batches=3, batch_size=4)
+    assert len(large) == 50

@@ -104,3 +104,18 @@ def test_lesions_go_on_from_a_saved_state() -> None:
         torch.testing.assert_close(lesions, wanted, rtol=0, atol=0)
     prepare.manual_seed(3)
     assert prepare.get_state() is None
+
+
+def test_other_lesions_cannot_be_made_on_the_device() -> None:
+    with pytest.raises(ValueError, match="augmentation is 'CutPaste'"):
+        PrepareLesionBatch(augmentation="CutPaste")
+    PrepareLesionBatch(on_device=False, augmentation="CutPaste")
+
+
+def test_lesions_of_the_loader_are_handed_on() -> None:
+    batch = {"image": IMAGE, "lesion_image": IMAGE[:, None] / 2, "lesion_mask": IMAGE[:, None]}
+    prepare = PrepareLesionBatch(on_device=False)
+    _, _, (lesion_image, lesion_mask), _ = prepare(batch, "cpu")
+    assert torch.equal(lesion_image, batch["lesion_image"])
+    assert torch.equal(lesion_mask, batch["lesion_mask"])
+    assert prepare.get_state() is None

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -124,7 +125,8 @@ def test_only_the_first_batch_is_shown(tmp_path: Path) -> None:
 
 
 def correspondence_rows(nearest: torch.Tensor, matches: torch.Tensor, images: int = 4) -> list[list[np.ndarray]]:
-    preview = CorrespondencePreview("", lambda outputs: (nearest, matches), "b", "a", (2, 2), num_images=images)
+    encoder: Any = SimpleNamespace(grid_size=(2, 2))
+    preview = CorrespondencePreview(encoder, "", lambda outputs: (nearest, matches), "b", "a", num_images=images)
     crops = {"a": torch.zeros(len(matches), 1, 8, 8), "b": torch.ones(len(matches), 1, 8, 8)}
     return preview.rows(crops, {})
 
@@ -155,8 +157,9 @@ def test_composed_patches_are_coarser_than_the_reference() -> None:
 
 def test_correspondence_is_drawn_to_a_file(tmp_path: Path) -> None:
     indices = torch.tensor([[0, 1, 2, 3]] * 2)
-    file = str(tmp_path / "preview.png")
-    preview = CorrespondencePreview(file, lambda outputs: (indices, indices), "image", "lesion_mask", (2, 2))
+    encoder: Any = SimpleNamespace(grid_size=(2, 2))
+    file = [str(tmp_path), "preview.png"]
+    preview = CorrespondencePreview(encoder, file, lambda outputs: (indices, indices), "image", "lesion_mask")
     preview.rows = lambda batch, outputs: correspondence_rows(indices, indices)  # type: ignore[method-assign]
     evaluate(tiny_afire(), preview, 2)
     assert image_size(tmp_path / "preview.png")[0] == round(110 * 2.2 * 3)

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Progress bar and closing message at the terminal."""
+"""Progress bar at the terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 from ignite.engine import Engine, Events
 
-from monai_afire.handlers import ClosingMessage, TrainingProgressBar
+from monai_afire.handlers import TrainingProgressBar
 
 
 def quiet_engine() -> Engine:
@@ -104,26 +104,14 @@ def test_other_ranks_are_silent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     monkeypatch.setattr("monai_afire.handlers.progress.global_rank", lambda: 1)
     engine = quiet_engine()
     TrainingProgressBar().attach(engine)
-    ClosingMessage(["finished"]).attach(engine)
     engine.run([0])
     captured = capsys.readouterr()
     assert captured.out == captured.err == ""
 
 
-def test_closing_message_comes_once_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
-    engine = quiet_engine()
-    ClosingMessage(["the model is there", "next: look"]).attach(engine)
-    engine.add_event_handler(Events.EPOCH_COMPLETED, lambda: print("epoch"))
-    engine.run([0], max_epochs=2)
-    assert capsys.readouterr().out == "epoch\nepoch\nthe model is there\nnext: look\n"
-
-
-def test_no_closing_message_after_a_crash(capsys: pytest.CaptureFixture[str]) -> None:
-    def crash(engine: Engine, batch: int) -> None:
-        raise RuntimeError("broken")
-
-    engine = Engine(crash)
-    ClosingMessage(["all is well"]).attach(engine)
-    with pytest.raises(RuntimeError, match="broken"):
-        engine.run([0])
-    assert "all is well" not in capsys.readouterr().out
+def test_metrics_of_the_last_validation_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    engine, validator = quiet_engine(), quiet_engine()
+    validator.state.metrics = {"auc": 0.75}
+    TrainingProgressBar(lambda output: {"loss": 2.0}, validator=validator).attach(engine)
+    engine.run([0])
+    assert "loss=2, auc=0.75" in capsys.readouterr().err

@@ -136,11 +136,12 @@ def test_trainer_sets_every_value_in_every_iteration() -> None:
         assert values == pytest.approx([rate, rate, decay, 0.0, temperature, momentum], abs=1e-12)
 
 
-def values_during(steps: int, handler: ParamSchedulerHandler, read: Any) -> list[float]:
+def values_during(epochs: int, handler: Any, read: Any, steps: int = 3) -> list[Any]:
+    """What each step of so many epochs is given."""
     seen: list[float] = []
     engine = Engine(lambda engine, batch: seen.append(read()))
     handler.attach(engine)
-    engine.run(range(steps))
+    engine.run(range(steps), max_epochs=epochs)
     return seen
 
 
@@ -152,25 +153,25 @@ def two_groups() -> torch.optim.Optimizer:
 
 def test_learning_rate_of_a_group_is_scaled() -> None:
     optimizer = two_groups()
-    handler = OptimizerSchedule(optimizer, "lr", total_steps=5, start=1.0, end=0.0, warmup_steps=2)
-    rates = values_during(5, handler, lambda: [group["lr"] for group in optimizer.param_groups])
-    expected = [cosine_schedule(step, 5, 1.0, 0.0, 2) for step in range(1, 6)]
+    handler = OptimizerSchedule(optimizer, "lr", epochs=2, start=1.0, end=0.0, warmup_epochs=1)
+    rates = values_during(2, handler, lambda: [group["lr"] for group in optimizer.param_groups])
+    expected = [cosine_schedule(step, 6, 1.0, 0.0, 3) for step in range(1, 7)]
     assert [second for _, second in rates] == pytest.approx(expected)
     assert [first for first, _ in rates] == pytest.approx([value / 2 for value in expected])
 
 
 def test_weight_decay_of_exempt_parameters_stays_zero() -> None:
     optimizer = two_groups()
-    handler = OptimizerSchedule(optimizer, "weight_decay", total_steps=3, start=0.1, end=0.5)
-    decays = values_during(3, handler, lambda: [group["weight_decay"] for group in optimizer.param_groups])
+    handler = OptimizerSchedule(optimizer, "weight_decay", epochs=1, start=0.1, end=0.5)
+    decays = values_during(1, handler, lambda: [group["weight_decay"] for group in optimizer.param_groups])
     assert decays == [pytest.approx([0.1, 0.0]), pytest.approx([0.3, 0.0]), pytest.approx([0.5, 0.0])]
 
 
 @pytest.mark.parametrize(("shape", "function"), [("cosine", cosine_schedule), ("linear", linear_schedule)])
 def test_attribute_follows_its_schedule(shape: str, function: Any) -> None:
     owner = SimpleNamespace(value=None)
-    handler = AttributeSchedule(owner, "value", total_steps=4, start=1.0, end=3.0, shape=shape)
-    values = values_during(6, handler, lambda: owner.value)
+    handler = AttributeSchedule(owner, "value", epochs=2, start=1.0, end=3.0, shape=shape)
+    values = values_during(3, handler, lambda: owner.value, steps=2)
     assert values == [function(step, 4, 1.0, 3.0) for step in range(1, 7)]
     assert values[-1] == 3.0
 
@@ -180,3 +181,20 @@ def test_attribute_and_shape_must_exist() -> None:
         AttributeSchedule(SimpleNamespace(teacher_decay=1), "teacher_decai", 1, 0.0, 1.0)
     with pytest.raises(ValueError, match="cosine"):
         AttributeSchedule(SimpleNamespace(value=1), "value", 1, 0.0, 1.0, shape="step")
+
+
+def test_schedules_follow_the_epochs_of_the_run_that_they_are_in() -> None:
+    """Another batch size after resuming: the last step has the last value all the same."""
+    optimizer = two_groups()
+    for steps in (2, 5):
+        handler = OptimizerSchedule(optimizer, "lr", epochs=3, start=1.0, end=0.25, warmup_epochs=1)
+        rates = values_during(3, handler, lambda: optimizer.param_groups[1]["lr"], steps=steps)
+        assert rates[0] == 0.0
+        assert rates[steps] == 1.0
+        assert rates[-1] == pytest.approx(0.25)
+
+
+def test_a_warm_up_leaves_half_of_a_short_run() -> None:
+    optimizer = two_groups()
+    handler = OptimizerSchedule(optimizer, "lr", epochs=1, start=1.0, end=0.0, warmup_epochs=5)
+    assert values_during(1, handler, lambda: optimizer.param_groups[1]["lr"])[0] == 1.0

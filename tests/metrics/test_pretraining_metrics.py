@@ -5,13 +5,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from ignite.engine import Engine
 from naive import afire
 
 from monai_afire.metrics import (
+    ACEMetrics,
+    AFiReMetrics,
+    PEACMetrics,
+    PretrainingMetrics,
     afire_metrics,
     position_accuracy,
     prototype_entropy,
@@ -130,3 +137,50 @@ def test_metrics_of_every_ablation(options: dict[str, bool | str], defined: tupl
     assert torch.isfinite(metrics["position_accuracy"]) == defined[1]
     if defined[1]:
         assert 0 <= metrics["position_accuracy"] <= 1
+
+
+class Errors(PretrainingMetrics):
+    """Two metrics, of which a batch may lack one."""
+
+    names = ("near", "far")
+    calls = 0
+
+    def batch_metrics(self, outputs: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        self.calls += 1
+        return outputs
+
+
+def validate(metric: Errors, batches: list[tuple[float, float]], key: str = "near") -> Any:
+    """The state of an evaluator after a validation."""
+    outputs = [{"near": torch.tensor(near), "far": torch.tensor(far)} for near, far in batches]
+    engine: Any = Engine(lambda engine, batch: {"pred": batch})
+    engine.state.key_metric_name = key
+    metric.attach(engine, key)
+    engine.run(outputs)
+    return engine.state
+
+
+def test_metrics_are_computed_once_per_batch_and_all_reported() -> None:
+    metric = Errors()
+    state = validate(metric, [(1.0, 5.0), (3.0, float("nan"))])
+    assert state.metrics == {"near": 2.0, "far": 5.0}
+    assert metric.calls == 2
+    assert state.key_metric_name == "near"
+
+
+def test_a_metric_that_is_not_defined_is_left_out() -> None:
+    state = validate(Errors(), [(float("nan"), 5.0)])
+    assert state.metrics == {"far": 5.0}
+    assert state.key_metric_name == "far", "the key metric is one that exists"
+
+
+def test_metrics_have_names() -> None:
+    with pytest.raises(ValueError, match="near, far, but no 'loss'"):
+        validate(Errors(), [(1.0, 1.0)], key="loss")
+
+
+@pytest.mark.parametrize("metric", [AFiReMetrics(), PEACMetrics(), ACEMetrics()])
+def test_names_are_those_of_the_function(metric: PretrainingMetrics) -> None:
+    zero = torch.zeros(1, 1, dtype=torch.int64)
+    outputs = {"abnormal": zero.bool(), "shuffled": zero[0].bool(), "offset_1": zero, "offset_2": zero}
+    assert tuple(metric.batch_metrics(outputs)) == metric.names

@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from monai.data import Dataset
+from monai.transforms import Compose
 from monai.utils import look_up_option
 
 from monai_afire.data.cache.disk_cache import DiskCachedDataset
 from monai_afire.data.cache.unreadable import MemoryCachedDataset, UnreadableNamingDataset
+from monai_afire.utils.distributed import global_rank
 
 __all__ = ["cached_dataset"]
 
@@ -37,14 +39,14 @@ def cached_dataset(
 
     Args:
         data: items of a datalist.
-        transform: ``Compose``, or a list of transforms.
+        transform: ``Compose``, or a list of transforms; what nested ``Compose`` hold counts as if it stood in one list.
         cache: "memory" keeps the images in memory (:py:class:`monai.data.CacheDataset`; filled before the first epoch);
             "disk" in files (:class:`DiskCachedDataset`; filled during the first epoch, kept for later runs); "disk16"
             and "disk8" the same in 2 or 1 bytes per pixel instead of 4, rounded to 1/65535 or 1/255; "none" nowhere.
         cache_dir: folder for the files of "disk".
         cache_rate: share of the items that "memory" keeps, in [0, 1].
         num_workers: threads that fill the memory.
-        progress: show a bar while the memory is filled.
+        progress: show a bar while the memory is filled; in a process group the main rank alone does.
 
     Returns:
         The data set.
@@ -64,11 +66,14 @@ def cached_dataset(
         (['MemoryCachedDataset', 'DiskCachedDataset', 'UnreadableNamingDataset'], [16.0, 16.0, 16.0])
     """
     look_up_option(cache, _CACHES)
+    # MONAI takes a nested Compose for random, and would cache nothing of it
+    transform = (transform if isinstance(transform, Compose) else Compose(transform)).flatten()
     if cache == "none":
         return UnreadableNamingDataset(data, transform)
     if cache == "memory":
         if not 0 <= cache_rate <= 1:
             raise ValueError(f"cache_rate is {cache_rate}: the share of the items to keep in memory is from 0 to 1")
+        progress = progress and global_rank() == 0
         return MemoryCachedDataset(data, transform, cache_rate=cache_rate, num_workers=num_workers, progress=progress)
     if not cache_dir:
         raise ValueError(f"the cache {cache!r} needs a folder: give cache_dir, or choose cache='memory' or 'none'")

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from monai_afire.data.datalist.checks import DatalistError
-from monai_afire.data.datalist.datasets import bundle_items, cached_phantom
+from monai_afire.data.datalist.datasets import bundle_items, cached_phantom, indexed_images
 from monai_afire.data.datalist.label_table import check_label_table
 from monai_afire.data.datalist.labelled_items import class_names, labelled_items
 from monai_afire.data.datalist.loading import load_radiograph_datalist
@@ -24,6 +24,7 @@ __all__ = [
     "class_names",
     "cross_validation_items",
     "few_shots",
+    "indexed_images",
     "item_patients",
     "label_subset",
     "labelled_items",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from monai_afire.data.phantom import export_phantom
 from monai_afire.data.phantom.dataset import PHANTOM_VERSION
 from monai_afire.utils.files import atomic_path, check_writable
 
-__all__ = ["bundle_items", "cached_phantom"]
+__all__ = ["bundle_items", "cached_phantom", "indexed_images"]
 
 PATH_KEYS = ("image", "mask", "lesion_truth", "organs")
 
@@ -66,6 +66,23 @@ def bundle_items(
         )
     source = cached_phantom(phantom_dir, dict(phantom or {}))
     return load_radiograph_datalist(None, source, section, path_keys=PATH_KEYS)
+
+
+def indexed_images(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """
+    The images of items alone, with their place in the list, for a network that judges them.
+
+    Args:
+        items: of a datalist.
+
+    Returns:
+        New items with "image" and "index".
+
+    Example:
+        >>> indexed_images([{"image": "a.png", "label": 1}])
+        [{'image': 'a.png', 'index': 0}]
+    """
+    return [{"image": item["image"], "index": index} for index, item in enumerate(items)]
 
 
 def cached_phantom(folder: str | os.PathLike, arguments: Mapping[str, Any]) -> Path:

@@ -11,6 +11,7 @@ from typing import Any
 
 from monai_afire.data.datalist.checks import DatalistError, item_name
 from monai_afire.data.datalist.datasets import PATH_KEYS, bundle_items, cached_phantom
+from monai_afire.data.datalist.label_table import check_label_table
 from monai_afire.data.datalist.loading import read_sections, section_items
 from monai_afire.data.datalist.patients import item_patients
 from monai_afire.data.datalist.subsets import cross_validation_items, few_shots, label_subset
@@ -44,7 +45,10 @@ def labelled_items(
     num_folds: int | None = None,
     fold: int = 0,
     seed: int = 0,
-    required: Sequence[str] = ("label",),
+    required: Sequence[str] | None = None,
+    label_key: str = "label",
+    as_key: str = "label",
+    class_names: Sequence[str] | None = None,
 ) -> list[dict[str, Any]]:
     """
     Labelled items of one section, of which training takes a part where few labels are to be learnt from.
@@ -64,14 +68,19 @@ def labelled_items(
             sections.
         fold: run of the cross-validation, from 0.
         seed: of all choices of patients.
-        required: keys that each item must have; a mask of lesions may lack where "abnormal" is 0.
+        required: keys that each item must have; a mask of lesions may lack where "abnormal" is 0. None for the label.
+        label_key: key of what is to be learnt. Subsets and folds are stratified by it, unless it names files of masks.
+        as_key: key that it gets in the items returned.
+        class_names: of findings or classes, whose values are checked (:func:`check_label_table`); None for masks and
+            landmarks.
 
     Returns:
-        New items, each with "index", its place in the returned list.
+        New items, each with ``as_key`` and "index", its place in the returned list.
 
     Raises:
-        DatalistError: when the source is missing, empty or malformed, an item lacks a required key, a patient is in
-            two sections, or a choice is out of range. The message names the file, the items or patients, the remedy.
+        DatalistError: when the source is missing, empty or malformed, an item lacks its label or has a wrong one, a
+            patient is in two sections, or a choice is out of range. The message names the file, the items or patients,
+            the remedy.
 
     Example:
         >>> import tempfile
@@ -94,7 +103,10 @@ def labelled_items(
         source = cached_phantom(phantom_dir, dict(phantom or {}))
     items = _items_of(source, dataset_dir, section, num_folds is not None, hold_out=bool(datalist))
     name = str(source or dataset_dir)
-    _require(items, required, section if num_folds is None else "all", name)
+    _require(items, [label_key] if required is None else required, section if num_folds is None else "all", name)
+    is_file = label_key in PATH_KEYS  # masks are no classes to stratify by
+    if not is_file:
+        items = _renamed(items, label_key, as_key)
     try:
         if num_folds is not None:
             items = cross_validation_items(items, num_folds, fold, section, seed)
@@ -104,6 +116,10 @@ def labelled_items(
             items = label_subset(items, label_fraction, seed)
     except DatalistError as error:
         raise DatalistError(f"{name}: {error}") from error
+    if is_file:
+        items = _renamed(items, label_key, as_key)
+    if class_names is not None:
+        items = check_label_table(items, len(class_names), section, name, class_names, as_key)
     for index, item in enumerate(items):
         item["index"] = index
     return items
@@ -228,6 +244,10 @@ def _require(items: Sequence[Mapping[str, Any]], keys: Sequence[str], section: s
                 f"the first of them has {', '.join(items[lacking[0]])}. Give each item its {key!r} in a datalist; "
                 "python -m monai_afire.data makes one from the label files of public sets."
             )
+
+
+def _renamed(items: list[dict[str, Any]], key: str, as_key: str) -> list[dict[str, Any]]:
+    return items if key == as_key else [{**item, as_key: item.get(key)} for item in items]
 
 
 def _has(item: Mapping[str, Any], key: str) -> bool:

@@ -407,3 +407,18 @@ def test_resizing_before_grid_crops_changes_none_of_them(seed: int) -> None:
 def test_size_to_cover_is_checked() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         ResizeToCoverd("image", 0)
+
+
+def test_nested_compositions_are_cached_like_one_list(items: list[dict[str, Any]], tmp_path: Path) -> None:
+    counted: list[Any] = []
+
+    def count(value: Any) -> Any:
+        counted.append(value)
+        return value
+
+    reading = Compose([LoadRadiographd("image"), Compose([])])
+    nested = Compose([reading, Lambdad("image", count), RandFlipd("image", prob=0.5)])
+    dataset = cached_dataset(items, nested, "memory", num_workers=1, progress=False)
+    for _ in range(3):
+        _ = dataset[0]
+    assert len(counted) == len(items)

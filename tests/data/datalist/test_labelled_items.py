@@ -291,3 +291,39 @@ def test_names_of_a_list_with_findings_and_a_class(tmp_path: Path) -> None:
     assert class_names(str(path), num_classes=2) == ["normal", "sick"]
     with pytest.raises(DatalistError, match="3 names"):
         class_names(str(path), num_classes=4)
+
+
+# ---- what is learnt under another name
+
+
+def made(folder: Path, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The items, with files of their images."""
+    for item in items:
+        (folder / item["image"]).touch()
+    return items
+
+
+def test_another_label_takes_its_place_and_decides_the_subset(tmp_path: Path) -> None:
+    items = [{"image": f"{n}.png", "label": 0, "finding": int(n == 11), "patient_id": n} for n in range(40)]
+    path = write_list(tmp_path, training=made(tmp_path, items))
+    settings: dict[str, Any] = {"datalist": path, "label_key": "finding", "class_names": ["nodule"]}
+    chosen = labelled_items("training", label_fraction=0.05, **settings)
+    assert sorted(item["label"] for item in chosen) == [0, 1], "the one positive is among two of 40"
+    assert [item["index"] for item in chosen] == [0, 1]
+
+
+def test_masks_are_no_classes(tmp_path: Path) -> None:
+    items = [{"image": f"{n}.png", "mask": f"{n}.png", "label": int(n == 11)} for n in range(40)]
+    path = write_list(tmp_path, training=made(tmp_path, items))
+    plain = labelled_items("training", datalist=path, num_shots=2)
+    masks = labelled_items("training", datalist=path, num_shots=2, label_key="mask")
+    assert [item["image"] for item in masks] == [item["image"] for item in plain]
+    assert all(item["label"].endswith(".png") for item in masks)
+
+
+def test_labels_of_another_name_are_checked(tmp_path: Path) -> None:
+    path = write_list(tmp_path, test=made(tmp_path, [{"image": "a.png", "finding": 3}]))
+    with pytest.raises(DatalistError, match=r"1 wrong label.*3 for"):
+        labelled_items("test", datalist=path, label_key="finding", class_names=["nodule"])
+    with pytest.raises(DatalistError, match="have no 'label'"):
+        labelled_items("test", datalist=path)

@@ -1,0 +1,98 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""What a run tells at its end: where its results are, and what to do next."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ignite.engine import Engine, Events
+
+from monai_afire.utils.distributed import global_rank
+from monai_afire.utils.files import joined_path
+from monai_afire.utils.follow_up import follow_up_command, given_options
+
+__all__ = ["ClosingMessage"]
+
+
+class ClosingMessage:
+    """
+    Print where the results are and what to do next, when a run is complete.
+
+    Only files that exist are named. Commands repeat what the present command line has overridden.
+
+    Args:
+        files: what it is -> the file or folder, as text or as parts to be joined.
+        commands: what it does -> "configs", their files (of ``config_dir`` if without a folder), "keep", the names of
+            the overrides to repeat (all that fit by default), and further entries, options of the command.
+        config_dir: folder of the configs.
+        curves: folder of TensorBoard's log.
+        validator: where "model" is chosen by validation, the evaluator; the message says so if there was one.
+
+    Example:
+        >>> engine = Engine(lambda engine, batch: None)
+        >>> ClosingMessage(files={"home": os.sep, "model": ["no", "model.pt"]}).attach(engine)
+        >>> _ = engine.run([0])
+        home:      /
+    """
+
+    def __init__(
+        self,
+        files: Mapping[str, str | Sequence[str]] | None = None,
+        commands: Mapping[str, Mapping[str, Any]] | None = None,
+        config_dir: str | Sequence[str] = ".",
+        curves: str | None = None,
+        validator: Any = None,
+    ) -> None:
+        self.files = {name: str(joined_path(path)) for name, path in (files or {}).items()}
+        self.commands = dict(commands or {})
+        self.config_dir = joined_path(config_dir)
+        self.curves = curves
+        self.validator = validator
+
+    def attach(self, engine: Engine) -> None:
+        """Register with an engine."""
+        engine.add_event_handler(Events.COMPLETED, self)
+
+    def __call__(self, engine: Any) -> None:
+        """Print the message, once for all ranks."""
+        lines = self.lines() if global_rank() == 0 else {}
+        width = max(map(len, lines), default=0) + 2
+        if lines:
+            print("\n".join(f"{f'{name}:':{max(width, 11)}}{text}" for name, text in lines.items()), flush=True)
+
+    def lines(self) -> dict[str, str]:
+        """What there is to say now: name -> text."""
+        found = {name: path for name, path in self.files.items() if os.path.exists(path)}
+        lines = {name: path + (self.about_model(path) if name == "model" else "") for name, path in found.items()}
+        if self.curves is not None:
+            lines["curves"] = f"tensorboard --logdir {self.curves}"
+        given = given_options()
+        for name, entry in self.commands.items():
+            configs = [path if os.path.dirname(path) else str(self.config_dir / path) for path in entry["configs"]]
+            options = {key: str(joined_path(value)) for key, value in entry.items() if key not in ("configs", "keep")}
+            command = follow_up_command(configs, options, given, entry.get("keep"))
+            if command is not None:
+                lines[name] = command
+        return lines
+
+    def about_model(self, path: str) -> str:
+        """
+        How a model was chosen and how to go on training it.
+
+        Args:
+            path: of its file.
+
+        Returns:
+            In brackets, or nothing.
+        """
+        state = getattr(self.validator, "state", None)
+        is_chosen = getattr(state, "best_metric_epoch", -1) > 0 and math.isfinite(float(state.best_metric))  # type: ignore[union-attr]
+        facts = ["of the best validation"] if is_chosen else []
+        if Path(path).with_name("checkpoint.pt").is_file():
+            facts.append("resumable: checkpoint.pt beside it")
+        return f" ({'; '.join(facts)})" if facts else ""

@@ -1,0 +1,93 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Named values of a training step, for TensorBoard, MLflow and the progress bar."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from monai.utils import CommonKeys
+from torch import nn
+from torch.optim import Optimizer
+
+from monai_afire.metrics.pretraining import prototype_entropy, prototype_information
+
+__all__ = ["AFiReScalars", "TrainingScalars"]
+
+_LABELS = {"lr": "learning_rate"}
+
+
+class TrainingScalars:
+    """
+    Collect the values to log of a training step.
+
+    Called with the output of MONAI's trainer, it returns name -> number or scalar tensor. Tensors stay on their device:
+    whoever logs decides when to wait for it.
+
+    Args:
+        loss_function: its ``terms`` are logged, or, if it has none, the output's "loss".
+        optimizer: None leaves its settings out.
+        settings: of the optimizer's groups, of which the largest value counts; "lr" is called "learning_rate".
+        network: None leaves its attributes out.
+        attributes: of the network.
+
+    Example:
+        >>> optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)
+        >>> TrainingScalars(nn.MSELoss(), optimizer)({"loss": torch.tensor(2.0)})
+        {'loss': tensor(2.), 'learning_rate': 0.1}
+    """
+
+    def __init__(
+        self,
+        loss_function: nn.Module,
+        optimizer: Optimizer | None = None,
+        settings: Sequence[str] = ("lr",),
+        network: nn.Module | None = None,
+        attributes: Sequence[str] = (),
+    ) -> None:
+        self.loss_function = loss_function
+        self.optimizer = optimizer
+        self.settings = tuple(settings)
+        self.network = network
+        self.attributes = tuple(attributes)
+
+    def __call__(self, output: Mapping[str, Any]) -> dict[str, float | torch.Tensor]:
+        """The values of the last step."""
+        terms = getattr(self.loss_function, "terms", None)
+        values: dict[str, Any] = {CommonKeys.LOSS.value: output[CommonKeys.LOSS]} if terms is None else dict(terms)
+        if self.optimizer is not None:
+            groups = self.optimizer.param_groups
+            values |= {_LABELS.get(name, name): max(group[name] for group in groups) for name in self.settings}
+        for name in self.attributes:
+            value = getattr(self.network, name)
+            values[name] = value.detach() if isinstance(value, torch.Tensor) else value
+        return values
+
+
+class AFiReScalars(TrainingScalars):
+    """
+    The values of AFiRe's pre-training: those of :class:`TrainingScalars`, its prototypes and its lesions.
+
+    Adds "prototype_entropy" and "prototype_information" of the network's bank and "abnormal_fraction", the share of the
+    batch's tokens that lesions cover. The arguments are those of :class:`TrainingScalars`.
+
+    Example:
+        >>> from monai_afire.losses import AFiReLoss
+        >>> from monai_afire.networks import AFiRe, ViTEncoder
+        >>> network = AFiRe(ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2), num_clusters=8)
+        >>> scalars = AFiReScalars(AFiReLoss(), network=network)
+        >>> sorted(scalars({"pred": {"abnormal": torch.tensor([True, False])}}))
+        ['abnormal_fraction', 'prototype_entropy', 'prototype_information']
+    """
+
+    def __call__(self, output: Mapping[str, Any]) -> dict[str, float | torch.Tensor]:
+        """The values of the last step."""
+        prototypes: torch.Tensor = self.network.bank.prototypes  # type: ignore[union-attr, assignment]
+        return {
+            **super().__call__(output),
+            "prototype_entropy": prototype_entropy(prototypes),
+            "prototype_information": prototype_information(prototypes),
+            "abnormal_fraction": output[CommonKeys.PRED]["abnormal"].float().mean(),
+        }

@@ -1,0 +1,120 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Command lines to type next, with the overrides of the present one."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+__all__ = ["follow_up_command", "given_options"]
+
+_OF_ONE_RUN = {"resume", "config_file", "meta_file", "logging_file", "tracking"}
+_PLACES = {"output_dir", "ckpt_dir", "ckpt_path", "dataset_dir", "datalist", "section"}
+_PHANTOM = {"phantom", "phantom_dir"}
+
+
+def given_options(arguments: Sequence[str] | None = None) -> dict[str, str]:
+    """
+    The options of a ``python -m monai.bundle run`` command line.
+
+    Args:
+        arguments: the words after the program's name; None for those of this process.
+
+    Returns:
+        Name -> text; none if the process was started in another way.
+
+    Example:
+        >>> given_options(["run", "--config_file", "train.json", "--epochs=5", "--resume", "true"])
+        {'config_file': 'train.json', 'epochs': '5', 'resume': 'true'}
+    """
+    if arguments is None:
+        is_bundle = Path(sys.argv[0]).parts[-2:] == ("bundle", "__main__.py")
+        arguments = sys.argv[1:] if is_bundle else []
+    options: dict[str, str] = {}
+    words = [word for word in arguments if word != "run"]
+    for word, following in pairwise([*words, ""]):
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            options[name] = value if equals else following
+    return options
+
+
+def follow_up_command(
+    configs: Sequence[str], options: Mapping[str, str], given: Mapping[str, str], keep: Sequence[str] | None = None
+) -> str | None:
+    """
+    A command that goes on from the run that was started with the options given.
+
+    It repeats the settings of the present one, given by name or by overlays, that the next configs know too; not what
+    is for one run (``resume``), nor what an added config sets itself, nor, for another config than the present one,
+    the places of data and results. The present overlays stay where they fit.
+
+    Args:
+        configs: files of the next command, the first one complete, the others laid over it.
+        options: what the next command sets in any case.
+        given: of the present command, see :func:`given_options`.
+        keep: names to repeat; None for all that the rules above name.
+
+    Returns:
+        The command line; None if one of its configs does not exist.
+
+    Example:
+        >>> follow_up_command(["no/train.json"], {}, {}) is None
+        True
+    """
+    if not all(os.path.isfile(path) for path in configs):
+        return None
+    present = _config_files(given.get("config_file", ""))
+    goes_on = bool(present) and os.path.abspath(present[0]) == os.path.abspath(configs[0])
+    base, added = _content(configs[:1]), _content(configs[1:])
+    known = set(base | added)
+    overlays = [path for path in present[1:] if path not in configs and not Path(path).name.startswith("multi_gpu")]
+    fitting = [path for path in overlays if goes_on or set(_content([path])) <= set(base)] if keep is None else []
+    values = _content([path for path in overlays if path not in fitting])
+    settings = {name: str(v) for name, v in values.items() if _is_plain(v) and v != base.get(name)} | dict(given)
+    left_out = _OF_ONE_RUN | set(added) | set(options) | (set() if goes_on else _PLACES)
+    if "dataset_dir" in options:
+        left_out |= _PHANTOM
+    repeated = {name: value for name, value in settings.items() if _top(name) in (known - left_out)}
+    if keep is not None:
+        repeated = {name: value for name, value in repeated.items() if _top(name) in keep}
+    words = "".join(f" --{name} {shlex.quote(value)}" for name, value in {**repeated, **options}.items())
+    return f"python -m monai.bundle run --config_file {_file_list([configs[0], *fitting, *configs[1:]])}{words}"
+
+
+def _top(name: str) -> str:
+    return name.lstrip("+").replace("#", "::").split("::")[0]
+
+
+def _file_list(files: Sequence[str]) -> str:
+    return shlex.quote(files[0]) if len(files) == 1 else '"[' + ",".join(f"'{file}'" for file in files) + ']"'
+
+
+def _config_files(text: str) -> list[str]:
+    """One file, or a list of them as the command line writes it."""
+    if not text.strip().startswith("["):
+        return [text] if text else []
+    return [word.strip(" '\"") for word in text.strip()[1:-1].split(",")]
+
+
+def _content(paths: Sequence[str]) -> dict[str, Any]:
+    """Top-level entries of configs that are laid over each other; what cannot be read has none."""
+    merged: dict[str, Any] = {}
+    for path in paths:
+        try:
+            merged |= {_top(name): value for name, value in json.loads(Path(path).read_text(encoding="utf-8")).items()}
+        except (OSError, ValueError, AttributeError):
+            continue
+    return merged
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value can be given on a command line as it is."""
+    return isinstance(value, (int, float, list)) or (isinstance(value, str) and not value.startswith(("$", "@", "%")))

@@ -1,0 +1,67 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Validation every few epochs and after the last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from ignite.engine import Engine
+from monai.engines import SupervisedEvaluator
+
+from monai_afire.handlers import EpochValidation, ResumableEarlyStop
+
+
+def evaluator(metrics: list[float]) -> SupervisedEvaluator:
+    """An evaluator whose key metric takes one value after the other."""
+    engine = SupervisedEvaluator(torch.device("cpu"), [{"image": torch.zeros(1, 1)}], torch.nn.Identity())
+    engine.state.key_metric_name = "accuracy"
+
+    @engine.on("COMPLETED")
+    def count(engine: Any) -> None:
+        validated.append(engine.state.epoch)
+
+    validated: list[int] = []
+    engine.validated = validated  # type: ignore[attr-defined]
+
+    @engine.on("EPOCH_STARTED")
+    def measure(engine: Any) -> None:
+        engine.state.metrics["accuracy"] = metrics[min(len(validated), len(metrics) - 1)]
+
+    return engine
+
+
+@pytest.mark.parametrize(
+    ("epochs", "interval", "expected"),
+    [(6, 3, [3, 6]), (7, 3, [3, 6, 7]), (2, 5, [2]), (1, 1, [1])],
+)
+def test_the_last_epoch_is_always_validated(epochs: int, interval: int, expected: list[int]) -> None:
+    validator = evaluator([0.5])
+    trainer = Engine(lambda engine, batch: None)
+    EpochValidation(validator, interval).attach(trainer)
+    trainer.run([0], max_epochs=epochs)
+    assert validator.validated == expected  # type: ignore[attr-defined]
+
+
+def test_early_stopping_by_the_key_metric() -> None:
+    validator = evaluator([0.5, 0.7, 0.6, 0.65, 0.9])
+    trainer = Engine(lambda engine, batch: None)
+    EpochValidation(validator, 1, ResumableEarlyStop(patience=2)).attach(trainer)
+    trainer.run([0], max_epochs=9)
+    assert trainer.state.epoch == 4
+
+
+def test_early_stopping_where_less_is_better() -> None:
+    validator = evaluator([0.5, 0.4, 0.45, 0.5, 0.1])
+    validator.metric_cmp_fn = lambda current, best: current < best
+    trainer = Engine(lambda engine, batch: None)
+    EpochValidation(validator, 1, ResumableEarlyStop(patience=2)).attach(trainer)
+    trainer.run([0], max_epochs=9)
+    assert trainer.state.epoch == 4
+
+
+def test_an_interval_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 1 epoch, got 0"):
+        EpochValidation(None, 0)

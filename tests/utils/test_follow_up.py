@@ -1,0 +1,66 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Command lines to type next."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from monai_afire.utils.follow_up import follow_up_command, given_options
+
+FILES: dict[str, dict[str, Any]] = {
+    "train": {"epochs": 9, "hidden_size": 192, "output_dir": "o", "resume": False, "learning_rate": 0.1, "encoder": {}},
+    "adapt": {"epochs": 18, "pretrained": None, "train::checkpoint::network": "@detector"},
+    "inference": {"hidden_size": 192, "output_dir": "i", "ckpt_path": "m", "dataset_dir": None, "encoder": {}},
+    "paper": {"hidden_size": 768, "epochs": 800, "learning_rate": "$0.1 * 2"},
+    "swin": {"encoder": {"_target_": "SwinEncoder"}},
+    "multi_gpu_train": {"encoder": {}},
+}
+RUN = "python -m monai.bundle run --config_file "
+
+
+@pytest.fixture
+def configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of configs, in which the test starts."""
+    monkeypatch.chdir(tmp_path)
+    for name, content in FILES.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    return tmp_path
+
+
+def test_options_of_a_command_line() -> None:
+    words = ["run", "--config_file", "['a.json','b.json']", "--phantom#seed=3", "--flag"]
+    assert given_options(words) == {"config_file": "['a.json','b.json']", "phantom#seed": "3", "flag": ""}
+    assert given_options() == {}, "the tests are no bundle"
+
+
+def test_the_same_training_goes_on_with_all_that_the_added_config_leaves(configs: Path) -> None:
+    given = {"config_file": "train.json", "epochs": "5", "hidden_size": "384", "resume": "true", "output_dir": "/a b"}
+    command = follow_up_command(["train.json", "adapt.json"], {"pretrained": "m.pt"}, given)
+    assert command == RUN + "\"['train.json','adapt.json']\" --hidden_size 384 --output_dir '/a b' --pretrained m.pt"
+
+
+def test_overlays_are_repeated(configs: Path) -> None:
+    given = {"config_file": "['train.json','paper.json','multi_gpu_train.json']"}
+    assert follow_up_command(["train.json", "adapt.json"], {}, given) == (
+        RUN + "\"['train.json','paper.json','adapt.json']\""
+    )
+
+
+def test_another_config_gets_the_settings_and_not_the_places(configs: Path) -> None:
+    given = {"config_file": "['train.json','paper.json','swin.json']", "output_dir": "/x", "learning_rate": "1"}
+    command = follow_up_command(["inference.json"], {"ckpt_path": "m.pt"}, given)
+    assert command == RUN + "\"['inference.json','swin.json']\" --hidden_size 768 --ckpt_path m.pt"
+
+
+def test_some_names_only(configs: Path) -> None:
+    given = {"config_file": "inference.json", "hidden_size": "384", "epochs": "3"}
+    assert follow_up_command(["train.json"], {}, given, keep=["hidden_size"]) == RUN + "train.json --hidden_size 384"
+
+
+def test_a_config_that_is_not_there(configs: Path) -> None:
+    assert follow_up_command(["train.json", "none.json"], {}, {}) is None
