@@ -62,7 +62,8 @@ def test_overlays_differ_in_what_the_methods_differ_in(workplace: Path) -> None:
     assert json.dumps(contents["ace"]).replace("ACE", "PEAC") == json.dumps(contents["peac"])
     afire = contents["afire"]
     train_amplitude = json.loads(Path("bundles/afire/configs/train.json").read_text())["lesion_amplitude"]
-    only_afire = {"ckpt_path": afire.pop("ckpt_path"), "initialize": afire["initialize"].pop()}
+    only_afire = {name: afire.pop(name) for name in ("ckpt_path", "load_weights")}
+    only_afire["initialize"] = afire["initialize"].pop()
     assert all(only_afire.values())
     own = [study for study in afire["studies"] if "networks" in study]
     assert afire.pop("lesion_options") == {"amplitude": train_amplitude}

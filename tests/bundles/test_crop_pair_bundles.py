@@ -185,11 +185,12 @@ def test_what_the_methods_share_is_the_same_text() -> None:
         for method in ("afire", *METHODS)
     }
     shared = ("imports", "dataset_dir", "output_dir", "ckpt_dir", "device", "encoder", "optimizer", "network")
-    shared += ("summary_writer", "saved_network", "saved_objects", "initialize", "run", "learning_rate", "weight_decay")
+    shared += ("summary_writer", "standardize_image", "initialize", "run", "learning_rate", "weight_decay")
     for method in METHODS:
         for name in shared:
             assert configs[method][name] == configs["afire"][name], name
-        for part in ("trainer", "dataset", "dataloader", "inferer", "warmup_steps", "total_steps"):
+        named = ("lr_schedule", "weight_decay_schedule", "teacher_decay_schedule", "validation", "progress_bar")
+        for part in ("trainer", "dataset", "dataloader", "inferer", *named):
             assert configs[method]["train"][part] == configs["afire"]["train"][part], part
         for part in ("dataset", "dataloader"):
             assert configs[method]["validate"][part] == configs["afire"]["validate"][part], part

@@ -92,7 +92,8 @@ def test_sigterm_to_the_whole_job_saves_and_resumes_to_the_same_weights(workspac
     assert "Traceback" not in output
     # a few epochs more are enough, of a run that would go on as long
     epochs = iteration // 6 + 3
-    short = {**LONG, "epochs": epochs, "train::total_steps": 1200, "train::warmup_steps": 6}
+    schedules = ("lr_schedule", "weight_decay_schedule", "teacher_decay_schedule")
+    short = {**LONG, "epochs": epochs, **{f"train::{name}::epochs": LONG["epochs"] for name in schedules}}
     train_in_process(CONFIG, {**short, "resume": True})
     resumed = saved_weights("afire")
     train_in_process(CONFIG, short)
@@ -177,9 +178,10 @@ def test_a_loss_that_is_no_number_names_the_images(workspace: Path, bundle: str)
 @pytest.mark.parametrize("bundle", BUNDLES)
 def test_every_bundle_is_guarded(bundle: str) -> None:
     config = ConfigParser.load_config_file(str(REPOSITORY_ROOT / f"bundles/{bundle}/configs/train.json"))
-    handlers = [handler["_target_"].split(".")[-1] for handler in config["train"]["handlers"]]
-    assert [name for name in handlers if name != "CallOnStart"][:2] == ["EpochSeed", "NonFiniteLoss"]
+    named = [config["train"][entry.removeprefix("%train::")] for entry in config["train"]["handlers"]]
+    handlers = [handler["_target_"].split(".")[-1] for handler in named]
+    assert [name for name in handlers if name != "ClassNamesFile"][:2] == ["EpochSeed", "NonFiniteLoss"]
     assert handlers[-2:] == ["ResumableCheckpoint", "ClosingMessage"]
-    assert config["load_image"][0] == {"_target_": "CopyItemsd", "keys": "image", "names": "file"}
+    assert config["load_image"]["transforms"][0] == {"_target_": "CopyItemsd", "keys": "image", "names": "file"}
     assert "file" in config["select"]["keys"]
     assert "check_writable" in config["run"][0]

@@ -242,11 +242,11 @@ def test_segmentation_learns_the_lungs(workspace: Path) -> None:
 def test_what_the_tasks_share_is_the_same_text() -> None:
     texts = {task: ConfigParser.load_config_file(str(REPOSITORY_ROOT / configs(task, "train")[0])) for task in TASKS}
     shared = ("imports", "dataset_dir", "output_dir", "ckpt_dir", "device", "encoder", "optimizer", "network")
-    shared += ("summary_writer", "initialize", "run", "weight_decay", "closing_lines")
+    shared += ("summary_writer", "initialize", "run", "weight_decay", "early_stopping", "load_encoder")
     for task in TASKS[1:]:
         for name in shared:
             assert texts[task][name] == texts[TASKS[0]][name], name
-        for part in ("trainer", "dataset", "dataloader", "sampler", "handlers"):
+        for part in ("trainer", "dataset", "dataloader", "sampler", "handlers", "checkpoint", "closing_message"):
             assert texts[task]["train"][part] == texts[TASKS[0]]["train"][part], part
 
 

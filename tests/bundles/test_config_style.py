@@ -1,0 +1,103 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The bundles' configs hold settings, not programs: counts of expressions, bounded by the Model Zoo's medians."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bundles.bundle_runs import REPOSITORY_ROOT
+from monai.bundle import ConfigParser
+
+BUNDLES = ("ace", "afire", "peac", "radiograph_classification", "radiograph_landmarks", "radiograph_segmentation")
+CONFIGS = sorted(path for path in (REPOSITORY_ROOT / "bundles").glob("*/configs/*.json") if path.stem != "metadata")
+MAX_EXPRESSIONS = 24  # median of the zoo's train.json
+MAX_LENGTH = 73  # median of the longest expression of a config in the zoo
+LIST_ADDITION = re.compile(r"\+ [\[(]|\] \+ [@\[(]|@[\w:]+ \+ @")
+
+
+def texts(value: Any) -> Iterator[str]:
+    """All texts of a config."""
+    if isinstance(value, dict):
+        for entry in value.values():
+            yield from texts(entry)
+    elif isinstance(value, list):
+        for entry in value:
+            yield from texts(entry)
+    elif isinstance(value, str):
+        yield value
+
+
+def counts(path: Path) -> dict[str, int]:
+    """How much of a config is program."""
+    everything = list(texts(ConfigParser.load_config_file(str(path))))
+    expressions = [text for text in everything if text.startswith("$")]
+    return {
+        "expressions": len(expressions),
+        "lambdas": sum("lambda" in text for text in expressions),
+        "longest": max(map(len, expressions), default=0),
+        "conditionals": sum(" if " in text for text in expressions),
+        "as_bool": sum("as_bool" in text for text in expressions),
+        "list additions": sum(bool(LIST_ADDITION.search(text)) for text in expressions),
+        "references": sum(text.count("@") for text in everything),
+    }
+
+
+def label(path: Path) -> str:
+    return f"{path.parents[1].name}/{path.stem}"
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=label)
+def test_configs_are_free_of_programs(path: Path) -> None:
+    found = counts(path)
+    assert found["lambdas"] == found["as_bool"] == found["list additions"] == 0, found
+    assert found["longest"] <= MAX_LENGTH, max((t for t in texts(ConfigParser.load_config_file(str(path)))), key=len)
+    assert found["expressions"] <= MAX_EXPRESSIONS, found
+
+
+def test_the_counts_see_what_they_forbid(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text('{"a": "$@b + [@c]", "d": ["$lambda x: as_bool(@b)"], "e": "$1 if @b else 2"}')
+    assert counts(file) == {
+        "expressions": 3,
+        "lambdas": 1,
+        "longest": 22,
+        "conditionals": 1,
+        "as_bool": 1,
+        "list additions": 1,
+        "references": 4,
+    }
+
+
+@pytest.mark.parametrize("bundle", BUNDLES)
+def test_switches_are_read_once(bundle: str) -> None:
+    """Every option that is true or false is among those that are read before anything refers to them."""
+    for name in ("train", "inference"):
+        config = ConfigParser.load_config_file(str(REPOSITORY_ROOT / f"bundles/{bundle}/configs/{name}.json"))
+        options = {key for key, value in config.items() if isinstance(value, bool)}
+        assert options == set(config.get("switches", [])), name
+        assert config["initialize"][0] == "$monai_afire.utils.start_bundle(@switches)"
+
+
+@pytest.mark.parametrize("bundle", BUNDLES)
+def test_handlers_are_reached_by_name(bundle: str) -> None:
+    config = ConfigParser.load_config_file(str(REPOSITORY_ROOT / f"bundles/{bundle}/configs/train.json"))
+    for part in ("train", "validate"):
+        for entry in config[part]["handlers"]:
+            assert entry.startswith(f"%{part}::")
+            assert "_target_" in config[part][entry.split("::")[-1]]
+
+
+@pytest.mark.parametrize("bundle", BUNDLES)
+def test_a_named_handler_can_be_changed_and_left_out(bundle: str) -> None:
+    parser = ConfigParser()
+    parser.read_config(str(REPOSITORY_ROOT / f"bundles/{bundle}/configs/train.json"))
+    parser.update({"train::checkpoint::interval": 7, "train::tensorboard::_disabled_": True})
+    parser.parse()
+    handlers = {entry["_target_"].split(".")[-1]: entry for entry in parser["train::handlers"]}
+    assert handlers["ResumableCheckpoint"]["interval"] == 7
+    assert handlers["TensorBoardStatsHandler"]["_disabled_"] is True
