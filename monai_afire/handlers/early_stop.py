@@ -76,6 +76,7 @@ def key_metric_score(validator: Engine) -> float:
         >>> key_metric_score(validator)
         -0.25
     """
-    value = float(validator.state.metrics[validator.state.key_metric_name])  # type: ignore[index]
+    state: Any = validator.state
+    value = float(state.metrics[state.key_metric_name])
     is_better = getattr(validator, "metric_cmp_fn", default_metric_cmp_fn)
     return value if is_better(1.0, 0.0) else -value
