@@ -18,7 +18,8 @@ from monai_afire.utils.distributed import (
     rank_device,
     world_size,
 )
-from monai_afire.utils.files import atomic_path, check_writable, output_path
+from monai_afire.utils.files import atomic_path, check_writable, keep_previous, output_path
+from monai_afire.utils.folder_lock import folder_lock
 from monai_afire.utils.garbage_collection import garbage_collection_paused
 from monai_afire.utils.labels import resolve_uncertain
 from monai_afire.utils.packing import pack_bundle
@@ -35,6 +36,8 @@ __all__ = [
     "barrier",
     "check_writable",
     "destroy_process_group",
+    "folder_lock",
+    "keep_previous",
     "full_matmul_precision",
     "garbage_collection_paused",
     "global_rank",
