@@ -300,8 +300,8 @@ def _follow_epoch_length(engine: Any, epoch_length: int | None) -> None:
         return
     if global_rank() == 0:
         logger.warning(
-            f"an epoch has {epoch_length} batches now, {state.epoch_length} in the checkpoint (another batch size, other "
-            "images): progress and schedules follow the new length"
+            f"an epoch has {epoch_length} batches now, {state.epoch_length} in the checkpoint (another batch size, "
+            "other images): progress and schedules follow the new length"
         )
     state.epoch_length, state.iteration = epoch_length, state.epoch * epoch_length
 

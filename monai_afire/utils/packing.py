@@ -19,7 +19,7 @@ PRIVATE = (
     ".*",
     "*.tmp",
     "__pycache__",
-)  # of runs: optimizer, older weights, debris
+)  # of runs: optimizer, older weights
 LINK_TO_ANOTHER_BUNDLE = re.compile(r"\[([^\]]*)\]\(\.\./\.\./[^)]*\)")
 
 

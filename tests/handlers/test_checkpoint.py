@@ -431,9 +431,10 @@ def test_a_damaged_checkpoint_is_refused_or_read_as_it_was(place: float, bit: in
         content[int(place * len(content))] ^= 1 << bit
         file.write_bytes(content)
         try:
-            found = read_own(file, "take another")
-        except ValueError as error:
-            assert "checkpoint.pt" in str(error)
-            assert "take another" in str(error)
+            assert_same(read_own(file, "take another"), state)
+        except ValueError as refusal:
+            message = str(refusal)
         else:
-            assert_same(found, state)
+            message = "checkpoint.pt: take another"
+    assert "checkpoint.pt" in message
+    assert message.endswith("take another")

@@ -16,8 +16,8 @@ from monai_afire.networks.weights.checkpoint_files import read_own
 __all__ = ["check_fits", "load_network"]
 
 _WRITE_AGAIN = (
-    "copy it again from where it is whole; if a training run on this machine wrote it, delete it and run that once more "
-    "with resume set to true (--resume true), which writes it from checkpoint.pt"
+    "copy it again from where it is whole; if a training run on this machine wrote it, delete it and run that once "
+    "more with resume set to true (--resume true), which writes it from checkpoint.pt"
 )
 
 
