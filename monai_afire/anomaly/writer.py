@@ -23,8 +23,8 @@ __all__ = ["AnomalyWriter"]
 
 _DECISION = "abnormal"
 _ADAPT = (
-    "give the settings of the training (such as --standardize) here too, or adapt the detector to normal images of this "
-    "kind (finetune_anomaly.json with --dataset_dir)"
+    "give the settings of the training (such as --standardize) here too, or adapt the detector to normal images of "
+    "this kind (finetune_anomaly.json with --dataset_dir)"
 )
 
 _SAVERS: dict[str, Callable[[AnomalyResult, Path], Path]] = {

@@ -47,8 +47,8 @@ def warn_if_implausible(table: Path, columns: Sequence[str], remedy: str) -> lis
     found = [name for name in columns if num_images >= _FEWEST and above[name] > _LARGEST_SHARE * num_images]
     for name in found:
         logger.warning(
-            f"{above[name]} of {num_images} images are above the threshold of {name!r}. Unless nearly all of them show a "
-            "finding, they differ from the images that the threshold was chosen on (scanner, view, contrast, "
+            f"{above[name]} of {num_images} images are above the threshold of {name!r}. Unless nearly all of them show "
+            "a finding, they differ from the images that the threshold was chosen on (scanner, view, contrast, "
             f"preparation), and the decisions in {table} mean nothing: {remedy}"
         )
     return found

@@ -36,8 +36,8 @@ class ResultTables(ABC):
     file, in :meth:`collect`. ``rejected.csv`` has one row per file that could not be read, with the reason. Both tables
     grow by whole batches, so that an interrupted run keeps what it has, and memory does not depend on the number of
     images. The tables of an earlier run are moved away when there is a first row for new ones. One process at a time
-    may write into the folder. Attach it to an evaluator, whose batches need "index" (the number in ``items``) and may have "rejected" (per image a reason, empty
-    for none), see :class:`monai_afire.transforms.LoadRadiographd`.
+    may write into the folder. Attach it to an evaluator, whose batches need "index" (the number in ``items``) and may
+    have "rejected" (per image a reason, empty for none), see :class:`monai_afire.transforms.LoadRadiographd`.
 
     Args:
         items: the data set's items, for the names of the files.
@@ -95,8 +95,8 @@ class ResultTables(ABC):
         left = [item for item in self.items if written_name(item["image"]) not in done]
         if not left:
             raise ValueError(
-                f"nothing is left to do: {self.output_dir / self.table_name} has all {len(self.items)} images; set resume "
-                "to false to start anew"
+                f"nothing is left to do: {self.output_dir / self.table_name} has all {len(self.items)} images; set "
+                "resume to false to start anew"
             )
         logger.info(f"{len(self.items) - len(left)} of {len(self.items)} images are done already")
         return left

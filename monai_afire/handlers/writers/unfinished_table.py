@@ -91,8 +91,8 @@ class UnfinishedTable:
                 return  # stopped within the header, or just after it
             if header != self.header:
                 raise ValueError(
-                    f"{self.path} has the columns {header}, not {self.header}: resume with the settings of the run that "
-                    "wrote it, or start anew with resume set to false"
+                    f"{self.path} has the columns {header}, not {self.header}: resume with the settings of the run "
+                    "that wrote it, or start anew with resume set to false"
                 )
             for _, image in groupby(chain([first], rows), key=lambda row: row[:1]):
                 yield list(image)
@@ -115,8 +115,8 @@ def check_same_row(expected: Sequence[str], found: Sequence[Any], path: Path) ->
     """
     if not all(map(_is_same, expected, map(str, found))):
         raise RuntimeError(
-            f"{path} has {list(expected)}, but now the result is {[str(cell) for cell in found]}: other weights or settings "
-            "made it. Resume with those, or start anew with resume set to false"
+            f"{path} has {list(expected)}, but now the result is {[str(cell) for cell in found]}: other weights or "
+            "settings made it. Resume with those, or start anew with resume set to false"
         )
 
 
