@@ -15,10 +15,17 @@ from monai.utils import CommonKeys
 
 from monai_afire.anomaly.detector import SCORE_NAMES, AnomalyDetector
 from monai_afire.anomaly.results import AnomalyResult, save_embedding, save_map, save_overlay
+from monai_afire.handlers.writers.implausible_decisions import warn_if_implausible
 from monai_afire.handlers.writers.result_files import ResultFiles
 from monai_afire.handlers.writers.result_tables import OUTPUT_IS_NAN
 
 __all__ = ["AnomalyWriter"]
+
+_DECISION = "abnormal"
+_ADAPT = (
+    "give the settings of the training (such as --standardize) here too, or adapt the detector to normal images of "
+    "this kind (finetune_anomaly.json with --dataset_dir)"
+)
 
 _SAVERS: dict[str, Callable[[AnomalyResult, Path], Path]] = {
     "overlays": save_overlay,
@@ -42,9 +49,10 @@ class AnomalyWriter(ResultFiles):
     Args:
         detector: the evaluator's network.
         items: the data set's items, for the names of the files.
-        output_dir: where to write; a previous run's CSV files are kept as ``*_previous.csv``.
+        output_dir: where to write; earlier runs' tables are kept as ``*_previous.csv``, ``*_previous_2.csv``, ....
         saved: which of "overlays", "maps" and "embeddings" to write.
         num_threads: threads that write them.
+        resume: go on where a run was stopped, see :class:`monai_afire.handlers.writers.ResultTables`.
 
     Raises:
         ValueError: for an unknown name in ``saved``.
@@ -58,11 +66,12 @@ class AnomalyWriter(ResultFiles):
         output_dir: str,
         saved: Sequence[str] = ("overlays", "maps", "embeddings"),
         num_threads: int = 2,
+        resume: bool = False,
     ) -> None:
         unknown = set(saved) - set(_SAVERS)
         if unknown:
             raise ValueError(f"saved must name some of {sorted(_SAVERS)}, got {sorted(unknown)}")
-        super().__init__(items, output_dir, "scores.csv", num_threads)
+        super().__init__(items, output_dir, "scores.csv", num_threads, resume)
         self.detector = detector
         self.saved = tuple(saved)
 
@@ -74,7 +83,7 @@ class AnomalyWriter(ResultFiles):
 
     def header(self) -> Sequence[str]:
         """File, decision and scores, the fused score first."""
-        return ["image", "abnormal", *reversed(SCORE_NAMES)]
+        return ["image", _DECISION, *reversed(SCORE_NAMES)]
 
     def collect(self, engine: Engine) -> None:
         """Add the rows of a batch and hand the rest to the threads."""
@@ -94,6 +103,12 @@ class AnomalyWriter(ResultFiles):
                 result = self._result(batch, row, source, heat[row], tokens[row])
                 for kind in self.saved:
                     self.hand_over(_SAVERS[kind], result, self.output_dir / kind)
+
+    def close(self, engine: Engine) -> None:
+        """Close the tables, and look at the decisions as a whole."""
+        super().close(engine)
+        if self.has_rows:
+            warn_if_implausible(self.output_dir / self.table_name, [_DECISION], _ADAPT)
 
     def _result(self, batch: Any, row: int, source: str, heat: np.ndarray, tokens: np.ndarray) -> AnomalyResult:
         return AnomalyResult(

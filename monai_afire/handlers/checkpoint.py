@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ from monai_afire.handlers.random_state import random_state, set_random_state
 from monai_afire.handlers.remaining_batches import RemainingBatches
 from monai_afire.handlers.stop_request import StopRequest
 from monai_afire.handlers.teacher import is_optimizer_step
-from monai_afire.networks.weights.checkpoint_files import read_pickle
+from monai_afire.networks.weights.checkpoint_files import read_own
 from monai_afire.networks.weights.whole_network import check_fits
 from monai_afire.utils.distributed import all_gather_object, global_rank, world_size
-from monai_afire.utils.files import atomic_path, check_writable, remove_leftovers
+from monai_afire.utils.files import atomic_path, check_writable, keep_previous, remove_leftovers
+from monai_afire.utils.folder_lock import folder_lock
 
 __all__ = ["ResumableCheckpoint"]
 
@@ -40,7 +42,8 @@ class ResumableCheckpoint:
 
     Written to ``save_dir``: ``checkpoint.pt`` with all objects, the trainer's progress and the scaler, and ``model.pt``
     with the network's state dict alone. A run that starts anew over an older one keeps that one's files as
-    ``*_previous.pt``. Attach it last, after validation.
+    ``*_previous.pt``, ``*_previous_2.pt`` and so on: the checkpoint when it starts, the model when it has one of its
+    own. One run at a time may write into the folder. Attach it last, after validation.
 
     A signal (SIGTERM: the cluster needs the machine; SIGUSR1: SLURM's ``--signal=USR1@120`` ahead of the time limit)
     saves after the current iteration and ends the process with code 143. The run that resumes such a checkpoint loads
@@ -60,10 +63,15 @@ class ResumableCheckpoint:
         generators: generators of random numbers besides the global ones, with ``get_state`` and ``set_state``.
         stop_signals: signals that save and end the run, none for never.
 
+    A checkpoint of a complete epoch may be resumed with epochs of another length (another batch size, other images):
+    progress and schedules follow the new one.
+
     Raises:
         OSError: when training starts and ``save_dir`` cannot be written to or has no room for the files; while
             training, when a file cannot be written: the last complete one stays.
-        RuntimeError: when the checkpoint does not fit the network, or, made in the midst of an epoch, not the loader.
+        RuntimeError: when another process is writing into the folder; when the checkpoint does not fit the network, or,
+            made in the midst of an epoch, not the loader.
+        ValueError: when the checkpoint is damaged, by its checksums, or carries code.
 
     Example:
         >>> import tempfile
@@ -96,6 +104,8 @@ class ResumableCheckpoint:
         self.generators = list(generators)
         self.stop_request = StopRequest(stop_signals)
         self.best_metric: float | None = None
+        self.is_resumed = False
+        self.is_first_write = True
 
     def attach(self, engine: Engine) -> None:
         """Register with a trainer."""
@@ -107,37 +117,41 @@ class ResumableCheckpoint:
         engine.add_event_handler(Events.EPOCH_COMPLETED, self.save_if_due)
 
     def start(self, engine: Any) -> None:
-        """Load the checkpoint to resume, or move an older run's files out of the way."""
+        """Load the checkpoint to resume, or move that of an older run out of the way."""
+        if global_rank() == 0:
+            self.claim_folder()
         if engine.state.iteration > 0:
             return  # a later round of federated learning, for which the same trainer runs on
-        resume = self.resume and self.checkpoint_file.is_file()
+        self.is_resumed = self.resume and self.checkpoint_file.is_file()
+        self.is_first_write = not self.is_resumed
         if global_rank() == 0:
-            self.check_disk(resume)
+            self.check_disk()
         self.stop_request.shield(getattr(self.validator, "data_loader", None))
-        if resume:
+        if self.is_resumed:
             self.load(engine)
             return
         if self.resume and global_rank() == 0:
             logger.warning(f"nothing to resume: {self.checkpoint_file} does not exist; starting from the beginning")
         if global_rank() == 0:
-            for path in (self.checkpoint_file, self.model_file):
-                if path.is_file():
-                    path.replace(_previous(path))
+            # at once: this run, resumed before its first save, must not go on from the older one's checkpoint
+            for kept in keep_previous(self.checkpoint_file):
+                logger.info(f"the checkpoint of an older run is kept as {kept}")
 
-    def check_disk(self, resume: bool) -> None:
-        """
-        Make sure that the files of this run can be written, each beside the one that it is going to replace.
+    def claim_folder(self) -> None:
+        """Keep other processes from writing into the folder until the run ends."""
+        lock = ExitStack()
+        lock.enter_context(folder_lock(check_writable(self.checkpoint_file.parent)))
+        self.stop_request.call_at_end(lock.close)
 
-        Args:
-            resume: False if an older run's files are kept, and those of the run before deleted.
-        """
+    def check_disk(self) -> None:
+        """Make sure that the files of this run can be written, each beside the one that it is going to replace."""
         for path in (self.checkpoint_file, self.model_file):
             remove_leftovers(path)
         model = sum(_num_bytes(value) for value in self.network.state_dict().values())
         optimizers = [item for item in self.objects.values() if isinstance(item, Optimizer)]
         parameters = [p for item in optimizers for group in item.param_groups for p in group["params"]]
         checkpoint = model + 2 * sum(_num_bytes(p) for p in parameters)  # Adam's two moments
-        files = [path if resume else _previous(path) for path in (self.checkpoint_file, self.model_file)]
+        files = (self.checkpoint_file, self.model_file) if self.is_resumed else ()
         replaced = sum(path.stat().st_size for path in files if path.is_file())
         check_writable(self.checkpoint_file.parent, needed_bytes=2 * checkpoint + model - replaced)
 
@@ -175,29 +189,42 @@ class ResumableCheckpoint:
         is_better = getattr(validator, "metric_cmp_fn", default_metric_cmp_fn)
         if global_rank() == 0 and (self.best_metric is None or is_better(value, self.best_metric)):
             self.best_metric = value if math.isfinite(value) else None
-            _write(self.network.state_dict(), self.model_file)
+            self.write_model()
 
     def save(self, engine: Any) -> None:
         """Write both files; with a validator ``model.pt`` only if no validation has. All ranks must call it."""
         random_states = all_gather_object(random_state(self.generators)) if _batches_done(engine) else None
         if global_rank():
             return
-        model = self.network.state_dict()
         state = {name: item.state_dict() for name, item in self.objects.items()}
-        state |= {"network": model, "trainer": engine.state_dict()}
+        state |= {"network": self.network.state_dict(), "trainer": engine.state_dict()}
         if getattr(engine, "scaler", None) is not None:
             state["scaler"] = engine.scaler.state_dict()
         if self.best_metric is not None:
             state["best_metric"] = self.best_metric
         if random_states is not None:
             state["random_states"] = random_states
+        self.keep_older_model()
         _write(state, self.checkpoint_file)
         if self.validator is None or not self.model_file.is_file():
-            _write(model, self.model_file)
+            self.write_model()
 
-    def load(self, engine: Any) -> None:
-        """Restore network, objects, progress and scaler from the checkpoint."""
-        state = read_pickle(self.checkpoint_file)
+    def write_model(self) -> None:
+        """Write ``model.pt``."""
+        self.keep_older_model()
+        _write(self.network.state_dict(), self.model_file)
+
+    def keep_older_model(self) -> None:
+        """Move an older run's ``model.pt`` out of the way, once this run has something to write."""
+        if self.is_first_write:
+            for kept in keep_previous(self.model_file):
+                logger.info(f"the model of an older run is kept as {kept}")
+        self.is_first_write = False
+
+    def read(self) -> dict[str, Any]:
+        """The checkpoint's content, once it is known to fit."""
+        backup = "take it from a backup, or start anew with resume set to false (model.pt beside it may be whole)"
+        state = read_own(self.checkpoint_file, backup)
         missing = [name for name in ("network", "trainer", *self.objects) if name not in state]
         if missing:
             raise RuntimeError(
@@ -206,11 +233,16 @@ class ResumableCheckpoint:
             )
         remedy = "resume with the settings of the run that wrote it, or start anew with resume set to false"
         check_fits(state["network"], self.network.state_dict(), self.checkpoint_file, remedy)
+        return state
+
+    def load(self, engine: Any) -> None:
+        """Restore network, objects, progress and scaler from the checkpoint."""
+        state = self.read()
         self.network.load_state_dict(state["network"])
         for name, item in self.objects.items():
             item.load_state_dict(state[name])
         self.best_metric = state.get("best_metric")
-        max_epochs = engine.state.max_epochs
+        max_epochs, epoch_length = engine.state.max_epochs, engine.state.epoch_length
         engine.load_state_dict(state["trainer"])
         engine.state.max_epochs = max_epochs  # more (or fewer) epochs may be asked for now
         if getattr(engine, "scaler", None) is not None and "scaler" in state:
@@ -219,9 +251,23 @@ class ResumableCheckpoint:
         if _batches_done(engine):
             self.continue_epoch(engine, state.get("random_states", []))
             place = f"batch {_batches_done(engine)} of {engine.state.epoch_length} after {place}"
+        else:
+            _follow_epoch_length(engine, epoch_length)
         logger.info(f"resumed from {self.checkpoint_file} after {place}")
         if max_epochs is not None and engine.state.epoch >= max_epochs:
             logger.warning("this run is complete already; ask for more epochs to train on")
+            self.complete_model(engine)
+
+    def complete_model(self, engine: Any) -> None:
+        """Write ``model.pt`` of a complete run, which may have been killed between its last two files."""
+        if global_rank() or (self.validator is not None and self.model_file.is_file()):
+            return
+        if self.best_metric is not None:
+            logger.warning(
+                f"{self.model_file} is missing: what is written now is the network of the last epoch, not the one of "
+                "the best validation"
+            )
+        self.write_model()
 
     def continue_epoch(self, engine: Any, random_states: Sequence[Mapping[str, Any]]) -> None:
         """
@@ -247,6 +293,19 @@ class ResumableCheckpoint:
         engine.state.dataloader = RemainingBatches(loader, done, lambda: set_random_state(state, self.generators))
 
 
+def _follow_epoch_length(engine: Any, epoch_length: int | None) -> None:
+    """Count the complete epochs as if they had had as many batches as those to come: so do the schedules."""
+    state = engine.state
+    if epoch_length is None or epoch_length == state.epoch_length:
+        return
+    if global_rank() == 0:
+        logger.warning(
+            f"an epoch has {epoch_length} batches now, {state.epoch_length} in the checkpoint (another batch size, "
+            "other images): progress and schedules follow the new length"
+        )
+    state.epoch_length, state.iteration = epoch_length, state.epoch * epoch_length
+
+
 def _batches_done(engine: Any) -> int:
     """Batches of an epoch that is not complete yet."""
     return engine.state.iteration % engine.state.epoch_length if engine.state.epoch_length else 0
@@ -254,10 +313,6 @@ def _batches_done(engine: Any) -> int:
 
 def _num_bytes(value: Any) -> int:
     return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 0
-
-
-def _previous(path: Path) -> Path:
-    return path.with_stem(f"{path.stem}_previous")
 
 
 def _write(content: Any, path: Path) -> None:

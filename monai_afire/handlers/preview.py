@@ -34,7 +34,7 @@ class Preview(ABC):
         columns: titles of the columns.
         summary_writer: TensorBoard writer, None for the PNG only.
         num_images: number of rows.
-        tag: name in TensorBoard.
+        tag: name in TensorBoard, below "preview/".
     """
 
     def __init__(
@@ -67,7 +67,9 @@ class Preview(ABC):
         figure = picture_grid(rows, self.columns, f"epoch {engine.state.epoch}")
         save_figure(figure, self.path)
         if self.summary_writer is not None:
-            self.summary_writer.add_image(self.tag, figure_to_array(figure), engine.state.epoch, dataformats="HWC")
+            # TensorBoard shows one kind of data per name, and losses have names like "restoration" too
+            name = f"preview/{self.tag}"
+            self.summary_writer.add_image(name, figure_to_array(figure), engine.state.epoch, dataformats="HWC")
 
     @abstractmethod
     def rows(self, batch: Any, outputs: dict[str, torch.Tensor]) -> list[list[np.ndarray]]:
@@ -85,7 +87,7 @@ class RestorationPreview(Preview):
             shown; "restored" follows.
         summary_writer: TensorBoard writer, None for the PNG only.
         num_images: number of rows.
-        tag: name in TensorBoard.
+        tag: name in TensorBoard, below "preview/".
 
     Example:
         >>> from monai_afire.networks import ViTEncoder
@@ -137,7 +139,7 @@ class CorrespondencePreview(Preview):
         needs: output without which nothing is drawn, for networks with parts switched off.
         summary_writer: TensorBoard writer, None for the PNG only.
         num_images: number of rows.
-        tag: name in TensorBoard.
+        tag: name in TensorBoard, below "preview/".
 
     Example:
         >>> from monai_afire.networks import ViTEncoder

@@ -92,6 +92,7 @@ class StopRequest:
         self.received_at = 0.0
         self._is_agreed = False
         self._message = ""
+        self._is_listening = False
         self._undo: list[Callable[[], object]] = []
 
     def attach(self, engine: Engine) -> None:
@@ -111,14 +112,24 @@ class StopRequest:
             former = signal.signal(number, self.take_note)
             # None: installed by another language, out of Python's reach
             self._undo.append(partial(signal.signal, number, signal.SIG_DFL if former is None else former))
+        self._is_listening = True
         self.shield(engine.state.dataloader)
 
     def shield(self, loader: Any) -> None:
         """Let a loader's processes survive the signals."""
-        if isinstance(loader, DataLoader) and loader.num_workers > 0 and self._undo:
+        if isinstance(loader, DataLoader) and loader.num_workers > 0 and self._is_listening:
             former = loader.worker_init_fn
             loader.worker_init_fn = partial(_ignore_signals, [int(number) for number in self.signals], former)
             self._undo.append(partial(setattr, loader, "worker_init_fn", former))
+
+    def call_at_end(self, function: Callable[[], object]) -> None:
+        """
+        Have a function called when the run ends, in whichever way.
+
+        Args:
+            function: without arguments; the last one given is called first.
+        """
+        self._undo.append(function)
 
     def take_note(self, number: int, frame: FrameType | None) -> None:
         """Remember the signal; nothing else is safe between any two instructions."""
@@ -160,8 +171,8 @@ class StopRequest:
 
     def terminated(self, engine: Engine) -> None:
         """Leave the process, if it was this request that terminated the run."""
+        self.restore()
         if self._message:
-            self.restore()
             raise StoppedBySignal(self._message)
 
     def failed(self, engine: Engine, error: BaseException) -> None:
@@ -171,6 +182,7 @@ class StopRequest:
 
     def restore(self) -> None:
         """Give signals and loaders back."""
+        self._is_listening = False
         while self._undo:
             self._undo.pop()()
 

@@ -20,7 +20,8 @@ from monai_afire.utils.distributed import (
     synchronized,
     world_size,
 )
-from monai_afire.utils.files import atomic_path, check_writable, output_path
+from monai_afire.utils.files import atomic_path, check_writable, keep_previous, output_path
+from monai_afire.utils.folder_lock import folder_lock
 from monai_afire.utils.garbage_collection import garbage_collection_paused
 from monai_afire.utils.labels import resolve_uncertain
 from monai_afire.utils.packing import pack_bundle
@@ -39,6 +40,8 @@ __all__ = [
     "check_writable",
     "default_num_workers",
     "destroy_process_group",
+    "folder_lock",
+    "keep_previous",
     "full_matmul_precision",
     "garbage_collection_paused",
     "global_rank",

@@ -4,13 +4,19 @@
 
 from __future__ import annotations
 
+import dis
+import os
 import sys
 from traceback import walk_tb
 from types import TracebackType
 
+from tqdm import tqdm
+
 from monai_afire.utils.error_hints import hint_for
 
 __all__ = ["as_bool", "show_cause_last"]
+
+_WHOLE_TRACEBACK = "MONAI_AFIRE_TRACEBACK"  # environment variable
 
 
 def as_bool(value: bool | int | str) -> bool:
@@ -42,11 +48,14 @@ def as_bool(value: bool | int | str) -> bool:
 
 def show_cause_last() -> None:
     """
-    Print the cause of an uncaught error once more below its traceback, and what to do about a fault of the machine.
+    Print the cause of an uncaught error last, and what to do about a fault of the machine.
 
     MONAI's config parser wraps an error in several of its own, so that the last line a person sees is "Failed to
-    evaluate ConfigExpression" and the message that names the file and the remedy stands far above. Changes
-    ``sys.excepthook`` of the process: for applications, such as a bundle's ``initialize``.
+    evaluate ConfigExpression" and the message that names the file and the remedy stands far above. Of an error that
+    this package raised itself, with a message for its user, the traceback is left out: it would be dozens of lines of
+    the parser; the environment variable ``MONAI_AFIRE_TRACEBACK=1`` brings it back. Progress bars are closed before, or
+    they would be drawn again below. Changes ``sys.excepthook`` of the process: for applications, such as a bundle's
+    ``initialize``.
 
     Example:
         >>> before = sys.excepthook
@@ -56,11 +65,17 @@ def show_cause_last() -> None:
     show_traceback = sys.excepthook
 
     def show(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-        show_traceback(kind, error, traceback)
+        for bar in list(tqdm._instances):
+            bar.close()
         cause = error
         while cause.__cause__ is not None and _raised_by_monai(cause):
             cause = cause.__cause__
-        if cause is not error:
+        is_short = _is_explained(cause) and not os.environ.get(_WHOLE_TRACEBACK)
+        if is_short:
+            print(f"The traceback is left out; {_WHOLE_TRACEBACK}=1 in the environment shows it.", file=sys.stderr)
+        else:
+            show_traceback(kind, error, traceback)
+        if is_short or cause is not error:
             print(f"\nThe cause: {cause}", file=sys.stderr, flush=True)
         remedy = hint_for(cause)
         if remedy:
@@ -73,3 +88,15 @@ def _raised_by_monai(error: BaseException) -> bool:
     """Whether MONAI itself, not this package or one that MONAI calls, raised the error."""
     frames = list(walk_tb(error.__traceback__))
     return bool(frames) and str(frames[-1][0].f_globals.get("__name__")).split(".")[0] == "monai"
+
+
+def _is_explained(error: BaseException) -> bool:
+    """Whether a ``raise`` of this package made the error, with a message for its user, not a fault in the code."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    if place is None or isinstance(error, AssertionError):
+        return False
+    instruction = dis.opname[place.tb_frame.f_code.co_code[place.tb_lasti]]
+    module = str(place.tb_frame.f_globals.get("__name__"))
+    return instruction == "RAISE_VARARGS" and module.split(".")[0] == "monai_afire"

@@ -17,12 +17,11 @@ _SHARED_MEMORY = (
 _WORKER_KILLED = (
     "the operating system has ended a loader process, nearly always because the memory was used up (dmesg or the "
     "cluster's log says so). Ask for more memory, use fewer loader processes (--num_workers), keep fewer images in "
-    "memory (--cache_rate 0) or make the batch smaller (--batch_size). Then go on from the last checkpoint with "
-    "--resume true."
+    "memory (--cache_rate 0 in training) or make the batch smaller (--batch_size). Then go on with --resume true."
 )
 _DISK_FULL = (
-    "the disk is full or a quota is used up: free space or choose other folders (--ckpt_dir, --output_dir). The last "
-    "complete checkpoint is untouched: go on from it with --resume true."
+    "the disk is full or a quota is used up: free space or choose another folder (--output_dir; in training also "
+    "--ckpt_dir). What was complete before is untouched: the same command with --resume true goes on from there."
 )
 _NO_COMPILER = (
     "--compile true builds code while training, and found no compiler to do so: install g++ (in a container, "

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["atomic_path", "check_writable", "joined_path", "output_path", "remove_leftovers"]
+__all__ = ["atomic_path", "check_writable", "joined_path", "keep_previous", "output_path", "remove_leftovers"]
 
 _LONGEST_NAME = 120  # bytes of a folder or file name; most file systems take 255, and suffixes are to be added
 _ELSEWHERE = "elsewhere"
@@ -120,6 +120,38 @@ def check_writable(folder: str | os.PathLike, *others: str | os.PathLike, needed
             "are going to be written; free space or choose another output folder"
         )
     return path
+
+
+def keep_previous(*paths: str | os.PathLike) -> list[Path]:
+    """
+    Move the files of an earlier run out of the way of new ones; those of the runs before it stay where they are.
+
+    Args:
+        paths: files that belong together; they get the same number, and those that do not exist are passed over.
+
+    Returns:
+        Where they are now: ``<stem>_previous<suffix>``, ``<stem>_previous_2<suffix>`` and so on.
+
+    Raises:
+        OSError: when a file cannot be moved.
+
+    Example:
+        >>> import tempfile
+        >>> table = Path(tempfile.mkdtemp()) / "scores.csv"
+        >>> for text in ("first", "second"):
+        ...     _ = table.write_text(text)
+        ...     keep_previous(table)[0].name
+        'scores_previous.csv'
+        'scores_previous_2.csv'
+    """
+    files, number = [Path(path) for path in paths], 1
+    while any(_previous(file, number).exists() for file in files):
+        number += 1
+    return [file.replace(_previous(file, number)) for file in files if file.exists()]
+
+
+def _previous(path: Path, number: int) -> Path:
+    return path.with_stem(f"{path.stem}_previous" + (f"_{number}" if number > 1 else ""))
 
 
 def remove_leftovers(path: str | os.PathLike) -> None:

@@ -13,7 +13,13 @@ from pathlib import Path
 __all__ = ["pack_bundle"]
 
 PUBLIC = ("LICENSE", "configs", "docs", "models")
-PRIVATE = ("checkpoint*.pt", "*_previous.pt", ".*", "*.tmp", "__pycache__")  # of runs: optimizer, older weights, debris
+PRIVATE = (
+    "checkpoint*.pt",
+    "*_previous*.pt",
+    ".*",
+    "*.tmp",
+    "__pycache__",
+)  # of runs: optimizer, older weights
 LINK_TO_ANOTHER_BUNDLE = re.compile(r"\[([^\]]*)\]\(\.\./\.\./[^)]*\)")
 
 

@@ -190,6 +190,18 @@ def test_writer_rejects_an_image_whose_scores_are_no_numbers(tmp_path: Path, val
     assert not list((tmp_path / "out").rglob("a.png.*"))
 
 
+def test_a_detector_on_images_far_from_its_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data, detector = Radiographs(tmp_path / "in", [f"{number}.png" for number in range(24)]), fitted_detector()
+    for threshold, warned in ((-1e9, True), (1e9, False)):
+        caplog.clear()
+        detector.thresholds.fill_(threshold)
+        engine = judging(detector)
+        AnomalyWriter(detector, data.items, str(tmp_path / "out"), saved=()).attach(engine)
+        engine.run(data.batches(8))
+        assert ("24 of 24 images are above the threshold of 'abnormal'" in caplog.text) == warned
+        assert ("finetune_anomaly.json" in caplog.text) == warned
+
+
 def test_writer_raises_what_went_wrong_in_its_threads(tmp_path: Path) -> None:
     data, detector = Radiographs(tmp_path / "in", ["a.png"]), fitted_detector()
     (tmp_path / "out").mkdir()

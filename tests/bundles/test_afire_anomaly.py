@@ -188,6 +188,24 @@ def test_inference_of_one_file_and_of_a_list(workspace: Path) -> None:
     assert len(read_csv(folder / "scores.csv")) == 1
 
 
+def test_inference_goes_on_where_it_was_stopped(workspace: Path) -> None:
+    write_images(workspace / "images", [f"{number}.png" for number in range(6)])
+    options = {**SHAPE, "dataset_dir": str(workspace / "images"), "saved": ["overlays"], "batch_size": 2}
+    run(config_file=INFER, **options)
+    folder = workspace / "bundles/afire/output/inference"
+    table = folder / "scores.csv"
+    lines = table.read_text().splitlines()
+    table.write_text("\n".join(lines[:5])[:-9])  # as a kill may leave it
+    kept = folder / "overlays/0.png.png"
+    kept.unlink()  # would be drawn again, were the image judged again
+    run(config_file=INFER, **options, resume="true")
+    again = table.read_text().splitlines()
+    assert [line.split(",")[0] for line in again] == [line.split(",")[0] for line in lines]
+    assert again[:3] == lines[:3]
+    assert sorted(path.name for path in (folder / "overlays").iterdir()) == [f"{n}.png.png" for n in range(1, 6)]
+    assert not list(folder.glob("*_previous*"))
+
+
 def test_same_picture_same_score_whatever_the_format(workspace: Path, shared_data: Path) -> None:
     samples = shared_data / "samples"
     names = ["gray8.png", "gray16.png", "rgb8.png", "rgba8.png", "palette8.png", "float32.tif"]

@@ -22,6 +22,7 @@ from bundles.bundle_runs import (
     train_in_process,
     write_images,
 )
+from handlers.tensorboard_server import served_pictures
 from monai.bundle import ConfigParser, run
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -90,6 +91,8 @@ def test_runs_repeat_resume_and_feed_an_encoder(workspace: Path, method: str) ->
     report = load_encoder_weights(encoder, f"bundles/{method}/models/model.pt")
     assert report.missing == []
     torch.testing.assert_close(encoder.norm.weight, again["teacher_encoder.norm.weight"])
+    pictures = served_pictures(workspace / f"bundles/{method}/output")
+    assert set(pictures) == {{"peac": "preview/restoration", "ace": "preview/correspondence"}[method]}
 
 
 @pytest.mark.parametrize(

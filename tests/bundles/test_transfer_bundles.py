@@ -90,6 +90,14 @@ def test_fine_tune_evaluate_and_use(workspace: Path, task: str) -> None:
     if task == "segmentation":
         mask = next((output / "masks" / "heart").rglob("*.png"))
         assert Image.open(mask).size == (48, 48), "masks have the size of the file"
+    table = output / f"{names[task]}.csv"
+    lines = table.read_text().splitlines()
+    table.write_text("\n".join(lines)[: len("\n".join(lines)) // 2])  # as a kill may leave it
+    run(config_file=configs(task, "inference"), **settings, resume="true")
+    again = table.read_text().splitlines()
+    assert [line.split(",")[0] for line in again] == [line.split(",")[0] for line in lines]
+    assert again[:3] == lines[:3]
+    assert not list(output.glob("*_previous*"))
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -187,3 +187,29 @@ def test_a_rank_that_fails_ends_the_run(workspace: Path) -> None:
     assert time.monotonic() - started < TIMEOUT
     assert names[0] in result.stderr, "the file that one of the ranks could not read"
     assert "ChildFailedError" in result.stderr
+
+
+@pytest.mark.slow
+def test_processes_without_torchrun_end_with_the_code_of_a_stopped_run(workspace: Path) -> None:
+    """As srun starts them: its exit code is theirs, so that the job can be requeued."""
+    overrides = settings("afire", epochs=500, val_interval=500)
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    shared = {**environment(), "MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    processes = []
+    for rank in ("0", "1"):
+        variables = {**shared, "OMP_NUM_THREADS": "1", "RANK": rank, "LOCAL_RANK": rank}
+        arguments = command(str(configs("afire")), overrides)
+        processes.append(subprocess.Popen(arguments, cwd=workspace, env=variables, start_new_session=True))
+    checkpoint, deadline = workspace / "bundles/afire/models/checkpoint.pt", time.monotonic() + TIMEOUT
+    try:
+        while not checkpoint.is_file() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for process in processes:
+            process.send_signal(signal.SIGUSR1)
+        assert [process.wait(timeout=TIMEOUT) for process in processes] == [143, 143]
+    finally:
+        for process in processes:
+            process.kill()
+    assert 0 < torch.load(checkpoint, weights_only=True)["trainer"]["epoch_length"] < 500

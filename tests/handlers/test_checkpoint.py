@@ -6,18 +6,23 @@ from __future__ import annotations
 
 import logging
 import sys
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from handlers.lock_holder import holding_process
 from handlers.miniature_training import assert_same, final_state, make_trainer
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from ignite.engine import Engine, Events
 from monai.engines import SupervisedTrainer
 from torch import nn
 
 from monai_afire.handlers import ResumableCheckpoint
+from monai_afire.networks.weights.checkpoint_files import read_own
 
 
 class CrashError(Exception):
@@ -202,14 +207,14 @@ def test_what_a_killed_process_was_writing_is_removed(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint.pt", "model.pt", "notes.tmp"]
 
 
-def test_an_older_runs_files_are_kept(tmp_path: Path) -> None:
+def test_the_files_of_all_older_runs_are_kept(tmp_path: Path) -> None:
     for value in (10.0, 20.0, 30.0):
         counting_engine(tmp_path, linear(value)).run([0])
     values = {path.name: torch.load(path, weights_only=True) for path in tmp_path.iterdir()}
-    assert values["model.pt"]["bias"].item() == 31.0
-    assert values["model_previous.pt"]["bias"].item() == 21.0
-    assert values["checkpoint_previous.pt"]["network"]["bias"].item() == 21.0
-    assert len(values) == 4
+    for suffix, value in (("", 31.0), ("_previous", 11.0), ("_previous_2", 21.0)):
+        assert values[f"model{suffix}.pt"]["bias"].item() == value
+        assert values[f"checkpoint{suffix}.pt"]["network"]["bias"].item() == value
+    assert len(values) == 6
 
 
 class RunsCode:
@@ -326,3 +331,110 @@ def test_undefined_metric_saves_the_latest_until_one_is_defined(tmp_path: Path) 
     assert torch.load(tmp_path / "model.pt", weights_only=True)["bias"].item() == 2.0
     validating_engine(tmp_path, linear(), [0.6, nan], resume=True).run([0], max_epochs=4)
     assert torch.load(tmp_path / "model.pt", weights_only=True)["bias"].item() == 3.0
+
+
+def test_resuming_a_complete_run_writes_the_model_again(tmp_path: Path) -> None:
+    """A kill between the two files of the last epoch leaves a model that is missing or one epoch old."""
+    counting_engine(tmp_path, linear()).run([0], max_epochs=2)
+    for stale in (None, {"weight": torch.zeros(1, 2), "bias": torch.ones(1)}):
+        (tmp_path / "model.pt").unlink()
+        if stale is not None:
+            torch.save(stale, tmp_path / "model.pt")
+        counting_engine(tmp_path, linear(), resume=True).run([0], max_epochs=2)
+        assert torch.load(tmp_path / "model.pt", weights_only=True)["bias"].item() == 2.0
+
+
+def test_resuming_a_complete_run_keeps_the_best_model(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    validating_engine(tmp_path, linear(), [0.5, 0.9, 0.7]).run([0], max_epochs=3)
+    validating_engine(tmp_path, linear(), [], resume=True).run([0], max_epochs=3)
+    assert torch.load(tmp_path / "model.pt", weights_only=True)["bias"].item() == 2.0
+    assert "best" not in caplog.text
+    (tmp_path / "model.pt").unlink()
+    validating_engine(tmp_path, linear(), [], resume=True).run([0], max_epochs=3)
+    assert torch.load(tmp_path / "model.pt", weights_only=True)["bias"].item() == 3.0
+    assert "network of the last epoch, not the one of the best validation" in caplog.text
+
+
+@pytest.mark.parametrize("length", [2, 5])
+def test_schedules_end_in_time_with_epochs_of_another_length(
+    tmp_path: Path, length: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another batch size, or other images."""
+    counting_engine(tmp_path, linear()).run([0] * 3, max_epochs=2)
+    engine, steps = counting_engine(tmp_path, linear(), resume=True), []
+    engine.add_event_handler(Events.ITERATION_STARTED, lambda: steps.append(engine.state.iteration))
+    with caplog.at_level(logging.INFO):
+        engine.run([0] * length, max_epochs=4)
+    assert steps == list(range(2 * length + 1, 4 * length + 1))
+    assert (engine.state.epoch, engine.state.epoch_length) == (4, length)
+    assert f"an epoch has {length} batches now, 3 in the checkpoint" in caplog.text
+
+
+def test_a_run_that_fails_before_it_saves_leaves_the_old_model_in_place(tmp_path: Path) -> None:
+    counting_engine(tmp_path, linear(10.0)).run([0])
+    for _ in range(2):
+        engine = counting_engine(tmp_path, linear(20.0))
+        engine.add_event_handler(Events.ITERATION_STARTED, fail)
+        with pytest.raises(CrashError):
+            engine.run([0])
+    assert torch.load(tmp_path / "model.pt", weights_only=True)["bias"].item() == 11.0
+    # but nobody takes that run's progress for this one's
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint_previous.pt", "model.pt"]
+
+
+def fail() -> None:
+    raise CrashError
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="without locks")
+def test_a_folder_that_another_run_writes_into_is_refused(tmp_path: Path) -> None:
+    counting_engine(tmp_path, linear()).run([0])
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    (tmp_path / ".model.pt.ab12.tmp").write_text("what the other run is writing")
+    with holding_process(tmp_path) as other:
+        for resume in (False, True):
+            with pytest.raises(
+                RuntimeError, match=rf"another run is writing into .*process {other.pid} on .*--ckpt_dir"
+            ):
+                counting_engine(tmp_path, linear(), resume=resume).run([0])
+        assert (tmp_path / ".model.pt.ab12.tmp").is_file()
+        assert {name: (tmp_path / name).read_bytes() for name in before} == before
+        other.kill()
+        other.wait()
+    assert (tmp_path / ".lock").is_file(), "what a killed run leaves"
+    counting_engine(tmp_path, linear(), resume=True).run([0], max_epochs=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint.pt", "model.pt"]
+
+
+def test_one_flipped_bit_is_found(tmp_path: Path) -> None:
+    counting_engine(tmp_path, linear()).run([0])
+    file = tmp_path / "checkpoint.pt"
+    whole = file.read_bytes()
+    bias = torch.load(file, weights_only=True)["network"]["weight"].numpy().tobytes()
+    place = whole.index(bias) + 2
+    file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    network = linear(5.0)
+    with pytest.raises(ValueError, match=r"checkpoint\.pt is damaged.*data/\d.*from a backup.*resume set to false"):
+        counting_engine(tmp_path, network, resume=True).run([0], max_epochs=2)
+    assert network.bias.item() == 5.0
+    assert (tmp_path / "model.pt").is_file()
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.floats(0, 1, exclude_max=True), st.integers(0, 7))
+def test_a_damaged_checkpoint_is_refused_or_read_as_it_was(place: float, bit: int) -> None:
+    state = {"network": linear(3.0).state_dict(), "trainer": {"iteration": 3, "epoch_length": 1}}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "checkpoint.pt"
+        torch.save(state, file)
+        content = bytearray(file.read_bytes())
+        content[int(place * len(content))] ^= 1 << bit
+        file.write_bytes(content)
+        try:
+            assert_same(read_own(file, "take another"), state)
+        except ValueError as refusal:
+            message = str(refusal)
+        else:
+            message = "checkpoint.pt: take another"
+    assert "checkpoint.pt" in message
+    assert message.endswith("take another")

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from handlers.tensorboard_server import served_pictures
 from monai.data import MetaTensor
 from monai.engines import SupervisedEvaluator
 from monai.engines.utils import PrepareBatchExtraInput
 from PIL import Image
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 
 from monai_afire.handlers import CorrespondencePreview, RestorationPreview
@@ -71,11 +72,21 @@ def test_picture_is_written_and_sent_to_tensorboard(tmp_path: Path, spatial_dims
     assert (width, height) == (round(110 * 2.2 * 4), round(110 * (2.2 * 2 + 0.5)))
     assert [path.name for path in file.parent.iterdir()] == ["preview.png"]
 
-    events = EventAccumulator(str(tmp_path / "events"))
-    events.Reload()
-    assert events.Tags()["images"] == ["pictures"]
-    (event,) = events.Images("pictures")
-    assert (event.step, event.width, event.height) == (5, width, height)
+    ((tag, (step, picture)),) = served_pictures(tmp_path / "events").items()
+    assert (tag, step) == ("preview/pictures", 5)
+    with Image.open(io.BytesIO(picture)) as served, Image.open(file) as written:
+        assert served.size == written.size
+        assert np.abs(np.asarray(served, dtype=float) - np.asarray(written.convert("RGB"))).mean() < 2
+
+
+def test_tensorboard_shows_pictures_beside_curves_of_the_same_name(tmp_path: Path) -> None:
+    """Its server knows one kind of data per name, the one that was written first."""
+    writer, network = SummaryWriter(str(tmp_path)), tiny_afire()
+    preview = RestorationPreview(network.encoder, str(tmp_path / "preview.png"), INPUTS, writer)
+    writer.add_scalar(preview.tag, 0.5, 0)
+    evaluate(network, preview)
+    writer.close()
+    assert list(served_pictures(tmp_path)) == ["preview/restoration"]
 
 
 def test_fewer_images_than_rows_asked_for(tmp_path: Path) -> None:

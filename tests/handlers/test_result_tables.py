@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import csv
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from handlers.lock_holder import holding_process
 from ignite.engine import Engine, Events
 
 from monai_afire.anomaly.writer import AnomalyWriter
@@ -95,7 +97,27 @@ def test_interrupted_and_previous_run(tmp_path: Path) -> None:
     writer.exit_if_rejected()  # nothing was
     assert len(read_csv(tmp_path / "predictions.csv")) == 5
     assert len(read_csv(tmp_path / "rejected_previous.csv")) == 4
-    assert (tmp_path / "predictions_previous.csv").is_file()
+    assert len(read_csv(tmp_path / "rejected.csv")) == 0
+    run(writer, batches())
+    assert len(read_csv(tmp_path / "predictions_previous_2.csv")) == 5
+    assert len(read_csv(tmp_path / "rejected_previous.csv")) == 4, "the one that was there before is kept too"
+
+
+def test_runs_that_fail_before_the_first_row_leave_the_tables_alone(tmp_path: Path) -> None:
+    run(PredictionWriter(ITEMS, NAMES, str(tmp_path)), batches())
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for _ in range(2):
+        with pytest.raises(KeyError):
+            run(PredictionWriter(ITEMS, NAMES, str(tmp_path)), [{"nothing": 1}])
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="without locks")
+def test_two_runs_do_not_write_into_one_folder(tmp_path: Path) -> None:
+    with holding_process(tmp_path), pytest.raises(RuntimeError, match=r"another run is writing into .*--output_dir"):
+        run(PredictionWriter(ITEMS, NAMES, str(tmp_path)), batches())
+    assert not list(tmp_path.glob("*.csv"))
+    run(PredictionWriter(ITEMS, NAMES, str(tmp_path)), batches())
 
 
 def test_rows_are_on_disk_after_each_batch(tmp_path: Path) -> None:
@@ -133,5 +155,23 @@ def test_hostile_options(tmp_path: Path) -> None:
 
 
 def test_both_writers_share_the_tables() -> None:
-    for name in ("attach", "write", "accepted", "exit_if_rejected", "close_after_error"):
+    for name in ("attach", "remaining", "write_rows", "accepted", "exit_if_rejected"):
         assert getattr(AnomalyWriter, name) is getattr(PredictionWriter, name) is getattr(ResultTables, name)
+
+
+@pytest.mark.parametrize(("positive", "warned"), [(30, True), (25, True), (15, False), (0, False)])
+def test_a_model_on_images_that_it_was_not_made_for(
+    tmp_path: Path, positive: int, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    items = [{"image": f"{number}.png"} for number in range(30)]
+    logits = torch.tensor([[2.0 if number < positive else -2.0, -2.0] for number in range(30)])
+    data = [{"image": logits[part], "index": part} for part in torch.arange(30).split(8)]
+    run(PredictionWriter(items, NAMES, str(tmp_path), thresholds=[0.5, 0.5]), data)
+    words = f"{positive} of 30 images are above the threshold of 'decision_Edema'"
+    assert (words in caplog.text) == warned
+    assert "decision_Pleural" not in caplog.text
+    for part in ("evaluate.json", "train.json", str(tmp_path / "predictions.csv")):
+        assert (part in caplog.text) == warned
+    caplog.clear()
+    run(PredictionWriter(items, NAMES, str(tmp_path)), data)  # decides nothing
+    assert caplog.text == ""

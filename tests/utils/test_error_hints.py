@@ -47,3 +47,10 @@ def test_remedies(error: Exception, word: str) -> None:
 @pytest.mark.parametrize("error", [ValueError("worker exited unexpectedly"), OSError(errno.ENOENT, "gone"), KeyError()])
 def test_other_errors_get_no_advice(error: Exception) -> None:
     assert hint_for(error) is None
+
+
+def test_a_full_disk_is_no_matter_of_training_alone() -> None:
+    hint = hint_for(OSError(errno.ENOSPC, "No space left on device", "scores.csv")) or ""
+    assert "checkpoint" not in hint
+    for words in ("--output_dir", "in training also --ckpt_dir", "--resume true"):
+        assert words in hint

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from monai_afire.utils.distributed import global_rank
-from monai_afire.utils.files import atomic_path
+from monai_afire.utils.files import atomic_path, check_writable
+from monai_afire.utils.folder_lock import folder_lock
 
 __all__ = ["save_class_names", "saved_class_names"]
 
@@ -27,10 +28,11 @@ def save_class_names(names: Sequence[str], model_dir: str | os.PathLike) -> None
 
     Raises:
         OSError: when the folder cannot be written to.
+        RuntimeError: when another process is training in it.
     """
     if global_rank():
         return
-    with atomic_path(Path(model_dir) / _FILE) as temporary:
+    with folder_lock(check_writable(model_dir)), atomic_path(Path(model_dir) / _FILE) as temporary:
         temporary.write_text(json.dumps(list(names), indent=2))
 
 

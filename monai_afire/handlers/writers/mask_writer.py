@@ -32,9 +32,15 @@ class _PictureWriter(ResultFiles):
     """What masks and landmarks have in common: the network's output of each image, and a picture to draw it on."""
 
     def __init__(
-        self, items: Sequence[Mapping[str, Any]], output_dir: str, table_name: str, overlays: bool, num_threads: int
+        self,
+        items: Sequence[Mapping[str, Any]],
+        output_dir: str,
+        table_name: str,
+        overlays: bool,
+        num_threads: int,
+        resume: bool,
     ) -> None:
-        super().__init__(items, output_dir, table_name, num_threads)
+        super().__init__(items, output_dir, table_name, num_threads, resume)
         self.overlays = overlays
 
     def collect(self, engine: Engine) -> None:
@@ -78,10 +84,11 @@ class SegmentationWriter(_PictureWriter):
     Args:
         items: the data set's items, for the names of the files.
         class_names: C names, in the order of the network's outputs.
-        output_dir: where to write; a previous run's tables are kept as ``*_previous.csv``.
+        output_dir: where to write; earlier runs' tables are kept as ``*_previous.csv``, ``*_previous_2.csv``, ....
         threshold: smallest probability inside a mask, in (0, 1).
         overlays: whether to write the pictures.
         num_threads: threads that write masks and pictures.
+        resume: go on where a run was stopped, see :class:`ResultTables`.
 
     Raises:
         ValueError: for class names that repeat, cannot name a folder or are not C, and a threshold out of range.
@@ -96,8 +103,9 @@ class SegmentationWriter(_PictureWriter):
         threshold: float = 0.5,
         overlays: bool = True,
         num_threads: int = 2,
+        resume: bool = False,
     ) -> None:
-        super().__init__(items, output_dir, "segmentation.csv", overlays, num_threads)
+        super().__init__(items, output_dir, "segmentation.csv", overlays, num_threads, resume)
         check_class_names(class_names)
         unfit = [
             name
@@ -157,10 +165,11 @@ class LandmarkWriter(_PictureWriter):
     Args:
         items: the data set's items, for the names of the files.
         landmark_names: P names, in the order of the network's outputs.
-        output_dir: where to write; a previous run's tables are kept as ``*_previous.csv``.
+        output_dir: where to write; earlier runs' tables are kept as ``*_previous.csv``, ``*_previous_2.csv``, ....
         window: see :func:`monai_afire.metrics.landmark_positions`.
         overlays: whether to write the pictures.
         num_threads: threads that write pictures.
+        resume: go on where a run was stopped, see :class:`ResultTables`.
 
     Raises:
         ValueError: for landmark names that repeat or are not P.
@@ -175,8 +184,9 @@ class LandmarkWriter(_PictureWriter):
         window: int = 5,
         overlays: bool = True,
         num_threads: int = 2,
+        resume: bool = False,
     ) -> None:
-        super().__init__(items, output_dir, "landmarks.csv", overlays, num_threads)
+        super().__init__(items, output_dir, "landmarks.csv", overlays, num_threads, resume)
         check_class_names(landmark_names)
         self.landmark_names = tuple(landmark_names)
         self.window = window

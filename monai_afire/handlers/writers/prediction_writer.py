@@ -12,10 +12,16 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import ArrayLike
 
+from monai_afire.handlers.writers.implausible_decisions import warn_if_implausible
 from monai_afire.handlers.writers.result_tables import OUTPUT_IS_NAN, ResultTables
 from monai_afire.metrics.classification import check_class_names, check_logits, checked_thresholds
 
 __all__ = ["PredictionWriter"]
+
+_FINE_TUNE = (
+    "give the settings of the training (such as --standardize) here too, judge the model on labelled images of this "
+    "kind (evaluate.json) and fine-tune it on such images (train.json)"
+)
 
 
 class PredictionWriter(ResultTables):
@@ -32,8 +38,9 @@ class PredictionWriter(ResultTables):
     Args:
         items: the data set's items, for the names of the files.
         class_names: K names, in the order of the network's outputs.
-        output_dir: where to write; a previous run's tables are kept as ``*_previous.csv``.
+        output_dir: where to write; earlier runs' tables are kept as ``*_previous.csv``, ``*_previous_2.csv``, ....
         thresholds: ``(K,)`` probabilities, read when the run starts; NaN leaves a class without decision.
+        resume: go on where a run was stopped, see :class:`ResultTables`.
 
     Raises:
         ValueError: for names that repeat, thresholds or outputs that are not one per class.
@@ -56,8 +63,9 @@ class PredictionWriter(ResultTables):
         class_names: Sequence[str],
         output_dir: str,
         thresholds: ArrayLike | None = None,
+        resume: bool = False,
     ) -> None:
-        super().__init__(items, output_dir, "predictions.csv")
+        super().__init__(items, output_dir, "predictions.csv", resume)
         check_class_names(class_names)
         checked_thresholds(thresholds, len(class_names))
         self.class_names = list(class_names)
@@ -70,8 +78,15 @@ class PredictionWriter(ResultTables):
 
     def header(self) -> Sequence[str]:
         """File, probabilities and decisions."""
-        kinds = ["probability"] if self.limits is None else ["probability", "decision"]
+        kinds = ["probability"] if self.thresholds is None else ["probability", "decision"]
         return ["image", *(f"{kind}_{name}" for kind in kinds for name in self.class_names)]
+
+    def close(self, engine: Engine) -> None:
+        """Close the tables, and look at the decisions as a whole."""
+        super().close(engine)
+        if self.has_rows and self.limits is not None:
+            decisions = [f"decision_{name}" for name in self.class_names]
+            warn_if_implausible(self.output_dir / self.table_name, decisions, _FINE_TUNE)
 
     def collect(self, engine: Engine) -> None:
         """Add the rows of a batch."""

@@ -9,6 +9,7 @@ import json
 import os
 import pickle
 import re
+import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +18,10 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-__all__ = ["HEADER_KEYS", "PRODUCER", "Checkpoint", "flatten_tensors", "read_checkpoint", "read_pickle"]
+__all__ = ["HEADER_KEYS", "PRODUCER", "Checkpoint", "flatten_tensors", "read_checkpoint", "read_own", "read_pickle"]
 
 PRODUCER = "monai_afire"
+_COPY_AGAIN = "copy or download it again, or save the network's state dict with torch.save or safetensors"
 HEADER_KEYS = ("img_size", "patch_size", "mean", "std", "num_heads", "layer_norm_eps")
 
 
@@ -136,12 +138,49 @@ def _read_header(text: str) -> dict[str, Any]:
     return {name: header[name] for name in HEADER_KEYS}
 
 
-def read_pickle(path: str | os.PathLike) -> Any:
+def read_own(path: str | os.PathLike, remedy: str) -> Any:
+    """
+    Read a file that a run of this package has written, refusing one that is not as it was written.
+
+    ``torch.save`` writes a CRC-32 of every part, which ``torch.load`` does not look at: a flipped bit would become a
+    weight.
+
+    Args:
+        path: the file.
+        remedy: what to do about a damaged one, for the message.
+
+    Returns:
+        Its content, tensors on the CPU.
+
+    Raises:
+        ValueError: when the file is damaged or carries code.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "weights.pt"
+        >>> torch.save({"weight": torch.ones(1)}, path)
+        >>> read_own(path, "copy it again")
+        {'weight': tensor([1.])}
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+    except Exception as error:  # damage fails in a dozen ways
+        damaged = str(error)
+        if not zipfile.is_zipfile(path):  # cut, or no file of torch.save: that is for its reader to say
+            return read_pickle(path, remedy)
+    if damaged is not None:
+        raise ValueError(f"{path} is damaged: its checksums do not match ({damaged}); {remedy}")
+    return read_pickle(path, remedy)
+
+
+def read_pickle(path: str | os.PathLike, remedy: str = _COPY_AGAIN) -> Any:
     """
     Read a file of ``torch.save``, refusing one that could run code.
 
     Args:
         path: the file.
+        remedy: what to do about a file that cannot be read, for the message.
 
     Returns:
         Its content, tensors on the CPU.
@@ -170,8 +209,7 @@ def read_pickle(path: str | os.PathLike) -> Any:
                 "save its state dict alone (torch.save or safetensors)"
             ) from None
         raise ValueError(
-            f"{path} is not a readable PyTorch checkpoint ({path.stat().st_size} bytes; {_reason(error)}): copy or "
-            "download it again, or save the network's state dict with torch.save or safetensors"
+            f"{path} is not a readable PyTorch checkpoint ({path.stat().st_size} bytes; {_reason(error)}): {remedy}"
         ) from error
 
 

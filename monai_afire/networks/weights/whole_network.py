@@ -6,13 +6,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 from torch import nn
 
-from monai_afire.networks.weights.checkpoint_files import read_pickle
+from monai_afire.networks.weights.checkpoint_files import read_own
 
 __all__ = ["check_fits", "load_network"]
+
+_WRITE_AGAIN = (
+    "copy it again from where it is whole; if a training run on this machine wrote it, delete it and run that once "
+    "more with resume set to true (--resume true), which writes it from checkpoint.pt"
+)
 
 
 def load_network(network: nn.Module, path: str | os.PathLike, hint: str = "") -> None:
@@ -36,8 +42,11 @@ def load_network(network: nn.Module, path: str | os.PathLike, hint: str = "") ->
         >>> load_network(nn.Linear(2, 1), path)
     """
     if not os.path.isfile(path):
-        raise FileNotFoundError(f"there are no weights {path}: {hint or 'check the path'}")
-    state = read_pickle(path)
+        raise FileNotFoundError(
+            f"there are no weights {path} (in {Path.cwd()}): {hint or 'check the path'}; if a run has written them "
+            "elsewhere, name the file (--ckpt_path, --pretrained), or the folder of the bundle (--bundle_root)"
+        )
+    state = read_own(path, _WRITE_AGAIN)
     if not isinstance(state, Mapping):
         raise ValueError(f"{path} holds a {type(state).__name__} instead of a network's state dict")
     check_fits(

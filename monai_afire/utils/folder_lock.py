@@ -1,0 +1,98 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""One run per folder."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["LOCK_FILE", "folder_lock"]
+
+LOCK_FILE = ".lock"
+
+logger = logging.getLogger(__name__)
+
+_held: dict[Path, int] = {}  # folders that this process holds -> how often
+
+
+@contextmanager
+def folder_lock(folder: str | os.PathLike) -> Iterator[None]:
+    """
+    Keep other processes from writing into a folder that exists, for as long as the context lasts.
+
+    The operating system holds the lock, not the file: that of a process that was killed is gone with it, whatever is
+    left in the folder. Within one process a folder may be locked again. On Windows, and on network drives without
+    locks, nothing is locked; of the latter a warning tells.
+
+    Args:
+        folder: the folder.
+
+    Raises:
+        RuntimeError: when another process holds it; the message names folder and process.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> with folder_lock(folder):
+        ...     [path.name for path in folder.iterdir()]
+        ['.lock']
+        >>> list(folder.iterdir())
+        []
+    """
+    path = Path(folder).resolve() / LOCK_FILE
+    handle = None if fcntl is None or path in _held else _acquire(path)
+    _held[path] = _held.get(path, 0) + 1
+    try:
+        yield
+    finally:
+        _held[path] -= 1
+        if not _held[path]:
+            del _held[path]
+        if handle is not None:
+            path.unlink(missing_ok=True)  # before the lock is given back: the next process makes a file of its own
+            os.close(handle)
+
+
+def _acquire(path: Path) -> int | None:
+    """The locked file, None where the file system has no locks."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            # a lock of the process (POSIX): children that are forked, such as a loader's, do not keep it alive
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = os.read(handle, 200).decode(errors="replace").strip() or "another process"
+            os.close(handle)
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise RuntimeError(
+                    f"another run is writing into {path.parent} ({owner}): wait for its end, stop it, or choose other "
+                    "folders for this run (--output_dir, in training also --ckpt_dir)"
+                ) from None
+            path.unlink(missing_ok=True)
+            logger.warning(f"{path.parent} cannot be locked ({error.strerror}): see that no other run writes into it")
+            return None
+        if _is_at(path, handle):
+            break
+        os.close(handle)  # its last owner has deleted it meanwhile
+    os.truncate(handle, 0)
+    os.write(handle, f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%F %T')}\n".encode())
+    return handle
+
+
+def _is_at(path: Path, handle: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(handle))
+    except FileNotFoundError:
+        return False
