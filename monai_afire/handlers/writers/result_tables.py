@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 from ignite.engine import Engine, Events
 
@@ -217,6 +217,6 @@ class ResultTables(ABC):
             self.files[table.path.name] = self.resources.enter_context(_open(table.path, "a"))
 
 
-def _open(path: Path, mode: str) -> TextIO:
+def _open(path: Path, mode: Literal["a", "w"]) -> TextIO:
     # names of files need not be valid text
     return path.open(mode, newline="", encoding="utf-8", errors="backslashreplace")
