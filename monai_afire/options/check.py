@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pydoc import locate
@@ -66,7 +67,8 @@ def check_call(call: BundleCall) -> None:
         call: the start; its config is changed.
 
     Raises:
-        OptionError: for options that are unknown, unread or wrong.
+        OptionError: for options that are unknown, unread or wrong. One that has a default in the files, but that
+            nothing reads any more once they are put together, is a warning.
 
     Example:
         >>> check_call(BundleCall(ConfigParser({"epochs": 1.5, "epoch": 3, "run": ["$print(@epochs)"]})))
@@ -90,10 +92,13 @@ def _unread(call: BundleCall) -> Iterator[tuple[str, str]]:
     for name in sorted((given | unknown) - call.read_names):
         if name.startswith("_"):  # a remark
             continue
-        if name in OPTIONS:
-            yield name, "nothing reads it in this run; leave it out"
-        else:
+        if name not in OPTIONS:
             yield name, f"there is no such option; {_suggestion(name, call)}"
+        elif call.files is not None and name in call.files:
+            # all options of a training may be given to its evaluation, too, though they have no effect there
+            warnings.warn(f"--{name} has no effect: nothing reads it in this run", stacklevel=2)
+        else:
+            yield name, "nothing reads it in this run; leave it out"
 
 
 def _is_plain(value: Any) -> bool:

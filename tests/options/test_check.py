@@ -123,7 +123,6 @@ def test_a_relation_of_options_that_nothing_reads_is_none() -> None:
         (TRAIN, "ckptpath", "--ckptpath: there is no such option; ckpt_path is one of other runs: leave it out"),
         (TRAIN, "num_classes", "--num_classes: nothing reads it in this run; leave it out"),
         (["radiograph_classification/inference"], "num_classes", "--num_classes: nothing reads it in this run"),
-        (["radiograph_classification/train", "radiograph_classification/swin_b"], "hidden_size", "nothing reads it"),
         (TRAIN, "train.trainer.max_epochs", "did you mean --train::trainer::max_epochs?"),
         (TRAIN, "train::trainer::max_epocs", "train::trainer has no 'max_epocs'; did you mean 'max_epochs'?"),
         (TRAIN, "encoder::norm_epss", "encoder has no 'norm_epss'; did you mean 'norm_eps'?"),
@@ -134,6 +133,18 @@ def test_a_relation_of_options_that_nothing_reads_is_none() -> None:
 )
 def test_an_entry_that_is_not_there_is_refused(run: list[str], id: str, message: str) -> None:
     assert message in problems(run, **{id: 32})
+
+
+@pytest.mark.parametrize(
+    ("run", "option"),
+    [
+        (["radiograph_landmarks/train", "radiograph_landmarks/swin_b"], "hidden_size"),
+        (["radiograph_landmarks/train", "radiograph_landmarks/evaluate"], "encoder_weights"),
+    ],
+)
+def test_an_option_that_an_overlay_has_made_idle_is_told(run: list[str], option: str) -> None:
+    with pytest.warns(UserWarning, match=f"--{option} has no effect"):
+        check_call(call_of(run, **{option: 96}))
 
 
 @pytest.mark.parametrize(
