@@ -18,7 +18,7 @@ from monai.bundle.utils import ID_SEP_KEY
 from monai_afire.options import kinds
 from monai_afire.options.call import BundleCall, current_call, top_level
 from monai_afire.options.declarations import OPTIONS
-from monai_afire.options.help_text import help_text
+from monai_afire.options.help_text import describe_default, help_text
 from monai_afire.options.relations import RELATIONS
 
 __all__ = ["OptionError", "check", "check_call"]
@@ -181,7 +181,7 @@ def _example(name: str, call: BundleCall) -> str:
     """The value in the config's files, if they have one that can be given."""
     default = call.files.get(name) if call.files else None
     plain = default is not None and name in (call.overrides or ()) and _is_plain(default)
-    return f", such as --{name} {default}" if plain else ""
+    return f", such as --{name} {describe_default(default)}" if plain else ""
 
 
 def _replace(parser: ConfigParser, name: str, value: Any) -> None:
