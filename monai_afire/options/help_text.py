@@ -61,7 +61,7 @@ def describe_default(value: Any) -> str:
     if isinstance(value, str) and (folder := _FOLDER.fullmatch(value)):
         return f"<{folder[1]}>{folder[2]}"
     if is_computed(value):
-        return f"({value.lstrip('$')})"
+        return f"({value['_target_'] if isinstance(value, dict) else value.lstrip('$')})"
     is_word = isinstance(value, (str, int, float)) and not isinstance(value, bool)
     return str(value) if is_word else json.dumps(value)
 

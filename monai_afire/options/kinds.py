@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import Any, Protocol
 
 import torch
-from monai.bundle.config_item import ConfigExpression
+from monai.bundle.config_item import ConfigComponent, ConfigExpression
 from monai.bundle.utils import ID_REF_KEY
 
 from monai_afire.utils.command_line import as_bool
@@ -291,7 +291,8 @@ def is_computed(value: Any) -> bool:
     Whether the config computes a value when it is needed, so that it cannot be checked before.
 
     Example:
-        >>> is_computed("$2 * @epochs"), is_computed("@epochs"), is_computed(3)
-        (True, True, False)
+        >>> [is_computed(value) for value in ("$2 * @epochs", "@epochs", {"_target_": "dict"}, 3)]
+        [True, True, True, False]
     """
-    return ConfigExpression.is_expression(value) or (isinstance(value, str) and value.startswith(ID_REF_KEY))
+    is_reference = isinstance(value, str) and value.startswith(ID_REF_KEY)
+    return is_reference or ConfigExpression.is_expression(value) or ConfigComponent.is_instantiable(value)

@@ -85,6 +85,5 @@ RUN_SECTIONS = {
         Option("save_interval", _AT_LEAST_1, "epochs between two checkpoints"),
         Option("log_interval", _AT_LEAST_1, "iterations between two records of the curves"),
         Option("resume", Switch(), "go on from checkpoint.pt in ckpt_dir, where there is one"),
-        Option("activity", Text(), "the word before the progress bar"),
     ),
 }
