@@ -84,6 +84,6 @@ RUN_SECTIONS = {
         Option("val_interval", _AT_LEAST_1, "epochs between two validations"),
         Option("save_interval", _AT_LEAST_1, "epochs between two checkpoints"),
         Option("log_interval", _AT_LEAST_1, "iterations between two records of the curves"),
-        Option("resume", Switch(), "go on from checkpoint.pt in ckpt_dir, where there is one"),
+        Option("resume", Switch(), "go on where an interrupted run of the same command stopped"),
     ),
 }
