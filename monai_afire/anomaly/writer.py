@@ -32,6 +32,7 @@ _SAVERS: dict[str, Callable[[AnomalyResult, Path], Path]] = {
     "maps": save_map,
     "embeddings": save_embedding,
 }
+SAVED_KINDS = tuple(_SAVERS)
 
 
 class AnomalyWriter(ResultFiles):

@@ -30,6 +30,9 @@ class TrackedTrainer(SupervisedTrainer):
         train_handlers: as of ``SupervisedTrainer``.
         kwargs: of ``SupervisedTrainer``, by name.
 
+    Raises:
+        ValueError: when ``accumulation_steps`` is larger than an epoch, which MONAI would cut short without a word.
+
     Example:
         >>> from torch import nn, optim
         >>> network = nn.Linear(2, 1)
@@ -55,6 +58,12 @@ class TrackedTrainer(SupervisedTrainer):
             if isinstance(handler, MLFlowHandler):
                 handler.output_transform = self._loggable(handler.output_transform)
         super().__init__(train_handlers=train_handlers, **kwargs)
+        length = self.state.epoch_length
+        if length and self.accumulation_steps > length:
+            raise ValueError(
+                f"accumulation_steps is {self.accumulation_steps}, but an epoch has {length} iterations, after which "
+                f"the optimizer steps anyway: give at most {length}, or smaller batches"
+            )
 
     def tracked_scalars(self, output: Any) -> dict[str, float]:
         """The metrics of one iteration as numbers."""

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["check_uncertain_policy", "resolve_uncertain"]
+__all__ = ["UNCERTAIN_POLICIES", "check_uncertain_policy", "resolve_uncertain"]
 
 _UNCERTAIN = -1
 _COUNTS_AS = {"ignore": float("nan"), "ones": 1.0, "zeros": 0.0}
+UNCERTAIN_POLICIES = tuple(_COUNTS_AS)
 
 
 def check_uncertain_policy(uncertain: str) -> None:

@@ -152,7 +152,7 @@ def test_every_ablation_is_one_override(workspace: Path, override: dict[str, obj
     [
         ({"augmentation": "Mixup"}, "SynthLesionMask"),
         ({"contrast_space": "pixels"}, "contrast_space"),
-        ({"use_prototypes": "perhaps"}, "expected true or false"),
+        ({"use_prototypes": "perhaps"}, "needs true or false"),
         ({"image_size": 36}, "patches"),
         ({"augmentation": "CutPaste", "lesions_on_device": "true"}, "SynthLesionMask only"),
         ({"structure_weight": 0, "category_weight": 0, "restoration_weight": 0}, "all zero"),

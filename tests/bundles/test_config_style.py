@@ -74,16 +74,6 @@ def test_the_counts_see_what_they_forbid(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bundle", BUNDLES)
-def test_switches_are_read_once(bundle: str) -> None:
-    """Every option that is true or false is among those that are read before anything refers to them."""
-    for name in ("train", "inference"):
-        config = ConfigParser.load_config_file(str(REPOSITORY_ROOT / f"bundles/{bundle}/configs/{name}.json"))
-        options = {key for key, value in config.items() if isinstance(value, bool)}
-        assert options == set(config.get("switches", [])), name
-        assert config["initialize"][0] == "$monai_afire.utils.start_bundle(@switches)"
-
-
-@pytest.mark.parametrize("bundle", BUNDLES)
 def test_handlers_are_reached_by_name(bundle: str) -> None:
     config = ConfigParser.load_config_file(str(REPOSITORY_ROOT / f"bundles/{bundle}/configs/train.json"))
     for part in ("train", "validate"):

@@ -16,10 +16,10 @@ from monai_afire.data.cache.disk_cache import DiskCachedDataset
 from monai_afire.data.cache.unreadable import MemoryCachedDataset, UnreadableNamingDataset
 from monai_afire.utils.distributed import global_rank
 
-__all__ = ["cached_dataset"]
+__all__ = ["CACHES", "cached_dataset"]
 
 _DISK_BITS = {"disk": None, "disk16": 16, "disk8": 8}
-_CACHES = ("memory", *_DISK_BITS, "none")
+CACHES = ("memory", *_DISK_BITS, "none")
 
 
 def cached_dataset(
@@ -65,7 +65,7 @@ def cached_dataset(
         >>> [type(dataset).__name__ for dataset in sets], [float(dataset[0]["image"].sum()) for dataset in sets]
         (['MemoryCachedDataset', 'DiskCachedDataset', 'UnreadableNamingDataset'], [16.0, 16.0, 16.0])
     """
-    look_up_option(cache, _CACHES)
+    look_up_option(cache, CACHES)
     # MONAI takes a nested Compose for random, and would cache nothing of it
     transform = (transform if isinstance(transform, Compose) else Compose(transform)).flatten()
     if cache == "none":

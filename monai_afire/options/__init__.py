@@ -1,0 +1,24 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Options of the bundles: declared once, checked before a run, listed by ``--help`` and in the documentation."""
+
+from __future__ import annotations
+
+from monai_afire.options.call import BundleCall, current_call
+from monai_afire.options.check import OptionError, check, check_call
+from monai_afire.options.declarations import OPTIONS, SECTIONS
+from monai_afire.options.help_text import describe_default, help_text
+from monai_afire.options.option import Option
+
+__all__ = [
+    "OPTIONS",
+    "SECTIONS",
+    "BundleCall",
+    "Option",
+    "OptionError",
+    "check",
+    "check_call",
+    "current_call",
+    "describe_default",
+    "help_text",
+]

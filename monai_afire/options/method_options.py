@@ -1,0 +1,127 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Options of one method, task or run: pre-training, fine-tuning, detection, inference, analysis."""
+
+from __future__ import annotations
+
+from monai_afire.anomaly import MAP_NAMES
+from monai_afire.anomaly.scores import AGGREGATIONS
+from monai_afire.anomaly.writer import SAVED_KINDS
+from monai_afire.losses.token_similarity import SIMILARITIES
+from monai_afire.networks.nets.afire import CONTRAST_SPACES
+from monai_afire.networks.weights.swin import SWIN_SOURCES
+from monai_afire.networks.weights.vit_filters import VIT_SOURCES
+from monai_afire.options.kinds import Choice, Integer, ListOf, Mapping, Number, Path, Switch, Text
+from monai_afire.options.option import Option
+from monai_afire.utils.labels import UNCERTAIN_POLICIES
+
+__all__ = ["METHOD_SECTIONS"]
+
+_AT_LEAST_1 = Integer(minimum=1)
+_PROBABILITY = Number(0, 1)
+_WEIGHT = Number(minimum=0)
+_POSITIVE = Number(above=0)
+_CONTROLLED_LESIONS = Mapping({"kinds": (), "contrasts": (), "sizes": ()})
+_BRANCH = Choice(("teacher", "student"))
+
+METHOD_SECTIONS = {
+    "AFiRe": (
+        Option("num_masks", _AT_LEAST_1, "lesion variants of each image"),
+        Option("num_lesions", ListOf(_AT_LEAST_1, 2, ascending=True), "smallest and largest number of lesions"),
+        Option(
+            "lesion_size",
+            ListOf(_POSITIVE, 2, ascending=True),
+            "lesion diameters in pixels of an image of 224, or as shares of the side",
+        ),
+        Option("lesion_amplitude", ListOf(_POSITIVE, 2, ascending=True), "contrast of the lesions"),
+        Option("augmentation", Choice(("SynthLesionMask", "AnatPaste", "CutPaste")), "what the lesions are made by"),
+        Option("lesions_on_device", Switch(), "make the lesions of a whole batch on the training device"),
+        Option(
+            "lesion_options", Mapping(), "arguments of synth_lesion_masks for lesions on the device and for studies"
+        ),
+        Option("contrast_weight", _WEIGHT, "of both consistency terms in the loss; 0 leaves head and prototypes out"),
+        Option("structure_weight", _WEIGHT, "of the structure consistency: tokens and the prototype of their position"),
+        Option("category_weight", _WEIGHT, "of the category consistency: normal tokens and other patients'"),
+        Option("restoration_weight", _WEIGHT, "of the restoration in the loss (PEAC, too); 0 leaves the decoder out"),
+        Option("abnormal_weight", _POSITIVE, "weight of lesion patches against normal ones in the restoration"),
+        Option("contrast_space", Choice(CONTRAST_SPACES), "what is compared: cluster probabilities or features"),
+        Option("similarity", Choice(SIMILARITIES), "measure of the similarity of tokens"),
+        Option("similarity_temperature", _POSITIVE, "temperature of the similarities in the contrast"),
+        Option("prototype_momentum", Number(0, below=1), "moving average of the prototypes"),
+        Option(
+            "use_prototypes",
+            Switch(),
+            "contrast with prototypes; false with the teacher's tokens of the same image",
+        ),
+        Option("use_mask_tokens", Switch(), "replace lesion tokens by mask tokens before the decoder"),
+        Option("include_abnormal_pairs", Switch(), "count pairs of abnormal tokens in the category consistency"),
+        Option("student_temperature", _POSITIVE, "softmax temperature of the student (ACE as well)"),
+        Option("teacher_temperature", _POSITIVE, "softmax temperature of the teacher at the start (ACE: always)"),
+        Option("final_teacher_temperature", _POSITIVE, "softmax temperature of the teacher after the ramp"),
+        Option("teacher_temperature_epochs", _AT_LEAST_1, "epochs of the ramp between the two"),
+        Option("frozen_last_layer_epochs", Integer(minimum=0), "epochs in which the head's last layer does not learn"),
+    ),
+    "PEAC and ACE": (
+        Option("grid", _AT_LEAST_1, "cells on a side of the grid that crops are cut from"),
+        Option("cell", _AT_LEAST_1, "ACE: side of a cell in pixels (PEAC: patch_size)"),
+        Option("global_weight", _WEIGHT, "of the global consistency in the loss; 0 leaves it out"),
+        Option("local_weight", _WEIGHT, "PEAC: of the local consistency in the loss; 0 leaves it out"),
+        Option("order_weight", _WEIGHT, "PEAC: of the patch order in the loss; 0 leaves it out"),
+        Option("shuffle_prob", _PROBABILITY, "PEAC: probability of shuffled patches"),
+        Option("num_blocks", Integer(minimum=0), "PEAC: blocks in which pixels are shuffled"),
+        Option("curve_prob", _PROBABILITY, "PEAC: probability of another gray-level curve"),
+        Option("invert_prob", _PROBABILITY, "PEAC: probability that this curve falls"),
+        Option("paint_prob", _PROBABILITY, "PEAC: probability of in- or out-painting"),
+        Option("outpaint_prob", _PROBABILITY, "PEAC: probability that painting is out-painting"),
+        Option("composition_weight", _WEIGHT, "ACE: of the composition in the loss; 0 leaves it out"),
+        Option("decomposition_weight", _WEIGHT, "ACE: of the decomposition in the loss; 0 leaves it out"),
+        Option("composition_alpha", Number(above=0, below=1), "ACE: weight of matching pairs in the composition"),
+        Option("decomposition_alpha", Number(above=0, below=1), "ACE: weight of matching pairs in the decomposition"),
+        Option("center_momentum", Number(0, below=1), "ACE: moving average of the teacher's centre"),
+    ),
+    "Fine-tuning": (
+        Option("encoder_weights", Path(), "file of a pre-trained encoder", null="start from scratch"),
+        Option("encoder_source", Choice(tuple(VIT_SOURCES | SWIN_SOURCES)), "whose names the weights bear"),
+        Option("encoder_branch", _BRANCH, "which of two encoders in the file to take"),
+        Option("freeze_encoder", Switch(), "train all but the encoder"),
+        Option("num_classes", _AT_LEAST_1, "number of classes or landmarks", null="as the datalist names them"),
+        Option("class_names", ListOf(Text()), "names of the classes or landmarks"),
+        Option("uncertain", Choice(UNCERTAIN_POLICIES), "what the label -1 counts as"),
+        Option("fit_masks", Switch(), "bring masks of another resolution to the image's"),
+        Option("sigma", _POSITIVE, "standard deviation of a landmark's heat map in pixels of the input"),
+        Option("window", _AT_LEAST_1, "side of a heat map's window in pixels of the input, odd"),
+        Option("positive_weight", _POSITIVE, "weight of a landmark's pixel against one far from it"),
+        Option("dropout_rate", Number(0, below=1), "dropout before the last layer"),
+        Option("standardize_features", Switch(), "standardise the encoder's features before the linear layer"),
+        Option("flip_prob", _PROBABILITY, "probability of mirrored training images"),
+        Option("layer_decay", Number(above=0, maximum=1), "learning rate of a layer against that of the next one"),
+        Option("patience", _AT_LEAST_1, "validations without improvement that end the run"),
+        Option("label_fraction", Number(above=0, maximum=1), "share of the training patients to learn from"),
+        Option("num_shots", _AT_LEAST_1, "training items to learn from", null="all"),
+        Option("num_folds", Integer(minimum=2), "folds of a cross-validation by patient", null="the list's sections"),
+        Option("fold", Integer(minimum=0), "number of the fold to test on, from 0"),
+        Option("min_steps_per_epoch", _AT_LEAST_1, "smallest number of steps in an epoch of few images"),
+    ),
+    "Anomaly detection": (
+        Option("pretrained", Path(), 'weights to adapt; "" starts from scratch', null="start from scratch"),
+        Option("fusion", ListOf(Choice(MAP_NAMES)), "scores whose standardised sum is the fused score"),
+        Option("aggregation", Choice(AGGREGATIONS), "how a token map becomes one score"),
+        Option("k_fraction", Number(above=0, maximum=1), "share of the tokens that top_k takes the mean of"),
+        Option("memory_size", _AT_LEAST_1, "normal images whose tokens are remembered"),
+        Option("specificity", Number(above=0, below=1), "of the threshold on normal images", null="best F1"),
+        Option("validation_lesions", _CONTROLLED_LESIONS, "lesions to paint where validation has no abnormal image"),
+        Option("lesions", _CONTROLLED_LESIONS, "lesions to paint into normal images for the evaluation"),
+        Option("saved", ListOf(Choice(SAVED_KINDS)), "what to write for each image beside its scores"),
+    ),
+    "Evaluation and inference": (
+        Option("num_bootstraps", Integer(minimum=0), "samples for the intervals of the metrics, 0 for none"),
+        Option("picture_size", _AT_LEAST_1, "side of the pictures in pixels"),
+    ),
+    "Property studies": (
+        Option("weights", Mapping(), "encoders to compare: name and file, or null for an untrained one"),
+        Option("classifier_weights", Mapping(), "classifiers to look into: name and file"),
+        Option("max_images", _AT_LEAST_1, "number of images, evenly spaced in the list", null="all"),
+        Option("stride", _AT_LEAST_1, "pixels between two places of dense features, a divisor of patch_size"),
+        Option("title", Text(), "title of the report"),
+    ),
+}

@@ -1,0 +1,102 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""What the values of two or more options must have to do with one another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["RELATIONS", "Relation"]
+
+
+@dataclass(frozen=True)
+class Relation:
+    """
+    A condition on options that a config reads together.
+
+    Args:
+        names: of the options.
+        holds: called with their values, in this order.
+        condition: what is wrong and what to do, with the values to be filled in.
+        without: an option whose presence says that the condition is of another bundle.
+
+    Example:
+        >>> heads = Relation(("num_heads", "hidden_size"), lambda n, d: d % n == 0, "{0} does not divide {1}")
+        >>> heads.violated_by({"num_heads": 5, "hidden_size": 192})
+        '5 does not divide 192'
+        >>> heads.violated_by({"num_heads": 5}) is None
+        True
+    """
+
+    names: tuple[str, ...]
+    holds: Callable[..., bool]
+    condition: str
+    without: str | None = None
+
+    def violated_by(self, values: Mapping[str, Any]) -> str | None:
+        """The condition in words if these values violate it; None if they do not, or one is not among them."""
+        if self.without in values or any(values.get(name) is None for name in self.names):
+            return None
+        found = [values[name] for name in self.names]
+        return None if self.holds(*found) else self.condition.format(*found)
+
+
+def _divides(divisor: int, number: int) -> bool:
+    return number % divisor == 0
+
+
+RELATIONS = (
+    Relation(
+        ("num_heads", "hidden_size"),
+        _divides,
+        "num_heads {0} does not divide hidden_size {1}, of which every head gets the same share; change either",
+    ),
+    Relation(
+        ("decoder_heads", "decoder_dim"),
+        _divides,
+        "decoder_heads {0} does not divide decoder_dim {1}, of which every head gets the same share; change either",
+    ),
+    Relation(
+        ("decoder_dim",),
+        lambda width: width % 4 == 0,
+        "decoder_dim {0} is no multiple of 4, as sine and cosine of row and column need; round it",
+    ),
+    Relation(
+        ("patch_size", "image_size"),
+        _divides,
+        "patch_size {0} does not divide image_size {1}, which whole patches must fill; change either",
+    ),
+    Relation(
+        ("stride", "patch_size"),
+        _divides,
+        "stride {0} does not divide patch_size {1}; give a divisor",
+    ),
+    Relation(
+        ("grid", "image_size", "patch_size"),
+        lambda grid, image, patch: grid * patch >= image,
+        "grid {0} has fewer cells on a side than a crop has patches (image_size {1} / patch_size {2}); enlarge it",
+        without="cell",
+    ),
+    Relation(
+        ("grid", "image_size", "patch_size", "cell"),
+        lambda grid, image, patch, _: grid * patch >= 2 * image,
+        "grid {0} has fewer cells on a side than the larger crop has (2 * image_size {1} / patch_size {2}); enlarge it",
+    ),
+    Relation(
+        ("hidden_size", "cell"),
+        lambda width, _: width % 4 == 0,
+        "hidden_size {0} is no multiple of 4, but a token is divided among the four parts of its patch; round it",
+    ),
+    Relation(
+        ("window",),
+        lambda side: side % 2 == 1,
+        "window {0} is even, but the landmark is in the middle; give an odd number",
+    ),
+    Relation(
+        ("fold", "num_folds"),
+        lambda fold, number: fold < number,
+        "fold {0} does not exist, num_folds {1} are counted from 0; give a smaller number",
+    ),
+)

@@ -1,0 +1,89 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Options of every run: data, machine, network and training."""
+
+from __future__ import annotations
+
+from monai_afire.data.cache.cached_dataset import CACHES
+from monai_afire.options.kinds import Choice, Device, Integer, Mapping, Number, Path, Switch, Text
+from monai_afire.options.option import Option
+
+__all__ = ["RUN_SECTIONS"]
+
+_SECTIONS = ("training", "validation", "test")
+_AT_LEAST_1 = Integer(minimum=1)
+_AT_LEAST_0 = Integer(minimum=0)
+
+RUN_SECTIONS = {
+    "Data and folders": (
+        Option(
+            "dataset_dir", Path(), "folder of radiographs, or one file", null="the datalist's paths, or the phantom"
+        ),
+        Option("datalist", Path(), "MONAI datalist (JSON) with the images of each section", null="search dataset_dir"),
+        Option("section", Text(), "section of the datalist to take: training, validation or test"),
+        Option("label_key", Text(), "key of the items that holds the label"),
+        Option("bundle_root", Path(), "the bundle's folder, from which the other folders follow"),
+        Option("output_dir", Path(), "folder for results, pictures and curves"),
+        Option("ckpt_dir", Path(), "folder for model.pt and checkpoint.pt of a training"),
+        Option("ckpt_path", Path(), "file of the weights to use"),
+        Option("export_path", Path(), "file to write with --run_id export: .onnx or .pt2"),
+        Option("cache", Choice(CACHES), "where decoded images are kept: disk16 and disk8 round them"),
+        Option("cache_dir", Path(), "folder of the cache on disk"),
+        Option("cache_rate", Number(0, 1), "share of the images that the cache in memory keeps"),
+        Option("phantom_dir", Path(), "folder of the phantom, drawn there where it is missing"),
+        Option(
+            "phantom",
+            Mapping(
+                {
+                    "num_patients": _SECTIONS,
+                    "image_size": (),
+                    "abnormal_fraction": _SECTIONS,
+                    "lesion_kinds": (),
+                    "seed": (),
+                    "num_processes": (),
+                    "progress": (),
+                }
+            ),
+            "the phantom that stands in for data: arguments of monai_afire.data.export_phantom",
+        ),
+        Option("standardize", Switch(), "give every neighbourhood of an image the same brightness and contrast"),
+    ),
+    "Machine": (
+        Option("device", Device(), "where the network computes"),
+        Option("num_workers", _AT_LEAST_0, "processes that load images, 0 for none beside the main one"),
+        Option("bf16", Switch(), "compute in bfloat16 where the device has it"),
+        Option("compile", Switch(), "compile the network (torch.compile)"),
+        Option("seed", Integer(0, 2**32 - 1), "of everything that is drawn at random"),
+    ),
+    "Network": (
+        Option("image_size", _AT_LEAST_1, "side of the network's input in pixels"),
+        Option("patch_size", _AT_LEAST_1, "side of a patch, which becomes one token, in pixels"),
+        Option("hidden_size", _AT_LEAST_1, "width of a token in the ViT"),
+        Option("num_layers", _AT_LEAST_1, "number of transformer blocks of the ViT"),
+        Option("num_heads", _AT_LEAST_1, "number of attention heads of the ViT, a divisor of hidden_size"),
+        Option("decoder_dim", _AT_LEAST_1, "AFiRe: width of the restoration decoder"),
+        Option("decoder_layers", _AT_LEAST_1, "AFiRe: number of transformer blocks of the restoration decoder"),
+        Option("decoder_heads", _AT_LEAST_1, "AFiRe: attention heads of the decoder, a divisor of decoder_dim"),
+        Option("head_dim", _AT_LEAST_1, "AFiRe: hidden width of the head that gives token distributions"),
+        Option("num_clusters", Integer(minimum=2), "AFiRe: clusters of each position"),
+        Option("expander_dim", _AT_LEAST_1, "PEAC: width of the embeddings that are compared"),
+        Option("expander_hidden_dim", _AT_LEAST_1, "PEAC: hidden width of the expanders"),
+        Option("decoder_channels", Integer(minimum=2), "segmentation, landmarks: width of the UPerNet head"),
+    ),
+    "Training": (
+        Option("epochs", _AT_LEAST_1, "passes over the training images"),
+        Option("batch_size", _AT_LEAST_1, "images in a batch of one process"),
+        Option("accumulation_steps", _AT_LEAST_1, "batches whose gradients make one optimizer step, at most an epoch"),
+        Option("learning_rate", Number(minimum=0), "of the optimizer after the warm-up"),
+        Option("final_learning_rate", Number(minimum=0), "learning rate at the last step of the cosine"),
+        Option("warmup_epochs", _AT_LEAST_0, "epochs of the linear warm-up, at most half of all"),
+        Option("weight_decay", Number(minimum=0), "of the optimizer at the start"),
+        Option("final_weight_decay", Number(minimum=0), "weight decay at the last step"),
+        Option("gradient_clip", Number(above=0), "largest norm of the gradient"),
+        Option("teacher_decay", Number(0, 1), "moving average of the teacher at the start; 1 at the end"),
+        Option("val_interval", _AT_LEAST_1, "epochs between two validations"),
+        Option("save_interval", _AT_LEAST_1, "epochs between two checkpoints"),
+        Option("log_interval", _AT_LEAST_1, "iterations between two records of the curves"),
+        Option("resume", Switch(), "go on where an interrupted run of the same command stopped"),
+    ),
+}

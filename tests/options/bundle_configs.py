@@ -1,0 +1,52 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The bundles' configs, and the ways in which they are put together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from monai.bundle import ConfigParser
+
+from monai_afire.options import BundleCall
+
+BUNDLES = Path(__file__).resolve().parents[2] / "bundles"
+# overlays of inference.json; evaluate.json is one of train.json in the fine-tuning bundles
+_OF_INFERENCE = {"analysis", "restore"}
+_OF_BOTH = {"paper", "paper_vit", "swin_b", "vit_b"}
+
+
+def config_files() -> dict[str, dict[str, Any]]:
+    """Content of each config by ``"bundle/name"``."""
+    paths = [path for path in sorted(BUNDLES.glob("*/configs/*.json")) if path.stem != "metadata"]
+    return {f"{path.parts[-3]}/{path.stem}": json.loads(path.read_text()) for path in paths}
+
+
+def runs() -> list[list[str]]:
+    """Names of the files of each run that the documentation knows."""
+    together = []
+    for key in config_files():
+        bundle, name = key.split("/")
+        if name in ("train", "inference"):
+            together.append([key])
+            continue
+        after_inference = name in _OF_INFERENCE or (name == "evaluate" and bundle == "afire")
+        bases = ["train", "inference"] if name in _OF_BOTH else ["inference"] if after_inference else ["train"]
+        together += [[f"{bundle}/{base}", key] for base in bases]
+    return together
+
+
+def paths_of(run: list[str]) -> list[str]:
+    """The files of a run."""
+    return [str(BUNDLES / key.replace("/", "/configs/")) + ".json" for key in run]
+
+
+def call_of(run: list[str], **overrides: Any) -> BundleCall:
+    """The start of a run, without starting anything."""
+    content = ConfigParser.load_config_files(paths_of(run))
+    parser = ConfigParser(json.loads(json.dumps(content)))
+    parser.update(overrides)
+    parser.resolve_macro_and_relative_ids()
+    return BundleCall(parser, None, ConfigParser(content), overrides)

@@ -1,0 +1,202 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Options that are wrong are refused with the remedy, texts become what they stand for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from monai_afire.options import OPTIONS, OptionError, check_call
+from tests.options.bundle_configs import call_of, config_files, runs
+
+TRAIN = ["afire/train"]
+TRAINING_RUNS = [[key] for key in config_files() if key.endswith("/train")]
+BAD = {
+    "epochs": ["abc", 1.5, 0, True, "nan"],
+    "batch_size": ["big", 0],
+    "learning_rate": [-1, "inf", float("inf"), float("nan")],
+    "weight_decay": [-1],
+    "num_layers": [0],
+    "num_heads": [0],
+    "patch_size": [0],
+    "seed": ["abc", -1],
+    "save_interval": [0],
+    "val_interval": [0],
+    "log_interval": [0],
+    "cache": ["ram"],
+    "cache_rate": [2],
+    "num_workers": [-1],
+    "gradient_clip": [0],
+    "device": ["gpu", "cuda:99", 3.5],
+    "bf16": ["maybe", 2],
+    "resume": ["flase"],
+    "output_dir": [True, 1.5],
+    "phantom": ["small"],
+}
+BAD_OF_ONE = [
+    ("afire/train", "teacher_decay", 2),
+    ("afire/train", "accumulation_steps", 0),
+    ("afire/train", "num_clusters", 0),
+    ("afire/train", "lesion_size", [64, 16]),
+    ("afire/train", "lesion_size", 16),
+    ("afire/train", "augmentation", "Cutpaste"),
+    ("ace/train", "composition_alpha", 1),
+    ("peac/train", "shuffle_prob", -0.1),
+    ("radiograph_classification/train", "flip_prob", 2),
+    ("radiograph_classification/train", "uncertain", "maybe"),
+    ("radiograph_classification/train", "layer_decay", 0),
+    ("radiograph_classification/inference", "picture_size", 0),
+    ("radiograph_landmarks/train", "num_shots", 0),
+    ("afire/inference", "fusion", ["restoration", "rumour"]),
+]
+
+
+def problems(run: list[str], **overrides: Any) -> str:
+    """What the check says; fails where it says nothing."""
+    with pytest.raises(OptionError) as caught:
+        check_call(call_of(run, **overrides))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD.items() for value in values])
+@pytest.mark.parametrize("run", TRAINING_RUNS, ids=" ".join)
+def test_a_bad_value_is_refused_with_what_is_needed(run: list[str], name: str, value: Any) -> None:
+    message = problems(run, **{name: value})
+    assert f"--{name}: found {value!r}, needs {OPTIONS[name].values}" in message
+    assert message.startswith("1 option cannot be used, and nothing was started")
+
+
+@pytest.mark.parametrize(("key", "name", "value"), BAD_OF_ONE)
+def test_a_bad_value_of_one_bundle_is_refused(key: str, name: str, value: Any) -> None:
+    assert f"--{name}: found {value!r}, needs {OPTIONS[name].values}" in problems([key], **{name: value})
+
+
+@pytest.mark.parametrize("run", runs(), ids=" ".join)
+def test_every_run_refuses_what_it_does_not_know(run: list[str]) -> None:
+    assert "--batch_sze: there is no such option; did you mean --batch_size?" in problems(run, batch_sze=4)
+
+
+def test_the_message_gives_the_default_as_example() -> None:
+    assert problems(TRAIN, epochs="abc").endswith(
+        "--epochs: found 'abc', needs a whole number >= 1, such as --epochs 9"
+    )
+
+
+def test_all_problems_are_in_one_message() -> None:
+    message = problems(TRAIN, epoch=1, batch_size="big", num_clusters=0)
+    assert message.startswith("3 options cannot be used")
+    assert all(f"\n  --{name}: " in message for name in ("epoch", "batch_size", "num_clusters"))
+
+
+@pytest.mark.parametrize(
+    ("run", "overrides", "message"),
+    [
+        (TRAIN, {"hidden_size": 190}, "--hidden_size: num_heads 6 does not divide hidden_size 190"),
+        (TRAIN, {"num_heads": 5}, "--num_heads: num_heads 5 does not divide hidden_size 192"),
+        (TRAIN, {"image_size": 100}, "--image_size: patch_size 16 does not divide image_size 100"),
+        (TRAIN, {"decoder_heads": 3}, "--decoder_heads: decoder_heads 3 does not divide decoder_dim 128"),
+        (["peac/train"], {"grid": 7}, "--grid: grid 7 has fewer cells on a side than a crop has patches"),
+        (["ace/train"], {"grid": 12}, "--grid: grid 12 has fewer cells on a side than the larger crop has"),
+        (["radiograph_landmarks/train"], {"window": 10}, "--window: window 10 is even"),
+        (["radiograph_landmarks/train"], {"num_folds": 5, "fold": 5}, "fold 5 does not exist"),
+        (["afire/inference", "afire/analysis"], {"stride": 5}, "--stride: stride 5 does not divide patch_size 16"),
+    ],
+)
+def test_values_that_do_not_go_together(run: list[str], overrides: dict[str, Any], message: str) -> None:
+    assert message in problems(run, **overrides)
+
+
+def test_a_relation_of_options_that_nothing_reads_is_none() -> None:
+    """A Swin has no hidden_size: what stands there for a ViT must not stop it."""
+    call = call_of(["peac/train", "peac/paper"])
+    call.config["num_heads"] = 5
+    check_call(call)
+
+
+@pytest.mark.parametrize(
+    ("run", "id", "message"),
+    [
+        (TRAIN, "ckptdir", "--ckptdir: there is no such option; did you mean --ckpt_dir?"),
+        (TRAIN, "ckptpath", "--ckptpath: there is no such option; ckpt_path is one of other runs: leave it out"),
+        (TRAIN, "num_classes", "--num_classes: nothing reads it in this run; leave it out"),
+        (["radiograph_classification/inference"], "num_classes", "--num_classes: nothing reads it in this run"),
+        (TRAIN, "train.trainer.max_epochs", "did you mean --train::trainer::max_epochs?"),
+        (TRAIN, "train::trainer::max_epocs", "train::trainer has no 'max_epocs'; did you mean 'max_epochs'?"),
+        (TRAIN, "encoder::norm_epss", "encoder has no 'norm_epss'; did you mean 'norm_eps'?"),
+        (TRAIN, "train::sampler_", "train has no 'sampler_'; did you mean 'sampler'?"),
+        (TRAIN, "phantom::sead", "--phantom: it has no entry 'sead'; did you mean 'seed'?"),
+        (TRAIN, "phantom::num_patients::trainig", "no entry 'num_patients::trainig'; did you mean"),
+    ],
+)
+def test_an_entry_that_is_not_there_is_refused(run: list[str], id: str, message: str) -> None:
+    assert message in problems(run, **{id: 32})
+
+
+@pytest.mark.parametrize(
+    ("run", "option"),
+    [
+        (["radiograph_landmarks/train", "radiograph_landmarks/swin_b"], "hidden_size"),
+        (["radiograph_landmarks/train", "radiograph_landmarks/evaluate"], "encoder_weights"),
+    ],
+)
+def test_an_option_that_an_overlay_has_made_idle_is_told(run: list[str], option: str) -> None:
+    with pytest.warns(UserWarning, match=f"--{option} has no effect"):
+        check_call(call_of(run, **{option: 96}))
+
+
+@pytest.mark.parametrize(
+    ("run", "overrides"),
+    [
+        (TRAIN, {"train::trainer::max_epochs": 3, "encoder::norm_eps": 1e-6, "phantom::num_patients::test": 3}),
+        (TRAIN, {"train::handlers::0::_disabled_": True, "optimizer::betas": [0.9, 0.95]}),
+        (TRAIN, {"width": 24, "hidden_size": "$2 * @width"}),
+        (TRAIN, {"learning_rate": "$0.1 ** 3", "output_dir": 2024, "epochs": 1e1, "pin": "%width", "width": 3}),
+        (["afire/train", "afire/finetune_anomaly"], {"pretrained": "", "specificity": "null"}),
+        (["afire/inference", "afire/analysis"], {"studies::3::reference": 10, "weights": {"other": None}}),
+    ],
+)
+def test_what_is_there_is_accepted(run: list[str], overrides: dict[str, Any]) -> None:
+    if "pin" in overrides:
+        overrides = {**overrides, "batch_size": "@pin"}
+    check_call(call_of(run, **overrides))
+
+
+def test_an_overlay_may_hold_options_of_other_runs_but_no_unknown_ones() -> None:
+    """The file with the network's shape goes with training and inference, of which each reads a part."""
+    call = call_of(["afire/inference"])
+    call.config.update(epochs=3, _remark="ours", my_run=["$@evaluator.run()"], my_part={"_target_": "Compose"})
+    check_call(call)
+    call.config["epoch"] = 3
+    with pytest.raises(OptionError, match="--epoch: there is no such option"):
+        check_call(call)
+
+
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [("true", True), ("False", False), ("1", True), (0, False), ("yes", True), ("no", False), (True, True)],
+)
+def test_texts_of_switches_are_read_once_for_all(given: Any, value: bool) -> None:
+    call = call_of(TRAIN, resume=given)
+    check_call(call)
+    assert call.config["resume"] is value
+
+
+def test_null_on_the_command_line_is_none_where_there_is_such_a_choice() -> None:
+    call = call_of(["radiograph_segmentation/train"], num_shots="null")
+    check_call(call)
+    assert call.config["num_shots"] is None
+    assert "found None, needs a whole number >= 1" in problems(TRAIN, epochs=None)
+
+
+def test_a_device_by_name_is_a_device() -> None:
+    call = call_of(TRAIN, device="cpu")
+    check_call(call)
+    assert call.parser.get_parsed_content("device") == torch.device("cpu")
+
+
+def test_a_device_that_the_machine_lacks_is_refused() -> None:
+    number = torch.cuda.device_count()
+    assert f"(this machine has {number} CUDA devices)" in problems(TRAIN, device=f"cuda:{number}")

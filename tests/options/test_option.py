@@ -1,0 +1,85 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Every option answers every value: with a value of its kind, or with what was found and what is needed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from monai_afire.options import OPTIONS, Option
+from monai_afire.options.kinds import Choice, Device, Integer, Kind, ListOf, Number, Path, Switch
+
+STRANGE = [
+    *(None, True, False, "", "abc", "true", "nan", "cuda:-1", "\u2622", b"cpu"),
+    *(-1, 0, 0.5, 10**30, 1e308, math.nan, math.inf, -math.inf),
+    *([], ["abc"], [1, 2], [2, 1], [None], (3,), {}, {"abc": 1}, {"num_patients": {"abc": 1}}, object()),
+]
+
+
+@pytest.mark.parametrize("option", OPTIONS.values(), ids=list(OPTIONS))
+def test_an_option_answers_any_value(option: Option) -> None:
+    complaints = [complaint for value in STRANGE if (complaint := complaint_about(option, value))]
+    assert len(complaints) > len(STRANGE) / 3
+    assert all(complaint.startswith(("found ", "it has no entry ")) for complaint in complaints)
+
+
+def complaint_about(option: Option, value: Any) -> str:
+    """What the option says; empty where it takes the value, and takes what it made of it again."""
+    try:
+        read = option.read(value)
+    except ValueError as error:
+        return str(error)
+    assert option.read(read) == read
+    return ""
+
+
+@pytest.mark.parametrize("computed", ["$2 * @epochs", "@epochs"])
+def test_what_the_config_computes_is_left_to_it(computed: str) -> None:
+    assert all(option.read(computed) == computed for option in OPTIONS.values())
+
+
+@pytest.mark.parametrize(
+    ("kind", "inside", "outside"),
+    [
+        (Number(0, 1), [0, 1, 0.5], [-1e-9, 1.0001]),
+        (Number(above=0, below=1), [1e-9, 0.5], [0, 1]),
+        (Integer(1), [1, 7.0], [0, 1.5, True]),
+        (Choice(("a", "b")), ["a"], ["c", 1]),
+        (Path(), ["a/b", "", 2024], [True, 1.5, None]),
+        (ListOf(Integer(1), 2, ascending=True), [[1, 4], (2, 2), ["$1 + 1", 3]], [[4, 1], [1], 3, "12"]),
+        (Switch(), [True, 0, "no", "TRUE"], [2, "tru", None]),
+        (Device(), ["cpu"], ["gpu", "", -1]),
+    ],
+)
+def test_kinds_hold_their_bounds(kind: Kind, inside: list[Any], outside: list[Any]) -> None:
+    for value in inside:
+        kind.read(value)
+    for value in outside:
+        with pytest.raises(ValueError):  # noqa: PT011 - the message is the option's
+            kind.read(value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "description"),
+    [
+        (Number(0, 1), "a number in [0, 1]"),
+        (Number(above=0, maximum=1), "a number in (0, 1]"),
+        (Number(0, below=1), "a number in [0, 1)"),
+        (Number(above=0), "a number > 0"),
+        (Integer(1), "a whole number >= 1"),
+        (Number(), "a number"),
+        (Choice(("a", "b", "c")), "a, b or c"),
+        (ListOf(Integer(1), 2, ascending=True), "a list of 2 values, each a whole number >= 1, ascending"),
+    ],
+)
+def test_kinds_are_described(kind: Kind, description: str) -> None:
+    assert kind.description == description
+
+
+def test_a_long_value_is_cut_in_the_message() -> None:
+    with pytest.raises(ValueError, match=r"found 'x{59}\.\.\., needs") as caught:
+        OPTIONS["epochs"].read("x" * 1000)
+    assert len(str(caught.value)) < 120
