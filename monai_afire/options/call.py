@@ -25,11 +25,13 @@ def top_level(id: str) -> str:
 
 
 _WORKFLOW_ARGUMENTS = frozenset(inspect.signature(ConfigWorkflow.__init__).parameters)
+_PROPERTIES: dict[str, Any] = {**TrainProperties, **InferProperties}
+_TRACKING: dict[str, Any] = DEFAULT_MLFLOW_SETTINGS
 # what MONAI itself looks for at the top of a config, whether or not an entry refers to it
 _READ_BY_MONAI = frozenset(
     {"imports", "initialize", "run", "finalize", ConfigParser.meta_key}
-    | {top_level(properties["id"]) for properties in (TrainProperties | InferProperties).values()}
-    | set(DEFAULT_MLFLOW_SETTINGS["configs"])
+    | {top_level(entry["id"]) for entry in _PROPERTIES.values()}
+    | set(_TRACKING["configs"])
 )
 
 
