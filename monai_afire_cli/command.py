@@ -1,0 +1,184 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The subcommands of ``monai-afire``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from monai_afire_cli.bundles import Bundle, BundleError, find_bundle, find_local_bundle, packaged_bundles
+from monai_afire_cli.starting import bundle_command, hand_over, run_in, shown
+
+__all__ = ["main"]
+
+_DESCRIPTION = """\
+Self-supervised learning on radiographs in MONAI: find, copy, explain and start the bundles of monai_afire.
+
+The bundles are folders of JSON configs that MONAI runs. "run" only shortens MONAI's own command, which it prints, and
+"copy" puts a bundle where that command finds it:
+
+  monai-afire copy afire
+  python -m monai.bundle run --config_file bundles/afire/configs/train.json
+"""
+_EXAMPLES = """\
+examples:
+  monai-afire demo                              pre-train in miniature, and look at a picture (two minutes)
+  monai-afire list                              which bundles there are
+  monai-afire options afire train               what can be set, and to what
+  monai-afire run afire train --dataset_dir /path/to/images --epochs 100
+  monai-afire run afire train paper --dataset_dir /path/to/images
+  monai-afire copy peac my_peac                 a copy to edit, then: monai-afire run my_peac train
+  monai-afire data nih --help                   label files of public sets -> datalists
+  monai-afire experiments --help                many runs, one table
+"""
+_RUN_HELP = """\
+Start a bundle as "python -m monai.bundle run" does, with everything after the first --key handed over as it stands.
+
+It is taken from ./NAME or ./bundles/NAME. Where neither is a bundle, ./bundles/NAME becomes a copy of the one that
+comes with the package. What a run writes goes into this folder, too: models/, output/ and data/ (--bundle_root,
+--ckpt_dir and --output_dir go elsewhere).
+"""
+_DEMO_HELP = """\
+Pre-train AFiRe on drawn radiographs, smaller and shorter than by default: no data, GPU or download is needed. About two
+minutes on two CPU cores.
+"""
+# small batches: in two minutes, many steps restore better than few large ones
+_DEMO = {"epochs": 10, "batch_size": 8, "phantom::num_patients::training": 512, "val_interval": 2}
+_MODULES = {
+    "data": ("monai_afire.data", "read the label files of a public set, write a datalist"),
+    "experiments": ("monai_afire.experiments", "repeat a bundle over seeds, label fractions and initialisations"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """
+    Run the command.
+
+    Args:
+        arguments: words of the command line, those of the process if None.
+
+    Returns:
+        Exit status: that of what was started, 0, or 1 after an error, whose message goes to the standard error output.
+
+    Example:
+        >>> main(["copy", "afire", "."])
+        1
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if words and words[0] in _MODULES:
+        return hand_over(["python", "-m", _MODULES[words[0]][0], *words[1:]])
+    own, overrides = _split(words) if words[:1] == ["run"] else (words, [])
+    options = _parser().parse_args(own, argparse.Namespace(overrides=overrides))
+    try:
+        return options.function(options)
+    except (BundleError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """What stands before the first option, and what is handed over; help of a run without a name is ours."""
+    first = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
+    return (words, []) if first == 1 else (words[:first], words[first:])
+
+
+def _list(options: argparse.Namespace) -> int:
+    bundles = packaged_bundles()
+    width = max(map(len, bundles))
+    for name, bundle in bundles.items():
+        print(f"{name:{width}}  {bundle.title}")
+    return 0
+
+
+def _copy(options: argparse.Namespace) -> int:
+    copy = _copy_bundle(options.name, Path(options.folder or Path("bundles", options.name)))
+    command = bundle_command([copy.folder / "configs" / "train.json"], _root_option(copy))
+    print(f"start it: {shown(command)}")
+    return 0
+
+
+def _options(options: argparse.Namespace) -> int:
+    bundle = find_bundle(options.name)
+    files = bundle.config_files(options.config or ["train"])
+    # imports of seconds, which the other commands do without
+    from monai.bundle import ConfigParser
+
+    parser = ConfigParser()
+    parser.read_meta(bundle.folder / "configs" / "metadata.json")
+    parser.read_config(files)
+    from monai_afire.options import BundleCall, help_text
+
+    print(help_text(BundleCall(parser, files=parser)))
+    return 0
+
+
+def _run(options: argparse.Namespace) -> int:
+    bundle = find_local_bundle(options.name)
+    if bundle is None:
+        find_bundle(options.name).config_files(options.config)  # nothing is copied for a run that cannot start
+        bundle = _copy_bundle(options.name, Path("bundles", options.name))
+    is_given = any(word.partition("=")[0] == "--bundle_root" for word in options.overrides)
+    root = [] if is_given else _root_option(bundle)
+    command = bundle_command(bundle.config_files(options.config), [*root, *options.overrides])
+    print(f"$ {shown(command)}")
+    return hand_over(command)
+
+
+def _demo(options: argparse.Namespace) -> int:
+    folder = Path(options.folder)
+    root = folder / "bundles" / "afire"
+    bundle = find_local_bundle(str(root)) or _copy_bundle("afire", root)
+    files = [path.relative_to(folder) for path in bundle.config_files(["train"])]
+    command = bundle_command(files, [word for name, value in _DEMO.items() for word in (f"--{name}", str(value))])
+    print(f"$ cd {shown([str(folder)])}\n$ {shown(command)}")
+    status = run_in(folder, command)
+    if status == 0:
+        print(
+            f"\nOpen {root / 'output' / 'restoration.png'}: normal radiographs, the same with painted lesions, where "
+            "these are, and what the network restores."
+        )
+    return status
+
+
+def _copy_bundle(name: str, folder: Path) -> Bundle:
+    copy = find_bundle(name).copy_to(folder)
+    print(f"{copy.folder}: a copy of the bundle {name}; runs write there, too")
+    return copy
+
+
+def _root_option(bundle: Bundle) -> list[str]:
+    """What the configs must be told of where the bundle is: they know ``bundles/NAME`` by themselves."""
+    folder = bundle.folder
+    return [] if folder == Path("bundles", bundle.name) else ["--bundle_root", folder.as_posix()]
+
+
+def _parser() -> argparse.ArgumentParser:
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser("monai-afire", description=_DESCRIPTION, epilog=_EXAMPLES, formatter_class=layout)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
+
+    def add(name: str, function: Callable[[argparse.Namespace], int], help: str, more: str = "") -> Callable[..., Any]:
+        command = commands.add_parser(name, help=help, description=more or f"{help}.", formatter_class=layout)
+        command.set_defaults(function=function)
+        return command.add_argument
+
+    add("list", _list, "name the bundles")
+    argument = add("copy", _copy, "copy a bundle to a folder to edit; nothing is overwritten")
+    argument("name", metavar="NAME", help="of a bundle, see list")
+    argument("folder", metavar="FOLDER", nargs="?", help="new folder (default: bundles/NAME)")
+    config = "of the bundle, such as train; then overlays of it, such as paper, or paths of your own"
+    for argument in (
+        add("options", _options, "show what can be set in a run: name, default, meaning"),
+        add("run", _run, "start a bundle; any --key value after its configs is handed over", _RUN_HELP),
+    ):
+        argument("name", metavar="NAME", help="of a bundle, see list, or the folder of a copy")
+        argument("config", metavar="CONFIG", nargs="*", help=config)
+    argument = add("demo", _demo, "pre-train in miniature, and look at a picture", _DEMO_HELP)
+    argument("folder", metavar="FOLDER", nargs="?", default="monai_afire_demo", help="default: %(default)s")
+    for name, (_, summary) in _MODULES.items():
+        commands.add_parser(name, help=summary)
+    return parser

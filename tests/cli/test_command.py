@@ -1,0 +1,208 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The command ``monai-afire``: what it prints, copies and starts, and that it never writes where it should not."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from monai_afire_cli import bundles_folder, command, main, starting
+
+BUNDLES = ("ace", "afire", "peac", "radiograph_classification", "radiograph_landmarks", "radiograph_segmentation")
+
+
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Commands that were handed over in an empty folder, none of which runs."""
+    commands: list[list[str]] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "hand_over", lambda words: commands.append(list(words)) or 7)
+    return commands
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def public_files(bundle: str) -> dict[str, bytes]:
+    """What a copy has: nothing of what runs have written."""
+    found = files_below(bundles_folder() / bundle)
+    return {name: content for name, content in found.items() if name.split("/")[0] in ("LICENSE", "configs", "docs")}
+
+
+def test_nothing_heavy_is_imported(repository_root: Path) -> None:
+    script = """
+import sys
+from monai_afire_cli import main
+main(["list"])
+try:
+    main([])
+except SystemExit as end:
+    assert end.code == 0
+print({"torch", "monai", "numpy", "monai_afire"} & set(sys.modules))
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", script], cwd=repository_root, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert result.stdout.splitlines()[-1] == "set()"
+    for name in ("list", "copy", "options", "run", "demo", "data", "experiments"):
+        assert f"\n    {name} " in result.stdout or f"\n    {name}\n" in result.stdout, name
+
+
+def test_list_has_a_line_for_each_bundle(capsys: pytest.CaptureFixture[str], repository_root: Path) -> None:
+    assert main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(BUNDLES)
+    assert set(BUNDLES) == {path.parents[1].name for path in repository_root.glob("bundles/*/configs/metadata.json")}
+    for bundle, line in zip(BUNDLES, lines, strict=True):
+        metadata = json.loads((repository_root / "bundles" / bundle / "configs/metadata.json").read_text())
+        assert line.endswith(metadata["name"])
+
+
+def test_copies_are_complete_and_can_be_edited(tmp_path: Path, started: list[list[str]]) -> None:
+    for bundle in BUNDLES:
+        assert main(["copy", bundle]) == 0
+        assert files_below(tmp_path / "bundles" / bundle) == public_files(bundle)
+    source = tmp_path / "bundles/peac"
+    (source / "configs/train.json").chmod(0o444)
+    (source / "models").mkdir()
+    (source / "models/model.pt").touch()
+    assert main(["copy", "bundles/peac", "mine"]) == 0
+    assert files_below(tmp_path / "mine") == public_files("peac")
+    assert (tmp_path / "mine/configs/train.json").stat().st_mode & 0o200
+
+
+def test_nothing_is_overwritten(tmp_path: Path, started: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine").mkdir()
+    assert main(["copy", "ace", "mine"]) == 0, "an empty folder takes a copy"
+    (tmp_path / "mine/configs/train.json").write_text("mine")
+    assert main(["copy", "ace", "mine"]) == 1
+    assert "nothing is overwritten" in capsys.readouterr().err
+    assert (tmp_path / "mine/configs/train.json").read_text() == "mine"
+
+
+def test_run_puts_a_copy_where_monai_finds_it(
+    tmp_path: Path, started: list[list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--epochs", "3", "--lesion_size", "[1, 2]", "--phantom::seed=4"]
+    assert main(["run", "afire", "train", *options]) == 7, "the status is that of the run"
+    assert started == [
+        ["python", "-m", "monai.bundle", "run", "--config_file", "bundles/afire/configs/train.json", *options]
+    ]
+    assert files_below(tmp_path / "bundles/afire") == public_files("afire")
+    copied, shown = capsys.readouterr().out.splitlines()
+    assert copied.startswith("bundles/afire: ")
+    assert shown == "$ " + " ".join(started[0]).replace("[1, 2]", "'[1, 2]'")
+
+
+def test_run_takes_the_bundle_that_is_there(tmp_path: Path, started: list[list[str]]) -> None:
+    main(["copy", "afire"])
+    config = tmp_path / "bundles/afire/configs/train.json"
+    config.write_text(config.read_text().replace('"seed": 0', '"seed": 5'))
+    (tmp_path / "mine.json").write_text("{}")
+    assert main(["run", "afire", "train.json", "paper", "mine.json"]) == 7
+    assert started[0][5] == "['bundles/afire/configs/train.json','bundles/afire/configs/paper.json','mine.json']"
+    assert '"seed": 5' in config.read_text()
+
+
+@pytest.mark.parametrize("given", [[], ["--bundle_root", "elsewhere"], ["--bundle_root=elsewhere"]])
+def test_a_bundle_elsewhere_is_told_where_it_is(started: list[list[str]], given: list[str]) -> None:
+    main(["copy", "afire", "studies/mine"])
+    assert main(["run", "studies/mine", "inference", *given]) == 7
+    root = given or ["--bundle_root", "studies/mine"]
+    assert started[0][4:] == ["--config_file", "studies/mine/configs/inference.json", *root]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "nothing", "train"], "'nothing' is neither a bundle's folder nor one of ace, afire"),
+        (["run", "afire"], "say which config is to run: afire has inference and train to start with"),
+        (["run", "afire", "tran"], "'tran' is neither a config of afire nor a file: afire has inference and train"),
+        (["run", "afire", "paper"], "'paper' changes another config, which must come before it"),
+        (["options", "afire", "metadata"], "'metadata' is neither a config"),
+        (["copy", "nothing"], "'nothing' is neither"),
+    ],
+)
+def test_mistakes_leave_nothing_behind(
+    tmp_path: Path, started: list[list[str]], capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert main(words) == 1
+    assert message in capsys.readouterr().err
+    assert started == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["data", "experiments"])
+def test_other_commands_are_handed_over(started: list[list[str]], name: str) -> None:
+    assert main([name, "--help"]) == 7
+    assert started == [["python", "-m", f"monai_afire.{name}", "--help"]]
+
+
+def test_help_of_run(started: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["run", "--help"])
+    assert end.value.code == 0
+    assert "./bundles/NAME becomes a copy" in capsys.readouterr().out
+    assert main(["run", "afire", "train", "--help"]) == 7, "of the options of a run, the run itself"
+    assert started[0][-1] == "--help"
+
+
+def test_options_are_those_of_the_config(started: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["options", "afire"]) == 0
+    train = capsys.readouterr().out
+    assert "--epochs 9 " in train
+    assert main(["options", "afire", "train", "paper"]) == 0
+    assert "--epochs 800 " in capsys.readouterr().out
+    assert main(["options", "afire", "inference"]) == 0
+    assert "--epochs" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_demo_trains_in_miniature_and_names_the_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: int
+) -> None:
+    runs: list[tuple[Path, list[str]]] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "run_in", lambda folder, words: runs.append((folder, words)) or status)
+    assert main(["demo", "new folder"]) == status
+    assert main(["demo", "new folder"]) == status, "again in the same folder"
+    ((folder, words), again) = runs
+    assert again == (folder, words)
+    assert (folder / words[5]).is_file()
+    assert files_below(tmp_path / folder / "bundles/afire") == public_files("afire")
+    config = json.loads((folder / words[5]).read_text())
+    assert {word[2:].split("::")[0] for word in words[6::2]} <= set(config), "options that the config has"
+    picture = "Open new folder/bundles/afire/output/restoration.png"
+    assert (picture in capsys.readouterr().out) == (status == 0)
+
+
+def test_the_process_becomes_the_command() -> None:
+    """So a signal reaches the run, which saves and ends with a status of its own."""
+    script = "from monai_afire_cli.starting import hand_over; print(hand_over(['python', '-c', %r]))"
+    inner = "import os, sys; print(os.getpid()); sys.exit(143)"
+    process = subprocess.Popen([sys.executable, "-c", script % inner], stdout=subprocess.PIPE, text=True)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert os.name != "posix" or int(output) == process.pid
+
+
+def test_run_in_a_folder_returns_the_status(tmp_path: Path) -> None:
+    script = "import pathlib, sys; pathlib.Path('here').touch(); sys.exit(5)"
+    assert starting.run_in(tmp_path, ["python", "-c", script]) == 5
+    assert (tmp_path / "here").is_file()
+
+
+def test_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["monai_afire", "list"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_module("monai_afire", run_name="__main__")
+    assert end.value.code == 0
+    assert capsys.readouterr().out.startswith("ace ")
