@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -13,17 +14,12 @@ from pathlib import Path
 __all__ = ["pack_bundle"]
 
 PUBLIC = ("LICENSE", "configs", "docs", "models")
-PRIVATE = (
-    "checkpoint*.pt",
-    "*_previous*.pt",
-    ".*",
-    "*.tmp",
-    "__pycache__",
-)  # of runs: optimizer, older weights
+PRIVATE = ("checkpoint*.pt", "*_previous*.pt", ".*", "*.tmp", "__pycache__")  # of runs: optimizer, older weights, debris
+LARGE = 25 * 2**20  # bytes that the Model Zoo takes as one file
 LINK_TO_ANOTHER_BUNDLE = re.compile(r"\[([^\]]*)\]\(\.\./\.\./[^)]*\)")
 
 
-def pack_bundle(bundle: str | os.PathLike, folder: str | os.PathLike) -> Path:
+def pack_bundle(bundle: str | os.PathLike, folder: str | os.PathLike, url: str = "") -> Path:
     """
     Copy what of a bundle is to be shared, to be zipped, downloaded or pushed to a hub.
 
@@ -31,9 +27,14 @@ def pack_bundle(bundle: str | os.PathLike, folder: str | os.PathLike) -> Path:
     ``monai.bundle.push_to_hf_hub`` shows docs/README.md as the page of the hub, one folder up: the pictures are copied
     there too, and links to other bundles become text.
 
+    Files above 25 MiB, the limit of the Model Zoo, are listed with their SHA-256 in ``large_files.yml``, from which
+    ``monai.bundle.download_large_files`` brings them back: a pull request to the zoo leaves the files themselves out.
+
     Args:
         bundle: the bundle's folder, with ``models/model.pt``.
         folder: where the copy, ``<folder>/<name of the bundle>``, and ``<name>_v<version>.zip`` are written.
+        url: address below which large files will be found under their paths in the bundle, such as
+            "https://huggingface.co/USER/NAME/resolve/main". Empty: left to be filled in.
 
     Returns:
         The copy, which replaces an earlier one.
@@ -63,6 +64,30 @@ def pack_bundle(bundle: str | os.PathLike, folder: str | os.PathLike) -> Path:
         shutil.copy2(picture, target)
     card = target / "docs" / "README.md"
     card.write_text(LINK_TO_ANOTHER_BUNDLE.sub(r"\1", card.read_text(encoding="utf-8")), encoding="utf-8")
+    _list_large_files(target, url)
     version = json.loads((target / "configs/metadata.json").read_text(encoding="utf-8"))["version"]
     shutil.make_archive(str(target.parent / f"{target.name}_v{version}"), "zip", target.parent, target.name)
     return target
+
+
+def _list_large_files(bundle: Path, url: str) -> None:
+    """Write ``large_files.yml`` if there are any."""
+    large = sorted(path for path in bundle.rglob("*") if path.is_file() and path.stat().st_size > LARGE)
+    lines = ["large_files:"]
+    for path in large:
+        name = path.relative_to(bundle).as_posix()
+        digest = _sha256(path)
+        address = f"{url.rstrip('/')}/{name}" if url else ""
+        fields = {"path": name, "url": address, "hash_val": digest, "hash_type": "sha256"}
+        entry = [f"{key}: {json.dumps(value)}" for key, value in fields.items()]  # JSON's strings are YAML's, too
+        lines.append("  - " + "\n    ".join(entry))
+    if large:
+        (bundle / "large_files.yml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        while block := stream.read(2**20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import zipfile
@@ -19,7 +20,7 @@ import pytest
 import torch
 from bundles.bundle_runs import all_messages, copy_bundles, train_in_process
 from huggingface_hub import ModelCard
-from monai.bundle import ConfigParser, create_workflow, load, push_to_hf_hub
+from monai.bundle import ConfigParser, ckpt_export, create_workflow, load, push_to_hf_hub
 from monai.bundle.utils import load_bundle_config
 
 from monai_afire.anomaly import SCORE_NAMES
@@ -166,6 +167,27 @@ def test_export_as_a_user_runs_it(workspace: Path, bundle: str) -> None:
         assert len(notes["class_names"]) == len(notes["thresholds"]) == 5
 
 
+@pytest.mark.parametrize("bundle", BUNDLES)
+def test_ckpt_export_by_tracing(workspace: Path, bundle: str) -> None:
+    """TorchScript, where a tool of the Model Zoo wants it, as docs/deployment.md gives the command."""
+    settings = {**ENCODER, **NETWORK[bundle]}
+    network = inference_network(bundle, **settings)
+    network = network.network if bundle == "afire" else network
+    torch.save(network.state_dict(), "model.pt")
+    ckpt_export(
+        config_file=f"bundles/{bundle}/configs/inference.json",
+        meta_file=f"bundles/{bundle}/configs/metadata.json",
+        ckpt_file="model.pt",
+        filepath="model.ts",
+        use_trace=True,
+        input_shape=[1, 1, 32, 32],
+        **settings,
+    )
+    images = torch.rand(1, 1, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(torch.jit.load("model.ts")(images), network.eval()(images))
+
+
 def test_export_without_weights_says_what_to_do(workspace: Path) -> None:
     with pytest.raises(Exception) as error:  # noqa: PT011  MONAI's parser wraps what it meets
         train_in_process("bundles/radiograph_landmarks/configs/inference.json", {"run_id": "export"})
@@ -207,3 +229,28 @@ def test_bundle_without_weights_is_not_packed(workspace: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"afire has no models/model\.pt"):
         pack_bundle("bundles/afire", "dist")
     assert not Path("dist").exists()
+
+
+@pytest.mark.parametrize("url", ["https://example.org/v1/", ""])
+def test_large_files_are_listed_for_the_model_zoo(workspace: Path, url: str) -> None:
+    models = Path("bundles/ace/models")
+    models.mkdir()
+    for name, size in (("model.pt", 25 * 2**20 + 1), ("small.pt", 25 * 2**20), ("checkpoint.pt", 26 * 2**20)):
+        with open(models / name, "wb") as file:
+            file.truncate(size)
+    packed = pack_bundle("bundles/ace", "dist", url)
+    (listed,) = ConfigParser.load_config_file(str(packed / "large_files.yml"))["large_files"]
+    assert listed == {
+        "path": "models/model.pt",
+        "url": "https://example.org/v1/models/model.pt" if url else "",
+        "hash_val": hashlib.sha256(bytes(25 * 2**20 + 1)).hexdigest(),
+        "hash_type": "sha256",
+    }
+    with zipfile.ZipFile(next(Path("dist").glob("*.zip"))) as file:
+        assert {"ace/large_files.yml", "ace/models/model.pt"} <= set(file.namelist())
+
+
+def test_what_is_not_large_is_not_listed(workspace: Path) -> None:
+    Path("bundles/ace/models").mkdir()
+    Path("bundles/ace/models/model.pt").touch()
+    assert not (pack_bundle("bundles/ace", "dist") / "large_files.yml").exists()
