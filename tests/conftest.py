@@ -5,15 +5,18 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
 
-# the tests' networks are tiny: waking a second thread costs more than it does
+# the tests' networks are tiny: waking a second thread costs more than it does, and there is a process for each core
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes that tests start
 torch.set_num_threads(1)
 
 REPOSITORY_ROOT = Path(__file__).resolve().parents[1]
+SHARED_IS_MISSING = "the folder shared/ with real radiographs and tools is not here"
 
 
 def find_shared() -> Path | None:
@@ -32,5 +35,15 @@ def shared_data() -> Path:
     """Folder with the real test data; a test that asks for it is skipped where the folder is missing."""
     shared = find_shared()
     if shared is None or not (shared / "data").is_dir():
-        pytest.skip("the folder shared/data with real radiographs is not here")
+        pytest.skip(SHARED_IS_MISSING)
     return shared / "data"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name the tests that were skipped for the want of ``shared/``: pytest shows the line that skips, not which."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    missed = Counter(report.nodeid.split("[")[0] for report in skipped if SHARED_IS_MISSING in str(report.longrepr))
+    if missed:
+        terminalreporter.section(SHARED_IS_MISSING)
+    for name, count in sorted(missed.items()):
+        terminalreporter.write_line(f"{name} ({count} cases)" if count > 1 else name)

@@ -14,7 +14,7 @@ from pathlib import Path
 __all__ = ["pack_bundle"]
 
 PUBLIC = ("LICENSE", "configs", "docs", "models")
-PRIVATE = ("checkpoint*.pt", "*_previous*.pt", ".*", "*.tmp", "__pycache__")  # of runs: optimizer, older weights, debris
+PRIVATE = ("checkpoint*.pt", "*_previous*.pt", ".*", "*.tmp", "__pycache__")  # of runs: optimizer, older weights
 LARGE = 25 * 2**20  # bytes that the Model Zoo takes as one file
 LINK_TO_ANOTHER_BUNDLE = re.compile(r"\[([^\]]*)\]\(\.\./\.\./[^)]*\)")
 

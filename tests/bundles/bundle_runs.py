@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import SHARED_IS_MISSING
 from monai.bundle import run
 from PIL import Image
 
@@ -61,9 +62,7 @@ def command(config: str, overrides: Mapping[str, Any]) -> list[str]:
 def environment() -> dict[str, str]:
     """Environment in which the package is found without being installed."""
     path = os.pathsep.join(filter(None, [str(REPOSITORY_ROOT), os.environ.get("PYTHONPATH")]))
-    # threads of several runs beside each other wait for one another more than they work
-    threads = "1" if "PYTEST_XDIST_WORKER" in os.environ else "2"
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads)}
+    return {**os.environ, "PYTHONPATH": path}
 
 
 def run_bundle(
@@ -118,7 +117,7 @@ def check_bundle(folder: Path, bundle: str) -> None:
     """Hold a bundle, packed as it is published, against the Model Zoo's rules; skips where the tool is not there."""
     tool = Path(os.environ.get("MONAI_AFIRE_SHARED", REPOSITORY_ROOT.parent / "shared")) / "tools" / "check_bundle.py"
     if not tool.is_file():
-        pytest.skip("the folder shared/tools is not here")
+        pytest.skip(SHARED_IS_MISSING)
     published = folder / "published"
     pack_bundle(folder / "bundles" / bundle, published / "bundles", url="https://example.org")
     checked = subprocess.run(
