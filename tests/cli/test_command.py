@@ -156,7 +156,6 @@ def test_help_of_run(started: list[list[str]], capsys: pytest.CaptureFixture[str
 
 
 def test_options_are_those_of_the_config(started: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("monai_afire.options")
     assert main(["options", "afire"]) == 0
     train = capsys.readouterr().out
     assert "--epochs 9 " in train
