@@ -21,7 +21,13 @@ from monai_afire.utils.files import atomic_path
 __all__ = ["load_detector", "new_detector", "save_detector", "with_student_as_teacher"]
 
 _FORMAT = "monai_afire detector 1"
-_HALVED = ("network.", "token_memory.references", "residual_memory.references")
+_HALVED = (
+    "network.encoder.",
+    "network.head.",
+    "network.decoder.",
+    "token_memory.references",
+    "residual_memory.references",
+)
 _TEACHER = {"network.teacher_encoder.": "network.encoder.", "network.teacher_head.": "network.head."}
 
 
