@@ -27,7 +27,7 @@ from sklearn.decomposition import PCA
 from monai_afire.anomaly import SCORE_NAMES, AnomalyDetector, evaluate_scores
 from monai_afire.metrics import roc_auc
 from monai_afire.networks import load_network
-from tests.benchmarks.real_radiographs import pictures, radiograph_table
+from tests.benchmarks.radiograph_sets import pictures, radiograph_table
 
 CONFIGS = "bundles/afire/configs/"
 ADAPT = [CONFIGS + "train.json", CONFIGS + "finetune_anomaly.json"]
