@@ -102,8 +102,9 @@ class NormalMemory(nn.Module):
     @torch.no_grad()
     def finalize(self) -> None:
         """
-        Find the principal components and keep the normal features along them; of more images than there is room for, some,
-        evenly spread over the order in which they came.
+        Find the principal components and keep the normal features along them.
+
+        Of more images than there is room for, some are kept, evenly spread over the order in which they came.
 
         Raises:
             RuntimeError: with no more images than neighbours, of which each image needs others.
