@@ -3,22 +3,26 @@
 """
 Anomaly detection: a pre-trained network with statistics of the normal, how it is fitted, evaluated and used.
 
-``detector`` joins the scores of ``memory_bank`` (as in PatchCore), ``gaussian`` (as in PaDiM), ``masked_restoration``
-and ``scores``; ``fit_handler`` fits it in an engine; ``items`` says what it is judged on, ``evaluation`` and
-``localization`` how well; ``report`` and ``writer`` are the handlers of an evaluation and of an application.
+``detector`` joins the scores of ``memory_bank`` (as in PatchCore), ``gaussian`` (as in PaDiM), ``image_gaussian``,
+``masked_restoration`` and ``scores``, in the fields of view of ``field_of_view``; ``fit_handler`` fits it in an engine;
+``items`` says what it is judged on, ``evaluation`` and ``localization`` how well; ``report`` and ``writer`` are the
+handlers of an evaluation and of an application; ``released`` keeps a fitted detector in one file.
 """
 
 from __future__ import annotations
 
 from monai_afire.anomaly.detector import MAP_NAMES, SCORE_NAMES, AnomalyDetector
 from monai_afire.anomaly.evaluation import evaluate_scores
+from monai_afire.anomaly.field_of_view import fixed_view, moved, random_views
 from monai_afire.anomaly.fit_handler import DetectorAUC, DetectorFit
 from monai_afire.anomaly.gaussian import TokenDensity
+from monai_afire.anomaly.image_gaussian import ImageDensity, ledoit_wolf
 from monai_afire.anomaly.items import detection_items, lesion_truth, validation_items
 from monai_afire.anomaly.masked_restoration import MaskedRestorationInferer, complementary_masks
 from monai_afire.anomaly.memory_bank import NormalMemory
+from monai_afire.anomaly.released import load_detector, new_detector, save_detector, with_student_as_teacher
 from monai_afire.anomaly.report import AnomalyReport
-from monai_afire.anomaly.scores import aggregate_tokens, anomaly_score, prototype_distance
+from monai_afire.anomaly.scores import aggregate_tokens, anomaly_score, interior_tokens, prototype_distance
 from monai_afire.anomaly.writer import AnomalyWriter
 
 __all__ = [
@@ -29,6 +33,7 @@ __all__ = [
     "AnomalyWriter",
     "DetectorAUC",
     "DetectorFit",
+    "ImageDensity",
     "MaskedRestorationInferer",
     "NormalMemory",
     "TokenDensity",
@@ -37,7 +42,16 @@ __all__ = [
     "complementary_masks",
     "detection_items",
     "evaluate_scores",
+    "fixed_view",
+    "interior_tokens",
+    "ledoit_wolf",
     "lesion_truth",
+    "load_detector",
+    "moved",
+    "new_detector",
     "prototype_distance",
+    "random_views",
+    "save_detector",
     "validation_items",
+    "with_student_as_teacher",
 ]

@@ -5,16 +5,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from monai_afire.anomaly.field_of_view import MAX_VIEWS, fixed_view, random_views
 from monai_afire.anomaly.gaussian import TokenDensity
+from monai_afire.anomaly.image_gaussian import ImageDensity
 from monai_afire.anomaly.masked_restoration import MaskedRestorationInferer
 from monai_afire.anomaly.memory_bank import NormalMemory
-from monai_afire.anomaly.scores import aggregate_tokens, anomaly_score, prototype_distance
+from monai_afire.anomaly.scores import aggregate_tokens, anomaly_score, interior_tokens, prototype_distance
 from monai_afire.metrics.binary_classification import best_f1_threshold
 from monai_afire.networks.blocks.patches import patchify
 from monai_afire.networks.nets.afire import AFiRe
@@ -30,10 +32,11 @@ MAP_NAMES = (
     "token_neighbors",
     "residual_neighbors",
 )
-SCORE_NAMES = (*MAP_NAMES, "restoration_mean", "fused")
+SCORE_NAMES = (*MAP_NAMES, "restoration_mean", "token_mean_density", "focal", "fused")
 
 _TOKEN_DIRECTIONS = 32
 _RESIDUAL_CELLS = 4  # along each axis of a patch
+_OF_THE_DECODER = frozenset({"restoration", "masked_restoration", "residual_neighbors"})
 
 
 class AnomalyDetector(nn.Module):
@@ -52,11 +55,14 @@ class AnomalyDetector(nn.Module):
       of normal images at its position: what the decoder cannot know, such as the ribs' exact course, is in their
       errors too, a lesion is not;
     * "restoration_mean": squared error of the restoration, the mean over the pixels in place of Eq. 51;
-    * "fused": of the mean of the ``fusion`` maps.
+    * "token_mean_density": Mahalanobis distance of the mean token off the border to those of normal images
+      (:class:`monai_afire.anomaly.ImageDensity`), for disease that is spread over the lungs;
+    * "focal": the strongest ``k_fraction`` of the mean of the ``fusion`` maps, for a single small lesion;
+    * "fused": mean of the ``score_fusion`` scores, each in standard deviations of the normal images.
 
     Token maps are in standard deviations of the normal images at the same position: otherwise positions that are
     always hard to restore, such as the ribs' edges, outshine a lesion in the lung. All image scores but the two of the
-    restoration are aggregates of these maps.
+    restoration and the token mean's are aggregates of these maps.
 
     :meth:`fit` takes all statistics from normal images, :meth:`fit_thresholds` the thresholds from validation scores.
     Both are buffers of the state dict, as is ``heat_range``: the fused heat that normal tokens seldom and never reach,
@@ -64,15 +70,23 @@ class AnomalyDetector(nn.Module):
 
     Args:
         network: the pre-trained network.
-        fusion: maps that are fused.
-        aggregation: of the token maps, "mean", "max" or "top_k", see :func:`monai_afire.anomaly.aggregate_tokens`.
-        k_fraction: share of the tokens for "top_k".
+        fusion: maps that are fused to the heat map.
+        aggregation: of the token maps to their image scores, "interior_mean", "mean", "max" or "top_k", see
+            :func:`monai_afire.anomaly.aggregate_tokens`.
+        k_fraction: share of the tokens for "focal" and "top_k".
         similarity: of the contrastive losses that the network was trained with.
         masked_restoration: how tokens are hidden.
-        memory_size: normal images that the neighbours are searched in, and that :meth:`fit` takes at most.
+        memory_size: normal images that the neighbours are searched in.
+        score_fusion: image scores that are fused.
+        copies: of each normal image, with another field of view (:func:`monai_afire.anomaly.random_views`), that
+            :meth:`fit` adds to it. Without them a detector finds abnormal whoever is placed differently.
+        views: fields of view that an image is judged in (:func:`monai_afire.anomaly.fixed_view`), of which the one
+            most like normal anatomy counts: the smallest of "fused" and of each score in it. Maps and other scores are
+            of the image as it is.
 
     Raises:
-        ValueError: for a fusion of no or unknown maps, and for a network without teacher or decoder.
+        ValueError: for a fusion of no or unknown maps or scores, for views or copies out of range, and for a network
+            without teacher or decoder.
 
     Example:
         >>> from monai_afire.networks import ViTEncoder
@@ -82,46 +96,67 @@ class AnomalyDetector(nn.Module):
         >>> detector.fit([torch.rand(8, 1, 32, 32)])
         >>> outputs = detector(torch.rand(2, 1, 32, 32))
         >>> {name: tuple(value.shape) for name, value in outputs.items()}
-        {'scores': (2, 8), 'maps': (2, 7, 16), 'tokens': (2, 16, 24)}
+        {'scores': (2, 10), 'maps': (2, 7, 16), 'tokens': (2, 16, 24)}
     """
 
     map_mean: torch.Tensor
     map_std: torch.Tensor
+    score_mean: torch.Tensor
+    score_std: torch.Tensor
     thresholds: torch.Tensor
     heat_range: torch.Tensor
+    interior: torch.Tensor
+    in_views: torch.Tensor
 
     def __init__(
         self,
         network: AFiRe,
         fusion: Sequence[str] = ("prototype_distance", "token_neighbors", "residual_neighbors"),
-        aggregation: str = "top_k",
+        aggregation: str = "interior_mean",
         k_fraction: float = 0.03,
         similarity: str = "paper",
         masked_restoration: MaskedRestorationInferer | None = None,
         memory_size: int = 1024,
+        score_fusion: Sequence[str] = ("token_mean_density", "token_neighbors"),
+        copies: int = 1,
+        views: int = 1,
     ) -> None:
         super().__init__()
-        if not fusion or not set(fusion) <= set(MAP_NAMES):
-            raise ValueError(f"fusion must name some of {MAP_NAMES}, got {tuple(fusion)}")
+        _check_names("fusion", fusion, MAP_NAMES)
+        _check_names("score_fusion", score_fusion, SCORE_NAMES[:-1])
+        if copies < 0 or not 1 <= views <= MAX_VIEWS:
+            raise ValueError(f"copies must be at least 0 and views in [1, {MAX_VIEWS}], got {copies} and {views}")
         if not (network.contrast and network.restore):
             raise ValueError("the detector needs teacher and decoder: build the network with contrast and restore True")
         self.network = network
         num_tokens = network.bank.prototypes.shape[0]
         self.patch_pixels = network.encoder.in_channels * math.prod(network.encoder.patch_size)
         self.density = TokenDensity(num_tokens, network.encoder.hidden_size)
+        self.image_density = ImageDensity(network.encoder.hidden_size)
         cells = _RESIDUAL_CELLS ** len(network.encoder.grid_size)
         width = network.encoder.hidden_size
         self.token_memory = NormalMemory(num_tokens, width, min(_TOKEN_DIRECTIONS, width), memory_size)
         self.residual_memory = NormalMemory(num_tokens, cells, cells, memory_size)
         self.fusion = [MAP_NAMES.index(name) for name in fusion]
+        self.score_fusion = [SCORE_NAMES.index(name) for name in score_fusion]
         self.aggregation = aggregation
         self.k_fraction = k_fraction
         self.similarity = similarity
         self.masked_restoration = masked_restoration or MaskedRestorationInferer()
+        self.copies = copies
+        self.views = views
+        # what another view is measured by, and which scores it can lower
+        measured = {*score_fusion, *(fusion if "focal" in score_fusion else ())}
+        self.view_maps = {"restoration" if name == "restoration_mean" else name for name in measured} & set(MAP_NAMES)
         for name in ("map_mean", "map_std"):
             self.register_buffer(name, torch.full((len(MAP_NAMES), num_tokens), float(name == "map_std")))
+        for name in ("score_mean", "score_std"):
+            self.register_buffer(name, torch.full((len(SCORE_NAMES) - 1,), float(name == "score_std")))
         self.register_buffer("thresholds", torch.full((len(SCORE_NAMES),), torch.nan))
         self.register_buffer("heat_range", torch.tensor([0.0, 1.0]))
+        in_views = torch.tensor([name in {*score_fusion, "fused"} for name in SCORE_NAMES])
+        self.register_buffer("in_views", in_views, persistent=False)
+        self.register_buffer("interior", interior_tokens(network.encoder.grid_size), persistent=False)
 
     def forward(self, image: torch.Tensor) -> dict[str, torch.Tensor]:
         """
@@ -131,19 +166,20 @@ class AnomalyDetector(nn.Module):
             image: ``(B, C, *S)`` in [0, 1].
 
         Returns:
-            "scores" ``(B, 8)`` in the order of ``SCORE_NAMES``; "maps" ``(B, 7, L)``, those of ``MAP_NAMES`` and the
+            "scores" ``(B, 10)`` in the order of ``SCORE_NAMES``; "maps" ``(B, 7, L)``, those of ``MAP_NAMES`` and the
             fused one; "tokens" ``(B, L, D)`` of the teacher.
 
         Raises:
             RuntimeError: before :meth:`fit`, or loading a fitted one.
         """
-        raw, eq_51, tokens = self._token_maps(image)
-        maps = (raw - self.map_mean) / self.map_std
-        maps = torch.cat([maps, maps[:, self.fusion].mean(1, keepdim=True)], 1)
-        scores = [aggregate_tokens(maps[:, i], self.aggregation, self.k_fraction) for i in range(1, maps.shape[1])]
-        restoration_mean = raw[:, 0].mean(-1) / self.patch_pixels
-        scores = [eq_51, *scores[:-1], restoration_mean, scores[-1]]
-        return {"scores": torch.stack(scores, 1), "maps": maps, "tokens": at_least_float32(tokens)}
+        raw, eq_51, mean_token, tokens = self._token_maps(image)
+        maps = self._standardized(raw)
+        scores = self._scores(raw, maps, eq_51, self.image_density(mean_token))
+        for number in range(1, self.views):
+            raw, eq_51, mean_token, _ = self._token_maps(fixed_view(image, number), needed=self.view_maps)
+            other = self._scores(raw, self._standardized(raw), eq_51, self.image_density(mean_token))
+            scores = torch.where(self.in_views, scores.minimum(other), scores)
+        return {"scores": scores, "maps": maps, "tokens": at_least_float32(tokens)}
 
     def heat_map(self, token_map: torch.Tensor) -> torch.Tensor:
         """
@@ -162,7 +198,7 @@ class AnomalyDetector(nn.Module):
     @torch.no_grad()
     def fit(self, batches: Iterable[torch.Tensor], shrinkage: float = 0.05) -> None:
         """
-        Take the statistics of normal tokens, maps and scores from normal images.
+        Take the statistics of normal tokens, maps and scores from normal images and their copies.
 
         In a process group every rank fits its own detector: give all of them the same images.
 
@@ -171,27 +207,40 @@ class AnomalyDetector(nn.Module):
             shrinkage: of the token density's covariance.
 
         Raises:
-            RuntimeError: for fewer than two images, or when all tokens are equal.
+            RuntimeError: for fewer images than the neighbours need, or when all tokens are equal.
         """
-        for part in (self.density, self.token_memory, self.residual_memory):
+        parts = (self.density, self.image_density, self.token_memory, self.residual_memory)
+        for part in parts:
             part.reset()
-        for image in self._first(batches):
-            student, (_, masked, target) = self._restored(image)
+        owners = []
+        for image, owner in self._with_copies(batches):
+            student = self.network.encoder(image)
+            _, masked, target = self._restored(image, student)
             self.density.update(self.network.teacher_encoder(image))
-            self.token_memory.update(student)
-            self.residual_memory.update(self._coarse_error(masked, target))
+            self.image_density.update(self._mean_token(student))
+            self.token_memory.update(student, owner)
+            self.residual_memory.update(self._coarse_error(masked, target), owner)
+            owners.append(owner)
         self.density.finalize(shrinkage, all_ranks=False)
-        self.token_memory.finalize()
-        self.residual_memory.finalize()
-        every = [self._token_maps(image, remembered=True)[0] for image in self._first(batches)]
-        if sum(len(raw) for raw in every) < self.density.num_images:
+        distances = self.image_density.held_out_distances(torch.cat(owners))
+        for part in parts[1:]:
+            part.finalize()
+        every = [self._token_maps(image, owner)[:2] for image, owner in self._with_copies(batches)]
+        if sum(len(raw) for raw, _ in every) < self.density.num_images:
             raise RuntimeError("the normal images can be iterated only once: give a list or a loader")
-        maps = torch.cat(every)
-        self.map_mean.copy_(maps.mean(0))
+        self._fit_scales(torch.cat([raw for raw, _ in every]), torch.cat([eq_51 for _, eq_51 in every]), distances)
+
+    def _fit_scales(self, raw: torch.Tensor, eq_51: torch.Tensor, distances: torch.Tensor) -> None:
+        """Mean and spread of maps ``(N, 6, L)`` and image scores ``(N,)`` of normal images, and the heat's range."""
+        self.map_mean.copy_(raw.mean(0))
         # positions outside of the chest can be the same in all images
-        spread = maps.std(0)
+        spread = raw.std(0)
         self.map_std.copy_(spread.clamp_min(1e-6).maximum(1e-3 * spread.mean(1, keepdim=True)))
-        fused = ((maps - self.map_mean) / self.map_std)[:, self.fusion].mean(1).flatten().sort().values
+        maps = self._standardized(raw)
+        scores = self._scores(raw, maps, eq_51, distances)[:, :-1]
+        self.score_mean.copy_(scores.mean(0))
+        self.score_std.copy_(scores.std(0).clamp_min(1e-6))
+        fused = maps[:, -1].flatten().sort().values
         # what one normal token in twenty reaches is not worth a colour; the strongest is for what none reaches
         self.heat_range.copy_(torch.stack([fused[int(0.95 * (len(fused) - 1))], fused[-1] + 1e-6]))
 
@@ -203,7 +252,7 @@ class AnomalyDetector(nn.Module):
         Choose the threshold of each score on validation images.
 
         Args:
-            scores: ``(M, 8)`` of validation images.
+            scores: ``(M, 10)`` of validation images.
             labels: ``(M,)`` of 0 (normal) and 1; None: all are normal.
             specificity: share of the normal images that may stay below the threshold, which is their quantile; None
                 takes the best F1, for which abnormal images are needed.
@@ -216,7 +265,7 @@ class AnomalyDetector(nn.Module):
             >>> from monai_afire.networks import ViTEncoder
             >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
             >>> detector = AnomalyDetector(AFiRe(encoder, 8, 16, 16, 1, 2))
-            >>> detector.fit_thresholds(torch.arange(101.0)[:, None].expand(-1, 8), specificity=0.9)
+            >>> detector.fit_thresholds(torch.arange(101.0)[:, None].expand(-1, 10), specificity=0.9)
             >>> detector.thresholds[0]
             tensor(90.)
         """
@@ -237,31 +286,64 @@ class AnomalyDetector(nn.Module):
         else:
             raise ValueError("the best F1 needs abnormal validation images: add some, or give a specificity")
 
-    def _token_maps(
-        self, image: torch.Tensor, remembered: bool = False
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Maps ``(B, 6, L)`` as measured, Eq. 51 ``(B,)`` and the teacher's tokens."""
-        network = self.network
-        student, (restored, masked, target) = self._restored(image)
-        teacher = network.teacher_encoder(image)
-        # the distances are differences of like numbers: half precision would leave little of them
-        with without_autocast(image.device.type):
-            q = network.token_probabilities(at_least_float32(student))
-            eq_51, distances = anomaly_score(restored, target)
-            _, masked_distances = anomaly_score(masked, target)
-            prototypes = prototype_distance(q, network.bank.prototypes, self.similarity)
-            density = self.density(teacher)
-            tokens = self.token_memory(student, remembered)
-            residuals = self.residual_memory(self._coarse_error(masked, target), remembered)
-        maps = [distances, masked_distances, prototypes, density, tokens, residuals]
-        return torch.stack(maps, 1), eq_51, teacher
+    def _standardized(self, raw: torch.Tensor) -> torch.Tensor:
+        """Maps ``(B, 6, L)`` as measured -> ``(B, 7, L)`` in standard deviations of normal images, fused one last."""
+        maps = (raw - self.map_mean) / self.map_std
+        return torch.cat([maps, maps[:, self.fusion].mean(1, keepdim=True)], 1)
 
-    def _restored(self, image: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-        """The student's tokens; the restored patches, those restored with themselves hidden, and the image's own."""
+    def _scores(
+        self, raw: torch.Tensor, maps: torch.Tensor, eq_51: torch.Tensor, distances: torch.Tensor
+    ) -> torch.Tensor:
+        """Image scores ``(B, 10)`` from maps as measured and standardised, and the two that no map gives ``(B,)``."""
+        scores = [
+            aggregate_tokens(maps[:, i], self.aggregation, self.k_fraction, self.interior)
+            for i in range(1, len(MAP_NAMES))
+        ]
+        restoration_mean = raw[:, 0].mean(-1) / self.patch_pixels
+        focal = aggregate_tokens(maps[:, -1], "top_k", self.k_fraction)
+        every = torch.stack([eq_51, *scores, restoration_mean, distances, focal], 1)
+        fused = ((every - self.score_mean) / self.score_std)[:, self.score_fusion].mean(1, keepdim=True)
+        return torch.cat([every, fused], 1)
+
+    def _mean_token(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Mean over the tokens off the border, ``(B, D)``; a product, since a graph wants no choice by a mask."""
+        weights = self.interior.to(at_least_float32(tokens)) / self.interior.sum()
+        return weights @ at_least_float32(tokens)
+
+    def _token_maps(
+        self, image: torch.Tensor, owners: torch.Tensor | None = None, needed: Collection[str] = MAP_NAMES
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """
+        Maps ``(B, 6, L)`` as measured, Eq. 51 ``(B,)``, the student's mean token and its or the teacher's tokens.
+
+        Maps that are not needed are those of an average normal image, at no cost.
+        """
+        student = self.network.encoder(image)
+        maps = dict(zip(MAP_NAMES, self.map_mean.unsqueeze(1).expand(-1, len(image), -1), strict=True))
+        eq_51, tokens = maps["restoration"][:, 0], student
+        # the distances are differences of like numbers: half precision would leave little of them
+        if not _OF_THE_DECODER.isdisjoint(needed):
+            restored, masked, target = self._restored(image, student)
+            with without_autocast(image.device.type):
+                eq_51, maps["restoration"] = anomaly_score(restored, target)
+                _, maps["masked_restoration"] = anomaly_score(masked, target)
+                maps["residual_neighbors"] = self.residual_memory(self._coarse_error(masked, target), owners)
+        if "token_density" in needed:
+            tokens = self.network.teacher_encoder(image)
+        with without_autocast(image.device.type):
+            if "token_density" in needed:
+                maps["token_density"] = self.density(tokens)
+            q = self.network.token_probabilities(at_least_float32(student))
+            maps["prototype_distance"] = prototype_distance(q, self.network.bank.prototypes, self.similarity)
+            maps["token_neighbors"] = self.token_memory(student, owners)
+            mean_token = self._mean_token(student)
+        return torch.stack([maps[name] for name in MAP_NAMES], 1), eq_51, mean_token, tokens
+
+    def _restored(self, image: torch.Tensor, student: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """From the student's tokens: patches restored, restored with themselves hidden, and the image's own."""
         network = self.network
-        student = network.encoder(image)
         target = patchify(network.encoder.normalize(image), network.encoder.patch_size)
-        return student, (network.decoder(student), self.masked_restoration.restore_patches(student, network), target)
+        return network.decoder(student), self.masked_restoration.restore_patches(student, network), target
 
     def _coarse_error(self, restored: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Signed error of each patch, averaged over a few cells along each axis: ``(B, L, cells)``."""
@@ -271,11 +353,17 @@ class AnomalyDetector(nn.Module):
         pool = {2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}[len(encoder.patch_size)]
         return pool(pixels, _RESIDUAL_CELLS).flatten(2)
 
-    def _first(self, batches: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
-        """As many images as the memory takes."""
-        room = self.token_memory.capacity
+    def _with_copies(self, batches: Iterable[torch.Tensor]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Batches of images and then of their copies, with the image's number."""
+        seen = 0
         for image in batches:
-            if room <= 0:
-                return
-            yield image[:room]
-            room -= len(image)
+            numbers = torch.arange(seen, seen + len(image))
+            seen += len(image)
+            yield image, numbers
+            for copy in range(self.copies):
+                yield random_views(image, numbers, seed=copy), numbers
+
+
+def _check_names(argument: str, names: Sequence[str], known: Sequence[str]) -> None:
+    if not names or not set(names) <= set(known):
+        raise ValueError(f"{argument} must name some of {tuple(known)}, got {tuple(names)}")

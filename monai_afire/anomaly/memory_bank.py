@@ -52,6 +52,7 @@ class NormalMemory(nn.Module):
     projection: torch.Tensor
     scale: torch.Tensor
     num_images: torch.Tensor
+    owners: torch.Tensor
 
     def __init__(
         self, num_tokens: int, in_dim: int, dim: int = 32, capacity: int = 1024, num_neighbors: int = 3
@@ -68,19 +69,23 @@ class NormalMemory(nn.Module):
         self.register_buffer("projection", torch.eye(in_dim, dim))
         self.register_buffer("scale", torch.ones(()))
         self.register_buffer("num_images", torch.zeros((), dtype=torch.long))
+        self.register_buffer("owners", torch.full((capacity,), -1), persistent=False)
         self.reset()
 
     def reset(self) -> None:
         """Forget what :meth:`update` has collected; a finalized memory stays as it is."""
         self._collected: list[torch.Tensor] = []
+        self._owners: list[torch.Tensor] = []
 
     @torch.no_grad()
-    def update(self, features: torch.Tensor) -> None:
+    def update(self, features: torch.Tensor, owners: torch.Tensor | None = None) -> None:
         """
-        Collect a batch of normal images; what exceeds the capacity is left out.
+        Collect a batch of normal images.
 
         Args:
             features: ``(B, L, in_dim)``.
+            owners: ``(B,)`` whole numbers from 0; images of one number are copies of one. Without them each image has
+                a number of its own.
 
         Raises:
             ValueError: when L or in_dim differ, or a feature is NaN or infinite.
@@ -88,39 +93,49 @@ class NormalMemory(nn.Module):
         self._check(features)
         if not features.isfinite().all():
             raise ValueError("features of the batch are NaN or infinite: exclude these images")
-        room = self.capacity - sum(len(batch) for batch in self._collected)
-        self._collected.append(features[:room].detach().float())
+        if owners is None:
+            before = sum(len(batch) for batch in self._collected)
+            owners = torch.arange(before, before + len(features))
+        self._collected.append(features.detach().float())
+        self._owners.append(owners.to(features.device))
 
     @torch.no_grad()
     def finalize(self) -> None:
         """
         Find the principal components and keep the normal features along them.
 
+        Of more images than there is room for, some are kept, evenly spread over the order in which they came.
+
         Raises:
             RuntimeError: with no more images than neighbours, of which each image needs others.
         """
         count = sum(len(batch) for batch in self._collected)
-        if count <= self.num_neighbors:
-            raise RuntimeError(f"{count} normal image(s) for {self.num_neighbors} neighbours: give more images")
-        features = torch.cat(self._collected)
+        different = len(torch.cat(self._owners).unique()) if count else 0
+        if min(different, self.capacity) <= self.num_neighbors:
+            raise RuntimeError(f"{different} normal image(s) for {self.num_neighbors} neighbours: give more images")
+        features, owners = torch.cat(self._collected), torch.cat(self._owners)
         deviations = (features - features.mean(0)).flatten(0, 1).double()
         variances, components = torch.linalg.eigh(deviations.T @ deviations / len(deviations))
         dim = self.projection.shape[1]
         self.projection.copy_(components[:, -dim:])
         self.scale.copy_(variances[-dim:].mean().clamp_min(1e-12).sqrt())
+        kept = torch.arange(min(count, self.capacity), device=features.device) * count // min(count, self.capacity)
         self.references.fill_(torch.inf)
-        self.references[:count] = self._project(features).to(self.references.dtype)
-        self.num_images.fill_(count)
+        self.references[: len(kept)] = self._project(features[kept]).to(self.references.dtype)
+        self.owners.fill_(-1)
+        self.owners[: len(kept)] = owners[kept]
+        self.num_images.fill_(len(kept))
         self.reset()
 
     @torch.no_grad()
-    def forward(self, features: torch.Tensor, remembered: bool = False) -> torch.Tensor:
+    def forward(self, features: torch.Tensor, owners: torch.Tensor | None = None) -> torch.Tensor:
         """
         Distances of new features: the larger, the more abnormal.
 
         Args:
             features: ``(B, L, in_dim)``.
-            remembered: the images are in the memory bank; each one's nearest, itself, does not count.
+            owners: ``(B,)`` as for :meth:`update`, of images that may be in the memory: their own features and those
+                of their copies do not count.
 
         Returns:
             ``(B, L)``, >= 0, in standard deviations.
@@ -136,8 +151,9 @@ class NormalMemory(nn.Module):
         new, known = self._project(features).transpose(0, 1), self.references.float().transpose(0, 1)
         # rows without an image are infinitely far, which the faster way by matrix products would turn into NaN
         distances = torch.cdist(new, known, compute_mode="donot_use_mm_for_euclid_dist")
-        nearest = distances.topk(self.num_neighbors + int(remembered), largest=False).values
-        return nearest[..., int(remembered) :].mean(-1).T
+        if owners is not None:
+            distances = distances.masked_fill(owners.to(self.owners)[:, None] == self.owners, torch.inf)
+        return distances.topk(self.num_neighbors, largest=False).values.mean(-1).T
 
     def extra_repr(self) -> str:
         """Sizes for ``print(network)``."""

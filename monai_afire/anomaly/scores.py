@@ -5,16 +5,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 
 from monai_afire.losses.token_similarity import TokenSimilarity
 from monai_afire.utils.precision import at_least_float32
 
-__all__ = ["aggregate_tokens", "anomaly_score", "prototype_distance"]
+__all__ = ["aggregate_tokens", "anomaly_score", "interior_tokens", "prototype_distance"]
 
 REDUCTIONS = ("sum", "mean")
-AGGREGATIONS = ("mean", "max", "top_k")
+AGGREGATIONS = ("mean", "interior_mean", "max", "top_k")
 
 
 @torch.no_grad()
@@ -97,21 +98,47 @@ def prototype_distance(q: torch.Tensor, prototypes: torch.Tensor, similarity: st
     return -likeness.squeeze(-1).squeeze(-1)
 
 
-def aggregate_tokens(token_map: torch.Tensor, how: str = "mean", k_fraction: float = 0.1) -> torch.Tensor:
+def interior_tokens(grid_size: Sequence[int]) -> torch.Tensor:
+    """
+    Which tokens lie off the border of the image, where arms, cables, markers and collimation are.
+
+    Args:
+        grid_size: patches along each of n axes; an axis of fewer than three is all interior.
+
+    Returns:
+        ``(L,)`` bool, L in row-major order.
+
+    Example:
+        >>> interior_tokens((3, 4)).int().tolist()
+        [0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0]
+    """
+    inside = torch.ones(tuple(grid_size), dtype=torch.bool)
+    for axis, size in enumerate(grid_size):
+        if size >= 3:
+            inside.select(axis, 0).fill_(False)
+            inside.select(axis, size - 1).fill_(False)
+    return inside.flatten()
+
+
+def aggregate_tokens(
+    token_map: torch.Tensor, how: str = "mean", k_fraction: float = 0.1, interior: torch.Tensor | None = None
+) -> torch.Tensor:
     """
     One score per image from a map over its tokens.
 
     Args:
         token_map: ``(B, L)``, the larger, the more abnormal.
-        how: "mean" over the tokens (diffuse disease), "max" (a single small lesion, sensitive to noise) or "top_k",
-            the mean of the largest values, between the two.
+        how: "mean" over the tokens (diffuse disease), "interior_mean" over those off the border, "max" (a single small
+            lesion, sensitive to noise) or "top_k", the mean of the largest values, between the two.
         k_fraction: share of the L tokens that "top_k" averages, in (0, 1]; k is rounded to the nearest, at least 1.
+        interior: ``(L,)`` bool of :func:`interior_tokens`, for "interior_mean".
 
     Returns:
         ``(B,)``; float32 for half precision. NaN where a token is NaN.
 
     Raises:
-        ValueError: when the map is not (B, L) with L > 0, for an unknown `how` or a fraction out of range.
+        ValueError: when the map is not (B, L) with L > 0, for an unknown `how`, a fraction out of range, and for
+            "interior_mean" without an interior.
 
     Example:
         >>> token_map = torch.tensor([[1.0, 2.0, 6.0, 3.0]])
@@ -124,9 +151,15 @@ def aggregate_tokens(token_map: torch.Tensor, how: str = "mean", k_fraction: flo
         raise ValueError(f"how must be one of {AGGREGATIONS}, got {how!r}")
     if not 0 < k_fraction <= 1:
         raise ValueError(f"k_fraction must be in (0, 1], got {k_fraction}")
+    if how == "interior_mean" and interior is None:
+        raise ValueError("interior_mean needs to know which tokens are off the border: give interior")
     token_map = at_least_float32(token_map)
     if how == "mean":
         return token_map.mean(-1)
+    if how == "interior_mean":
+        # a product with 0 or 1 has a fixed shape, which a graph needs; where keeps a border's NaN out
+        weights = interior.to(token_map)  # type: ignore[union-attr]
+        return torch.where(weights > 0, token_map, 0).sum(-1) / weights.sum()
     if how == "max":
         return token_map.amax(-1)
     k = max(1, math.floor(k_fraction * token_map.shape[1] + 0.5))

@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from monai_afire.anomaly import MAP_NAMES
+from monai_afire.anomaly import MAP_NAMES, SCORE_NAMES
+from monai_afire.anomaly.field_of_view import MAX_VIEWS
 from monai_afire.anomaly.scores import AGGREGATIONS
 from monai_afire.anomaly.writer import SAVED_KINDS
 from monai_afire.losses.token_similarity import SIMILARITIES
@@ -104,9 +105,16 @@ METHOD_SECTIONS = {
     ),
     "Anomaly detection": (
         Option("pretrained", Path(), 'weights to adapt; "" starts from scratch', null="start from scratch"),
-        Option("fusion", ListOf(Choice(MAP_NAMES)), "scores whose standardised sum is the fused score"),
+        Option("fusion", ListOf(Choice(MAP_NAMES)), "token maps whose mean is the heat map"),
         Option("aggregation", Choice(AGGREGATIONS), "how a token map becomes one score"),
         Option("k_fraction", Number(above=0, maximum=1), "share of the tokens that top_k takes the mean of"),
+        Option("score_fusion", ListOf(Choice(SCORE_NAMES[:-1])), "scores whose standardised mean is the fused score"),
+        Option(
+            "copies", Integer(minimum=0), "of each normal image with another field of view, added to the statistics"
+        ),
+        Option(
+            "views", Integer(minimum=1, maximum=MAX_VIEWS), "fields of view to judge in; the most normal result counts"
+        ),
         Option("memory_size", _AT_LEAST_1, "normal images whose tokens are remembered"),
         Option("specificity", Number(above=0, below=1), "of the threshold on normal images", null="best F1"),
         Option("validation_lesions", _CONTROLLED_LESIONS, "lesions to paint where validation has no abnormal image"),

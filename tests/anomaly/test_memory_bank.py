@@ -36,21 +36,42 @@ def test_distances_equal_those_found_by_sorting(seed: int) -> None:
             assert float(distances[i, j]) == pytest.approx(nearest.mean(), rel=2e-3, abs=2e-3)
 
 
-def test_remembered_images_do_not_find_themselves() -> None:
+def test_an_images_own_features_and_copies_do_not_count() -> None:
+    normal = torch.randn(10, 2, 4)
+    normal[5:] = normal[:5] + 0.01  # copies
+    owners = torch.arange(5).repeat(2)
+    memory = NormalMemory(2, 4, 4, 20, 2)
+    for batch, numbers in zip(normal.split(3), owners.split(3), strict=True):
+        memory.update(batch, numbers)
+    memory.finalize()
+    assert (memory(normal) < memory(normal, owners)).all()
+    without_first = NormalMemory(2, 4, 4, 20, 2)
+    without_first.load_state_dict(memory.state_dict())
+    without_first.references[[0, 5]] = torch.inf
+    torch.testing.assert_close(memory(normal, owners)[[0, 5]], without_first(normal)[[0, 5]])
+
+
+def test_without_numbers_each_image_is_its_own() -> None:
     normal = torch.randn(9, 2, 4)
     memory = fitted(normal)
-    assert (memory(normal)[:, 0] < memory(normal, remembered=True)[:, 0]).all()
-    without_first = fitted(normal[1:])
-    without_first.load_state_dict({**memory.state_dict(), "references": memory.references.roll(-1, 0)})
-    without_first.references[8:] = torch.inf
-    torch.testing.assert_close(memory(normal, remembered=True)[0], without_first(normal)[0], rtol=1e-2, atol=1e-2)
+    assert (memory(normal)[:, 0] < memory(normal, torch.arange(9))[:, 0]).all()
 
 
-def test_capacity_limits_what_is_kept() -> None:
+def test_of_more_images_than_fit_evenly_spread_ones_are_kept() -> None:
     normal = torch.randn(15, 2, 4)
     memory = fitted(normal, capacity=6)
     assert memory.num_images == 6
-    torch.testing.assert_close(memory(normal[:3]), fitted(normal[:6])(normal[:3]))
+    assert memory.owners[:6].tolist() == [0, 2, 5, 7, 10, 12]
+    distances = memory(normal)
+    for number in (0, 2, 5):
+        assert (distances[number] < memory(normal, torch.arange(15))[number]).all()
+
+
+def test_copies_of_too_few_images_are_refused() -> None:
+    memory = NormalMemory(2, 4, 4, 20, 2)
+    memory.update(torch.randn(8, 2, 4), torch.arange(2).repeat(4))
+    with pytest.raises(RuntimeError, match="2 normal image"):
+        memory.finalize()
 
 
 def test_statistics_travel_in_the_state_dict_and_an_unfitted_memory_refuses() -> None:

@@ -1,0 +1,117 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The same image as it would look placed a little differently on the detector: closer, turned, shifted."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch.nn import functional as F
+
+__all__ = ["MAX_VIEWS", "fixed_view", "moved", "random_views"]
+
+# of the copies that normal images are joined by: how differently patients are placed
+ZOOM = 0.12  # of all axes together, as a logarithm; each axis differs by half of it
+TURN = math.radians(7)
+SHIFT = 0.06  # of the side
+
+# of the views that an image is judged by
+MAX_VIEWS = 9
+_STEP_ZOOM, _STEP_TURN, _STEP_SHIFT = 0.08, math.radians(5), 0.04
+
+
+def moved(images: torch.Tensor, zoom: torch.Tensor, turn: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+    """
+    Resample images with another field of view; what lies outside is continued from the border.
+
+    Args:
+        images: ``(B, C, *S)``, 2-D or 3-D.
+        zoom: ``(B, n)``, size of the new field of view along each of the n axes; above 1 shows more.
+        turn: ``(B,)``, rotation in radians, in 3-D in the plane of the last two axes.
+        shift: ``(B, n)``, of the centre, as a fraction of the side.
+
+    Returns:
+        ``(B, C, *S)``, between the smallest and the largest value of each image.
+
+    Example:
+        >>> image = torch.arange(16.0).reshape(1, 1, 4, 4)
+        >>> one_row_down = moved(image, torch.ones(1, 2), torch.zeros(1), torch.tensor([[0.25, 0.0]]))
+        >>> one_row_down[0, 0, :, 0].round().tolist()
+        [4.0, 8.0, 12.0, 12.0]
+    """
+    dims = images.ndim - 2
+    # affine_grid counts the axes from the last one
+    scale, offset = zoom.flip(1), 2 * shift.flip(1)
+    matrix = torch.diag_embed(scale)
+    sides = [images.shape[-1], images.shape[-2]]
+    cos, sin = turn.cos(), turn.sin()
+    matrix[:, 0, 0], matrix[:, 0, 1] = scale[:, 0] * cos, -scale[:, 1] * sin * sides[1] / sides[0]
+    matrix[:, 1, 0], matrix[:, 1, 1] = scale[:, 0] * sin * sides[0] / sides[1], scale[:, 1] * cos
+    theta = torch.cat([matrix, offset.unsqueeze(-1)], -1).to(images)
+    grid = F.affine_grid(theta, list(images.shape), align_corners=False)
+    # the sharper of the two: a blurred copy would be told by its blur
+    mode = "bicubic" if dims == 2 else "bilinear"
+    views = F.grid_sample(images, grid, mode=mode, padding_mode="border", align_corners=False)
+    axes = tuple(range(1, images.ndim))
+    return views.clamp(images.amin(axes, keepdim=True), images.amax(axes, keepdim=True))
+
+
+def random_views(images: torch.Tensor, numbers: torch.Tensor, seed: int = 0) -> torch.Tensor:
+    """
+    A copy of each image with a randomly chosen field of view, which depends on the image's number and the seed alone.
+
+    Args:
+        images: ``(B, C, *S)``, 2-D or 3-D.
+        numbers: ``(B,)`` whole numbers from 0.
+        seed: of the draw.
+
+    Returns:
+        ``(B, C, *S)``.
+
+    Example:
+        >>> images = torch.rand(3, 1, 32, 32)
+        >>> together = random_views(images, torch.arange(3))
+        >>> torch.equal(together[2:], random_views(images[2:], torch.tensor([2])))
+        True
+    """
+    dims = images.ndim - 2
+    draws = []
+    for number in numbers.tolist():
+        # of a seed the generator uses the lower 32 bits
+        generator = torch.Generator().manual_seed((seed << 24) + int(number))
+        draws.append(2 * torch.rand(2 * dims + 2, generator=generator) - 1)
+    drawn = torch.stack(draws).to(images.device)
+    zoom = (ZOOM * drawn[:, :1] + ZOOM / 2 * drawn[:, 1 : dims + 1]).exp()
+    return moved(images, zoom, TURN * drawn[:, dims + 1], SHIFT * drawn[:, dims + 2 :])
+
+
+def fixed_view(images: torch.Tensor, number: int) -> torch.Tensor:
+    """
+    One of the neighbouring fields of view: as it is, wider and closer, turned and shifted both ways.
+
+    Args:
+        images: ``(B, C, *S)``, 2-D or 3-D.
+        number: 0 for the image itself, up to ``MAX_VIEWS`` - 1; in 3-D, too, the shifts are along the last two axes.
+
+    Returns:
+        ``(B, C, *S)``.
+
+    Example:
+        >>> image = torch.rand(1, 1, 32, 32)
+        >>> [torch.equal(fixed_view(image, number), image) for number in range(3)]
+        [True, False, False]
+    """
+    if number == 0:
+        return images
+    count, dims = len(images), images.ndim - 2
+    zoom, turn = torch.ones(count, dims, device=images.device), torch.zeros(count, device=images.device)
+    shift = torch.zeros(count, dims, device=images.device)
+    sign = 1 if number % 2 else -1
+    if number <= 2:
+        zoom *= math.exp(sign * _STEP_ZOOM)
+    elif number <= 4:
+        turn += sign * _STEP_TURN
+    else:
+        shift[:, dims - 1 - (number - 5) // 2] = sign * _STEP_SHIFT
+    return moved(images, zoom, turn, shift)

@@ -1,0 +1,239 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Detection on real radiographs beside controls and published figures: a pre-trained AFiRe, adapted over several seeds.
+
+``python -m tests.benchmarks.real_detection --data /path/to/childcxr --pretrained /path/to/model.pt`` adapts the network
+to the set's training normals once per seed, takes the detector's statistics from them and its thresholds from the
+validation normals, and prints the table of the test images. ``--tune`` prints that of the validation images instead,
+to choose settings by; ``--adapt_epochs 0`` adapts nothing but the statistics. The same for a folder with
+``manifest.csv``. What was computed stays in ``--output`` and is not computed again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from monai.bundle import ConfigParser, run
+from sklearn.decomposition import PCA
+
+from monai_afire.anomaly import SCORE_NAMES, AnomalyDetector, evaluate_scores
+from monai_afire.metrics import roc_auc
+from monai_afire.networks import load_network
+from tests.benchmarks.radiograph_sets import pictures, radiograph_table
+
+CONFIGS = "bundles/afire/configs/"
+ADAPT = [CONFIGS + "train.json", CONFIGS + "finetune_anomaly.json"]
+SHAPE = {"image_size": 64, "patch_size": 8, "hidden_size": 192, "num_layers": 6, "num_heads": 6, "num_clusters": 64}
+ADAPTING = {
+    "learning_rate": 3e-4,
+    "batch_size": 32,
+    "num_masks": 1,
+    "lesion_amplitude": [0.15, 0.6],
+    "standardize": True,
+    "warmup_epochs": 0,
+}
+PCA_COMPONENTS = 32
+NUM_QUARTILES = 4
+CONTROLS = {
+    "darkness": ("brightness", -1),
+    "blur": ("sharpness", -1),
+    "blur of the standardised": ("standard_sharpness", -1),
+}
+# ChildCXR, test AUC in per cent, AFiRe's Table 3
+PUBLISHED = {"AFiRe": 90.8, "AnatPaste": 91.4, "SQUID": 87.6, "MemAE": 77.8}
+
+
+def read_set(data: Path, output: Path, size: int) -> tuple[pd.DataFrame, torch.Tensor]:
+    """Table of the set with what its pictures are like, and the pictures; training abnormals are left out."""
+    stored, listed = output / f"pictures_{size}.npz", output / "table.csv"
+    if stored.is_file():
+        images = torch.from_numpy(np.load(stored)["images"]).float()
+        return pd.read_csv(listed, keep_default_na=False), images
+    table = radiograph_table(data)
+    table = table[(table["section"] != "training") | (table["label"] == 0)].reset_index(drop=True)
+    images, measured = pictures(table["image"].tolist(), size)
+    table = pd.concat([table, measured], axis=1)
+    table.to_csv(listed, index=False)
+    np.savez(stored, images=images.half().numpy())
+    return table, images
+
+
+def adapted_weights(table: pd.DataFrame, pretrained: str, seed: int, epochs: int, folder: Path) -> str:
+    """Adapt a network to the training normals; "" pre-trained starts from scratch."""
+    weights = folder / "model.pt"
+    if not weights.is_file():
+        listed = folder / "datalist.json"
+        items = {
+            section: [{"image": path, "label": 0} for path in table.loc[chosen, "image"]]
+            for section, chosen in (
+                ("training", table["section"] == "training"),
+                ("validation", (table["section"] == "validation") & (table["label"] == 0)),
+            )
+        }
+        listed.write_text(json.dumps(items))
+        options = {"epochs": epochs, "val_interval": epochs, "seed": seed, "datalist": str(listed), "resume": True}
+        places = {"pretrained": pretrained, "ckpt_dir": str(folder), "output_dir": str(folder)}
+        run(config_file=ADAPT, **SHAPE, **ADAPTING, **options, **places)
+    return str(weights)
+
+
+def fitted_detector(network: torch.nn.Module, normal: torch.Tensor, options: Mapping[str, Any]) -> AnomalyDetector:
+    """A detector with the statistics of normal images."""
+    detector = AnomalyDetector(network, **options).eval()
+    detector.fit(normal.split(64))
+    return detector
+
+
+@torch.no_grad()
+def detector_scores(detector: AnomalyDetector, images: torch.Tensor) -> np.ndarray:
+    """``(M, scores)`` of all images."""
+    return torch.cat([detector(batch)["scores"] for batch in images.split(64)]).numpy()
+
+
+def new_network(seed: int) -> torch.nn.Module:
+    """The bundle's network with random weights."""
+    parser = ConfigParser()
+    parser.read_config(ADAPT[0])
+    parser.update(SHAPE)
+    torch.manual_seed(seed)
+    return parser.get_parsed_content("network_def").eval()
+
+
+def seed_scores(
+    table: pd.DataFrame, images: torch.Tensor, weights: str | None, seed: int, options: Mapping[str, Any]
+) -> tuple[pd.DataFrame, dict[str, float]]:
+    """Scores of all but the training images by one network, untrained if there are no weights; its thresholds."""
+    network = new_network(seed)
+    if weights:
+        prefix = "network." if "network.encoder.norm.weight" in torch.load(weights, weights_only=True) else ""
+        _load(network, weights, prefix)
+    training = torch.as_tensor((table["section"] == "training").to_numpy())
+    detector = fitted_detector(network, images[training], options)
+    judged = table[table["section"] != "training"]
+    scores = detector_scores(detector, images[~training])
+    normal = ((judged["section"] == "validation") & (judged["label"] == 0)).to_numpy()
+    detector.fit_thresholds(torch.as_tensor(scores[normal]))
+    rows = judged.reset_index(drop=True).assign(**dict(zip(SCORE_NAMES, scores.T, strict=True)))
+    return rows, dict(zip(SCORE_NAMES, detector.thresholds.tolist(), strict=True))
+
+
+def _load(network: torch.nn.Module, weights: str, prefix: str) -> None:
+    """Load a network saved alone, or the one within a saved detector."""
+    if not prefix:
+        load_network(network, weights, "pre-train with train.json first")
+        return
+    state = torch.load(weights, weights_only=True)
+    network.load_state_dict({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
+
+
+def pca_scores(table: pd.DataFrame, images: torch.Tensor) -> np.ndarray:
+    """Reconstruction error by the principal components of the training normals, of all but the training images."""
+    flat = images.flatten(1).numpy()
+    training = (table["section"] == "training").to_numpy()
+    components = PCA(PCA_COMPONENTS, svd_solver="randomized", random_state=0).fit(flat[training])
+    judged = flat[~training]
+    return ((components.inverse_transform(components.transform(judged)) - judged) ** 2).mean(1)
+
+
+def quartile_aucs(rows: pd.DataFrame, name: str) -> list[float]:
+    """AUC within each quartile of the raw pictures' sharpness, the most blurred first."""
+    quartile = pd.qcut(rows["sharpness"], NUM_QUARTILES, labels=False).to_numpy()
+    parts = [rows[quartile == number] for number in range(NUM_QUARTILES)]
+    return [roc_auc(part["label"], part[name]) if part["label"].nunique() == 2 else float("nan") for part in parts]
+
+
+def figures(rows: pd.DataFrame, names: Sequence[str], thresholds: Mapping[str, float]) -> pd.DataFrame:
+    """One row per score: AUC, in the quartiles of sharpness, in matched pairs, and what its threshold gives."""
+    metrics = evaluate_scores(rows, names, thresholds, num_bootstraps=0)
+    result = {}
+    for name in names:
+        found = metrics["detection"][name]
+        pairs = metrics.get("matched_pairs", {}).get(name, {}).get("auc")
+        values = {"AUC": found["auc"]}
+        values |= {f"Q{number + 1}": auc for number, auc in enumerate(quartile_aucs(rows, name))}
+        values |= {"matched": pairs, "AP": found["average_precision"]}
+        values |= {key: found.get(long) for key, long in (("ACC", "accuracy"), ("F1", "f1"), ("spec.", "specificity"))}
+        result[name] = values
+    return pd.DataFrame(result).T.astype(float)
+
+
+def summary(runs: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Mean and standard deviation over the seeds."""
+    stacked = np.stack([table.to_numpy() for table in runs])
+    mean, spread = stacked.mean(0), stacked.std(0, ddof=1) if len(runs) > 1 else None
+    cells = [
+        [
+            "" if np.isnan(value) else f"{value:.3f}" + ("" if spread is None else f" ± {spread[i, j]:.3f}")
+            for j, value in enumerate(row)
+        ]
+        for i, row in enumerate(mean)
+    ]
+    return pd.DataFrame(cells, index=runs[0].index, columns=runs[0].columns)
+
+
+def run_benchmark(options: argparse.Namespace) -> pd.DataFrame:
+    """All seeds, the untrained network and the controls; the table as it is printed."""
+    output = options.output.resolve()
+    output.mkdir(parents=True, exist_ok=True)
+    table, images = read_set(options.data.resolve(), output, int(SHAPE["image_size"]))
+    section = "validation" if options.tune else "test"
+    # thresholds come from the validation normals; its abnormal images are for --tune alone
+    kept = table["section"].isin(["training", section]) | ((table["section"] == "validation") & (table["label"] == 0))
+    table, images = table[kept].reset_index(drop=True), images[torch.tensor(kept.tolist())]
+    detector = {"copies": options.copies, "views": options.views, "memory_size": options.memory_size}
+    shown = {}
+    seeds = {"AFiRe": options.seeds, "untrained": options.seeds[:1]}
+    for stage, chosen in seeds.items():
+        runs = []
+        for seed in chosen:
+            weights = None
+            if stage == "AFiRe":
+                folder = output / f"seed_{seed}"
+                folder.mkdir(exist_ok=True)
+                weights = options.pretrained
+                if options.adapt_epochs:
+                    weights = adapted_weights(table, options.pretrained, seed, options.adapt_epochs, folder)
+            rows, thresholds = seed_scores(table, images, weights, seed, detector)
+            rows.to_csv(output / f"scores_{stage}_{seed}.csv", index=False)
+            runs.append(figures(rows[rows["section"] == section], SCORE_NAMES, thresholds))
+        shown |= {f"{stage} {name}": row for name, row in summary(runs).iterrows()}
+    control_rows = table[table["section"] != "training"].reset_index(drop=True).assign(pca=pca_scores(table, images))
+    for name, (column, sign) in CONTROLS.items():
+        control_rows[name] = sign * control_rows[column]
+    controls = figures(control_rows[control_rows["section"] == section], ["pca", *CONTROLS], {})
+    shown |= dict(summary([controls]).iterrows())
+    result = pd.DataFrame(shown).T
+    (output / f"summary_{section}.txt").write_text(result.to_string())
+    return result
+
+
+def main() -> None:
+    """Run from the repository's root."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="ChildCXR, or a folder with manifest.csv")
+    parser.add_argument("--pretrained", required=True, help="weights of train.json; '' for none")
+    parser.add_argument("--output", type=Path, default=Path("bundles/afire/output/real_detection"))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--adapt_epochs", type=int, default=10)
+    parser.add_argument("--copies", type=int, default=1, help="of each normal image with another field of view")
+    parser.add_argument("--views", type=int, default=9, help="that an image is judged in")
+    parser.add_argument("--memory_size", type=int, default=1024)
+    parser.add_argument("--tune", action="store_true", help="leave the test images alone")
+    options = parser.parse_args()
+    result = run_benchmark(options)
+    pd.set_option("display.width", 250, "display.max_columns", 20)
+    print(result.to_string())
+    print("published on ChildCXR's test images:", ", ".join(f"{name} {auc}" for name, auc in PUBLISHED.items()))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", str(os.cpu_count() or 1))
+    main()
