@@ -18,7 +18,7 @@ from PIL import Image
 from skimage.measure import find_contours
 
 from monai_afire.visualize.figures import save_figure
-from monai_afire.visualize.heat_map import overlay_heat_map
+from monai_afire.visualize.heat_map import OPACITY, overlay_heat_map
 from monai_afire.visualize.style import MARK_COLOR
 
 __all__ = ["contact_sheet", "heat_range"]
@@ -74,7 +74,7 @@ def contact_sheet(
     masks_or_boxes: Sequence[ArrayLike | None] | None = None,
     low: float | None = None,
     high: float | None = None,
-    alpha: float = 0.6,
+    alpha: float = OPACITY,
     pairs_per_row: int = 4,
     title: str = "",
     meaning: str = "anomaly per pixel",
