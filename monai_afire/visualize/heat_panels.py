@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from pathlib import Path
 
+import matplotlib as mpl
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageDraw, ImageFont
@@ -14,6 +16,7 @@ from monai_afire.visualize.heat_map import overlay_heat_map
 
 __all__ = ["heat_panels"]
 
+_FONT = Path(mpl.get_data_path(), "fonts/ttf/DejaVuSans.ttf")  # Pillow's own has no sign for "at least"
 _WHITE = (255, 255, 255)
 _SMALLEST_TEXT = 10  # pixels
 _TEXT_PER_SIDE = 1 / 30  # size of the text in sides of the radiograph
@@ -22,7 +25,7 @@ _MEDIUM_GRAY = 0.5  # what the colours of the bar lie on, since the weak ones ar
 
 def heat_panels(image: ArrayLike, heat: ArrayLike, low: float, high: float, title: str, unit: str) -> NDArray[np.uint8]:
     """
-    A radiograph, beside it the same with its heat map, and a colour bar, on black.
+    Draw a radiograph, beside it the same with its heat map, and a colour bar, on black.
 
     Neither is turned or mirrored: left and right are those of the image given. It is drawn without matplotlib, which
     would take ten times as long as the network.
@@ -82,8 +85,7 @@ def _color_bar(low: float, high: float, unit: str, rows: int, text: int) -> Imag
 
 @lru_cache(maxsize=256)  # of a run all but the titles are the same
 def _text_picture(text: str, size: int) -> Image.Image:
-    font = ImageFont.load_default(size)
-    left, top, right, bottom = font.getbbox(text, anchor="ls")
-    canvas = Image.new("RGB", (max(1, round(right)), max(1, round(1.3 * size))))
+    font = ImageFont.truetype(_FONT, size)
+    canvas = Image.new("RGB", (max(1, round(font.getlength(text))), round(1.3 * size)))
     ImageDraw.Draw(canvas).text((0, size), text, fill=_WHITE, font=font, anchor="ls")
     return canvas
