@@ -6,7 +6,8 @@ Anomaly detection: a pre-trained network with statistics of the normal, how it i
 ``detector`` joins the scores of ``memory_bank`` (as in PatchCore), ``gaussian`` (as in PaDiM), ``image_gaussian``,
 ``masked_restoration`` and ``scores``, in the fields of view of ``field_of_view``; ``fit_handler`` fits it in an engine;
 ``items`` says what it is judged on, ``evaluation`` and ``localization`` how well; ``report`` and ``writer`` are the
-handlers of an evaluation and of an application; ``released`` keeps a fitted detector in one file.
+handlers of an evaluation and of an application, whose files are made by ``results``, ``secondary_capture`` and
+``worklist``; ``released`` keeps a fitted detector in one file.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from monai_afire.anomaly.memory_bank import NormalMemory
 from monai_afire.anomaly.released import load_detector, new_detector, save_detector, with_student_as_teacher
 from monai_afire.anomaly.report import AnomalyReport
 from monai_afire.anomaly.scores import aggregate_tokens, anomaly_score, interior_tokens, prototype_distance
+from monai_afire.anomaly.secondary_capture import NoStudyError, read_source, secondary_capture
+from monai_afire.anomaly.worklist import WorklistSummary, hottest_place, write_worklist
 from monai_afire.anomaly.writer import AnomalyWriter
 
 __all__ = [
@@ -35,14 +38,17 @@ __all__ = [
     "DetectorFit",
     "ImageDensity",
     "MaskedRestorationInferer",
+    "NoStudyError",
     "NormalMemory",
     "TokenDensity",
+    "WorklistSummary",
     "aggregate_tokens",
     "anomaly_score",
     "complementary_masks",
     "detection_items",
     "evaluate_scores",
     "fixed_view",
+    "hottest_place",
     "interior_tokens",
     "ledoit_wolf",
     "lesion_truth",
@@ -51,7 +57,10 @@ __all__ = [
     "new_detector",
     "prototype_distance",
     "random_views",
+    "read_source",
     "save_detector",
+    "secondary_capture",
     "validation_items",
     "with_student_as_teacher",
+    "write_worklist",
 ]

@@ -7,7 +7,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 from torch import nn
 from torch.nn import functional as F
 
@@ -65,8 +67,10 @@ class AnomalyDetector(nn.Module):
     restoration and the token mean's are aggregates of these maps.
 
     :meth:`fit` takes all statistics from normal images, :meth:`fit_thresholds` the thresholds from validation scores.
-    Both are buffers of the state dict, as is ``heat_range``: the fused heat that normal tokens seldom and never reach,
-    between which a picture of the heat map is to be coloured.
+    Both are buffers of the state dict, as are ``heat_range``, the fused heat that normal tokens seldom and never reach,
+    between which a picture of the heat map is to be coloured, and ``normal_scores``, ``(101, 10)``: what 0, 1, ..., 100 %
+    of the normal validation images stay below. Those and not the images of :meth:`fit`, which the network has been
+    trained on and whose scores are lower.
 
     Args:
         network: the pre-trained network.
@@ -104,6 +108,7 @@ class AnomalyDetector(nn.Module):
     score_mean: torch.Tensor
     score_std: torch.Tensor
     thresholds: torch.Tensor
+    normal_scores: torch.Tensor
     heat_range: torch.Tensor
     interior: torch.Tensor
     in_views: torch.Tensor
@@ -153,6 +158,7 @@ class AnomalyDetector(nn.Module):
         for name in ("score_mean", "score_std"):
             self.register_buffer(name, torch.full((len(SCORE_NAMES) - 1,), float(name == "score_std")))
         self.register_buffer("thresholds", torch.full((len(SCORE_NAMES),), torch.nan))
+        self.register_buffer("normal_scores", torch.full((101, len(SCORE_NAMES)), torch.nan))
         self.register_buffer("heat_range", torch.tensor([0.0, 1.0]))
         in_views = torch.tensor([name in {*score_fusion, "fused"} for name in SCORE_NAMES])
         self.register_buffer("in_views", in_views, persistent=False)
@@ -278,6 +284,8 @@ class AnomalyDetector(nn.Module):
         abnormal = torch.zeros(len(scores), dtype=torch.bool) if labels is None else labels.flatten().cpu() > 0
         if abnormal.all():
             raise ValueError("no normal validation image to fit a threshold on: add some with label 0")
+        shares = torch.linspace(0, 1, len(self.normal_scores))
+        self.normal_scores.copy_(torch.quantile(scores[~abnormal], shares, dim=0))
         if specificity is not None:
             self.thresholds.copy_(torch.quantile(scores[~abnormal], specificity, dim=0))
         elif abnormal.any():
@@ -285,6 +293,28 @@ class AnomalyDetector(nn.Module):
             self.thresholds.copy_(torch.tensor(best))
         else:
             raise ValueError("the best F1 needs abnormal validation images: add some, or give a specificity")
+
+    def normal_percentiles(self, scores: ArrayLike, name: str = "fused") -> NDArray[np.float64]:
+        """
+        Share of the normal validation images whose score is lower, in per cent, exact to 1.
+
+        Args:
+            scores: ``(M,)``.
+            name: which of ``SCORE_NAMES`` they are.
+
+        Returns:
+            ``(M,)`` in [0, 100]; NaN before :meth:`fit_thresholds`.
+
+        Example:
+            >>> from monai_afire.networks import ViTEncoder
+            >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
+            >>> detector = AnomalyDetector(AFiRe(encoder, 8, 16, 16, 1, 2))
+            >>> detector.fit_thresholds(torch.arange(11.0)[:, None].expand(-1, len(SCORE_NAMES)))
+            >>> detector.normal_percentiles([-1, 9.5, 99]).tolist()
+            [0.0, 95.0, 100.0]
+        """
+        normal = self.normal_scores[:, SCORE_NAMES.index(name)].double().cpu().numpy()
+        return np.interp(scores, normal, np.linspace(0, 100, len(normal)))
 
     def _standardized(self, raw: torch.Tensor) -> torch.Tensor:
         """Maps ``(B, 6, L)`` as measured -> ``(B, 7, L)`` in standard deviations of normal images, fused one last."""

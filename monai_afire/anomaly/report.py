@@ -20,6 +20,7 @@ from monai_afire.anomaly.evaluation import evaluate_scores
 from monai_afire.anomaly.items import lesion_truth
 from monai_afire.anomaly.localization import POSITION_ONLY, localization_row, map_aupro, upsampled
 from monai_afire.anomaly.report_text import report_lines
+from monai_afire.anomaly.results import HEAT_UNIT
 from monai_afire.handlers.reports.metrics_report import MetricsReport
 from monai_afire.visualize import contact_sheet, roc_pr_figure
 
@@ -139,8 +140,14 @@ class AnomalyReport(MetricsReport):
             titles.append(f"{Path(row['image']).name}\n{kind}, fused {row['fused']:.2f}")
             truths.append(self.truths[index])
         low, high = self.detector.heat_range.tolist()
+        known = sum(truth is not None for truth in truths)
+        title = (
+            f"{len(images)} of {len(originals)} images: {known} with a known lesion, outlined in cyan, by falling "
+            "score; then of the others the highest scores and the lowest\nColour: more heat than 95 % of the normal "
+            "images' patches have; the strongest: more than any of them"
+        )
         path = self.output_dir / "heat_maps.png"
-        contact_sheet(images, heats, titles, path, truths, low, high, meaning="standard deviations of normal tokens")
+        contact_sheet(images, heats, titles, path, truths, low, high, title=title, meaning=HEAT_UNIT)
 
     def _pictured(self, originals: pd.DataFrame) -> list[dict[str, Any]]:
         """Up to half of the sheet for known lesions, then the most and the least suspicious of the others."""

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Files of a detector's results for one image: overlay, anomaly map, embedding."""
+"""Files of a detector's results for one image: overlay, Secondary Capture, anomaly map, embedding."""
 
 from __future__ import annotations
 
@@ -12,13 +12,18 @@ from pathlib import Path
 import nibabel
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from torch.nn import functional as F
 
+from monai_afire.anomaly.secondary_capture import NoStudyError, read_source, secondary_capture
 from monai_afire.utils.files import atomic_path, output_path
-from monai_afire.visualize.heat_map import overlay_heat_map
+from monai_afire.visualize.heat_panels import heat_panels
 
-__all__ = ["AnomalyResult", "save_embedding", "save_map", "save_overlay"]
+__all__ = ["HEAT_UNIT", "AnomalyResult", "save_embedding", "save_map", "save_overlay", "save_secondary_capture"]
+
+HEAT_UNIT = "standard deviations of normal images"
+_JPEG_QUALITY = 90  # a third of a PNG's size
 
 
 @dataclass
@@ -35,6 +40,8 @@ class AnomalyResult:
         spatial_shape: (rows, columns) of the file.
         affine: ``(4, 4)`` of the file.
         heat_range: heat at which the overlay's colour begins and ends.
+        score: fused score.
+        threshold: of the fused score, NaN for none.
     """
 
     source: str
@@ -45,11 +52,30 @@ class AnomalyResult:
     spatial_shape: tuple[int, int]
     affine: np.ndarray
     heat_range: tuple[float, float]
+    score: float
+    threshold: float
+
+    @property
+    def title(self) -> str:
+        """Score, threshold and decision; no name, so that pictures can be shown to others."""
+        if not np.isfinite(self.threshold):
+            return f"score {self.score:.2f}, no threshold"
+        decision = "above" if self.score >= self.threshold else "below"
+        return f"score {self.score:.2f}, {decision} the threshold of {self.threshold:.2f}"
+
+    def picture_with_heat(self) -> NDArray[np.uint8]:
+        """Radiograph and heat map side by side, in the proportions of the file, the longer side as the picture's."""
+        rows, columns = self.spatial_shape
+        scale = max(self.picture.shape) / max(rows, columns)
+        size = (max(1, round(rows * scale)), max(1, round(columns * scale)))
+        picture = np.asarray(Image.fromarray(self.picture).resize(size[::-1], Image.Resampling.BILINEAR))
+        heat = _resized(self.heat, size)
+        return heat_panels(picture.astype(np.float32) / 255, heat, *self.heat_range, self.title, HEAT_UNIT)
 
 
 def save_overlay(result: AnomalyResult, folder: str | os.PathLike) -> Path:
     """
-    Write the heat map over the picture as PNG, in the proportions of the original, its longer side as the picture's.
+    Write radiograph and heat map side by side as JPEG, see :meth:`AnomalyResult.picture_with_heat`.
 
     Args:
         result: of one image.
@@ -58,16 +84,35 @@ def save_overlay(result: AnomalyResult, folder: str | os.PathLike) -> Path:
     Returns:
         The file.
     """
-    rows, columns = result.spatial_shape
-    scale = max(result.picture.shape) / max(rows, columns)
-    size = (max(1, round(rows * scale)), max(1, round(columns * scale)))
-    picture = np.asarray(Image.fromarray(result.picture).resize(size[::-1], Image.Resampling.BILINEAR))
-    heat = _resized(result.heat, size)
-    overlay = overlay_heat_map(picture.astype(np.float32) / 255, heat, *result.heat_range)
-    path = output_path(folder, result.source, result.root, ".png")
+    path = output_path(folder, result.source, result.root, ".jpg")
     with atomic_path(path) as temporary:
-        # the weakest compression: the file is a fifth larger, writing it takes a third of the time
-        Image.fromarray(overlay).save(temporary, format="PNG", compress_level=1)
+        Image.fromarray(result.picture_with_heat()).save(temporary, format="JPEG", quality=_JPEG_QUALITY)
+    return path
+
+
+def save_secondary_capture(result: AnomalyResult, folder: str | os.PathLike) -> Path:
+    """
+    Write the same picture as DICOM Secondary Capture in the study of its source.
+
+    Args:
+        result: of one image.
+        folder: where to, see :func:`monai_afire.utils.output_path`.
+
+    Returns:
+        The file.
+
+    Raises:
+        NoStudyError: when the source is no DICOM file, or does not say which study it belongs to.
+    """
+    try:
+        capture = secondary_capture(result.picture_with_heat(), read_source(result.source), result.title)
+    except NoStudyError:
+        raise
+    except (ValueError, TypeError, NotImplementedError) as error:  # of pydicom: the pixels could be read all the same
+        raise NoStudyError(f"{result.source} has a header that cannot be copied: {error}") from error
+    path = output_path(folder, result.source, result.root, ".dcm")
+    with atomic_path(path) as temporary:
+        capture.save_as(temporary, enforce_file_format=True)
     return path
 
 

@@ -120,6 +120,9 @@ METHOD_SECTIONS = {
         Option("validation_lesions", _CONTROLLED_LESIONS, "lesions to paint where validation has no abnormal image"),
         Option("lesions", _CONTROLLED_LESIONS, "lesions to paint into normal images for the evaluation"),
         Option("saved", ListOf(Choice(SAVED_KINDS)), "what to write for each image beside its scores"),
+        Option(
+            "patient_identifiers", Switch(), "have ID, name and birth date of the patients in the work-list, from DICOM"
+        ),
     ),
     "Evaluation and inference": (
         Option("num_bootstraps", Integer(minimum=0), "samples for the intervals of the metrics, 0 for none"),

@@ -9,6 +9,7 @@ from monai_afire.visualize.curves import class_roc_figure, roc_pr_figure
 from monai_afire.visualize.dot_plot import dot_plot
 from monai_afire.visualize.figures import figure_to_array, middle_plane, picture_grid, save_figure
 from monai_afire.visualize.heat_map import HEAT_COLORS, overlay_heat_map
+from monai_afire.visualize.heat_panels import heat_panels
 
 __all__ = [
     "HEAT_COLORS",
@@ -16,6 +17,7 @@ __all__ = [
     "contact_sheet",
     "dot_plot",
     "figure_to_array",
+    "heat_panels",
     "heat_range",
     "middle_plane",
     "overlay_heat_map",

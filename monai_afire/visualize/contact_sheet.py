@@ -18,7 +18,7 @@ from PIL import Image
 from skimage.measure import find_contours
 
 from monai_afire.visualize.figures import save_figure
-from monai_afire.visualize.heat_map import overlay_heat_map
+from monai_afire.visualize.heat_map import OPACITY, overlay_heat_map
 from monai_afire.visualize.style import MARK_COLOR
 
 __all__ = ["contact_sheet", "heat_range"]
@@ -28,6 +28,7 @@ PICTURE_INCHES = 1.9  # side of one picture
 DPI = 150
 TITLE_COLUMNS = 54  # characters of 7 points that fit above a pair of pictures
 TITLE_LINES = 3
+_SHEET_TITLE_COLUMNS = 52  # characters of 9 points above a pair of pictures
 GAP = 0.02  # between radiograph and overlay, in widths of the picture
 OUTLINE: dict[str, Any] = {"color": MARK_COLOR, "linewidth": 0.9}
 
@@ -74,7 +75,7 @@ def contact_sheet(
     masks_or_boxes: Sequence[ArrayLike | None] | None = None,
     low: float | None = None,
     high: float | None = None,
-    alpha: float = 0.6,
+    alpha: float = OPACITY,
     pairs_per_row: int = 4,
     title: str = "",
     meaning: str = "anomaly per pixel",
@@ -96,7 +97,7 @@ def contact_sheet(
         high: smallest heat in the strongest colour; by default that of :func:`heat_range`.
         alpha: opacity of the strongest colour, in (0, 1].
         pairs_per_row: how many pairs stand side by side.
-        title: of the whole sheet.
+        title: of the whole sheet, and how its images were chosen; long ones are broken.
         meaning: of the heat, beside the colour bar.
 
     Returns:
@@ -123,7 +124,8 @@ def contact_sheet(
     columns = min(pairs_per_row, len(images))
     headings = [_broken(text) for text in titles]
     lines = max(heading.count("\n") + 1 for heading in headings)
-    figure, axes, bar = _page(columns, -(-len(images) // columns), lines, title)
+    wrapped = _wrapped(title, int(columns * _SHEET_TITLE_COLUMNS))
+    figure, axes, bar = _page(columns, -(-len(images) // columns), lines, "\n".join(wrapped))
     for axis in axes[len(images) :]:
         axis.set_visible(False)
     for index, (axis, image, heat, target) in enumerate(zip(axes, images, heat_maps, targets, strict=False)):
@@ -148,7 +150,8 @@ def _check_numbers(count: int, others: dict[str, Sequence]) -> None:
 
 def _page(columns: int, rows: int, title_lines: int, title: str) -> tuple[Figure, list[Axes], Axes]:
     """The empty page: axes of the pairs in reading order, and those of the colour bar at the right."""
-    title_inches, pair_title_inches, bar_inches, margin = 0.3 if title else 0.0, 0.12 + 0.12 * title_lines, 0.95, 0.1
+    title_inches = 0.14 + 0.16 * (title.count("\n") + 1) if title else 0.0
+    pair_title_inches, bar_inches, margin = 0.12 + 0.12 * title_lines, 0.95, 0.1
     width = columns * (2 * PICTURE_INCHES + margin) + bar_inches
     height = rows * (PICTURE_INCHES + pair_title_inches) + title_inches + margin
     figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
@@ -163,7 +166,8 @@ def _page(columns: int, rows: int, title_lines: int, title: str) -> tuple[Figure
     bottom = height - title_inches - pair_title_inches - bar_height
     bar = figure.add_axes(((width - bar_inches + 0.1) / width, bottom / height, 0.15 / width, bar_height / height))
     if title:
-        figure.suptitle(title, fontsize=10, y=1 - 0.12 / height, va="top", parse_math=False)
+        left = margin / width
+        figure.suptitle(title, fontsize=9, x=left, y=1 - 0.1 / height, ha="left", va="top", parse_math=False)
     return figure, axes, bar
 
 
@@ -214,8 +218,12 @@ def _outlines(target: ArrayLike | None, shape: tuple[int, ...]) -> list[tuple[ND
     return [(np.array([x, x + w, x + w, x, x]), np.array([y, y, y + h, y + h, y])) for x, y, w, h in boxes]
 
 
+def _wrapped(text: str, columns: int) -> list[str]:
+    return [part for line in text.splitlines() for part in textwrap.wrap(line, columns) or [""]]
+
+
 def _broken(title: str) -> str:
-    lines = [part for line in title.splitlines() for part in textwrap.wrap(line, TITLE_COLUMNS) or [""]]
+    lines = _wrapped(title, TITLE_COLUMNS)
     if len(lines) > TITLE_LINES:
         lines = [*lines[: TITLE_LINES - 1], lines[TITLE_LINES - 1][: TITLE_COLUMNS - 1] + "…"]
     return "\n".join(lines)

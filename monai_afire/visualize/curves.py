@@ -37,7 +37,8 @@ def roc_pr_figure(
 
     Args:
         labels: ``(M,)``, 1 (abnormal) or 0 (normal).
-        scores: ``{name: (M,)}``, larger is more abnormal; the legend keeps their order.
+        scores: ``{name: (M,)}``, larger is more abnormal; colours follow their order, the legends the area under the
+            curve, largest first.
         path: the file; its extension says the format. None writes none.
         thresholds: ``{name: threshold}`` for none, some or all of the scores: the point at which score >= threshold
             raises an alarm is marked. NaN marks none.
@@ -71,14 +72,15 @@ def roc_pr_figure(
         for axis in (roc, precision_recall):
             axis.text(0.5, 0.5, "not defined:\nall images have the same label", ha="center", va="center")
     else:
+        aucs, precisions = [], []
         for number, name in enumerate(checked):
             options = (*checked[name], _look(number), thresholds.get(name, np.nan))
-            _draw_roc(roc, name, *options)
-            _draw_precision_recall(precision_recall, name, *options)
+            aucs.append(_draw_roc(roc, name, *options))
+            precisions.append(_draw_precision_recall(precision_recall, name, *options))
         prevalence = float(truth.mean())
         has_points = not np.isnan(list(thresholds.values()) or [np.nan]).all()
-        _finish(roc, [0, 1], "chance", has_points)
-        _finish(precision_recall, [prevalence, prevalence], f"chance, {prevalence:.3f}", has_points)
+        _finish(roc, aucs, [0, 1], "chance", has_points)
+        _finish(precision_recall, precisions, [prevalence, prevalence], f"chance, {prevalence:.3f}", has_points)
     if path is not None:
         save_figure(figure, path)
     return figure
@@ -96,7 +98,8 @@ def class_roc_figure(
 
     Args:
         labels: ``{class: (M,)}``, 1 (present) or 0 (absent); M may differ between classes.
-        scores: ``{class: (M,)}``, larger is more likely present; the legend keeps their order.
+        scores: ``{class: (M,)}``, larger is more likely present; colours follow their order, the legend the AUC,
+            largest first.
         path: the file; its extension says the format. None writes none.
         thresholds: ``{class: threshold}`` for none, some or all of the classes: the point at which score >= threshold
             calls a class present is marked. NaN marks none.
@@ -128,13 +131,17 @@ def class_roc_figure(
     for number, (name, values) in enumerate(scores.items()):
         if np.unique(np.asarray(labels[name])).size < 2:
             axis.plot([], [], color=_look(number)["color"], linestyle="", label=f"not defined  {name}")
+            areas[name] = -np.inf
             continue
         truth, checked = checked_labels(labels[name], values, f"scores {name!r}")
-        _draw_roc(axis, name, truth, checked, _look(number), thresholds.get(name, np.nan))
-        areas[name] = roc_auc(truth, checked)
-    mean = f"mean AUC {np.mean([*areas.values()]):.3f} of {len(areas)} classes" if areas else "no class has both labels"
+        areas[name] = _draw_roc(axis, name, truth, checked, _look(number), thresholds.get(name, np.nan))
+    defined = {name: area for name, area in areas.items() if np.isfinite(area)}
+    mean = "no class has both labels"
+    if defined:
+        mean = f"mean AUC {np.mean([*defined.values()]):.3f} of {len(defined)} classes"
     figure.suptitle(title or mean, fontsize=11, parse_math=False)
-    _finish(axis, [0, 1], "chance", any(not np.isnan(thresholds.get(name, np.nan)) for name in areas))
+    has_points = any(not np.isnan(thresholds.get(name, np.nan)) for name in defined)
+    _finish(axis, list(areas.values()), [0, 1], "chance", has_points)
     if path is not None:
         save_figure(figure, path)
     return figure
@@ -157,19 +164,20 @@ def _point(color: str) -> dict[str, Any]:
 
 def _draw_roc(
     axis: Axes, name: str, truth: NDArray, values: NDArray, look: dict[str, Any], threshold: float = np.nan
-) -> None:
+) -> float:
     _, hits, alarms = alarm_counts(truth, values)
-    abnormal, normal = truth.sum(), (~truth).sum()
-    label = f"AUC {roc_auc(truth, values):.3f}  {name}"
+    abnormal, normal, auc = truth.sum(), (~truth).sum(), roc_auc(truth, values)
+    label = f"AUC {auc:.3f}  {name}"
     axis.plot(np.append(0, (alarms - hits) / normal), np.append(0, hits / abnormal), label=label, **look)
     if not np.isnan(threshold):
         alarm = values >= threshold
         axis.plot((alarm & ~truth).sum() / normal, (alarm & truth).sum() / abnormal, **_point(look["color"]))
+    return auc
 
 
 def _draw_precision_recall(
     axis: Axes, name: str, truth: NDArray, values: NDArray, look: dict[str, Any], threshold: float = np.nan
-) -> None:
+) -> float:
     _, hits, alarms = alarm_counts(truth, values)
     first = int(np.argmax(hits > 0))  # before it there is no recall, and no area
     precision, ap = (hits / alarms)[first:], average_precision(truth, values)
@@ -180,13 +188,23 @@ def _draw_precision_recall(
     if alarm.any():
         found = (alarm & truth).sum()
         axis.plot(found / truth.sum(), found / alarm.sum(), **_point(look["color"]))
+    return ap
 
 
-def _finish(axis: Axes, chance: list[float], chance_label: str, has_points: bool) -> None:
-    """Chance line, and the legend below the axes, where it hides no curve."""
+def _finish(axis: Axes, areas: list[float], chance: list[float], chance_label: str, has_points: bool) -> None:
+    """Chance line, and the legend below the axes, where it hides no curve; curves by the area under them."""
     axis.plot([0, 1], chance, color="0.5", linestyle=(0, (2, 2)), linewidth=1, zorder=1, label=chance_label)
     if has_points:
         axis.plot([], [], color="0.6", marker="o", markeredgecolor="black", linestyle="", label="threshold")
-    legend = axis.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13), fontsize=8, frameon=False)
+    handles, labels = axis.get_legend_handles_labels()
+    order = [*np.argsort(np.negative(areas), kind="stable"), *range(len(areas), len(labels))]
+    legend = axis.legend(
+        [handles[number] for number in order],
+        [labels[number] for number in order],
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.13),
+        fontsize=8,
+        frameon=False,
+    )
     for text in legend.get_texts():
         text.set_parse_math(False)

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 __all__ = ["HEAT_COLORS", "overlay_heat_map"]
 
 LEVELS = 256
+OPACITY = 0.45  # of the strongest colour: more would hide what the radiograph shows below it
 ANCHORS = ((255, 225, 60), (255, 150, 30), (240, 50, 30), (190, 0, 70))
 
 
@@ -26,7 +27,7 @@ HEAT_COLORS = _color_table()
 
 
 def overlay_heat_map(
-    image: ArrayLike, heat: ArrayLike, low: float, high: float, alpha: float = 0.6
+    image: ArrayLike, heat: ArrayLike, low: float, high: float, alpha: float = OPACITY
 ) -> NDArray[np.uint8]:
     """
     Lay a heat map over a radiograph: no colour where the heat is at most ``low``, the strongest from ``high`` on.

@@ -110,7 +110,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 def test_writer_streams_every_result(tmp_path: Path) -> None:
     data = Radiographs(tmp_path / "in", ["a.png", "day 1/a.png", "bad.png", "c.png"], rejected=("bad.png",))
     detector, out = fitted_detector(), tmp_path / "out"
-    writer = AnomalyWriter(detector, data.items, str(out))
+    writer = AnomalyWriter(detector, data.items, str(out), saved=("overlays", "maps", "embeddings"))
     engine = judging(detector)
     writer.attach(engine)
     batches = data.batches()
@@ -129,8 +129,8 @@ def test_writer_streams_every_result(tmp_path: Path) -> None:
     assert rejected["reason"] == "broken"
     assert rejected["image"].endswith("bad.png")
     for name in ("a.png", "day 1/a.png", "c.png"):
-        with Image.open(out / "overlays" / f"{name}.png") as overlay:
-            assert overlay.size == (32, 48)
+        with Image.open(out / "overlays" / f"{name}.jpg") as overlay:
+            assert overlay.size[0] > 2 * 32
         assert nibabel.load(out / "maps" / f"{name}.nii.gz").shape == (60, 40)
         assert np.load(out / "embeddings" / f"{name}.npz")["tokens"].shape == (16, 24)
     assert not list(out.rglob("*bad*"))
@@ -149,11 +149,13 @@ def test_writer_keeps_what_an_interrupted_run_has_and_the_previous_run(tmp_path:
     with pytest.raises(KeyError):
         engine.run([good[0], {"nothing": 1}])
     assert len(read_csv(tmp_path / "out/scores.csv")) == 2
+    assert not (tmp_path / "out/worklist.csv").exists()  # half of a list would be taken for all of it
     again = judging(detector)
     writer.attach(again)
     again.run(good)
     assert len(read_csv(tmp_path / "out/scores.csv")) == 4
     assert len(read_csv(tmp_path / "out/scores_previous.csv")) == 2
+    assert len(read_csv(tmp_path / "out/worklist.csv")) == 4
     writer.exit_if_rejected()  # nothing was
 
 
@@ -164,6 +166,53 @@ def test_writer_without_thresholds_decides_nothing(tmp_path: Path) -> None:
     AnomalyWriter(detector, data.items, str(tmp_path / "out"), saved=()).attach(engine)
     engine.run(data.batches())
     assert read_csv(tmp_path / "out/scores.csv")[0]["abnormal"] == ""
+    [row] = read_csv(tmp_path / "out/worklist.csv")
+    assert (row["threshold"], row["decision"], row["percentile"]) == ("", "", "")
+
+
+def test_a_resumed_run_has_all_images_on_its_work_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = Radiographs(tmp_path / "in", [f"{number}.png" for number in range(6)])
+    detector, out, good = fitted_detector(), tmp_path / "out", data.batches()
+    first, engine = AnomalyWriter(detector, data.items, str(out), saved=()), judging(detector)
+    first.attach(engine)
+    with pytest.raises(KeyError):
+        engine.run([*good[:2], {"nothing": 1}])
+    second, again = AnomalyWriter(detector, data.items, str(out), saved=(), resume=True), judging(detector)
+    second.attach(again)
+    again.run(good[1:])
+    rows = read_csv(out / "worklist.csv")
+    scores = {row["image"]: float(row["fused"]) for row in read_csv(out / "scores.csv")}
+    assert [row["image"] for row in rows] == sorted(scores, key=lambda name: -scores[name])
+    assert [row["rank"] for row in rows] == ["1", "2", "3", "4", "5", "6"]
+    second.print_summary()
+    above = sum(row["decision"] == "above" for row in rows)
+    assert capsys.readouterr().out.splitlines()[-1] == f"{above} of 6 above the threshold"
+
+
+def test_percentiles_are_shares_of_the_normal_images() -> None:
+    detector, normal = make_detector(), torch.rand(40, len(SCORE_NAMES))
+    assert np.isnan(detector.normal_percentiles([0.5])).all()
+    labels = torch.cat([torch.zeros(40), torch.ones(5)])
+    detector.fit_thresholds(torch.cat([normal, torch.full((5, len(SCORE_NAMES)), 9.0)]), labels)
+    for score in (0.1, 0.5, 0.9):
+        below = float((normal[:, -1] < score).float().mean()) * 100
+        assert detector.normal_percentiles([score])[0] == pytest.approx(below, abs=2.6)
+    limits = detector.normal_percentiles([-1, 8.0, float(detector.thresholds[-1])])
+    assert limits.tolist() == pytest.approx([0, 100, 95], abs=0.01)
+    restored = make_detector()
+    restored.load_state_dict(detector.state_dict())
+    assert restored.normal_percentiles([0.5]) == detector.normal_percentiles([0.5])
+
+
+def test_images_without_a_study_have_no_secondary_capture(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data, detector = Radiographs(tmp_path / "in", ["a.png", "b.png"]), fitted_detector()
+    engine = judging(detector)
+    AnomalyWriter(detector, data.items, str(tmp_path / "out"), saved=("dicom",)).attach(engine)
+    engine.run(data.batches())
+    assert "2 images have no Secondary Capture" in caplog.text
+    assert "is no DICOM file" in caplog.text
+    assert not (tmp_path / "out/dicom").exists()
+    assert len(read_csv(tmp_path / "out/worklist.csv")) == 2
 
 
 def test_no_threshold_comes_of_scores_that_are_no_numbers() -> None:
@@ -213,7 +262,7 @@ def test_writer_raises_what_went_wrong_in_its_threads(tmp_path: Path) -> None:
 
 
 def test_writer_names_what_it_can_save() -> None:
-    with pytest.raises(ValueError, match=r"embeddings.*maps.*overlays.*\['masks'\]"):
+    with pytest.raises(ValueError, match=r"dicom.*embeddings.*maps.*overlays.*\['masks'\]"):
         AnomalyWriter(SimpleNamespace(), [], "out", saved=("masks",))  # type: ignore[arg-type]
 
 

@@ -14,13 +14,13 @@ import pytest
 import torch
 from PIL import Image
 
-from monai_afire.anomaly.results import AnomalyResult, save_embedding, save_map, save_overlay
+from monai_afire.anomaly.results import HEAT_UNIT, AnomalyResult, save_embedding, save_map, save_overlay
 from monai_afire.transforms.radiograph_description import DescribeRadiographd
 from monai_afire.transforms.radiograph_loading import LoadRadiographd
-from monai_afire.visualize.heat_map import overlay_heat_map
+from monai_afire.visualize.heat_panels import heat_panels
 
 Saver = Callable[[AnomalyResult, Path], Path]
-SAVERS: dict[str, Saver] = {".png": save_overlay, ".nii.gz": save_map, ".npz": save_embedding}
+SAVERS: dict[str, Saver] = {".jpg": save_overlay, ".nii.gz": save_map, ".npz": save_embedding}
 SPACED = np.array([[0.0, -0.2, 0.0, 7.0], [-0.3, 0.0, 0.0, -5.0], [0.0, 0.0, 1.0, 2.0], [0.0, 0.0, 0.0, 1.0]])
 
 
@@ -37,6 +37,8 @@ def result(**changes: Any) -> AnomalyResult:
         "spatial_shape": (60, 90),
         "affine": SPACED,
         "heat_range": (1.0, 3.0),
+        "score": 2.5,
+        "threshold": 2.0,
     }
     return AnomalyResult(**(facts | changes))
 
@@ -112,35 +114,36 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Mon
     ("shape", "expected"),
     [((60, 90), (32, 48)), ((90, 60), (48, 32)), ((500, 500), (48, 48)), ((800, 100), (48, 6)), ((3000, 4), (48, 1))],
 )
-def test_overlay_has_the_proportions_of_the_original(
-    tmp_path: Path, shape: tuple[int, int], expected: tuple[int, int]
-) -> None:
-    overlay = np.asarray(Image.open(save_overlay(result(spatial_shape=shape), tmp_path)))
-    assert overlay.shape == (*expected, 3)
-    assert overlay.dtype == np.uint8
+def test_both_halves_have_the_proportions_of_the_original(shape: tuple[int, int], expected: tuple[int, int]) -> None:
+    """Radiograph and overlay stand below the title, half a letter apart: the only light pixels of a white picture."""
+    given = result(spatial_shape=shape, picture=np.full((48, 48), 255, np.uint8), heat=np.zeros((24, 24), np.float32))
+    picture = given.picture_with_heat()
+    rows, columns = expected
+    assert (picture[20 : 20 + rows, :columns] == 255).all()
+    assert (picture[20 : 20 + rows, columns : columns + 5] == 0).all()
+    assert (picture[20 : 20 + rows, columns + 5 : 2 * columns + 5] == 255).all()
 
 
-def test_overlay_of_a_square_original_is_the_heat_over_the_picture(tmp_path: Path) -> None:
+def test_overlay_is_radiograph_and_heat_map_side_by_side(tmp_path: Path) -> None:
     heat = np.random.default_rng(1).random((48, 48)).astype(np.float32) * 4
     given = result(heat=heat, spatial_shape=(48, 48))
-    overlay = np.asarray(Image.open(save_overlay(given, tmp_path)))
-    np.testing.assert_array_equal(overlay, overlay_heat_map(given.picture / 255, heat, 1.0, 3.0))
-
-
-def test_overlay_shows_the_picture_where_it_is_cold(tmp_path: Path) -> None:
-    picture = np.zeros((48, 48), np.uint8)
-    picture[:, 24:] = 200  # bright on the right half
-    overlay = np.asarray(Image.open(save_overlay(result(picture=picture), tmp_path))).astype(int)
-    assert (overlay[20:] == overlay[20:, :, :1]).all()  # gray below the hot spot
-    assert (overlay[20:, :22] == 0).all()
-    assert (overlay[20:, 26:] == 200).all()
+    picture = given.picture_with_heat()
+    np.testing.assert_array_equal(picture, heat_panels(given.picture / 255, heat, 1.0, 3.0, given.title, HEAT_UNIT))
+    written = np.asarray(Image.open(save_overlay(given, tmp_path))).astype(int)
+    assert np.abs(written - picture).mean() < 5  # JPEG
 
 
 @pytest.mark.parametrize("shape", [(60, 90), (90, 60)])
-def test_overlay_has_the_hot_spot_in_place(tmp_path: Path, shape: tuple[int, int]) -> None:
-    overlay = np.asarray(Image.open(save_overlay(result(spatial_shape=shape), tmp_path))).astype(int)
-    colour = overlay.max(axis=2) - overlay.min(axis=2)
-    assert hottest(colour) == pytest.approx(HOT_SPOT, abs=0.02)
+def test_overlay_has_the_hot_spot_in_place(shape: tuple[int, int]) -> None:
+    rows, columns = (32, 48) if shape == (60, 90) else (48, 32)
+    right = result(spatial_shape=shape).picture_with_heat()[20 : 20 + rows, columns + 5 : 2 * columns + 5].astype(int)
+    assert hottest(right.max(axis=2) - right.min(axis=2)) == pytest.approx(HOT_SPOT, abs=0.02)
+
+
+def test_title_says_score_threshold_and_decision_and_no_name() -> None:
+    assert result().title == "score 2.50, above the threshold of 2.00"
+    assert result(threshold=2.6).title == "score 2.50, below the threshold of 2.60"
+    assert result(threshold=float("nan")).title == "score 2.50, no threshold"
 
 
 # ---- map

@@ -167,8 +167,8 @@ def test_inference_of_a_folder_with_bad_files(workspace: Path) -> None:
     [rejected] = read_csv(folder / "rejected.csv")
     assert rejected["image"].endswith("truncated.png")
     assert "cut or damaged" in rejected["reason"]
-    with Image.open(folder / "overlays/day 1/a.png.png") as overlay:
-        assert overlay.size[0] < overlay.size[1]
+    with Image.open(folder / "overlays/day 1/a.png.jpg") as overlay:
+        assert overlay.size[0] > 2 * 427  # 48 x 40 pixels beside themselves, 512 high
 
 
 @pytest.mark.slow
@@ -196,13 +196,14 @@ def test_inference_goes_on_where_it_was_stopped(workspace: Path) -> None:
     table = folder / "scores.csv"
     lines = table.read_text().splitlines()
     table.write_text("\n".join(lines[:5])[:-9])  # as a kill may leave it
-    kept = folder / "overlays/0.png.png"
+    kept = folder / "overlays/0.png.jpg"
     kept.unlink()  # would be drawn again, were the image judged again
     run(config_file=INFER, **options, resume="true")
     again = table.read_text().splitlines()
     assert [line.split(",")[0] for line in again] == [line.split(",")[0] for line in lines]
     assert again[:3] == lines[:3]
-    assert sorted(path.name for path in (folder / "overlays").iterdir()) == [f"{n}.png.png" for n in range(1, 6)]
+    assert sorted(path.name for path in (folder / "overlays").iterdir()) == [f"{n}.png.jpg" for n in range(1, 6)]
+    assert len(read_csv(folder / "worklist.csv")) == 6
     assert not list(folder.glob("*_previous*"))
 
 

@@ -154,6 +154,19 @@ def test_titles_are_shown_as_they_are_and_fit() -> None:
         assert words.y1 < len(pixels)
 
 
+def test_a_long_title_is_broken_and_stands_above_the_pictures() -> None:
+    figure = sheet(2, title="how the images were chosen, in many words. " * 6 + "\nwhat the colours mean")
+    pixels = figure_to_array(figure)
+    renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
+    [words] = figure.texts
+    assert words.get_text().splitlines()[-1] == "what the colours mean"
+    assert words.get_text().count("\n") >= 2
+    box = words.get_window_extent(renderer)
+    assert 0 < box.x0 < box.x1 < pixels.shape[1]
+    assert box.y1 < len(pixels)
+    assert box.y0 > figure.axes[0].title.get_window_extent(renderer).y1
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -72,10 +72,18 @@ def test_chance_and_legend() -> None:
     assert points(roc, -1).tolist() == [[0, 0], [1, 1]]
     assert points(precision_recall, -1).tolist() == [[0, labels.mean()], [1, labels.mean()]]
     auc, ap = roc_auc(labels, scores), average_precision(labels, scores)
+    assert auc > 0.5
     assert legend_of(roc) == [rf"AUC {auc:.3f}  _first $\frac$", f"AUC {1 - auc:.3f}  second", "chance"]
     assert legend_of(precision_recall)[0] == rf"AP {ap:.3f}  _first $\frac$"
     assert legend_of(precision_recall)[2] == f"chance, {labels.mean():.3f}"
     assert figure.get_suptitle() == f"{labels.sum()} abnormal and {60 - labels.sum()} normal images"
+
+
+def test_legends_are_sorted_and_colours_follow_the_order_given() -> None:
+    labels, scores = random_detector(0)
+    for axis in roc_pr_figure(labels, {"worst": -scores, "best": scores}, None).axes:
+        assert [text.split()[-1] for text in legend_of(axis)[:2]] == ["best", "worst"]
+        assert [handle.get_color() for handle in axis.get_legend().legend_handles[:2]] == ["C1", "C0"]
 
 
 @pytest.mark.parametrize("threshold", [-0.5, 0.5, 99.0])
@@ -149,7 +157,9 @@ def test_classes_have_labels_of_their_own(seed: int) -> None:
     for line, (name, (truth, values)) in enumerate(data.items()):
         x, y = points(axis, line).T
         assert (np.diff(x) * (y[1:] + y[:-1]) / 2).sum() == pytest.approx(roc_auc(truth, values))
-        assert legend_of(axis)[line] == f"AUC {roc_auc(truth, values):.3f}  {name}"
+        assert f"AUC {roc_auc(truth, values):.3f}  {name}" in legend_of(axis)
+    areas = [float(text.split()[1]) for text in legend_of(axis)[:3]]
+    assert areas == sorted(areas, reverse=True)
     # the same class alone looks as in the figure of one set of labels
     truth, values = data["class 30"]
     np.testing.assert_array_equal(points(axis, 0), points(roc_pr_figure(truth, {"class 30": values}, None).axes[0], 0))
@@ -165,8 +175,8 @@ def test_class_thresholds_and_undefined_classes(tmp_path: Path) -> None:
     )
     axis = figure.axes[0]
     assert legend_of(axis) == [
-        "not defined  a",
         f"AUC {roc_auc(labels, scores):.3f}  b",
+        "not defined  a",
         "not defined  c",
         "chance",
         "threshold",

@@ -81,10 +81,9 @@ class PredictionWriter(ResultTables):
         kinds = ["probability"] if self.thresholds is None else ["probability", "decision"]
         return ["image", *(f"{kind}_{name}" for kind in kinds for name in self.class_names)]
 
-    def close(self, engine: Engine) -> None:
-        """Close the tables, and look at the decisions as a whole."""
-        super().close(engine)
-        if self.has_rows and self.limits is not None:
+    def complete(self) -> None:
+        """Look at the decisions as a whole."""
+        if self.limits is not None:
             decisions = [f"decision_{name}" for name in self.class_names]
             warn_if_implausible(self.output_dir / self.table_name, decisions, _FINE_TUNE)
 

@@ -78,8 +78,10 @@ class ResultFiles(ResultTables):
         try:
             self._wait_until(0)
             self._write_complete()
-        finally:
-            super().close(engine)
+        except BaseException:
+            self.resources.close()
+            raise
+        super().close(engine)
 
     def close_after_error(self, engine: Engine, error: BaseException) -> None:
         """Keep what is complete, close the tables and go on with the error."""

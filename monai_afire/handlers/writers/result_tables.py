@@ -69,6 +69,9 @@ class ResultTables(ABC):
         (['image,brightness', 'a.png,1.0'], 1)
     """
 
+    derived: Sequence[str] = ()
+    """Names of files that :meth:`complete` makes of the whole table: moved away with the table that they belong to."""
+
     def __init__(
         self, items: Sequence[Mapping[str, Any]], output_dir: str, table_name: str, resume: bool = False
     ) -> None:
@@ -179,9 +182,14 @@ class ResultTables(ABC):
         self.num_rejected += 1
         self.rows.append((_REJECTED, [source, reason]))
 
+    def complete(self) -> None:  # noqa: B027  a hook: most tables are all there is
+        """Make files of the whole table, which is on disk by now, with the rows that a stopped run has left."""
+
     def close(self, engine: Engine) -> None:
-        """Close the files."""
-        self.resources.close()
+        """Make what is made of the whole table, and close the files."""
+        with self.resources:  # nobody else may write before it is made
+            if self.has_rows:
+                self.complete()
 
     def close_after_error(self, engine: Engine, error: BaseException) -> None:
         """Close the files and go on with the error."""
@@ -209,7 +217,7 @@ class ResultTables(ABC):
         """At the first row: a run that fails before it leaves those of the earlier run where they are."""
         tables = self._unfinished()
         if not self.resume:
-            keep_previous(*(table.path for table in tables))
+            keep_previous(*(table.path for table in tables), *(self.output_dir / name for name in self.derived))
         for table in tables:
             with atomic_path(table.path, flush=self.resume) as temporary, _open(temporary, "w") as file:
                 csv.writer(file).writerow(table.header)

@@ -1,0 +1,157 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Pictures of results as DICOM Secondary Capture, to be opened beside the radiograph that they were made of."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from copy import deepcopy
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import pydicom
+from numpy.typing import NDArray
+from pydicom.dataset import Dataset, FileMetaDataset
+from pydicom.uid import ExplicitVRLittleEndian, SecondaryCaptureImageStorage, generate_uid
+
+from monai_afire.transforms.radiograph_io.formats import HEAD_BYTES, identify_content
+
+__all__ = ["NoStudyError", "read_source", "secondary_capture"]
+
+_NEEDED = ("StudyInstanceUID", "SeriesInstanceUID", "SOPClassUID", "SOPInstanceUID")
+# Type 2 of the modules Patient and General Study: present, though they may be empty
+_PATIENT_AND_STUDY = (
+    "PatientName",
+    "PatientID",
+    "PatientBirthDate",
+    "PatientSex",
+    "StudyDate",
+    "StudyTime",
+    "ReferringPhysicianName",
+    "StudyID",
+    "AccessionNumber",
+    "PatientOrientation",  # rows and columns of both halves run as those of the source
+)
+_IF_PRESENT = (
+    "SpecificCharacterSet",
+    "TimezoneOffsetFromUTC",
+    "IssuerOfPatientID",
+    "PatientIdentityRemoved",
+    "DeidentificationMethod",
+    "DeidentificationMethodCodeSequence",
+    "StudyDescription",
+    "IssuerOfAccessionNumberSequence",
+    "PatientAge",
+    "PatientSize",
+    "PatientWeight",
+    "BodyPartExamined",
+    "Laterality",
+    "LossyImageCompression",  # what was lost once stays lost
+    "LossyImageCompressionRatio",
+    "LossyImageCompressionMethod",
+)
+_SERIES_OFFSET = 1000  # behind the series of the examination in a viewer's list
+
+
+class NoStudyError(ValueError):
+    """A file that belongs to no DICOM study, or does not say to which."""
+
+
+def read_source(path: str | os.PathLike, keywords: Collection[str] = (*_NEEDED, *_PATIENT_AND_STUDY)) -> Dataset:
+    """
+    Read the header of a DICOM file without its pixels.
+
+    Args:
+        path: the file.
+        keywords: elements to read at least; what a Secondary Capture copies by default.
+
+    Returns:
+        The elements that the file has.
+
+    Raises:
+        NoStudyError: when it is no DICOM file.
+    """
+    with Path(path).open("rb") as file:
+        if identify_content(file.read(HEAD_BYTES)) != "DICOM":
+            raise NoStudyError(f"{path} is no DICOM file: it belongs to no study")
+    tags: list = [*keywords, *_IF_PRESENT, "SeriesNumber", "InstanceNumber", "BurnedInAnnotation"]
+    return pydicom.dcmread(path, force=True, stop_before_pixels=True, specific_tags=tags)
+
+
+def secondary_capture(picture: NDArray[np.uint8], source: Dataset, derivation: str) -> Dataset:
+    """
+    A picture of results as Secondary Capture Image (PS3.3, A.8.1) in the study of its source, in a series of its own.
+
+    UIDs follow from those of the source and from the picture: the same picture is the same instance whenever it is
+    made, another one is another instance. Nothing in it depends on date or machine.
+
+    Args:
+        picture: ``(rows, columns, 3)``, the colours red, green and blue.
+        source: of :func:`read_source`.
+        derivation: what the picture says, for Derivation Description.
+
+    Returns:
+        The data set, to be saved.
+
+    Raises:
+        NoStudyError: when the source lacks a UID that the standard demands.
+
+    Example:
+        >>> source = Dataset()
+        >>> source.StudyInstanceUID, source.SeriesInstanceUID, source.SOPInstanceUID = "1.2.1", "1.2.2", "1.2.3"
+        >>> source.SOPClassUID = "1.2.840.10008.5.1.4.1.1.1.1"
+        >>> capture = secondary_capture(np.zeros((4, 4, 3), np.uint8), source, "score 1.0")
+        >>> capture.StudyInstanceUID, capture.SourceImageSequence[0].ReferencedSOPInstanceUID
+        ('1.2.1', '1.2.3')
+    """
+    missing = [keyword for keyword in _NEEDED if not source.get(keyword)]
+    if missing:
+        name = source.get("filename") or "the DICOM file"
+        raise NoStudyError(f"{name} has no {', '.join(missing)}: it says not where it belongs; export it again")
+    capture = Dataset()
+    for keyword in (*_PATIENT_AND_STUDY, *_IF_PRESENT):
+        if keyword in source:
+            capture[keyword] = deepcopy(source[keyword])
+        elif keyword in _PATIENT_AND_STUDY:
+            setattr(capture, keyword, "")
+    _add_instance(capture, source, sha256(np.ascontiguousarray(picture)).hexdigest())
+    _add_derivation(capture, source, derivation)
+    capture.set_pixel_data(np.ascontiguousarray(picture), "RGB", 8, generate_instance_uid=False)
+    return capture
+
+
+def _add_instance(capture: Dataset, source: Dataset, content: str) -> None:
+    """Which study, series and instance it is, and what made it."""
+    capture.StudyInstanceUID = source.StudyInstanceUID
+    capture.SeriesInstanceUID = generate_uid(entropy_srcs=["monai_afire anomaly", source.SeriesInstanceUID])
+    capture.SOPInstanceUID = generate_uid(entropy_srcs=["monai_afire anomaly", source.SOPInstanceUID, content])
+    capture.SOPClassUID = SecondaryCaptureImageStorage
+    capture.Modality = "OT"
+    capture.SeriesNumber = _SERIES_OFFSET + int(source.get("SeriesNumber") or 0)
+    capture.InstanceNumber = int(source.get("InstanceNumber") or 1)
+    capture.SeriesDescription = "Anomaly heat map, not for clinical use"
+    capture.SecondaryCaptureDeviceManufacturer = "monai_afire"
+    capture.SecondaryCaptureDeviceSoftwareVersions = version("monai_afire")
+    capture.file_meta = FileMetaDataset()
+    capture.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    capture.file_meta.MediaStorageSOPClassUID = capture.SOPClassUID
+    capture.file_meta.MediaStorageSOPInstanceUID = capture.SOPInstanceUID
+
+
+def _add_derivation(capture: Dataset, source: Dataset, derivation: str) -> None:
+    """What it was made of, and that it can be no substitute for it."""
+    purpose = Dataset()
+    purpose.CodeValue, purpose.CodingSchemeDesignator = "121322", "DCM"
+    purpose.CodeMeaning = "Source image for image processing operation"
+    origin = Dataset()
+    origin.ReferencedSOPClassUID, origin.ReferencedSOPInstanceUID = source.SOPClassUID, source.SOPInstanceUID
+    origin.PurposeOfReferenceCodeSequence = [purpose]
+    capture.SourceImageSequence = [origin]
+    capture.ImageType = ["DERIVED", "SECONDARY"]
+    capture.ConversionType = "WSD"  # workstation
+    capture.DerivationDescription = f"Radiograph reduced to 8 bits, beside it with anomaly heat map: {derivation}"
+    # what was burned into the source can be read here too; a source that does not say so may have something
+    capture.BurnedInAnnotation = "NO" if source.get("BurnedInAnnotation") == "NO" else "YES"

@@ -1,0 +1,57 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Radiograph and heat map side by side: the right pixels in the right place, texts beside them and not on them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from monai_afire.visualize.heat_map import overlay_heat_map
+from monai_afire.visualize.heat_panels import heat_panels
+
+HEADER, GAP = 20, 5  # of pictures up to 300 pixels, whose texts have the smallest size
+
+
+def panels(shape: tuple[int, int] = (200, 150), title: str = "score 1") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The picture, and the radiograph and heat that it was made of."""
+    rng = np.random.default_rng(0)
+    image, heat = rng.integers(0, 256, shape) / 255, rng.uniform(0, 4, shape)
+    return heat_panels(image, heat, 1.0, 3.0, title, "a unit"), image, heat
+
+
+def test_left_is_the_radiograph_and_right_its_overlay() -> None:
+    picture, image, heat = panels()
+    left, right = picture[HEADER:220, :150], picture[HEADER:220, 150 + GAP : 300 + GAP]
+    np.testing.assert_array_equal(left, np.rint(image * 255).astype(np.uint8)[..., None].repeat(3, axis=2))
+    np.testing.assert_array_equal(right, overlay_heat_map(image, heat, 1.0, 3.0))
+
+
+@pytest.mark.parametrize("shape", [(200, 150), (150, 200), (48, 40), (512, 512), (3, 700), (700, 1), (1, 1)])
+def test_title_and_unit_fit_whatever_the_proportions(shape: tuple[int, int]) -> None:
+    title = "score 12.34, above the threshold of 5.67"
+    picture, _, _ = panels(shape, title)
+    text = max(10, round(max(shape) / 30))
+    assert picture[: 2 * text].any()  # the title's letters
+    assert not picture[:, -text // 4 :].any()  # nothing is cut at the right
+    assert not picture[: 2 * text, -text // 2 :].any()
+    assert picture.shape[0] >= 2 * text + shape[0]
+
+
+def test_the_bar_has_the_colours_of_the_overlay() -> None:
+    picture, _, _ = panels()
+    column = picture[HEADER:220, 2 * 150 + GAP + 6]
+    np.testing.assert_array_equal(column[0], overlay_heat_map([[0.5]], [[3.0]], 1.0, 3.0)[0, 0])
+    np.testing.assert_array_equal(column[199], overlay_heat_map([[0.5]], [[1.0]], 1.0, 3.0)[0, 0])
+
+
+def test_the_strongest_colour_leaves_more_than_half_of_the_contrast() -> None:
+    image = np.array([[0.0, 1.0]])
+    overlay = overlay_heat_map(image, np.full((1, 2), 99.0), 1.0, 3.0).astype(int)
+    assert (overlay[0, 1] - overlay[0, 0] > 255 / 2).all()
+
+
+def test_other_titles_change_the_title_only() -> None:
+    first, second = panels(title="score 1")[0], panels(title="score 2")[0]
+    assert (first[:HEADER] != second[:HEADER]).any()
+    np.testing.assert_array_equal(first[HEADER:], second[HEADER:])
