@@ -7,10 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
-from torch import nn
 from torch.nn import functional as F
 
 from monai_afire.anomaly.field_of_view import MAX_VIEWS, fixed_view, random_views
@@ -18,8 +15,8 @@ from monai_afire.anomaly.gaussian import TokenDensity
 from monai_afire.anomaly.image_gaussian import ImageDensity
 from monai_afire.anomaly.masked_restoration import MaskedRestorationInferer
 from monai_afire.anomaly.memory_bank import NormalMemory
+from monai_afire.anomaly.score_thresholds import ScoreThresholds
 from monai_afire.anomaly.scores import aggregate_tokens, anomaly_score, interior_tokens, prototype_distance
-from monai_afire.metrics.binary_classification import best_f1_threshold
 from monai_afire.networks.blocks.patches import patchify
 from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.utils.precision import at_least_float32, without_autocast
@@ -41,7 +38,7 @@ _RESIDUAL_CELLS = 4  # along each axis of a patch
 _OF_THE_DECODER = frozenset({"restoration", "masked_restoration", "residual_neighbors"})
 
 
-class AnomalyDetector(nn.Module):
+class AnomalyDetector(ScoreThresholds):
     r"""
     Scores, heat map and decision for radiographs, from a network that has learned what normal ones look like.
 
@@ -66,11 +63,9 @@ class AnomalyDetector(nn.Module):
     always hard to restore, such as the ribs' edges, outshine a lesion in the lung. All image scores but the two of the
     restoration and the token mean's are aggregates of these maps.
 
-    :meth:`fit` takes all statistics from normal images, :meth:`fit_thresholds` the thresholds from validation scores.
-    Both are buffers of the state dict, as are ``heat_range``, the fused heat that normal tokens seldom and never reach,
-    between which a picture of the heat map is to be coloured, and ``normal_scores``, ``(101, 10)``: what 0, 1, ..., 100 %
-    of the normal validation images stay below. Those and not the images of :meth:`fit`, which the network has been
-    trained on and whose scores are lower.
+    :meth:`fit` takes all statistics from normal images, :meth:`fit_thresholds` the thresholds and percentiles from the
+    scores of other normal images. All are buffers of the state dict, as is ``heat_range``, the fused heat that normal tokens
+    seldom and never reach, between which a picture of the heat map is to be coloured.
 
     Args:
         network: the pre-trained network.
@@ -107,8 +102,6 @@ class AnomalyDetector(nn.Module):
     map_std: torch.Tensor
     score_mean: torch.Tensor
     score_std: torch.Tensor
-    thresholds: torch.Tensor
-    normal_scores: torch.Tensor
     heat_range: torch.Tensor
     interior: torch.Tensor
     in_views: torch.Tensor
@@ -126,7 +119,7 @@ class AnomalyDetector(nn.Module):
         copies: int = 1,
         views: int = 1,
     ) -> None:
-        super().__init__()
+        super().__init__(SCORE_NAMES)
         _check_names("fusion", fusion, MAP_NAMES)
         _check_names("score_fusion", score_fusion, SCORE_NAMES[:-1])
         if copies < 0 or not 1 <= views <= MAX_VIEWS:
@@ -157,8 +150,6 @@ class AnomalyDetector(nn.Module):
             self.register_buffer(name, torch.full((len(MAP_NAMES), num_tokens), float(name == "map_std")))
         for name in ("score_mean", "score_std"):
             self.register_buffer(name, torch.full((len(SCORE_NAMES) - 1,), float(name == "score_std")))
-        self.register_buffer("thresholds", torch.full((len(SCORE_NAMES),), torch.nan))
-        self.register_buffer("normal_scores", torch.full((101, len(SCORE_NAMES)), torch.nan))
         self.register_buffer("heat_range", torch.tensor([0.0, 1.0]))
         in_views = torch.tensor([name in {*score_fusion, "fused"} for name in SCORE_NAMES])
         self.register_buffer("in_views", in_views, persistent=False)
@@ -249,72 +240,6 @@ class AnomalyDetector(nn.Module):
         fused = maps[:, -1].flatten().sort().values
         # what one normal token in twenty reaches is not worth a colour; the strongest is for what none reaches
         self.heat_range.copy_(torch.stack([fused[int(0.95 * (len(fused) - 1))], fused[-1] + 1e-6]))
-
-    @torch.no_grad()
-    def fit_thresholds(
-        self, scores: torch.Tensor, labels: torch.Tensor | None = None, specificity: float | None = 0.95
-    ) -> None:
-        """
-        Choose the threshold of each score on validation images.
-
-        Args:
-            scores: ``(M, 10)`` of validation images.
-            labels: ``(M,)`` of 0 (normal) and 1; None: all are normal.
-            specificity: share of the normal images that may stay below the threshold, which is their quantile; None
-                takes the best F1, for which abnormal images are needed.
-
-        Raises:
-            ValueError: for scores that are no finite numbers, without a normal image, or without an abnormal one for
-                the best F1.
-
-        Example:
-            >>> from monai_afire.networks import ViTEncoder
-            >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
-            >>> detector = AnomalyDetector(AFiRe(encoder, 8, 16, 16, 1, 2))
-            >>> detector.fit_thresholds(torch.arange(101.0)[:, None].expand(-1, 10), specificity=0.9)
-            >>> detector.thresholds[0]
-            tensor(90.)
-        """
-        scores = scores.detach().float().cpu()
-        if bad := int((~scores.isfinite()).any(1).sum()):
-            raise ValueError(
-                f"the scores of {bad} of {len(scores)} validation images are NaN or infinite, so that no threshold "
-                "follows from them: look at the images' intensities and at the weights"
-            )
-        abnormal = torch.zeros(len(scores), dtype=torch.bool) if labels is None else labels.flatten().cpu() > 0
-        if abnormal.all():
-            raise ValueError("no normal validation image to fit a threshold on: add some with label 0")
-        shares = torch.linspace(0, 1, len(self.normal_scores))
-        self.normal_scores.copy_(torch.quantile(scores[~abnormal], shares, dim=0))
-        if specificity is not None:
-            self.thresholds.copy_(torch.quantile(scores[~abnormal], specificity, dim=0))
-        elif abnormal.any():
-            best = [best_f1_threshold(abnormal.numpy(), column.numpy()) for column in scores.T]
-            self.thresholds.copy_(torch.tensor(best))
-        else:
-            raise ValueError("the best F1 needs abnormal validation images: add some, or give a specificity")
-
-    def normal_percentiles(self, scores: ArrayLike, name: str = "fused") -> NDArray[np.float64]:
-        """
-        Share of the normal validation images whose score is lower, in per cent, exact to 1.
-
-        Args:
-            scores: ``(M,)``.
-            name: which of ``SCORE_NAMES`` they are.
-
-        Returns:
-            ``(M,)`` in [0, 100]; NaN before :meth:`fit_thresholds`.
-
-        Example:
-            >>> from monai_afire.networks import ViTEncoder
-            >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
-            >>> detector = AnomalyDetector(AFiRe(encoder, 8, 16, 16, 1, 2))
-            >>> detector.fit_thresholds(torch.arange(11.0)[:, None].expand(-1, len(SCORE_NAMES)))
-            >>> detector.normal_percentiles([-1, 9.5, 99]).tolist()
-            [0.0, 95.0, 100.0]
-        """
-        normal = self.normal_scores[:, SCORE_NAMES.index(name)].double().cpu().numpy()
-        return np.interp(scores, normal, np.linspace(0, 100, len(normal)))
 
     def _standardized(self, raw: torch.Tensor) -> torch.Tensor:
         """Maps ``(B, 6, L)`` as measured -> ``(B, 7, L)`` in standard deviations of normal images, fused one last."""

@@ -117,7 +117,7 @@ def secondary_capture(picture: NDArray[np.uint8], source: Dataset, derivation: s
             capture[keyword] = deepcopy(source[keyword])
         elif keyword in _PATIENT_AND_STUDY:
             setattr(capture, keyword, "")
-    _add_instance(capture, source, sha256(np.ascontiguousarray(picture)).hexdigest())
+    _add_instance(capture, source, sha256(picture.tobytes()).hexdigest())
     _add_derivation(capture, source, derivation)
     capture.set_pixel_data(np.ascontiguousarray(picture), "RGB", 8, generate_instance_uid=False)
     return capture

@@ -1,0 +1,99 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Thresholds of anomaly scores, and how many normal images stay below a score, as buffers of a detector."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import nn
+
+from monai_afire.metrics.binary_classification import best_f1_threshold
+
+__all__ = ["ScoreThresholds"]
+
+
+class ScoreThresholds(nn.Module):
+    """
+    What a detector keeps of the scores of validation images: a threshold for each, and the normal ones' percentiles.
+
+    ``normal_scores`` ``(101, scores)`` are what 0, 1, ..., 100 % of the normal validation images stay below. Not the
+    images that the network was fitted to, whose scores are lower.
+
+    Args:
+        score_names: names of the scores, in their order.
+    """
+
+    thresholds: torch.Tensor
+    normal_scores: torch.Tensor
+
+    def __init__(self, score_names: Sequence[str]) -> None:
+        super().__init__()
+        self.score_names = tuple(score_names)
+        self.register_buffer("thresholds", torch.full((len(self.score_names),), torch.nan))
+        self.register_buffer("normal_scores", torch.full((101, len(self.score_names)), torch.nan))
+
+    @torch.no_grad()
+    def fit_thresholds(
+        self, scores: torch.Tensor, labels: torch.Tensor | None = None, specificity: float | None = 0.95
+    ) -> None:
+        """
+        Choose the threshold of each score on validation images.
+
+        Args:
+            scores: ``(M, scores)`` of validation images.
+            labels: ``(M,)`` of 0 (normal) and 1; None: all are normal.
+            specificity: share of the normal images that may stay below the threshold, which is their quantile; None
+                takes the best F1, for which abnormal images are needed.
+
+        Raises:
+            ValueError: for scores that are no finite numbers, without a normal image, or without an abnormal one for
+                the best F1.
+
+        Example:
+            >>> scores = ScoreThresholds(["fused"])
+            >>> scores.fit_thresholds(torch.arange(101.0)[:, None], specificity=0.9)
+            >>> scores.thresholds[0]
+            tensor(90.)
+        """
+        scores = scores.detach().float().cpu()
+        if bad := int((~scores.isfinite()).any(1).sum()):
+            raise ValueError(
+                f"the scores of {bad} of {len(scores)} validation images are NaN or infinite, so that no threshold "
+                "follows from them: look at the images' intensities and at the weights"
+            )
+        abnormal = torch.zeros(len(scores), dtype=torch.bool) if labels is None else labels.flatten().cpu() > 0
+        if abnormal.all():
+            raise ValueError("no normal validation image to fit a threshold on: add some with label 0")
+        shares = torch.linspace(0, 1, len(self.normal_scores))
+        self.normal_scores.copy_(torch.quantile(scores[~abnormal], shares, dim=0))
+        if specificity is not None:
+            self.thresholds.copy_(torch.quantile(scores[~abnormal], specificity, dim=0))
+        elif abnormal.any():
+            best = [best_f1_threshold(abnormal.numpy(), column.numpy()) for column in scores.T]
+            self.thresholds.copy_(torch.tensor(best))
+        else:
+            raise ValueError("the best F1 needs abnormal validation images: add some, or give a specificity")
+
+    def normal_percentiles(self, scores: ArrayLike, name: str = "fused") -> NDArray[np.float64]:
+        """
+        Share of the normal validation images whose score is lower, in per cent, exact to 1.
+
+        Args:
+            scores: ``(M,)``.
+            name: which of the scores they are.
+
+        Returns:
+            ``(M,)`` in [0, 100]; NaN before :meth:`fit_thresholds`.
+
+        Example:
+            >>> scores = ScoreThresholds(["fused"])
+            >>> scores.fit_thresholds(torch.arange(11.0)[:, None])
+            >>> scores.normal_percentiles([-1, 9.5, 99]).tolist()
+            [0.0, 95.0, 100.0]
+        """
+        normal = self.normal_scores[:, self.score_names.index(name)].double().cpu().numpy()
+        return np.interp(np.asarray(scores, dtype=float), normal, np.linspace(0, 100, len(normal)))
