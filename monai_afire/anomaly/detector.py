@@ -64,8 +64,8 @@ class AnomalyDetector(ScoreThresholds):
     restoration and the token mean's are aggregates of these maps.
 
     :meth:`fit` takes all statistics from normal images, :meth:`fit_thresholds` the thresholds and percentiles from the
-    scores of other normal images. All are buffers of the state dict, as is ``heat_range``, the fused heat that normal tokens
-    seldom and never reach, between which a picture of the heat map is to be coloured.
+    scores of other normal images. All are buffers of the state dict, as is ``heat_range``, the fused heat that normal
+    tokens seldom and never reach, between which a picture of the heat map is to be coloured.
 
     Args:
         network: the pre-trained network.
