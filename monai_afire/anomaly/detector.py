@@ -68,7 +68,7 @@ class AnomalyDetector(nn.Module):
 
     :meth:`fit` takes all statistics from normal images, :meth:`fit_thresholds` the thresholds from validation scores.
     Both are buffers of the state dict, as are ``heat_range``, the fused heat that normal tokens seldom and never reach,
-    between which a picture of the heat map is to be coloured, and ``normal_scores``, ``(101, 10)``: what 0, 1, ..., 100 %
+    between which a picture of the heat map is to be coloured, and ``normal_scores``, ``(101, 10)``: what 0, 1, ... 100 %
     of the normal validation images stay below. Those and not the images of :meth:`fit`, which the network has been
     trained on and whose scores are lower.
 
