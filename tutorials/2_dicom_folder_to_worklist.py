@@ -131,15 +131,16 @@ except SystemExit as end:
 # %% [markdown]
 # ## The work-list
 #
-# `scores.csv` has a row per image, in the order of the files: all scores, and whether the fused one is above the
-# threshold, which 95 % of the held-out normal images are below. Sorted by the fused score it is a work-list. The last
-# column is what only we know, who have drawn the patients.
+# `worklist.csv` has the most suspicious image first: its score, whether it is above the threshold, which 95 % of the
+# held-out normal images are below, how many per cent of those have a lower score, and where in the picture the heat is
+# strongest. Study, series and instance are named where the files name them. The last column is what only we know, who
+# have drawn the patients. `scores.csv` has all scores, in the order of the files.
 
 # %%
 import pandas as pd
 
-scores = pd.read_csv(output / "worklist/scores.csv")
-worklist = scores.sort_values("fused", ascending=False, ignore_index=True)[["image", "fused", "abnormal"]]
+worklist = pd.read_csv(output / "worklist/worklist.csv")
+worklist = worklist[["rank", "score", "decision", "percentile", "hottest", "image"]]
 worklist["truth"] = [truth[Path(image).parent.name] for image in worklist["image"]]
 worklist["image"] = [Path(image).relative_to(new_folder.resolve()).as_posix() for image in worklist["image"]]
 worklist.round(2)
@@ -162,15 +163,16 @@ print(
 # %%
 import matplotlib.pyplot as plt
 
-figure, axes = plt.subplots(1, 4, figsize=(12, 3.4), layout="compressed")
-for axis, (_, row) in zip(axes, worklist.head(4).iterrows(), strict=True):
-    axis.imshow(plt.imread(output / "worklist/overlays" / f"{row['image']}.png"))
-    axis.set_title(f"{Path(row['image']).parent}: {row['truth']}\nscore {row['fused']:.2f}", fontsize=9)
+figure, axes = plt.subplots(2, 2, figsize=(12, 7), layout="compressed")
+for axis, (_, row) in zip(axes.flat, worklist.head(4).iterrows(), strict=True):
+    axis.imshow(plt.imread(output / "worklist/overlays" / f"{row['image']}.jpg"))
+    axis.set_title(f"{Path(row['image']).parent}: {row['truth']}", fontsize=9)
     axis.set_axis_off()
 plt.show()
 
 # %% [markdown]
-# `maps/*.nii.gz` are the same maps in the geometry of the files, for a viewer; `embeddings/*.npz` the features.
+# With `saved=["overlays", "dicom", "maps", "embeddings"]` there are the same pictures as DICOM Secondary Captures in the
+# study of their source, the maps in the geometry of the files, for a viewer, and the features, too.
 #
 # ## What could not be read
 
@@ -197,13 +199,7 @@ for _, row in rejected.iterrows():
 # ```
 #
 # Without `--dataset_dir` the first two take the phantom, to try it out. The list is
-# `bundles/afire/output/inference/scores.csv`; in a shell
-#
-# ```bash
-# sort -t, -k3,3gr bundles/afire/output/inference/scores.csv | cut -d, -f1-3 | head
-# ```
-#
-# sorts it by its third column, the fused score (a file name with a comma in it needs a CSV reader instead).
+# `bundles/afire/output/inference/worklist.csv`.
 #
 # Before it is used for anything, measure it on labelled images with `evaluate.json`, and read what [the
 # evaluation](../bundles/afire/docs/README.md#anomaly-detection) says about darkness and sharpness.

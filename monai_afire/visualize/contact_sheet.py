@@ -28,6 +28,7 @@ PICTURE_INCHES = 1.9  # side of one picture
 DPI = 150
 TITLE_COLUMNS = 54  # characters of 7 points that fit above a pair of pictures
 TITLE_LINES = 3
+_LABEL_COLUMNS = 15  # characters of 8 points along an inch of the colour bar
 _SHEET_TITLE_COLUMNS = 52  # characters of 9 points above a pair of pictures
 GAP = 0.02  # between radiograph and overlay, in widths of the picture
 OUTLINE: dict[str, Any] = {"color": MARK_COLOR, "linewidth": 0.9}
@@ -240,4 +241,6 @@ def _draw_color_bar(axis: Axes, style: _Style, meaning: str) -> None:
     axis.set_yticks(ticks, [f"≤ {labels[0]}", *labels[1:-1], f"≥ {labels[-1]}"])
     axis.tick_params(labelsize=7, length=2, left=False, labelleft=False, right=True, labelright=True)
     axis.yaxis.set_label_position("right")
-    axis.set_ylabel(meaning, fontsize=8, labelpad=3, parse_math=False)
+    inches = axis.get_position().height * axis.figure.get_figheight()
+    words = "\n".join(textwrap.wrap(meaning, max(12, int(_LABEL_COLUMNS * inches))))
+    axis.set_ylabel(words, fontsize=8, labelpad=3, parse_math=False)

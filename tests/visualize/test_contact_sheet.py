@@ -80,6 +80,17 @@ def test_heat_is_shared_by_all_pictures() -> None:
     assert (labels[0], labels[-1]) == (f"≤ {low:.3g}", f"≥ {high:.3g}")
 
 
+def test_the_meaning_of_the_heat_fits_beside_its_bar() -> None:
+    for count in (1, 9):
+        figure = sheet(count, meaning="standard deviations of normal images")
+        pixels = figure_to_array(figure)
+        words = figure.axes[-1].yaxis.label
+        assert words.get_text().split() == "standard deviations of normal images".split()
+        box = words.get_window_extent(figure.canvas.get_renderer())  # type: ignore[attr-defined]
+        assert 0 < box.y0 < box.y1 < len(pixels)
+        assert box.x1 < pixels.shape[1]
+
+
 def test_heat_range() -> None:
     rng = np.random.default_rng(0)
     maps = [rng.normal(size=(30, 20)), rng.normal(size=(5, 7))]
