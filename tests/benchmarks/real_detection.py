@@ -152,7 +152,7 @@ def quartile_aucs(rows: pd.DataFrame, name: str) -> list[float]:
 
 def figures(rows: pd.DataFrame, names: Sequence[str], thresholds: Mapping[str, float]) -> pd.DataFrame:
     """One row per score: AUC, in the quartiles of sharpness, in matched pairs, and what its threshold gives."""
-    metrics = evaluate_scores(rows, names, thresholds, num_bootstraps=0)
+    metrics = evaluate_scores(rows, names, thresholds, num_bootstraps=1)  # the spread over seeds is shown instead
     result = {}
     for name in names:
         found = metrics["detection"][name]
@@ -179,40 +179,55 @@ def summary(runs: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return pd.DataFrame(cells, index=runs[0].index, columns=runs[0].columns)
 
 
+def judged(
+    table: pd.DataFrame, images: torch.Tensor, options: argparse.Namespace, stage: str, seed: int
+) -> tuple[pd.DataFrame, dict[str, float]]:
+    """Scores and thresholds of one network, those on disk if there are any."""
+    section = "validation" if options.tune else "test"
+    scores, thresholds = (options.output / f"{stage}_{seed}_{section}.{kind}" for kind in ("csv", "json"))
+    if thresholds.is_file():
+        return pd.read_csv(scores, keep_default_na=False), json.loads(thresholds.read_text())
+    weights = None
+    if stage == "AFiRe":
+        folder = options.output / f"seed_{seed}"
+        folder.mkdir(exist_ok=True)
+        weights = options.pretrained
+        if options.adapt_epochs:
+            weights = adapted_weights(table, weights, seed, options.adapt_epochs, folder)
+    detector = {name: getattr(options, name) for name in ("copies", "views", "memory_size")}
+    rows, found = seed_scores(table, images, weights, seed, detector)
+    rows.to_csv(scores, index=False)
+    thresholds.write_text(json.dumps(found))
+    return rows, found
+
+
 def run_benchmark(options: argparse.Namespace) -> pd.DataFrame:
     """All seeds, the untrained network and the controls; the table as it is printed."""
-    output = options.output.resolve()
-    output.mkdir(parents=True, exist_ok=True)
-    table, images = read_set(options.data.resolve(), output, int(SHAPE["image_size"]))
+    options.output = options.output.resolve()
+    options.output.mkdir(parents=True, exist_ok=True)
+    table, images = read_set(options.data.resolve(), options.output, int(SHAPE["image_size"]))
     section = "validation" if options.tune else "test"
     # thresholds come from the validation normals; its abnormal images are for --tune alone
     kept = table["section"].isin(["training", section]) | ((table["section"] == "validation") & (table["label"] == 0))
     table, images = table[kept].reset_index(drop=True), images[torch.tensor(kept.tolist())]
-    detector = {"copies": options.copies, "views": options.views, "memory_size": options.memory_size}
     shown = {}
-    seeds = {"AFiRe": options.seeds, "untrained": options.seeds[:1]}
-    for stage, chosen in seeds.items():
+    for stage, seeds in (("AFiRe", options.seeds), ("untrained", options.seeds[:1])):
         runs = []
-        for seed in chosen:
-            weights = None
-            if stage == "AFiRe":
-                folder = output / f"seed_{seed}"
-                folder.mkdir(exist_ok=True)
-                weights = options.pretrained
-                if options.adapt_epochs:
-                    weights = adapted_weights(table, options.pretrained, seed, options.adapt_epochs, folder)
-            rows, thresholds = seed_scores(table, images, weights, seed, detector)
-            rows.to_csv(output / f"scores_{stage}_{seed}.csv", index=False)
+        for seed in seeds:
+            rows, thresholds = judged(table, images, options, stage, seed)
             runs.append(figures(rows[rows["section"] == section], SCORE_NAMES, thresholds))
         shown |= {f"{stage} {name}": row for name, row in summary(runs).iterrows()}
-    control_rows = table[table["section"] != "training"].reset_index(drop=True).assign(pca=pca_scores(table, images))
-    for name, (column, sign) in CONTROLS.items():
-        control_rows[name] = sign * control_rows[column]
-    controls = figures(control_rows[control_rows["section"] == section], ["pca", *CONTROLS], {})
-    shown |= dict(summary([controls]).iterrows())
-    result = pd.DataFrame(shown).T
-    (output / f"summary_{section}.txt").write_text(result.to_string())
+    result = pd.concat([pd.DataFrame(shown).T, summary([controls(table, images, section)])])
+    (options.output / f"summary_{section}.txt").write_text(result.to_string())
     return result
+
+
+def controls(table: pd.DataFrame, images: torch.Tensor, section: str) -> pd.DataFrame:
+    """What PCA, and what exposure alone, tell apart."""
+    rows = table[table["section"] != "training"].reset_index(drop=True).assign(pca=pca_scores(table, images))
+    for name, (column, sign) in CONTROLS.items():
+        rows[name] = sign * rows[column]
+    return figures(rows[rows["section"] == section], ["pca", *CONTROLS], {})
 
 
 def main() -> None:
