@@ -38,6 +38,7 @@ from monai_afire.transforms.radiograph_io.formats import (
     supported_types,
 )
 from monai_afire.transforms.radiograph_io.intensity import check_span, repair_nonfinite, scale_to_unit
+from monai_afire.transforms.radiograph_io.itk_planes import read_itk_plane
 from monai_afire.transforms.radiograph_io.nifti import read_nifti
 from monai_afire.transforms.radiograph_io.pictures import read_picture
 
@@ -56,7 +57,7 @@ SCALINGS = ("depth", "range", "none")
 
 class LoadRadiograph(Transform):
     """
-    Load one radiograph from DICOM, PNG, JPEG, TIFF, BMP or NIfTI as a gray picture in [0, 1].
+    Load one radiograph from DICOM, PNG, JPEG, TIFF, BMP, NIfTI, MetaImage or NRRD as a gray picture in [0, 1].
 
     The output is ``(1, H, W)``: height first (unlike :py:class:`monai.transforms.LoadImage`, which transposes PNG),
     upright, bright where tissue is dense. The format is found from the content, not from the extension. Transparency is
@@ -161,8 +162,10 @@ class LoadRadiograph(Transform):
                 return read_dicom(path, self.limits, use_window=self.use_window and not raw)
             if file_format == "NIfTI":
                 return read_nifti(path, self.limits)
+            if file_format in ("MetaImage", "NRRD"):
+                return read_itk_plane(path, file_format, self.limits)
             return read_picture(path, file_format, self.limits, raw=raw)
-        except RadiographError:
+        except (RadiographError, ImportError):  # a package that is missing is no fault of the file
             raise
         except Exception as error:  # a damaged header can raise anything in the libraries that decode it
             reason = f"is cut or damaged: its {file_format} data cannot be read ({first_line(error)})"

@@ -193,16 +193,18 @@ def test_compressed_dicom(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("syntax", "package"), [(uid.JPEGLSLossless, "pyjpegls"), (uid.JPEGExtended12Bit, "pylibjpeg-libjpeg")]
+    ("syntax", "remedy"),
+    [
+        (uid.HTJ2KLossless, "pip install pylibjpeg pylibjpeg-openjpeg"),
+        (uid.MPEG2MPML, "export it uncompressed"),
+        (uid.UID("1.2.840.10008.1.2.4.9999"), "export it uncompressed"),
+    ],
 )
-def test_missing_decoder_is_named(tmp_path: Path, syntax: str, package: str) -> None:
-    if package == "pyjpegls":
-        from pydicom.pixels.decoders import JPEGLSLosslessDecoder
-
-        if JPEGLSLosslessDecoder.is_available:
-            pytest.skip("a decoder is installed")
+def test_what_nothing_decodes_is_named(tmp_path: Path, syntax: uid.UID, remedy: str) -> None:
     path = write_dicom(tmp_path / "a.dcm", GRAY12, syntax, bits=12, frame=bytes(100))
-    assert f"pip install {package}" in refused(path).replace("pylibjpeg pylibjpeg", "pylibjpeg")
+    message = refused(path)
+    assert f"is compressed as {syntax.name}, which neither pydicom nor ITK decodes" in message
+    assert remedy in message
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ class RadiographPixels:
 
     Attributes:
         values: the numbers of the file, ``(H, W)``; already in [0, 1] when ``scaled_by`` is set.
-        file_format: "DICOM", "PNG", "JPEG", "TIFF", "BMP" or "NIfTI".
+        file_format: "DICOM", "PNG", "JPEG", "TIFF", "BMP", "NIfTI", "MetaImage" or "NRRD".
         photometric: how the file states its colours, such as "MONOCHROME1", "RGB" or "PALETTE".
         bits: bits per sample that the file declares.
         spacing: distance of rows and of columns in mm, None where the file does not say.

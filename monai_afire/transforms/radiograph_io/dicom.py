@@ -11,6 +11,7 @@ import pydicom
 from pydicom.pixels import apply_color_lut, apply_modality_lut
 
 from monai_afire.transforms.radiograph_io.common import (
+    RadiographError,
     RadiographPixels,
     SizeLimits,
     first_line,
@@ -19,6 +20,7 @@ from monai_afire.transforms.radiograph_io.common import (
     rgb_to_gray,
     warn_about,
 )
+from monai_afire.transforms.radiograph_io.gdcm import GDCM_SYNTAXES, decode_with_gdcm
 from monai_afire.transforms.radiograph_io.intensity import window_to_unit
 
 __all__ = ["read_dicom"]
@@ -26,12 +28,8 @@ __all__ = ["read_dicom"]
 _PIXEL_KEYWORDS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
 _DEFER_BYTES = 2**26  # larger elements stay on disk until the header has been checked
 _MAX_HEADER_BYTES = 2**24  # of a deflated data set, besides its pixels
-# Packages that add decoders to pydicom, by the end of the name of the transfer syntax's family.
-_DECODER_PACKAGES = (
-    ("JPEG-LS", "pyjpegls"),
-    ("JPEG 2000", "pylibjpeg pylibjpeg-openjpeg"),
-    ("JPEG", "pylibjpeg pylibjpeg-libjpeg"),
-)
+# What pydicom says when a decoder is missing, or cannot do what the file needs.
+_LACKS_DECODER = ("missing dependencies", "does not support", "not supported")
 
 
 def read_dicom(path: str, limits: SizeLimits, use_window: bool = True) -> RadiographPixels:
@@ -44,7 +42,7 @@ def read_dicom(path: str, limits: SizeLimits, use_window: bool = True) -> Radiog
 
     Raises:
         RadiographError: When the file is cut or damaged, lacks pixels or a needed element, holds several frames,
-            is of the wrong size, or needs a decoder that is not installed.
+            is of the wrong size, or is compressed in a way that neither pydicom nor ITK decodes.
     """
     _check_inflated_size(path, limits)
     dataset = pydicom.dcmread(path, force=True, defer_size=_DEFER_BYTES)
@@ -111,7 +109,11 @@ def _decode(path: str, dataset: pydicom.Dataset) -> np.ndarray:
     try:
         stored = dataset.pixel_array
     except Exception as error:
-        raise _decoding_error(path, dataset, error) from error
+        if not any(phrase in str(error) for phrase in _LACKS_DECODER):
+            raise _damaged(path, error) from error
+        if dataset.file_meta.TransferSyntaxUID not in GDCM_SYNTAXES:
+            raise _undecodable(path, dataset.file_meta.TransferSyntaxUID) from error
+        stored = decode_with_gdcm(path, dataset)
     if stored.shape[:2] != (int(dataset.Rows), int(dataset.Columns)):
         raise refuse(
             path, f"decodes to the shape {stored.shape}, not to its {dataset.Rows} rows and {dataset.Columns} columns"
@@ -124,18 +126,19 @@ def _decode(path: str, dataset: pydicom.Dataset) -> np.ndarray:
     return stored
 
 
-def _decoding_error(path: str, dataset: pydicom.Dataset, error: Exception) -> Exception:
-    """Tell a missing decoder from damaged pixels."""
-    syntax = dataset.file_meta.TransferSyntaxUID
-    if any(phrase in str(error) for phrase in ("missing dependencies", "does not support", "not supported")):
-        package = next((package for family, package in _DECODER_PACKAGES if family in syntax.name), "pylibjpeg")
-        return refuse(
-            path, f"is compressed as {syntax.name}, which nothing installed decodes", f"pip install {package}"
-        )
+def _damaged(path: str, error: Exception) -> RadiographError:
     # pydicom says first that no decoder succeeded, and then why each of them did not.
     details = first_line(ValueError(str(error).partition("plugins:")[2] or str(error)))
     reason = f"is cut or damaged: its pixel data cannot be decoded ({details})"
     return refuse(path, reason, "export it again")
+
+
+def _undecodable(path: str, syntax: pydicom.uid.UID) -> RadiographError:
+    reason = f"is compressed as {syntax.name}, which neither pydicom nor ITK decodes"
+    remedy = "export it uncompressed (Explicit VR Little Endian)"
+    if "JPEG 2000" in syntax.name:  # with high throughput, or with a Pillow built without JPEG 2000
+        remedy = f"pip install pylibjpeg pylibjpeg-openjpeg, or {remedy}"
+    return refuse(path, reason, remedy)
 
 
 def _padding(dataset: pydicom.Dataset, stored: np.ndarray) -> np.ndarray | None:

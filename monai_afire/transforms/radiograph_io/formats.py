@@ -28,6 +28,9 @@ SUPPORTED_EXTENSIONS: dict[str, str] = {
     ".bmp": "BMP",
     ".nii": "NIfTI",
     ".nii.gz": "NIfTI",
+    ".mha": "MetaImage",
+    ".mhd": "MetaImage",
+    ".nrrd": "NRRD",
 }
 HEAD_BYTES = 1024
 
@@ -38,7 +41,9 @@ _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"MM\x00*", "TIFF"),
     (b"II+\x00", "TIFF"),
     (b"MM\x00+", "TIFF"),
+    (b"NRRD00", "NRRD"),
 )
+_METAIMAGE_FIELDS = (b"ObjectType", b"NDims", b"Comment")  # those that a header starts with
 _NIFTI_OFFSETS = ((344, b"n+1\x00"), (4, b"n+2\x00"))
 
 
@@ -46,8 +51,8 @@ def supported_types() -> str:
     """List of the file types for messages.
 
     Example:
-        >>> supported_types()
-        '.dcm, .dicom, .ima, .png, .jpg, .jpeg, .tif, .tiff, .bmp, .nii, .nii.gz and DICOM files without extension'
+        >>> supported_types()  # doctest: +ELLIPSIS
+        '.dcm, .dicom, .ima, .png, ... .mha, .mhd, .nrrd and DICOM files without extension'
     """
     return ", ".join(SUPPORTED_EXTENSIONS) + " and DICOM files without extension"
 
@@ -70,7 +75,7 @@ def identify_content(head: bytes) -> str:
     """Format of a file from its first ``HEAD_BYTES`` bytes.
 
     Returns:
-        One of "DICOM", "PNG", "JPEG", "TIFF", "BMP", "NIfTI", or "" when it is none of them.
+        One of "DICOM", "PNG", "JPEG", "TIFF", "BMP", "NIfTI", "MetaImage", "NRRD", or "" when it is none of them.
 
     Example:
         >>> identify_content(bytes(128) + b"DICM"), identify_content(b"<html>")
@@ -83,6 +88,8 @@ def identify_content(head: bytes) -> str:
             return name
     if head.startswith(b"BM") and head[6:10] == bytes(4):
         return "BMP"
+    if head.lstrip().startswith(_METAIMAGE_FIELDS) and b"=" in head.partition(b"\n")[0]:
+        return "MetaImage"
     if head.startswith(b"\x1f\x8b"):
         head = _gunzip_head(head)
     if any(head[offset : offset + 4] == magic for offset, magic in _NIFTI_OFFSETS):
@@ -117,7 +124,7 @@ def describe_content(head: bytes) -> str:
     start = head.lstrip()[:64].lower()
     if start.startswith((b"<!doctype html", b"<html")):
         return "is a web page (HTML), such as the login page of a failed download"
-    for signature, name in ((b"pk\x03\x04", "a ZIP archive"), (b"%pdf", "a PDF document"), (b"nrrd", "an NRRD file")):
+    for signature, name in ((b"pk\x03\x04", "a ZIP archive"), (b"%pdf", "a PDF document")):
         if start.startswith(signature):
             return f"is {name}"
     if head and all(byte >= 32 or byte in b"\t\r\n\f" for byte in head):

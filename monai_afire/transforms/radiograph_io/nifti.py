@@ -16,14 +16,8 @@ from typing import IO
 import nibabel as nib
 import numpy as np
 
-from monai_afire.transforms.radiograph_io.common import (
-    RadiographPixels,
-    SizeLimits,
-    planar_affine,
-    refuse,
-    require_real,
-    rgb_to_gray,
-)
+from monai_afire.transforms.radiograph_io.common import RadiographPixels, SizeLimits, refuse
+from monai_afire.transforms.radiograph_io.planes import picture_axes, plane_pixels
 
 __all__ = ["read_nifti"]
 
@@ -49,8 +43,8 @@ def read_nifti(path: str, limits: SizeLimits) -> RadiographPixels:
         compressed = stream.read(2) == _GZIP_MAGIC
     with gzip.open(path, "rb") if compressed else open(path, "rb") as stream:
         image = _read_image(path, stream, limits)
-    row, column = _picture_axes(path, image.header, limits)
-    return _to_pixels(path, image, np.asanyarray(image.dataobj), row, column)
+    bits = int(image.header["bitpix"])
+    return plane_pixels(path, np.asanyarray(image.dataobj), image.affine, limits, file_format="NIfTI", bits=bits)
 
 
 def _read_image(path: str, stream: IO[bytes] | gzip.GzipFile, limits: SizeLimits) -> nib.Nifti1Image:
@@ -59,7 +53,7 @@ def _read_image(path: str, stream: IO[bytes] | gzip.GzipFile, limits: SizeLimits
     second = 540 in (int.from_bytes(start[:4], "little"), int.from_bytes(start[:4], "big"))
     kind = nib.Nifti2Image if second else nib.Nifti1Image
     header = kind.header_class(start[: kind.header_class.template_dtype.itemsize], check=False)
-    _picture_axes(path, header, limits)
+    picture_axes(path, header.get_data_shape(), header.get_best_affine(), limits)
     offset = int(header["vox_offset"])
     if not 0 <= offset <= _MAX_OFFSET:
         raise refuse(path, f"has its first pixel at byte {offset}, where no file has it", "export it again")
@@ -85,50 +79,3 @@ def _named_in_log(path: str) -> Iterator[None]:
         yield
     finally:
         logger.removeFilter(add_name)
-
-
-def _picture_axes(path: str, header: nib.Nifti1Header, limits: SizeLimits) -> tuple[int, int]:
-    """Axes of the array that become the rows and the columns."""
-    shape = tuple(int(n) for n in header.get_data_shape())
-    text = " x ".join(map(str, shape))
-    axes = [axis for axis, length in enumerate(shape) if length != 1]
-    if len(axes) > 2 or any(axis > 2 for axis in axes) or math.prod(shape) == 0:
-        reason = f"has the shape {text}, where one 2-D picture is expected (two axes longer than 1)"
-        raise refuse(path, reason, "save the wanted slice as a file of its own")
-    first, second = (axes + [axis for axis in range(3) if axis not in axes])[:2]
-    limits.check(path, *((*shape, 1, 1, 1)[axis] for axis in (second, first)))
-    world = _world_axes(header.get_best_affine())
-    # Rows follow the vertical direction of the body, or y in the stand-in plane: the higher of the two world axes.
-    return (first, second) if world[first] > world[second] else (second, first)
-
-
-def _world_axes(affine: np.ndarray) -> list[int]:
-    """World axis (0 = x, 1 = y, 2 = z) of each axis of the array; its own number where the affine is degenerate."""
-    orientation = nib.io_orientation(affine)[:, 0]
-    return [int(world) if np.isfinite(world) else axis for axis, world in enumerate(orientation)]
-
-
-def _to_pixels(path: str, image: nib.Nifti1Image, values: np.ndarray, row: int, column: int) -> RadiographPixels:
-    affine = np.asarray(image.affine, dtype=np.float64)
-    shape = (*image.shape, 1, 1, 1)[:3]
-    values = values.reshape(shape)
-    values = np.moveaxis(values, (row, column), (0, 1))[:, :, 0]
-    photometric = "MONOCHROME2"
-    if values.dtype.fields:
-        values, photometric = rgb_to_gray(np.stack([values[name] for name in ("R", "G", "B")], axis=-1)), "RGB"
-    require_real(path, values.dtype)
-    lengths = np.linalg.norm(affine[:3, :3], axis=0)
-    spacing = (float(lengths[row]), float(lengths[column]))
-    normal = 3 - row - column
-    plane = affine[:, [row, column, normal, 3]]
-    if 2 in (world := _world_axes(affine))[row : row + 1] + world[column : column + 1]:
-        values = values[:: -1 if affine[world[row], row] > 0 else 1, :: -1 if affine[world[column], column] > 0 else 1]
-        plane = planar_affine(spacing)
-    return RadiographPixels(
-        values=np.ascontiguousarray(values),
-        file_format="NIfTI",
-        photometric=photometric,
-        bits=int(image.header["bitpix"]),
-        affine=plane,
-        spacing=spacing,
-    )
