@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from monai_afire.options.call import BundleCall, current_call
-from monai_afire.options.check import OptionError, check, check_call
+from monai_afire.options.check import OptionError, check, check_call, start_bundle
 from monai_afire.options.declarations import OPTIONS, SECTIONS
 from monai_afire.options.help_text import describe_default, help_text
 from monai_afire.options.option import Option
@@ -21,4 +21,5 @@ __all__ = [
     "current_call",
     "describe_default",
     "help_text",
+    "start_bundle",
 ]

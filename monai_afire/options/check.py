@@ -20,12 +20,30 @@ from monai_afire.options.call import BundleCall, current_call, top_level
 from monai_afire.options.declarations import OPTIONS
 from monai_afire.options.help_text import describe_default, help_text
 from monai_afire.options.relations import RELATIONS
+from monai_afire.utils.command_line import show_cause_last
+from monai_afire.utils.cpu import tune_cpu
 
-__all__ = ["OptionError", "check", "check_call"]
+__all__ = ["OptionError", "check", "check_call", "start_bundle"]
 
 
 class OptionError(ValueError):
     """Options that do not exist, that nothing reads, or with values that they cannot have: all of a run at once."""
+
+
+def start_bundle() -> None:
+    """
+    Prepare the process for a bundle's run; the first entry of every ``initialize``.
+
+    Errors name their cause last (:func:`monai_afire.utils.show_cause_last`), options are checked (:func:`check`), and a
+    CPU is made fast (:func:`monai_afire.utils.tune_cpu`). Changes settings of the whole process.
+
+    Raises:
+        OptionError: see :func:`check`.
+        SystemExit: with code 0, when help was asked for and printed.
+    """
+    show_cause_last()
+    check()
+    tune_cpu()
 
 
 def check() -> None:

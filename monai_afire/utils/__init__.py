@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from monai_afire.utils.bundle_start import bundle_root, default_num_workers, start_bundle
+from monai_afire.utils.bundle_start import bundle_root, default_num_workers
 from monai_afire.utils.command_line import as_bool, show_cause_last
 from monai_afire.utils.cpu import tune_cpu
 from monai_afire.utils.distributed import (
@@ -51,7 +51,6 @@ __all__ = [
     "rank_device",
     "resolve_uncertain",
     "show_cause_last",
-    "start_bundle",
     "synchronized",
     "tune_cpu",
     "without_autocast",

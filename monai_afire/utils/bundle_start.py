@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The first steps of a bundle's run: where it is, settings of the process."""
+"""Where a bundle is, and how many processes load its images."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ import os
 
 import torch
 
-from monai_afire.utils.command_line import show_cause_last
-from monai_afire.utils.cpu import tune_cpu
-
-__all__ = ["bundle_root", "default_num_workers", "start_bundle"]
+__all__ = ["bundle_root", "default_num_workers"]
 
 
 def bundle_root(name: str) -> str:
@@ -47,14 +44,3 @@ def default_num_workers(device: torch.device | str) -> int:
         0
     """
     return min(8, os.cpu_count() or 1) if torch.device(device).type == "cuda" else 0
-
-
-def start_bundle() -> None:
-    """
-    Prepare the process for a bundle's run; the first entry of every ``initialize``.
-
-    Errors name their cause last (:func:`show_cause_last`), and a CPU is made fast (:func:`tune_cpu`). Changes settings
-    of the whole process.
-    """
-    show_cause_last()
-    tune_cpu()

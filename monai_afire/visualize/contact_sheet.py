@@ -241,6 +241,6 @@ def _draw_color_bar(axis: Axes, style: _Style, meaning: str) -> None:
     axis.set_yticks(ticks, [f"≤ {labels[0]}", *labels[1:-1], f"≥ {labels[-1]}"])
     axis.tick_params(labelsize=7, length=2, left=False, labelleft=False, right=True, labelright=True)
     axis.yaxis.set_label_position("right")
-    inches = axis.get_position().height * axis.figure.get_figheight()
+    inches = axis.get_window_extent().height / axis.figure.dpi
     words = "\n".join(textwrap.wrap(meaning, max(12, int(_LABEL_COLUMNS * inches))))
     axis.set_ylabel(words, fontsize=8, labelpad=3, parse_math=False)

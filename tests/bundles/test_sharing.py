@@ -218,7 +218,7 @@ def test_pushed_bundle_has_a_model_card_and_nothing_private(
     card = ModelCard.load(pushed / "README.md")
     assert (card.data.license, card.data.library_name) == ("apache-2.0", "monai")
     assert "monai" in card.data.tags
-    for heading in ("Intended use", "Training data", "Figures", "Limitations"):
+    for heading in ("Intended use", "Training data", "Results", "Limitations"):
         assert f"\n## {heading}\n" in card.text, heading
     assert "not for clinical use" in card.text.lower()
     links = [link for link in re.findall(r"\]\(([^)#]+)[)#]", card.text) if not link.startswith(("http:", "https:"))]

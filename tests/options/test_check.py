@@ -139,7 +139,7 @@ def test_an_entry_that_is_not_there_is_refused(run: list[str], id: str, message:
     ("run", "option"),
     [
         (["radiograph_landmarks/train", "radiograph_landmarks/swin_b"], "hidden_size"),
-        (["radiograph_landmarks/train", "radiograph_landmarks/evaluate"], "encoder_weights"),
+        (["afire/inference", "afire/evaluate"], "picture_size"),
     ],
 )
 def test_an_option_that_an_overlay_has_made_idle_is_told(run: list[str], option: str) -> None:
@@ -151,7 +151,7 @@ def test_an_option_that_an_overlay_has_made_idle_is_told(run: list[str], option:
     ("run", "overrides"),
     [
         (TRAIN, {"train::trainer::max_epochs": 3, "encoder::norm_eps": 1e-6, "phantom::num_patients::test": 3}),
-        (TRAIN, {"train::handlers::0::_disabled_": True, "optimizer::betas": [0.9, 0.95]}),
+        (TRAIN, {"train::progress_bar::_disabled_": True, "optimizer::betas": [0.9, 0.95]}),
         (TRAIN, {"width": 24, "hidden_size": "$2 * @width"}),
         (TRAIN, {"learning_rate": "$0.1 ** 3", "output_dir": 2024, "epochs": 1e1, "pin": "%width", "width": 3}),
         (["afire/train", "afire/finetune_anomaly"], {"pretrained": "", "specificity": "null"}),

@@ -85,7 +85,7 @@ def test_the_meaning_of_the_heat_fits_beside_its_bar() -> None:
         figure = sheet(count, meaning="standard deviations of normal images")
         pixels = figure_to_array(figure)
         words = figure.axes[-1].yaxis.label
-        assert words.get_text().split() == "standard deviations of normal images".split()
+        assert words.get_text().split() == ["standard", "deviations", "of", "normal", "images"]
         box = words.get_window_extent(figure.canvas.get_renderer())  # type: ignore[attr-defined]
         assert 0 < box.y0 < box.y1 < len(pixels)
         assert box.x1 < pixels.shape[1]
