@@ -67,7 +67,14 @@ python_use_unqualified_type_names = True
 napoleon_use_ivar = True
 toc_object_entries_show_parents = "hide"
 
-_COLLECTED = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "bundles/*/docs/*", "tutorials/*.ipynb")
+_COLLECTED = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "bundles/*/docs/*",
+    "bundles/*/released/*.md",
+    "tutorials/*.ipynb",
+)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pathlib import Path
 __all__ = ["Bundle", "BundleError", "bundles_folder", "find_bundle", "find_local_bundle", "packaged_bundles"]
 
 _METADATA = Path("configs", "metadata.json")
-_COPIED = ("LICENSE", "configs", "docs")
+_COPIED = ("LICENSE", "configs", "docs", "released")
 
 
 class BundleError(ValueError):
@@ -118,7 +118,7 @@ class Bundle:
             # content only: files of an installation may be write-protected, the copy is there to be edited
             if (self.folder / name).is_dir():
                 shutil.copytree(self.folder / name, target / name, copy_function=shutil.copyfile)
-            else:
+            elif (self.folder / name).is_file():
                 shutil.copyfile(self.folder / name, target / name)
         return Bundle(target)
 

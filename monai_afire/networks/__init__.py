@@ -38,7 +38,13 @@ from monai_afire.networks.nets import (
     UPerNet,
     ViTEncoder,
 )
-from monai_afire.networks.weights import LoadReport, export_encoder, load_encoder_weights, load_network
+from monai_afire.networks.weights import (
+    LoadReport,
+    export_encoder,
+    load_encoder_weights,
+    load_network,
+    released_encoder,
+)
 
 __all__ = [
     "ACE",
@@ -71,6 +77,7 @@ __all__ = [
     "patch_labels",
     "patchify",
     "prepare_transformer_blocks",
+    "released_encoder",
     "sinkhorn_knopp",
     "spread_parts",
     "unpatchify",

@@ -81,7 +81,7 @@ METHOD_SECTIONS = {
         Option("center_momentum", Number(0, below=1), "ACE: moving average of the teacher's centre"),
     ),
     "Fine-tuning": (
-        Option("encoder_weights", Path(), "file of a pre-trained encoder", null="start from scratch"),
+        Option("encoder_weights", Path(), "file of a pre-trained encoder, or released", null="start from scratch"),
         Option("encoder_source", Choice(tuple(VIT_SOURCES | SWIN_SOURCES)), "whose names the weights bear"),
         Option("encoder_branch", _BRANCH, "which of two encoders in the file to take"),
         Option("freeze_encoder", Switch(), "train all but the encoder"),

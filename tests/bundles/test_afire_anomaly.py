@@ -110,7 +110,7 @@ def test_adapting_leaves_abnormal_images_out(workspace: Path) -> None:
     [
         ({"pretrained": "models/none.pt"}, "pre-train with train.json first"),
         ({"hidden_size": 36}, "another architecture"),
-        ({"fusion": ["magic"]}, "fusion must name some of"),
+        ({"fusion": ["magic"]}, "--fusion"),
     ],
 )
 def test_wrong_settings_are_named(workspace: Path, override: dict[str, object], words: str) -> None:

@@ -17,6 +17,7 @@ from monai_afire.networks.weights.architectures import Architecture, architectur
 from monai_afire.networks.weights.checkpoint_files import Checkpoint, read_checkpoint
 from monai_afire.networks.weights.filters import Converted, FoundEncoder, find_encoder
 from monai_afire.networks.weights.patch_embedding import SourceImages
+from monai_afire.networks.weights.released import RELEASED, released_encoder
 from monai_afire.networks.weights.report import LoadReport, shorten
 
 __all__ = ["load_encoder_weights"]
@@ -67,7 +68,8 @@ def load_encoder_weights(
         net: a ``ViTEncoder`` or ``SwinEncoder``, or a network with one as `encoder` (``AFiRe``, ``PEAC``, ``ACE``,
             classifiers). If it has a `teacher_encoder`, that gets the same weights, since a teacher starts as the copy
             of its student.
-        path_or_state_dict: the file, or a state dict in memory.
+        path_or_state_dict: the file, "released" for the weights that come with the package
+            (:func:`monai_afire.networks.released_encoder`), or a state dict in memory.
         source: "auto", or restrict to "timm", "dino", "mae", "afire" (ours or its authors'), "huggingface" or "monai";
             a Swin has "timm" and "afire".
         key: part of the file to look in, e.g. "state_dict_ema" or "network.encoder"; needed where several encoders
@@ -109,7 +111,7 @@ def load_encoder_weights(
     if source not in architecture.sources:
         raise ValueError(f"source must be one of {list(architecture.sources)}, got {source!r}")
 
-    checkpoint = read_checkpoint(path_or_state_dict)
+    checkpoint = read_checkpoint(released_encoder() if path_or_state_dict == RELEASED else path_or_state_dict)
     found = find_encoder(checkpoint.tensors, architecture.sources[source], branch, key)
     if found is None:
         raise ValueError(_nothing_matched(checkpoint, encoder, source))

@@ -1,0 +1,33 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The released encoder: pre-trained weights that come with the package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from monai_afire_cli.bundles import bundles_folder
+
+__all__ = ["RELEASED", "released_encoder"]
+
+RELEASED = "released"
+
+
+def released_encoder() -> Path:
+    """
+    Find the released encoder, a ViT of 6 layers of width 192 for 64 x 64 pixels in patches of 8, in timm's layout.
+
+    Returns:
+        The file; its model card is beside it.
+
+    Raises:
+        FileNotFoundError: where the package was installed without its bundles.
+
+    Example:
+        >>> released_encoder().name
+        'encoder.safetensors'
+    """
+    path = bundles_folder() / "afire" / "released" / "encoder.safetensors"
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no {path}: install the package with its bundles, or give a file of weights")
+    return path

@@ -1,0 +1,47 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The weights that come with the package: small, safe to read, and of use without any training."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+import torch
+from bundle_runs import copy_bundles, run_bundle, write_images
+
+from monai_afire.networks import ViTEncoder, load_encoder_weights, released_encoder
+
+CONFIGS = "['bundles/afire/configs/inference.json','bundles/afire/configs/released.json']"
+MEGABYTE = 10**6
+
+
+def test_released_files_are_small_safetensors(repository_root: Path) -> None:
+    folder = repository_root / "bundles" / "afire" / "released"
+    sizes = {path.name: path.stat().st_size for path in folder.glob("*.safetensors")}
+    assert set(sizes) == {"detector.safetensors", "encoder.safetensors"}
+    assert max(sizes.values()) <= 12 * MEGABYTE
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    assert all(words in card for words in ("Limits", "Attribution", "Not for clinical use", *sizes))
+
+
+def test_released_encoder_loads_whole_by_its_name() -> None:
+    encoder = ViTEncoder(img_size=64, patch_size=8, hidden_size=192, num_layers=6, num_heads=6)
+    before = encoder(torch.zeros(1, 1, 64, 64))
+    report = load_encoder_weights(encoder, "released", strict=True)
+    assert not report.missing
+    assert not torch.equal(encoder(torch.zeros(1, 1, 64, 64)), before)
+    assert released_encoder().is_file()
+
+
+@pytest.mark.slow
+def test_worklist_without_training(tmp_path: Path) -> None:
+    folder = copy_bundles(tmp_path)
+    write_images(folder / "images", 3, size=96)
+    result = run_bundle(folder, CONFIGS, {"dataset_dir": folder / "images", "output_dir": folder / "out"})
+    assert result.returncode == 0, result.stderr[-3000:]
+    with (folder / "out" / "worklist.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 3
+    assert {row["decision"] for row in rows} == {"above"}  # noise is no normal radiograph
