@@ -134,7 +134,7 @@ def _resized(data: bytes) -> bytes:
         (lambda data: data[:500], "the frame has no end"),
         (lambda data: data[:-2] + b"\0\0", "the frame has no end"),
         (lambda data: data[:500] + data[-2:], "cannot be decoded"),
-        (lambda data: data[:20], "the frame has no header"),
+        (lambda data: data[:8], "the frame has no header"),
         (lambda data: bytes(100), "the frame has no header"),
         (_resized, "the frame has 60000 rows, 60000 columns and 1 samples"),
     ],
@@ -144,7 +144,7 @@ def test_damaged_frames_are_refused(tmp_path: Path, change: Callable[[bytes], by
     message = refused(write_dicom(tmp_path / "a.dcm", GRAY12, uid.JPEGLSLossless, bits=12, frame=data))
     assert "is cut or damaged" in message
     assert reason in message
-    assert "ITK-source" not in message
+    assert "ITK" not in message
 
 
 @pytest.mark.parametrize(
