@@ -8,6 +8,7 @@ CharLS (``.jls``), libjpeg and a JPEG lossless encoder of its own (``.jpg``).
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from PIL import Image
 from pydicom import uid
 from radiograph_files import GRAY8, GRAY12, GRAY16, HEIGHT, UNIT, WIDTH, load, metadata, refused, write_dicom
 
-from monai_afire.transforms.radiograph_io import SizeLimits
+from monai_afire.transforms.radiograph_io import RadiographError, SizeLimits
 from monai_afire.transforms.radiograph_io.dicom import read_dicom
 from monai_afire.transforms.radiograph_io.gdcm import decode_frame, decode_with_gdcm
 
@@ -164,17 +165,15 @@ def test_headers_are_refused_as_of_other_files(tmp_path: Path, elements: dict[st
 
 
 def test_random_damage_is_refused_or_read(tmp_path: Path) -> None:
-    """Whatever is changed behind the header of a frame: a picture of the right size, or one line, and no crash."""
+    """Whatever is changed behind the header of a frame: a picture of the right size or our error, and no crash."""
     rng = np.random.default_rng(0)
     for name, syntax, stored, bits, _ in SAMPLES:
         for _ in range(4):
             data = np.frombuffer(frame(name), np.uint8).copy()
             data[rng.integers(60, len(data) - 2, 3)] = rng.integers(0, 256, 3)
             path = write_dicom(tmp_path / "a.dcm", stored, syntax, bits=bits, frame=data.tobytes())
-            try:
+            with contextlib.suppress(RadiographError):
                 assert decode_with_gdcm(str(path), pydicom.dcmread(path)).shape == stored.shape
-            except ValueError as error:
-                assert "\n" not in str(error)
 
 
 def test_itk_is_loaded_for_what_needs_it_only(tmp_path: Path) -> None:
