@@ -8,6 +8,7 @@ CharLS (``.jls``), libjpeg and a JPEG lossless encoder of its own (``.jpg``).
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from PIL import Image
 from pydicom import uid
 from radiograph_files import GRAY8, GRAY12, GRAY16, HEIGHT, UNIT, WIDTH, load, metadata, refused, write_dicom
 
-from monai_afire.transforms.radiograph_io import SizeLimits
+from monai_afire.transforms.radiograph_io import RadiographError, SizeLimits
 from monai_afire.transforms.radiograph_io.dicom import read_dicom
 from monai_afire.transforms.radiograph_io.gdcm import decode_frame, decode_with_gdcm
 
@@ -134,7 +135,7 @@ def _resized(data: bytes) -> bytes:
         (lambda data: data[:500], "the frame has no end"),
         (lambda data: data[:-2] + b"\0\0", "the frame has no end"),
         (lambda data: data[:500] + data[-2:], "cannot be decoded"),
-        (lambda data: data[:20], "the frame has no header"),
+        (lambda data: data[:8], "the frame has no header"),
         (lambda data: bytes(100), "the frame has no header"),
         (_resized, "the frame has 60000 rows, 60000 columns and 1 samples"),
     ],
@@ -144,7 +145,7 @@ def test_damaged_frames_are_refused(tmp_path: Path, change: Callable[[bytes], by
     message = refused(write_dicom(tmp_path / "a.dcm", GRAY12, uid.JPEGLSLossless, bits=12, frame=data))
     assert "is cut or damaged" in message
     assert reason in message
-    assert "ITK-source" not in message
+    assert "ITK" not in message
 
 
 @pytest.mark.parametrize(
@@ -164,17 +165,15 @@ def test_headers_are_refused_as_of_other_files(tmp_path: Path, elements: dict[st
 
 
 def test_random_damage_is_refused_or_read(tmp_path: Path) -> None:
-    """Whatever is changed behind the header of a frame: a picture of the right size, or one line, and no crash."""
+    """Whatever is changed behind the header of a frame: a picture of the right size or our error, and no crash."""
     rng = np.random.default_rng(0)
     for name, syntax, stored, bits, _ in SAMPLES:
         for _ in range(4):
             data = np.frombuffer(frame(name), np.uint8).copy()
             data[rng.integers(60, len(data) - 2, 3)] = rng.integers(0, 256, 3)
             path = write_dicom(tmp_path / "a.dcm", stored, syntax, bits=bits, frame=data.tobytes())
-            try:
+            with contextlib.suppress(RadiographError):
                 assert decode_with_gdcm(str(path), pydicom.dcmread(path)).shape == stored.shape
-            except ValueError as error:
-                assert "\n" not in str(error)
 
 
 def test_itk_is_loaded_for_what_needs_it_only(tmp_path: Path) -> None:

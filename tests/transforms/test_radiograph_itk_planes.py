@@ -135,7 +135,7 @@ def test_other_than_one_real_number_per_pixel_is_refused(tmp_path: Path) -> None
     path = write_meta(tmp_path / "a.mha", GRAY8, ElementNumberOfChannels="3")
     assert "holds 3 numbers per pixel" in refused(path)
     message = refused(write_meta(tmp_path / "b.mha", (GRAY8 // 2).astype(np.int8)))
-    assert "no pictures of 2 axes of numbers of the type char" in message
+    assert "holds 2 axes of numbers of the type char" in message
     assert "save it as 16-bit integers" in message
 
 
@@ -174,4 +174,6 @@ def test_damaged_headers_are_refused_in_one_line(tmp_path: Path) -> None:
         write_nrrd(tmp_path / "b.nrrd", GRAY8, sizes="-4 x"),
         write_nrrd(tmp_path / "c.nrrd", GRAY8, encoding="bzip2"),
     ):
-        assert "ITK-source" not in refused(path)
+        message = refused(path)
+        assert "damaged" in message
+        assert "ITK" not in message

@@ -24,7 +24,7 @@ GDCM_SYNTAXES = (
     uid.JPEGLSLossless,
     uid.JPEGLSNearLossless,
 )
-# Markers of ISO/IEC 10918-1 and 14495-1: a frame header is SOF0 to SOF15, without DHT, JPG and DAC, or SOF55 of JPEG-LS.
+# Markers of ISO/IEC 10918-1 and 14495-1: a frame header is SOF0 to SOF15, less DHT, JPG and DAC, or SOF55 of JPEG-LS.
 _FRAME_HEADERS = {*range(0xC0, 0xD0), 0xF7} - {0xC4, 0xC8, 0xCC}
 _FILL, _START_OF_SCAN, _END_OF_IMAGE = 0xFF, 0xDA, b"\xff\xd9"
 

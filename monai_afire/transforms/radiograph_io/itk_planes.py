@@ -46,6 +46,7 @@ def read_itk_plane(path: str, file_format: str, limits: SizeLimits) -> Radiograp
     header.SetFileName(path)
     try:
         header.ReadImageInformation()
+        pixel_bytes = header.GetComponentSize()
     except RuntimeError as error:
         raise refuse(path, f"has a damaged header ({_reason(error)})", "export it again") from error
     shape = [header.GetDimensions(axis) for axis in range(header.GetNumberOfDimensions())]
@@ -54,15 +55,18 @@ def read_itk_plane(path: str, file_format: str, limits: SizeLimits) -> Radiograp
     if header.GetNumberOfComponents() != 1:
         reason = f"holds {header.GetNumberOfComponents()} numbers per pixel, where one gray level is expected"
         raise refuse(path, reason, "save it in gray")
-    needed = int(fields.get("CompressedDataSize") or math.prod(shape) * header.GetComponentSize())
+    needed = int(fields.get("CompressedDataSize") or math.prod(shape) * pixel_bytes)
     if file_format == "MetaImage" and fields.get("BinaryData", "True").lower() == "true" and available < needed:
         reason = f"is cut or damaged: {source} has {available} bytes of pixels of {needed}"
         raise refuse(path, reason, "copy or export it again")
     try:
         values = read_with_itk(path, header)
+    except TypeError as error:
+        raise refuse(path, str(error), "save it as 16-bit integers") from error
     except ValueError as error:
-        raise refuse(path, f"cannot be read ({error})", "copy or export it again") from error
-    bits = 8 * header.GetComponentSize()
+        reason = f"is cut or damaged: its {file_format} data cannot be read ({error})"
+        raise refuse(path, reason, "copy or export it again") from error
+    bits = 8 * pixel_bytes
     return plane_pixels(path, values.T, affine, limits, file_format=file_format, bits=bits)
 
 
@@ -70,7 +74,8 @@ def read_with_itk(path: str, imageio: Any) -> np.ndarray:
     """Read a file by one of ITK's ``ImageIO`` classes; the axes are in the order of NumPy, ``(..., z, y, x)``.
 
     Raises:
-        ValueError: When ITK cannot read it; the message is its reason in one line.
+        TypeError: When ITK is not built for this type of numbers.
+        ValueError: When ITK cannot read the file. Either message is one line.
     """
     import itk
     from itk.support.extras import TemplateTypeError
@@ -79,8 +84,8 @@ def read_with_itk(path: str, imageio: Any) -> np.ndarray:
         return itk.array_from_image(itk.imread(path, imageio=imageio))
     except TemplateTypeError as error:
         kind = imageio.GetComponentTypeAsString(imageio.GetComponentType()).replace("_", " ")
-        text = f"{imageio.GetNumberOfDimensions()} axes of numbers of the type {kind}"
-        raise ValueError(f"ITK's Python package has no pictures of {text}; save it as 16-bit integers") from error
+        text = f"holds {imageio.GetNumberOfDimensions()} axes of numbers of the type {kind}"
+        raise TypeError(f"{text}, of which ITK's Python package has no pictures") from error
     except RuntimeError as error:
         raise ValueError(_reason(error)) from error
 
@@ -125,6 +130,7 @@ def _affine(header: Any) -> np.ndarray:
 
 
 def _reason(error: RuntimeError) -> str:
-    """What ITK says, without its source file and the address of its object."""
-    text = str(error)
-    return first_line(ValueError(text.partition("ITK ERROR: ")[2].partition("): ")[2] or text))
+    """What ITK says, without its source file and the address of its object; of NRRD's stack of calls the innermost."""
+    lines = [line for line in str(error).splitlines() if line.strip() and ".cxx:" not in line] or ["unknown"]
+    line = lines[-1] if lines[-1].startswith("[nrrd]") else lines[0]
+    return first_line(ValueError(re.sub(r"ITK ERROR: |\w+\(0x[0-9a-f]+\): |\[nrrd\] ", "", line)))
