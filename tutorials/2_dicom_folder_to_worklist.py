@@ -171,8 +171,8 @@ for axis, (_, row) in zip(axes.flat, worklist.head(4).iterrows(), strict=True):
 plt.show()
 
 # %% [markdown]
-# With `saved=["overlays", "dicom", "maps", "embeddings"]` there are the same pictures as DICOM Secondary Captures in the
-# study of their source, the maps in the geometry of the files, for a viewer, and the features, too.
+# With `saved=["overlays", "dicom", "maps", "embeddings"]` there are the same pictures as DICOM Secondary Captures in
+# the study of their source, the maps in the geometry of the files, for a viewer, and the features, too.
 #
 # ## What could not be read
 
