@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from monai_afire_cli.bundles import bundles_folder
-
 __all__ = ["RELEASED", "released_encoder"]
 
 RELEASED = "released"
+
+_FILE = Path("bundles", "afire", "released", "encoder.safetensors")
 
 
 def released_encoder() -> Path:
@@ -27,7 +27,8 @@ def released_encoder() -> Path:
         >>> released_encoder().name
         'encoder.safetensors'
     """
-    path = bundles_folder() / "afire" / "released" / "encoder.safetensors"
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no {path}: install the package with its bundles, or give a file of weights")
-    return path
+    package = Path(__file__).resolve().parents[2]
+    for folder in (package, package.parent):  # inside of an installation, beside the package in a clone
+        if (folder / _FILE).is_file():
+            return folder / _FILE
+    raise FileNotFoundError(f"there is no {package / _FILE}: install the package with its bundles, or give a file")
