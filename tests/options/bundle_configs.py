@@ -14,7 +14,7 @@ from monai_afire.options import BundleCall
 
 BUNDLES = Path(__file__).resolve().parents[2] / "bundles"
 # overlays of inference.json; evaluate.json is one of train.json in the fine-tuning bundles
-_OF_INFERENCE = {"analysis", "restore"}
+_OF_INFERENCE = {"analysis", "released", "restore"}
 _OF_BOTH = {"paper", "paper_vit", "swin_b", "vit_b"}
 
 
