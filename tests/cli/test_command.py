@@ -34,7 +34,11 @@ def files_below(folder: Path) -> dict[str, bytes]:
 def public_files(bundle: str) -> dict[str, bytes]:
     """What a copy has: nothing of what runs have written."""
     found = files_below(bundles_folder() / bundle)
-    return {name: content for name, content in found.items() if name.split("/")[0] in ("LICENSE", "configs", "docs", "released")}
+    return {
+        name: content
+        for name, content in found.items()
+        if name.split("/")[0] in ("LICENSE", "configs", "docs", "released")
+    }
 
 
 def test_nothing_heavy_is_imported(repository_root: Path) -> None:
