@@ -274,7 +274,7 @@ class AnomalyDetector(ScoreThresholds):
         Maps that are not needed are those of an average normal image, at no cost.
         """
         student = self.network.encoder(image)
-        maps = dict(zip(MAP_NAMES, self.map_mean.unsqueeze(1).expand(-1, len(image), -1), strict=True))
+        maps = dict(zip(MAP_NAMES, self.map_mean.unsqueeze(1).expand(-1, image.shape[0], -1), strict=True))
         eq_51, tokens = maps["restoration"][:, 0], student
         # the distances are differences of like numbers: half precision would leave little of them
         if not _OF_THE_DECODER.isdisjoint(needed):
