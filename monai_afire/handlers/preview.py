@@ -80,20 +80,26 @@ class RestorationPreview(Preview):
     """
     Pictures of the network's input and its restoration (of 3-D images the middle slice).
 
+    With a `region`, such as the lesion mask, the restoration is put in place there alone, and its difference to the
+    last of the inputs follows: what the network has taken away (blue) and added (red).
+
     Args:
         encoder: encoder of the network, for the patch grid and the intensity normalisation.
         path: the PNG file, or its folder and name; replaced at each preview.
         inputs: title of a column -> key of the batch, ``(B, C, *S)`` or ``(B, N, C, *S)``, whose first variant is
-            shown; "restored" follows.
+            shown; the restoration follows.
         summary_writer: TensorBoard writer, None for the PNG only.
         num_images: number of rows.
         tag: name in TensorBoard, below "preview/".
+        region: key of a mask in [0, 1] shaped like the inputs; None to show the whole restoration.
 
     Example:
         >>> from monai_afire.networks import ViTEncoder
         >>> encoder = ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2)
         >>> RestorationPreview(encoder, "preview.png", {"normal": "image", "with lesions": "lesion_image"}).columns
         ('normal', 'with lesions', 'restored')
+        >>> RestorationPreview(encoder, "preview.png", {"with lesions": "lesion_image"}, region="lesion_mask").columns
+        ('with lesions', 'lesion mask', 'restored in place', 'difference')
     """
 
     def __init__(
@@ -104,10 +110,13 @@ class RestorationPreview(Preview):
         summary_writer: SummaryWriter | None = None,
         num_images: int = 4,
         tag: str = "restoration",
+        region: str | None = None,
     ) -> None:
-        super().__init__(path, (*inputs, "restored"), summary_writer, num_images, tag)
+        shown = ("restored",) if region is None else (region.replace("_", " "), "restored in place", "difference")
+        super().__init__(path, (*inputs, *shown), summary_writer, num_images, tag)
         self.encoder = encoder
         self.inputs = dict(inputs)
+        self.region = region
 
     def rows(self, batch: Any, outputs: dict[str, torch.Tensor]) -> list[list[np.ndarray]]:
         """The first images of the batch."""
@@ -117,7 +126,15 @@ class RestorationPreview(Preview):
         patches = _first_variant(outputs["restored"], 3)[: self.num_images].float()
         restored = self.encoder.denormalize(unpatchify(patches, self.encoder.grid_size, self.encoder.patch_size))
         given = [_first_variant(batch[key], dims + 2)[: self.num_images] for key in self.inputs.values()]
-        return [[middle_plane(picture) for picture in row] for row in zip(*given, restored, strict=True)]
+        if self.region is None:
+            return [[middle_plane(picture) for picture in row] for row in zip(*given, restored, strict=True)]
+        mask = _first_variant(batch[self.region], dims + 2)[: self.num_images]
+        rows = []
+        for *inputs, region, whole in zip(*given, mask, restored, strict=True):
+            *planes, where, new = (middle_plane(picture) for picture in (*inputs, region, whole))
+            in_place = np.where(where > 0, new, planes[-1])
+            rows.append([*planes, where, in_place, signed_colors(in_place - planes[-1])])
+        return rows
 
 
 class CorrespondencePreview(Preview):
@@ -209,6 +226,25 @@ def tinted(picture: np.ndarray, colors: np.ndarray, alpha: float = 0.45) -> np.n
     fine = np.kron(colors, np.ones((picture.shape[0] // len(colors), picture.shape[1] // colors.shape[1], 1)))
     gray = np.repeat(picture[..., None], 3, axis=-1)
     return np.where(np.isnan(fine), gray, (1 - alpha) * gray + alpha * fine)
+
+
+def signed_colors(difference: np.ndarray, limit: float = 0.5) -> np.ndarray:
+    """
+    Colour a difference: white where there is none, red where it is positive, blue where it is negative.
+
+    Args:
+        difference: ``(H, W)``.
+        limit: the size of a difference, above 0, at which the colours end.
+
+    Returns:
+        ``(H, W, 3)`` in [0, 1].
+
+    Example:
+        >>> signed_colors(np.array([[0.0, 0.5, -9.0]])).round(1).tolist()
+        [[[1.0, 1.0, 1.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]]
+    """
+    size = np.clip(difference / limit, -1, 1)
+    return np.stack([1 - np.maximum(-size, 0), 1 - np.abs(size), 1 - np.maximum(size, 0)], axis=-1)
 
 
 def _first_variant(values: torch.Tensor, ndim: int) -> torch.Tensor:

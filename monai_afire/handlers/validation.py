@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Validation every few epochs and after the last one."""
+"""Validation every few epochs, after the last one and, where asked for, after the first."""
 
 from __future__ import annotations
 
@@ -24,23 +24,29 @@ class EpochValidation(ValidationHandler):
         validator: the evaluator to run.
         interval: epochs between two validations.
         early_stopping: ends the run when the validation no longer improves; None for never.
+        first: whether the first epoch is validated, too, which shows early what a long run is about to learn.
 
     Raises:
         ValueError: when the interval is below 1.
 
     Example:
-        >>> trainer, handler = Engine(lambda engine, batch: None), EpochValidation(None, interval=3)
+        >>> trainer, handler = Engine(lambda engine, batch: None), EpochValidation(None, interval=3, first=True)
         >>> trainer.state.max_epochs = 8
         >>> [epoch for epoch in range(1, 9) if handler.is_due(trainer, epoch)]
-        [3, 6, 8]
+        [1, 3, 6, 8]
     """
 
     def __init__(
-        self, validator: Evaluator | None, interval: int = 1, early_stopping: ResumableEarlyStop | None = None
+        self,
+        validator: Evaluator | None,
+        interval: int = 1,
+        early_stopping: ResumableEarlyStop | None = None,
+        first: bool = False,
     ) -> None:
         if interval < 1:
             raise ValueError(f"the interval between validations must be at least 1 epoch, got {interval}")
         super().__init__(interval, validator)
+        self.first = first
         self.early_stopping = early_stopping
 
     def is_due(self, engine: Engine, epoch: int) -> bool:
@@ -54,7 +60,7 @@ class EpochValidation(ValidationHandler):
         Returns:
             True when it is.
         """
-        return epoch % self.interval == 0 or epoch == engine.state.max_epochs
+        return epoch % self.interval == 0 or epoch == engine.state.max_epochs or (self.first and epoch == 1)
 
     def attach(self, engine: Engine) -> None:
         """Register with a trainer."""

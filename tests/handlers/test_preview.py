@@ -110,6 +110,32 @@ def test_columns_show_what_their_titles_say(tmp_path: Path) -> None:
     np.testing.assert_allclose(middles, [0.25, 0.5, 0.25, 0.75], atol=0.02)
 
 
+def test_lesions_are_restored_in_place_and_the_difference_is_coloured(tmp_path: Path) -> None:
+    network = tiny_afire()
+    shown: list[list[np.ndarray]] = []
+
+    class Recorder(RestorationPreview):
+        def rows(self, batch: Any, outputs: dict[str, torch.Tensor]) -> list[list[np.ndarray]]:
+            shown.extend(super().rows(batch, outputs))
+            restored.append(outputs["restored"])
+            return []
+
+    restored: list[torch.Tensor] = []
+    inputs = {"normal": "image", "with synthetic lesions": "lesion_image"}
+    evaluate(network, Recorder(network.encoder, str(tmp_path / "preview.png"), inputs, region="lesion_mask"), 2)
+    for index, (normal, lesions, mask, in_place, difference) in enumerate(shown):
+        assert (normal == 0.25).all() and (lesions == 0.5).all() and (mask[:, :8] > 0).all()
+        np.testing.assert_array_equal(in_place[:, 8:], lesions[:, 8:])
+        patches = network.encoder.denormalize(restored[0][index, 0].float()).reshape(2, 2, 8, 8).numpy()
+        for row in range(2):  # the left patches lie in the region
+            np.testing.assert_allclose(in_place[8 * row : 8 * row + 8, :8], patches[row, 0], rtol=1e-6)
+        change = in_place - lesions
+        assert (difference[:, 8:] == 1).all()
+        np.testing.assert_array_equal(difference[..., 0] < 1, change < 0)  # blue: darker
+        np.testing.assert_array_equal(difference[..., 2] < 1, change > 0)  # red: brighter
+    assert len(shown) == 2
+
+
 def test_nothing_is_drawn_without_a_restoration(tmp_path: Path) -> None:
     network = tiny_afire(restore=False)
     evaluate(network, RestorationPreview(network.encoder, str(tmp_path / "preview.png"), INPUTS))

@@ -45,6 +45,15 @@ def test_the_last_epoch_is_always_validated(epochs: int, interval: int, expected
     assert validator.validated == expected  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(("epochs", "interval", "expected"), [(6, 3, [1, 3, 6]), (3, 1, [1, 2, 3]), (1, 4, [1])])
+def test_the_first_epoch_is_validated_where_asked_for(epochs: int, interval: int, expected: list[int]) -> None:
+    validator = evaluator([0.5])
+    trainer = Engine(lambda engine, batch: None)
+    EpochValidation(validator, interval, first=True).attach(trainer)
+    trainer.run([0], max_epochs=epochs)
+    assert validator.validated == expected  # type: ignore[attr-defined]
+
+
 def test_early_stopping_by_the_key_metric() -> None:
     validator = evaluator([0.5, 0.7, 0.6, 0.65, 0.9])
     trainer = Engine(lambda engine, batch: None)
