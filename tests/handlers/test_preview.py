@@ -124,7 +124,9 @@ def test_lesions_are_restored_in_place_and_the_difference_is_coloured(tmp_path: 
     inputs = {"normal": "image", "with synthetic lesions": "lesion_image"}
     evaluate(network, Recorder(network.encoder, str(tmp_path / "preview.png"), inputs, region="lesion_mask"), 2)
     for index, (normal, lesions, mask, in_place, difference) in enumerate(shown):
-        assert (normal == 0.25).all() and (lesions == 0.5).all() and (mask[:, :8] > 0).all()
+        assert (normal == 0.25).all()
+        assert (lesions == 0.5).all()
+        assert (mask[:, :8] > 0).all()
         np.testing.assert_array_equal(in_place[:, 8:], lesions[:, 8:])
         patches = network.encoder.denormalize(restored[0][index, 0].float()).reshape(2, 2, 8, 8).numpy()
         for row in range(2):  # the left patches lie in the region
