@@ -45,7 +45,7 @@ default_role = "py:obj"
 html_theme = "furo"
 html_title = f"monai_afire {version}"
 html_static_path = ["_static"]
-html_css_files = ["tables.css"]
+html_css_files = ["pages.css"]
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
