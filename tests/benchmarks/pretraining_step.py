@@ -20,11 +20,16 @@ from monai_afire.optimizers import weight_decay_groups
 from tests.benchmarks.throughput import PartTimer
 from tests.naive.published_methods import published
 
-__all__ = ["METHODS", "PARTS", "BundleCase", "TrainingStep"]
+__all__ = ["METHODS", "PARTS", "SIZES", "BundleCase", "TrainingStep"]
 
-# the paper's networks with ViT-B/16 encoders (None: the default ones), and ones for tests
-OVERLAYS = {"afire": "paper.json", "peac": "paper_vit.json", "ace": "paper_vit.json"}
-METHODS = tuple(OVERLAYS)
+# the papers' networks with ViT-B/16 and with Swin-B encoders
+OVERLAYS = {
+    "paper": {"afire": "paper.json", "peac": "paper_vit.json", "ace": "paper_vit.json"},
+    "paper_swin": {"peac": "paper.json", "ace": "paper.json"},
+}
+SIZES = ("tiny", "default", *OVERLAYS)
+METHODS = tuple(OVERLAYS["paper"])
+# networks for tests
 TINY: dict[str, dict[str, Any]] = {
     "afire": {"num_clusters": 8, "head_dim": 16, "decoder_dim": 16, "decoder_layers": 1, "decoder_heads": 2},
     "peac": {"grid": 6, "expander_dim": 8, "expander_hidden_dim": 16},
@@ -41,14 +46,14 @@ class BundleCase:
 
     Args:
         method: "afire", "peac" or "ace".
-        size: "tiny", "default" (the bundle's own) or "paper" (ViT-B/16).
+        size: one of SIZES: "tiny", "default" (the bundle's own), "paper" (ViT-B/16) or "paper_swin".
         device: where to train.
         variants: AFiRe's lesion variants of each image.
     """
 
     def __init__(self, method: str, size: str, device: torch.device, variants: int) -> None:
         folder = f"bundles/{method}/configs"
-        files = [f"{folder}/train.json"] + ([f"{folder}/{OVERLAYS[method]}"] if size == "paper" else [])
+        files = [f"{folder}/train.json"] + ([f"{folder}/{OVERLAYS[size][method]}"] if size in OVERLAYS else [])
         self.parser = ConfigParser()
         self.parser.read_config(files)
         self.parser.update({"device": f"$torch.device({str(device)!r})"})

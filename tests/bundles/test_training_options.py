@@ -150,6 +150,7 @@ def test_the_guard_sees_what_blocks() -> None:
     assert guard.found == []
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize(("method", "overrides"), CASES)
 def test_cuda_does_not_wait(workspace: Path, method: str, overrides: dict[str, Any]) -> None:
