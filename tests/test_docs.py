@@ -7,8 +7,13 @@ from __future__ import annotations
 import pkgutil
 import re
 from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
 
 import monai_afire
+from monai_afire.data import export_phantom
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -33,3 +38,22 @@ def test_pages_name_files_and_tests_that_exist() -> None:
         for names, file in rows:
             defined = set(re.findall(r"^def (test_\w+)", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE))
             assert set(re.findall(r"`(test_\w+)`", names)) <= defined, (page.name, file)
+
+
+def test_the_plain_loops_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both loops run one after the other, as they are printed, and change every parameter that has a gradient."""
+    monkeypatch.chdir(tmp_path)
+    export_phantom(tmp_path, {"training": 4}, image_size=64)
+    text = (ROOT / "docs/parts.md").read_text(encoding="utf-8")
+    section = text[text.index("## A plain PyTorch loop") : text.index("## What there is")]
+    loops = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    assert len(loops) == 2
+    names: dict[str, Any] = {"items": [{"image": str(path)} for path in sorted(tmp_path.rglob("*.png"))][:4]}
+    assert len(names["items"]) == 4
+    for loop in loops:
+        torch.manual_seed(0)
+        exec(loop, names)
+        assert torch.isfinite(names["loss"])
+        moved = [p for p in names["network"].parameters() if p.grad is not None and p.grad.abs().max() > 0]
+        assert len(moved) > 20
+    assert (tmp_path / "vit.pt").is_file()
