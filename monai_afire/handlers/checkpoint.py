@@ -22,11 +22,11 @@ from monai_afire.handlers.remaining_batches import RemainingBatches
 from monai_afire.handlers.stop_request import StopRequest
 from monai_afire.handlers.teacher import is_optimizer_step
 from monai_afire.networks.weights.checkpoint_files import read_own
-from monai_afire.networks.weights.saved_options import with_options
 from monai_afire.networks.weights.whole_network import check_fits
 from monai_afire.utils.distributed import all_gather_object, global_rank, world_size
 from monai_afire.utils.files import atomic_path, check_writable, keep_previous, remove_leftovers
 from monai_afire.utils.folder_lock import folder_lock
+from monai_afire.utils.saved_options import with_options
 
 __all__ = ["ResumableCheckpoint"]
 
@@ -64,7 +64,7 @@ class ResumableCheckpoint:
         generators: generators of random numbers besides the global ones, with ``get_state`` and ``set_state``.
         stop_signals: signals that save and end the run, none for never.
         options: what a later run must know of this one, written into the state dict's metadata
-            (:func:`monai_afire.networks.with_options`); a bundle gives
+            (:func:`monai_afire.utils.with_options`); a bundle gives
             :func:`monai_afire.options.travelling_options`.
 
     A checkpoint of a complete epoch may be resumed with epochs of another length (another batch size, other images):

@@ -43,9 +43,7 @@ from monai_afire.networks.weights import (
     export_encoder,
     load_encoder_weights,
     load_network,
-    read_options,
     released_encoder,
-    with_options,
 )
 
 __all__ = [
@@ -79,11 +77,9 @@ __all__ = [
     "patch_labels",
     "patchify",
     "prepare_transformer_blocks",
-    "read_options",
     "released_encoder",
     "sinkhorn_knopp",
     "spread_parts",
     "unpatchify",
     "update_ema",
-    "with_options",
 ]

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from monai_afire.networks.weights.released import RELEASED, released_encoder
-from monai_afire.networks.weights.saved_options import read_options
 from monai_afire.options.call import BundleCall, current_call, needs_evaluation
 from monai_afire.options.declarations import OPTIONS
 from monai_afire.options.help_text import describe_default
 from monai_afire.options.option import Travels
+from monai_afire.utils.saved_options import read_options
 
 __all__ = ["Carried", "carried_options", "taken_names", "travelling_options"]
 

@@ -18,9 +18,9 @@ from torch import nn
 from monai_afire.networks.nets.vit_encoder import ViTEncoder
 from monai_afire.networks.weights.architectures import encoders_of
 from monai_afire.networks.weights.checkpoint_files import PRODUCER
-from monai_afire.networks.weights.saved_options import OPTIONS_HEADER
 from monai_afire.networks.weights.vit_filters import EMBEDDING, POSITIONS
 from monai_afire.utils.files import atomic_path
+from monai_afire.utils.saved_options import OPTIONS_HEADER
 
 __all__ = ["export_encoder"]
 
@@ -56,7 +56,7 @@ def export_encoder(
 
     The safetensors header holds "encoder", the keyword arguments of ``ViTEncoder`` plus its ``layer_norm_eps`` and
     grid, "config", those of the other library's class, and "options", which a bundle takes from it
-    (:func:`read_options`), all as JSON, so that the file can be used on its own.
+    (:func:`monai_afire.utils.read_options`), all as JSON, so that the file can be used on its own.
     :func:`load_encoder_weights` reads it back bit by bit. Images must be normalised by the header's mean and std.
 
     * "timm": fits ``timm.models.VisionTransformer(**config, norm_layer=partial(nn.LayerNorm, eps=layer_norm_eps))``,

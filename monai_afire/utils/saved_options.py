@@ -15,10 +15,9 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
-from monai_afire.networks.weights.checkpoint_files import PRODUCER
-
 __all__ = ["OPTIONS_HEADER", "read_options", "with_options"]
 
+_METADATA_ENTRY = "monai_afire"
 OPTIONS_HEADER = "options"  # entry of a safetensors header and of an exported graph's metadata, as JSON
 
 
@@ -46,7 +45,7 @@ def with_options(state_dict: Mapping[str, torch.Tensor], options: Mapping[str, A
     """
     carrying = OrderedDict(state_dict)
     metadata = dict(getattr(state_dict, "_metadata", {}))
-    metadata[""] = {**metadata.get("", {}), PRODUCER: dict(options)}
+    metadata[""] = {**metadata.get("", {}), _METADATA_ENTRY: dict(options)}
     carrying._metadata = metadata  # type: ignore[attr-defined]
     return carrying
 
@@ -100,7 +99,7 @@ def _carried_by(content: Any) -> dict[str, Any]:
         return {}
     metadata = getattr(content, "_metadata", None)
     whole = metadata.get("") if isinstance(metadata, Mapping) else None
-    options = whole.get(PRODUCER) if isinstance(whole, Mapping) else None
+    options = whole.get(_METADATA_ENTRY) if isinstance(whole, Mapping) else None
     if isinstance(options, dict):
         return options
     return next(filter(None, map(_carried_by, content.values())), {})
