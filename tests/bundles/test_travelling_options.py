@@ -51,8 +51,20 @@ def step(bundle: str, *names: str, **overrides: Any) -> None:
 
 def analyse(bundle: str) -> None:
     phantom = {**PHANTOM, "num_patients": {"test": 4}, "abnormal_fraction": 0.5}
-    step(bundle, "inference", "analysis", ckpt_path=f"bundles/{bundle}/models/model.pt", phantom=phantom)
+    study = {"_target_": "monai_afire.analysis.CompositionStudy", "batch_size": 4}
+    weights = f"bundles/{bundle}/models/model.pt"
+    step(bundle, "inference", "analysis", ckpt_path=weights, phantom=phantom, studies=[study])
     assert Path(f"bundles/{bundle}/output/analysis/report.json").is_file()
+
+
+def metadata_of(path: str) -> dict[str, Any]:
+    """What an exported graph says about itself."""
+    if path.endswith(".onnx"):
+        onnx = pytest.importorskip("onnx")
+        return {entry.key: json.loads(entry.value) for entry in onnx.load(path).metadata_props}
+    extra = {"metadata.json": ""}
+    torch.export.load(path, extra_files=extra)
+    return json.loads(extra["metadata.json"])
 
 
 @pytest.mark.slow
@@ -76,9 +88,7 @@ def test_a_detector_from_pre_training_to_its_export(workspace: Path) -> None:
     assert f"--views: 1 {trained}" in all_messages(error.value)
     export = {"run_id": "export", "export_path": "detector.pt2"}
     step("afire", "inference", **export)
-    extra = {"metadata.json": ""}
-    torch.export.load("detector.pt2", extra_files=extra)
-    carried = json.loads(extra["metadata.json"])["options"]
+    carried = metadata_of("detector.pt2")["options"]
     assert {**SHAPE, **OWN["afire"], **detection, "standardize": True}.items() <= carried.items()
 
 
@@ -87,7 +97,6 @@ def test_a_detector_from_pre_training_to_its_export(workspace: Path) -> None:
     ("method", "task"), [("peac", "classification"), ("ace", "segmentation"), ("ace", "landmarks")]
 )
 def test_a_transfer_from_pre_training_to_its_use(workspace: Path, method: str, task: str) -> None:
-    onnx = pytest.importorskip("onnx")
     step(method, "train", **{**SHAPE, **OWN[method], **RUN})
     weights = f"bundles/{method}/models/model.pt"
     step(method, "inference")
@@ -103,7 +112,8 @@ def test_a_transfer_from_pre_training_to_its_use(workspace: Path, method: str, t
     (model.parent / "class_names.json").unlink()  # as when the weights alone are copied
     model.replace("copied.pt")
     step(bundle, "inference", ckpt_path="copied.pt", phantom=phantom)
-    run(config_file=configs(bundle, "inference"), run_id="export", ckpt_path="copied.pt")
-    properties = {entry.key: json.loads(entry.value) for entry in onnx.load("copied.onnx").metadata_props}
-    assert properties["options"]["class_names"] == names
-    assert {**SHAPE, "standardize": True}.items() <= properties["options"].items()
+    exported = "copied.onnx" if task == "classification" else "copied.pt2"
+    run(config_file=configs(bundle, "inference"), run_id="export", ckpt_path="copied.pt", export_path=exported)
+    carried = metadata_of(exported)["options"]
+    assert carried["class_names"] == names
+    assert {**SHAPE, "standardize": True}.items() <= carried.items()

@@ -69,7 +69,7 @@ def test_a_state_dict_that_carries_options_is_a_plain_one(tmp_path: Path) -> Non
     network = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
     options = {"a": 1, "b": 0.1, "c": "x", "d": True, "e": [1, [2.5, "y"]]}
     state = with_options(network.state_dict(), options)
-    assert not getattr(network.state_dict(), "_metadata")[""].get("monai_afire"), "the network itself was changed"
+    assert not network.state_dict()._metadata[""].get("monai_afire"), "the network itself was changed"
     torch.save(state, tmp_path / "model.pt")
     read = torch.load(tmp_path / "model.pt", weights_only=True)
     assert list(read) == list(network.state_dict())
@@ -148,7 +148,9 @@ def test_every_level_takes_its_own(tmp_path: Path) -> None:
     assert {name: transfer[name] for name in ENCODER} == ENCODER
     assert (transfer["decoder_channels"], transfer["num_classes"]) == (64, None), "of another task"
     adapt = checked(ADAPT, pretrained=path)
-    assert ENCODER.items() | {("num_clusters", 12)} <= {name: adapt[name] for name in (*ENCODER, "num_clusters")}.items()
+    assert (
+        ENCODER.items() | {("num_clusters", 12)} <= {name: adapt[name] for name in (*ENCODER, "num_clusters")}.items()
+    )
     assert adapt["similarity"].startswith("$"), "how to go on training is free"
     assert checked(USE, ckpt_path=path)["similarity"] == "cosine"
     evaluation = checked(EVALUATE, ckpt_path=path, encoder_weights="elsewhere.pt")
