@@ -40,6 +40,10 @@ python -m monai.bundle run --config_file bundles/afire/configs/train.json --help
 
 Switches are `true` or `false` (also `yes`, `no`, `1`, `0`). What may be null takes the word `null` on the command line.
 
+What has a word under *In the weights* is saved with them, and later runs take it from there
+([Configuration](configuration.md#what-travels-with-the-weights)): *for all* that uses their encoder, *for the network*
+where that goes on as a whole, *for results* where it is used as it is.
+
 ## What they do
 """
 DEFAULTS = """
@@ -49,14 +53,17 @@ One column for each config: `train` and `inference` are given alone, the others 
 An empty cell leaves the value as it is. `@name` is the value of another option; longer expressions are in the config.
 """
 LONGEST_DEFAULT = 60
+_TRAVELS = {"encoder": "for all", "network": "for the network", "result": "for results", "names": "for reference"}
 
 
 def options_page() -> str:
     """The page in Markdown."""
     parts = [HEAD]
     for section, options in SECTIONS.items():
-        rows = [(f"`{option.name}`", option.meaning, option.values) for option in options]
-        parts += [f"### {section}\n", _table(("Option", "Meaning", "Values"), rows)]
+        rows = [
+            (f"`{option.name}`", option.meaning, option.values, _TRAVELS.get(option.travels, "")) for option in options
+        ]
+        parts += [f"### {section}\n", _table(("Option", "Meaning", "Values", "In the weights"), rows)]
     parts.append(DEFAULTS)
     for folder, title in BUNDLES.items():
         parts += [f"### {title}\n", _defaults(ROOT / "bundles" / folder / "configs")]

@@ -104,7 +104,7 @@ def fixed_view(images: torch.Tensor, number: int) -> torch.Tensor:
     """
     if number == 0:
         return images
-    count, dims = len(images), images.ndim - 2
+    count, dims = images.shape[0], images.ndim - 2
     zoom, turn = torch.ones(count, dims, device=images.device), torch.zeros(count, device=images.device)
     shift = torch.zeros(count, dims, device=images.device)
     sign = 1 if number % 2 else -1

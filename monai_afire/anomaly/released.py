@@ -17,6 +17,7 @@ from monai_afire.anomaly.detector import SCORE_NAMES, AnomalyDetector
 from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.nets.vit_encoder import ViTEncoder
 from monai_afire.utils.files import atomic_path
+from monai_afire.utils.saved_options import OPTIONS_HEADER
 
 __all__ = ["load_detector", "new_detector", "save_detector", "with_student_as_teacher"]
 
@@ -51,6 +52,7 @@ def save_detector(
     path: str | os.PathLike,
     settings: Mapping[str, Mapping[str, Any]],
     notes: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Path:
     """
     Write a fitted detector as safetensors.
@@ -64,6 +66,7 @@ def save_detector(
         path: the file to write, complete or not at all.
         settings: see :func:`new_detector`.
         notes: further entries of the header, such as "pre-processing" or "licence".
+        options: what a bundle takes from the file beside the settings, such as ``{"standardize": True}``.
 
     Returns:
         The file.
@@ -73,10 +76,22 @@ def save_detector(
         if not name.startswith(tuple(_TEACHER)):
             halved = value.is_floating_point() and name.startswith(_HALVED)
             tensors[name] = (value.half() if halved else value).contiguous().cpu().clone()
-    header = {"format": _FORMAT, "settings": json.dumps(settings), "scores": json.dumps(SCORE_NAMES), **(notes or {})}
+    header = {
+        "format": _FORMAT,
+        "settings": json.dumps(settings),
+        "scores": json.dumps(SCORE_NAMES),
+        OPTIONS_HEADER: json.dumps({**_as_options(settings), **(options or {})}),
+        **(notes or {}),
+    }
     with atomic_path(Path(path)) as temporary:
         save_file(tensors, temporary, metadata=header)
     return Path(path)
+
+
+def _as_options(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The settings by the names that they have in the bundle's configs."""
+    merged = {name: value for part in settings.values() for name, value in part.items()}
+    return {("image_size" if name == "img_size" else name): value for name, value in merged.items()}
 
 
 def load_detector(path: str | os.PathLike) -> AnomalyDetector:

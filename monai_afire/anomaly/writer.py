@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 _DECISION = "abnormal"
 _WORKLIST = "worklist.csv"
 _ADAPT = (
-    "give the settings of the training (such as --standardize) here too, or adapt the detector to normal images of "
+    "give the settings of the training (such as --standardize) where the weights do not carry them, or adapt the detector to normal images of "
     "this kind (finetune_anomaly.json with --dataset_dir)"
 )
 

@@ -8,6 +8,7 @@ import argparse
 import signal
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -17,6 +18,7 @@ from monai_afire.experiments.common import ExperimentError
 from monai_afire.experiments.execution import Outcome, execute_runs
 from monai_afire.experiments.plan import Experiment, as_initialization, plan_runs
 from monai_afire.experiments.pretraining import Pretraining, read_arms
+from monai_afire.experiments.shapes import shape_of_random_weights
 from monai_afire.experiments.tables import (
     comparison_figure,
     comparison_markdown,
@@ -70,9 +72,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         overrides = _overrides(further)
         pretraining = {key: overrides.pop(key) for key in list(overrides) if key.startswith(_PRETRAINING)}
+        compared = _initializations(options, {key.removeprefix(_PRETRAINING): v for key, v in pretraining.items()})
         experiment = Experiment(tuple(options.config_file), Path(options.output_dir), overrides)
+        experiment = replace(experiment, random_shape=shape_of_random_weights(compared, experiment))
         runs = plan_runs(
-            _initializations(options, {key.removeprefix(_PRETRAINING): value for key, value in pretraining.items()}),
+            compared,
             options.seed,
             options.label_fraction,
             options.fold,

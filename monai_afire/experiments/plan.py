@@ -82,6 +82,7 @@ class Experiment:
         output_dir: folder of the results.
         overrides: further ``{key: value}`` of the config, the same for all runs.
         evaluate_file: overlay of the evaluation; ``evaluate.json`` beside the first config.
+        random_shape: ``{key: value}`` of the runs from random weights, which bring no shape with them.
 
     Raises:
         ExperimentError: for a config that does not exist, or an override that an experiment sets itself.
@@ -90,6 +91,7 @@ class Experiment:
     config_files: tuple[str, ...]
     output_dir: Path
     overrides: Mapping[str, str] = field(default_factory=dict)
+    random_shape: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for path in (*self.config_files, self.evaluate_file):
@@ -113,6 +115,10 @@ class Experiment:
         """Folder of a run's output."""
         return self.output_dir / "runs" / run.name
 
+    def shape(self, run: Run) -> Mapping[str, Any]:
+        """What a run has to be told about its encoder; weights say it themselves."""
+        return self.random_shape if run.start is None else {}
+
     def steps(self, run: Run) -> dict[str, list[str]]:
         """Arguments of ``monai.bundle run`` for training and evaluation, by the step's name."""
         folder = self.folder(run)
@@ -120,6 +126,7 @@ class Experiment:
             "output_dir": folder.as_posix(),
             "ckpt_dir": (folder / "models").as_posix(),
             **run.overrides(),
+            **self.shape(run),
             **self.overrides,
         }
         options = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
@@ -133,6 +140,7 @@ class Experiment:
         files = [*self.config_files, self.evaluate_file, *([run.start] if isinstance(run.start, str) else [])]
         settings = {
             **run.overrides(),
+            **self.shape(run),
             **{name: value for name, value in self.overrides.items() if name not in _NOT_A_SETTING},
             "files": {path: file_digest(path) for path in files},
         }

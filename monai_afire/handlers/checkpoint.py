@@ -26,6 +26,7 @@ from monai_afire.networks.weights.whole_network import check_fits
 from monai_afire.utils.distributed import all_gather_object, global_rank, world_size
 from monai_afire.utils.files import atomic_path, check_writable, keep_previous, remove_leftovers
 from monai_afire.utils.folder_lock import folder_lock
+from monai_afire.utils.saved_options import with_options
 
 __all__ = ["ResumableCheckpoint"]
 
@@ -62,6 +63,9 @@ class ResumableCheckpoint:
             last one; its ``metric_cmp_fn`` says which of two is better, the larger one by default.
         generators: generators of random numbers besides the global ones, with ``get_state`` and ``set_state``.
         stop_signals: signals that save and end the run, none for never.
+        options: what a later run must know of this one, written into the state dict's metadata
+            (:func:`monai_afire.utils.with_options`); a bundle gives
+            :func:`monai_afire.options.travelling_options`.
 
     A checkpoint of a complete epoch may be resumed with epochs of another length (another batch size, other images):
     progress and schedules follow the new one.
@@ -93,6 +97,7 @@ class ResumableCheckpoint:
         validator: Engine | None = None,
         generators: Sequence[Any] = (),
         stop_signals: Sequence[str] = ("SIGTERM", "SIGUSR1"),
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         self.checkpoint_file = Path(save_dir) / "checkpoint.pt"
         self.model_file = Path(save_dir) / "model.pt"
@@ -103,6 +108,7 @@ class ResumableCheckpoint:
         self.validator = validator
         self.generators = list(generators)
         self.stop_request = StopRequest(stop_signals)
+        self.options = dict(options or {})
         self.best_metric: float | None = None
         self.is_resumed = False
         self.is_first_write = True
@@ -197,7 +203,7 @@ class ResumableCheckpoint:
         if global_rank():
             return
         state = {name: item.state_dict() for name, item in self.objects.items()}
-        state |= {"network": self.network.state_dict(), "trainer": engine.state_dict()}
+        state |= {"network": self.network_state(), "trainer": engine.state_dict()}
         if getattr(engine, "scaler", None) is not None:
             state["scaler"] = engine.scaler.state_dict()
         if self.best_metric is not None:
@@ -212,7 +218,12 @@ class ResumableCheckpoint:
     def write_model(self) -> None:
         """Write ``model.pt``."""
         self.keep_older_model()
-        _write(self.network.state_dict(), self.model_file)
+        _write(self.network_state(), self.model_file)
+
+    def network_state(self) -> dict[str, torch.Tensor]:
+        """The network's state dict as it is written."""
+        state = self.network.state_dict()
+        return with_options(state, self.options) if self.options else state
 
     def keep_older_model(self) -> None:
         """Move an older run's ``model.pt`` out of the way, once this run has something to write."""

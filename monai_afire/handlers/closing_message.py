@@ -15,6 +15,7 @@ from ignite.engine import Engine, Events
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import joined_path
 from monai_afire.utils.follow_up import follow_up_command, given_options
+from monai_afire.utils.saved_options import read_options
 
 __all__ = ["ClosingMessage"]
 
@@ -23,7 +24,8 @@ class ClosingMessage:
     """
     Print where the results are and what to do next, when a run is complete.
 
-    Only files that exist are named. Commands repeat what the present command line has overridden.
+    Only files that exist are named. Commands repeat what the present command line has overridden, except for what the
+    "model" carries and they take from there.
 
     Args:
         files: what it is -> the file or folder, as text or as parts to be joined.
@@ -75,10 +77,26 @@ class ClosingMessage:
         for name, entry in self.commands.items():
             configs = [path if os.path.dirname(path) else str(self.config_dir / path) for path in entry["configs"]]
             options = {key: str(joined_path(value)) for key, value in entry.items() if key not in ("configs", "keep")}
-            command = follow_up_command(configs, options, given, entry.get("keep"))
+            command = follow_up_command(configs, options, given, entry.get("keep"), self.carried(options))
             if command is not None:
                 lines[name] = command
         return lines
+
+    def carried(self, options: Mapping[str, str]) -> set[str]:
+        """
+        Names of the options that a command takes from the model.
+
+        Args:
+            options: of the command, among them what it uses the model for.
+
+        Returns:
+            The names, none where there is no model.
+        """
+        from monai_afire.options import taken_names  # options know handlers' names, so this is too early above
+
+        uses = {"encoder_weights": "encoder", "pretrained": "network"}
+        taken = next((use for name, use in uses.items() if name in options), "result")
+        return taken_names(taken) & read_options(self.files.get("model", "")).keys()
 
     def about_model(self, path: str) -> str:
         """

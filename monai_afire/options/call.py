@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from traceback import walk_stack
 from typing import Any, cast
@@ -14,9 +14,10 @@ from typing import Any, cast
 from monai.bundle import ConfigParser, ConfigWorkflow, create_workflow
 from monai.bundle.properties import InferProperties, TrainProperties
 from monai.bundle.reference_resolver import ReferenceResolver
-from monai.bundle.utils import DEFAULT_MLFLOW_SETTINGS, MACRO_KEY
+from monai.bundle.utils import DEFAULT_MLFLOW_SETTINGS, EXPR_KEY, ID_REF_KEY, MACRO_KEY
+from monai.utils import ensure_tuple
 
-__all__ = ["BundleCall", "current_call", "top_level"]
+__all__ = ["BundleCall", "current_call", "needs_evaluation", "top_level"]
 
 
 def top_level(id: str) -> str:
@@ -45,6 +46,7 @@ class BundleCall:
         workflow: that the parser belongs to; None where a config is used without one.
         files: content of the config's files before overrides; None where it is not known.
         overrides: what the command line or the caller gave beside the files, by id (with "::").
+        layers: content of each of these files alone, by its path, in their order.
 
     Example:
         >>> call = BundleCall(ConfigParser({"epochs": 3, "run": ["$print(@epochs)"]}))
@@ -56,11 +58,17 @@ class BundleCall:
     workflow: ConfigWorkflow | None = None
     files: ConfigParser | None = None
     overrides: Mapping[str, Any] | None = None
+    layers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def config(self) -> dict[str, Any]:
         """The top level of the config."""
         return cast(dict, self.parser.get())
+
+    def value(self, name: str) -> Any:
+        """A top-level entry as the config stands for it: expressions and references are evaluated."""
+        value = self.config[name]
+        return self.parser.get_parsed_content(name) if needs_evaluation(value) else value
 
     @cached_property
     def read_names(self) -> frozenset[str]:
@@ -103,8 +111,25 @@ def current_call() -> BundleCall:
         for id, value in created["_args"].items()
         if id not in _WORKFLOW_ARGUMENTS
     }
-    files = ConfigParser(ConfigParser.load_config_files(created["config_file"]))
-    return BundleCall(evaluating["self"], workflow, files, overrides)
+    paths = ensure_tuple(created["config_file"])
+    files = ConfigParser(ConfigParser.load_config_files(paths))
+    layers = {str(path): ConfigParser.load_config_file(path) for path in paths}
+    return BundleCall(evaluating["self"], workflow, files, overrides, layers)
+
+
+def needs_evaluation(value: Any) -> bool:
+    """
+    Whether some text in an entry is an expression or a reference, or the entry is a component.
+
+    Example:
+        >>> [needs_evaluation(value) for value in (3, ["a", "@b"], {"x": "$1 + 1"}, {"_target_": "list"}, "price: $5")]
+        [False, True, True, True, False]
+    """
+    if isinstance(value, str):
+        return value.startswith((ID_REF_KEY, EXPR_KEY))
+    if isinstance(value, dict):
+        return "_target_" in value or any(map(needs_evaluation, value.values()))
+    return isinstance(value, (list, tuple)) and any(map(needs_evaluation, value))
 
 
 def _texts(entry: Any) -> Iterator[str]:

@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
 from pydoc import locate
 from typing import Any
@@ -17,6 +18,7 @@ from monai.bundle.utils import ID_SEP_KEY
 
 from monai_afire.options import kinds
 from monai_afire.options.call import BundleCall, current_call, top_level
+from monai_afire.options.carried import Carried, carried_options
 from monai_afire.options.declarations import OPTIONS
 from monai_afire.options.help_text import describe_default, help_text
 from monai_afire.options.relations import RELATIONS
@@ -24,6 +26,9 @@ from monai_afire.utils.command_line import show_cause_last
 from monai_afire.utils.cpu import tune_cpu
 
 __all__ = ["OptionError", "check", "check_call", "start_bundle"]
+
+
+logger = logging.getLogger(__name__)
 
 
 class OptionError(ValueError):
@@ -79,7 +84,10 @@ def check() -> None:
 
 def check_call(call: BundleCall) -> None:
     """
-    Check the options of a start of a bundle, and read text as what it stands for.
+    Check the options of a start of a bundle, read text as what it stands for, and take what travels with its weights.
+
+    Where the weights that the run starts from carry options (:func:`monai_afire.options.travelling_options`), these
+    stand in the place of the defaults of its config. What was given beside them must be the same.
 
     Args:
         call: the start; its config is changed.
@@ -180,19 +188,38 @@ def _kind_of(name: str) -> kinds.Kind | None:
 def _wrong_values(call: BundleCall) -> Iterator[tuple[str, str]]:
     """Values that are none of their option's kind, or do not go together; puts the others into the config."""
     values = {}
+    wrong = set()
     for name in [name for name in call.config if name in OPTIONS]:
         try:
             value = OPTIONS[name].read(call.config[name])
         except ValueError as error:
+            wrong.add(name)
             yield name, f"{error}{_example(name, call)}"
             continue
         _replace(call.parser, name, value)
-        if name in call.read_names and not kinds.is_computed(value):
+    yield from _take_from_weights(call, wrong)
+    for name, value in call.config.items():
+        if name in OPTIONS and name in call.read_names and name not in wrong and not kinds.is_computed(value):
             values[name] = value
     for relation in RELATIONS:
         if violation := relation.violated_by(values):
             given = [name for name in relation.names if name in (call.overrides or ())]
             yield next(iter([*given, *relation.names])), violation
+
+
+def _take_from_weights(call: BundleCall, wrong: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Puts what travels with the run's weights in the place of defaults; contradictions."""
+    changed = {}
+    for found in carried_options(call, wrong):
+        if not isinstance(found, Carried):
+            yield found
+            continue
+        if call.config[found.name] != found.value:
+            changed[found.name] = found
+        _replace(call.parser, found.name, found.value)
+    for path in {carried.source.path: None for carried in changed.values()}:
+        names = [f"{name} {describe_default(c.value)}" for name, c in changed.items() if c.source.path == path]
+        logger.info(f"taken from {path}: {', '.join(names)}")
 
 
 def _example(name: str, call: BundleCall) -> str:

@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from monai_afire.options.kinds import Kind, is_computed
 
-__all__ = ["Option"]
+__all__ = ["Option", "Travels"]
+
+Travels = Literal["encoder", "network", "result", "names"]
 
 _NOTHING = ("none", "null")
 _LONG = 60
@@ -25,6 +27,12 @@ class Option:
         kind: the values that it takes.
         meaning: one line that ends without a full stop.
         null: what ``null`` (on the command line also the text "null") means; None where it is no value.
+        travels: whether the value is saved with the weights, and who takes it from there. "encoder": it shapes the
+            encoder or its input, and goes wherever that goes. "network": it shapes the rest of the network, and goes
+            with the whole of it. "result": results are computed by it, and go by it where the network is used as it
+            is; to go on training it may change. "names": it is kept for reference. None: it concerns one run.
+        fitted: whether :func:`monai_afire.networks.load_encoder_weights` fits an encoder to another value, which may
+            then be given for a transfer.
 
     Example:
         >>> from monai_afire.options.kinds import Integer
@@ -41,6 +49,8 @@ class Option:
     kind: Kind
     meaning: str
     null: str | None = None
+    travels: Travels | None = None
+    fitted: bool = False
 
     @property
     def values(self) -> str:

@@ -26,6 +26,7 @@ from monai_afire.utils.garbage_collection import garbage_collection_paused
 from monai_afire.utils.labels import resolve_uncertain
 from monai_afire.utils.packing import pack_bundle
 from monai_afire.utils.precision import at_least_float32, full_matmul_precision, without_autocast
+from monai_afire.utils.saved_options import read_options, with_options
 
 __all__ = [
     "all_gather",
@@ -49,10 +50,12 @@ __all__ = [
     "output_path",
     "pack_bundle",
     "rank_device",
+    "read_options",
     "resolve_uncertain",
     "show_cause_last",
     "synchronized",
     "tune_cpu",
+    "with_options",
     "without_autocast",
     "world_size",
 ]

@@ -8,7 +8,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,11 @@ def given_options(arguments: Sequence[str] | None = None) -> dict[str, str]:
 
 
 def follow_up_command(
-    configs: Sequence[str], options: Mapping[str, str], given: Mapping[str, str], keep: Sequence[str] | None = None
+    configs: Sequence[str],
+    options: Mapping[str, str],
+    given: Mapping[str, str],
+    keep: Sequence[str] | None = None,
+    known_otherwise: Collection[str] = (),
 ) -> str | None:
     """
     A command that goes on from the run that was started with the options given.
@@ -61,6 +65,7 @@ def follow_up_command(
         options: what the next command sets in any case.
         given: of the present command, see :func:`given_options`.
         keep: names to repeat; None for all that the rules above name.
+        known_otherwise: names that the next run has from elsewhere, such as its weights.
 
     Returns:
         The command line; None if one of its configs does not exist.
@@ -79,7 +84,7 @@ def follow_up_command(
     fitting = [path for path in overlays if goes_on or set(_content([path])) <= set(base)] if keep is None else []
     values = _content([path for path in overlays if path not in fitting])
     settings = {name: str(v) for name, v in values.items() if _is_plain(v) and v != base.get(name)} | dict(given)
-    left_out = _OF_ONE_RUN | set(added) | set(options) | (set() if goes_on else _PLACES)
+    left_out = _OF_ONE_RUN | set(added) | set(options) | set(known_otherwise) | (set() if goes_on else _PLACES)
     if "dataset_dir" in options:
         left_out |= _PHANTOM
     repeated = {name: value for name, value in settings.items() if _top(name) in (known - left_out)}

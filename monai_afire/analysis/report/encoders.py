@@ -13,6 +13,7 @@ from monai_afire.data.datalist.names import saved_class_names
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.networks.weights import load_encoder_weights, load_network
+from monai_afire.utils.saved_options import read_options
 
 __all__ = ["classifiers_of", "encoders_of"]
 
@@ -82,7 +83,10 @@ def classifiers_of(
     """
     classifiers = {}
     for name, path in weights.items():
-        network = TransferClassifier(copy.deepcopy(encoder), num_classes=len(saved_class_names(path)))
+        standardized = read_options(path).get("standardize_features") is not False
+        network = TransferClassifier(
+            copy.deepcopy(encoder), num_classes=len(saved_class_names(path)), standardize_features=standardized
+        )
         load_network(network, path, "fine-tune with bundles/radiograph_classification first")
         classifiers[name] = network.to(device).eval()
     return classifiers

@@ -8,10 +8,12 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import atomic_path, check_writable
 from monai_afire.utils.folder_lock import folder_lock
+from monai_afire.utils.saved_options import read_options
 
 __all__ = ["save_class_names", "saved_class_names"]
 
@@ -38,11 +40,11 @@ def save_class_names(names: Sequence[str], model_dir: str | os.PathLike) -> None
 
 def saved_class_names(weights: str | os.PathLike, default: Sequence[str] = ()) -> list[str]:
     """
-    Read the names of the classes of a model.
+    Read the names of the classes of a model, from the file beside it or from its own.
 
     Args:
         weights: the model's file, beside which the names are.
-        default: names where there is no such file.
+        default: names where there is no such file, and the weights do not carry them.
 
     Returns:
         The names.
@@ -59,6 +61,8 @@ def saved_class_names(weights: str | os.PathLike, default: Sequence[str] = ()) -
     """
     path = Path(weights).parent / _FILE
     if not path.is_file():
+        carried = read_options(weights).get("class_names", [])
+        default = carried if _are_names(carried) else default
         if not default:
             raise ValueError(f"there are no names of the classes in {path}: train.json writes them, or name them")
         return list(default)
@@ -66,6 +70,10 @@ def saved_class_names(weights: str | os.PathLike, default: Sequence[str] = ()) -
         names = json.loads(path.read_text())
     except (ValueError, RecursionError) as error:  # what is no JSON, is nested too deep, or no text
         raise ValueError(f"{path} is not valid JSON ({error}): write a list of the classes' names") from error
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+    if not _are_names(names):
         raise ValueError(f"{path} does not hold a list of names, but {names!r}")
     return names
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(name, str) for name in value)

@@ -167,11 +167,18 @@ def read_own(path: str | os.PathLike, remedy: str) -> Any:
             damaged = archive.testzip()
     except Exception as error:  # damage fails in a dozen ways
         damaged = str(error)
-        if not zipfile.is_zipfile(path):  # cut, or no file of torch.save: that is for its reader to say
+        if not _is_zip(path):  # cut, or no file of torch.save: that is for its reader to say
             return read_pickle(path, remedy)
     if damaged is not None:
         raise ValueError(f"{path} is damaged: its checksums do not match ({damaged}); {remedy}")
     return read_pickle(path, remedy)
+
+
+def _is_zip(path: str | os.PathLike) -> bool:
+    try:
+        return zipfile.is_zipfile(path)
+    except zipfile.BadZipFile:  # raised for a damaged end, too
+        return True
 
 
 def read_pickle(path: str | os.PathLike, remedy: str = _COPY_AGAIN) -> Any:

@@ -20,6 +20,7 @@ from monai_afire.networks.weights.architectures import encoders_of
 from monai_afire.networks.weights.checkpoint_files import PRODUCER
 from monai_afire.networks.weights.vit_filters import EMBEDDING, POSITIONS
 from monai_afire.utils.files import atomic_path
+from monai_afire.utils.saved_options import OPTIONS_HEADER
 
 __all__ = ["export_encoder"]
 
@@ -43,12 +44,19 @@ HUGGING_FACE_NAMES = {
 }
 
 
-def export_encoder(net: nn.Module, path: str | os.PathLike, layout: str = "timm", branch: str = "teacher") -> Path:
+def export_encoder(
+    net: nn.Module,
+    path: str | os.PathLike,
+    layout: str = "timm",
+    branch: str = "teacher",
+    options: Mapping[str, Any] | None = None,
+) -> Path:
     """
     Write an encoder's weights under another library's key names.
 
     The safetensors header holds "encoder", the keyword arguments of ``ViTEncoder`` plus its ``layer_norm_eps`` and
-    grid, and "config", those of the other library's class, both as JSON, so that the file can be used on its own.
+    grid, "config", those of the other library's class, and "options", which a bundle takes from it
+    (:func:`monai_afire.utils.read_options`), all as JSON, so that the file can be used on its own.
     :func:`load_encoder_weights` reads it back bit by bit. Images must be normalised by the header's mean and std.
 
     * "timm": fits ``timm.models.VisionTransformer(**config, norm_layer=partial(nn.LayerNorm, eps=layer_norm_eps))``,
@@ -63,6 +71,8 @@ def export_encoder(net: nn.Module, path: str | os.PathLike, layout: str = "timm"
         path: the file to write, complete or not at all.
         layout: "timm", "huggingface" or "monai".
         branch: "teacher" or "student", which encoder of a network to take that has both.
+        options: further options of the run that trained the encoder, such as ``{"standardize": True}`` or
+            ``read_options("model.pt")``; the encoder's own shape is added.
 
     Returns:
         The file.
@@ -99,6 +109,7 @@ def export_encoder(net: nn.Module, path: str | os.PathLike, layout: str = "timm"
         "layout": layout,
         "encoder": json.dumps(settings),
         "config": json.dumps(describe(settings)),
+        OPTIONS_HEADER: json.dumps({**(options or {}), **_as_options(settings)}),
     }
     with atomic_path(path) as temporary:
         save_file(tensors, temporary, metadata=header)
@@ -122,6 +133,13 @@ def _settings(encoder: ViTEncoder) -> dict[str, Any]:
         "std": encoder.std.flatten().tolist(),
         "layer_norm_eps": encoder.norm.eps,
     }
+
+
+def _as_options(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The encoder's shape as the bundles' configs say it: one number for all sides."""
+    sides = {"image_size": settings["img_size"], "patch_size": settings["patch_size"]}
+    shape = {name: settings[name] for name in ("hidden_size", "num_layers", "num_heads")}
+    return {**{name: side[0] for name, side in sides.items() if len(set(side)) == 1}, **shape}
 
 
 def _rename(state: Mapping[str, torch.Tensor], names: Mapping[str, str]) -> dict[str, torch.Tensor]:

@@ -1,0 +1,119 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The shape of a network is said once, when it is pre-trained: every later step has it from the weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from bundles.bundle_runs import all_messages, copy_bundles, run_bundle, train_in_process
+from monai.bundle import run
+
+from monai_afire.options import OptionError
+from monai_afire.utils import read_options
+
+SHAPE = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 2, "num_heads": 2, "standardize": "true"}
+OWN = {
+    "afire": {
+        **{"head_dim": 16, "num_clusters": 8, "decoder_dim": 16, "decoder_layers": 1, "decoder_heads": 2},
+        "contrast_space": "features",
+    },
+    "peac": {"grid": 6, "expander_dim": 8, "expander_hidden_dim": 8},
+    "ace": {"grid": 10, "cell": 4},
+}
+PHANTOM = {
+    "num_patients": {"training": 8, "validation": 4, "test": 4},
+    "image_size": 48,
+    "abnormal_fraction": {"training": 0.0, "validation": 0.5, "test": 0.5},
+    "seed": 0,
+}
+RUN = {"epochs": 1, "batch_size": 4, "val_interval": 1, "phantom": PHANTOM}
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A clone's bundles in a folder of their own, with which the test starts."""
+    monkeypatch.chdir(copy_bundles(tmp_path))
+    return tmp_path
+
+
+def configs(bundle: str, *names: str) -> list[str]:
+    return [f"bundles/{bundle}/configs/{name}.json" for name in names]
+
+
+def step(bundle: str, *names: str, **overrides: Any) -> None:
+    train_in_process(configs(bundle, *names), {"phantom": PHANTOM, **overrides})
+
+
+def analyse(bundle: str) -> None:
+    phantom = {**PHANTOM, "num_patients": {"test": 4}, "abnormal_fraction": 0.5}
+    study = {"_target_": "monai_afire.analysis.CompositionStudy", "batch_size": 4}
+    weights = f"bundles/{bundle}/models/model.pt"
+    step(bundle, "inference", "analysis", ckpt_path=weights, phantom=phantom, studies=[study])
+    assert Path(f"bundles/{bundle}/output/analysis/report.json").is_file()
+
+
+def metadata_of(path: str) -> dict[str, Any]:
+    """What an exported graph says about itself."""
+    if path.endswith(".onnx"):
+        onnx = pytest.importorskip("onnx")
+        return {entry.key: json.loads(entry.value) for entry in onnx.load(path).metadata_props}
+    extra = {"metadata.json": ""}
+    torch.export.load(path, extra_files=extra)
+    return json.loads(extra["metadata.json"])
+
+
+@pytest.mark.slow
+def test_a_detector_from_pre_training_to_its_export(workspace: Path) -> None:
+    first = run_bundle(workspace, configs("afire", "train")[0], {**SHAPE, **OWN["afire"], **RUN})
+    assert first.returncode == 0, first.stderr[-3000:]
+    following = next(line for line in first.stdout.splitlines() if line.startswith("next:"))
+    assert "--pretrained" in following
+    assert not [name for name in {**SHAPE, **OWN["afire"]} if f"--{name}" in following]
+    detection = {"memory_size": 8, "aggregation": "mean", "fusion": ["token_neighbors"], "views": 2}
+    step("afire", "train", "finetune_anomaly", **{**RUN, **detection})
+    for overlay in ("evaluate", "restore"):
+        pretrained = {"ckpt_path": "bundles/afire/models/model.pt"} if overlay == "restore" else {"num_bootstraps": 5}
+        step("afire", "inference", overlay, **pretrained)
+    step("afire", "inference")
+    analyse("afire")
+    with pytest.raises((OptionError, RuntimeError)) as error:
+        step("afire", "inference", num_layers=5, views=1)
+    trained = "contradicts bundles/afire/models/anomaly/model.pt, which was trained with 2: leave it out"
+    assert f"--num_layers: 5 {trained}" in all_messages(error.value)
+    assert f"--views: 1 {trained}" in all_messages(error.value)
+    export = {"run_id": "export", "export_path": "detector.pt2"}
+    step("afire", "inference", **export)
+    carried = metadata_of("detector.pt2")["options"]
+    assert {**SHAPE, **OWN["afire"], **detection, "standardize": True}.items() <= carried.items()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "task"), [("peac", "classification"), ("ace", "segmentation"), ("ace", "landmarks")]
+)
+def test_a_transfer_from_pre_training_to_its_use(workspace: Path, method: str, task: str) -> None:
+    step(method, "train", **{**SHAPE, **OWN[method], **RUN})
+    weights = f"bundles/{method}/models/model.pt"
+    step(method, "inference")
+    if task != "landmarks":
+        analyse(method)
+    own = {"standardize_features": "false"} if task == "classification" else {"decoder_channels": 8}
+    phantom = {**PHANTOM, "abnormal_fraction": 0.5}
+    bundle = f"radiograph_{task}"
+    step(bundle, "train", encoder_weights=weights, min_steps_per_epoch=1, **{**RUN, **own, "phantom": phantom})
+    step(bundle, "train", "evaluate", phantom=phantom)
+    model = Path(f"bundles/{bundle}/models/model.pt")
+    names = read_options(model)["class_names"]
+    (model.parent / "class_names.json").unlink()  # as when the weights alone are copied
+    model.replace("copied.pt")
+    step(bundle, "inference", ckpt_path="copied.pt", phantom=phantom)
+    exported = "copied.onnx" if task == "classification" else "copied.pt2"
+    run(config_file=configs(bundle, "inference"), run_id="export", ckpt_path="copied.pt", export_path=exported)
+    carried = metadata_of(exported)["options"]
+    assert carried["class_names"] == names
+    assert {**SHAPE, "standardize": True}.items() <= carried.items()
