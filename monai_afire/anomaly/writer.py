@@ -14,7 +14,7 @@ import torch
 from ignite.engine import Engine
 from monai.utils import CommonKeys
 
-from monai_afire.anomaly.detector import SCORE_NAMES, AnomalyDetector
+from monai_afire.anomaly.detector import AnomalyDetector
 from monai_afire.anomaly.results import (
     AnomalyResult,
     save_embedding,
@@ -108,7 +108,7 @@ class AnomalyWriter(ResultFiles):
 
     def header(self) -> Sequence[str]:
         """File, decision, scores with the fused one first, and the place of the strongest heat."""
-        return ["image", _DECISION, *reversed(SCORE_NAMES), "hottest"]
+        return ["image", _DECISION, *reversed(self.detector.score_names), "hottest"]
 
     def collect(self, engine: Engine) -> None:
         """Add the rows of a batch and hand the rest to the threads."""

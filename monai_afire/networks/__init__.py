@@ -52,6 +52,7 @@ from monai_afire.networks.weights import (
     load_encoder_weights,
     load_network,
     released_encoder,
+    save_network,
 )
 
 __all__ = [
@@ -92,6 +93,7 @@ __all__ = [
     "patchify",
     "prepare_transformer_blocks",
     "released_encoder",
+    "save_network",
     "sinkhorn_knopp",
     "spread_parts",
     "unpatchify",

@@ -61,7 +61,9 @@ class TransferClassifier(TransferNetwork):
         standardize_features: bool = True,
     ) -> None:
         super().__init__(encoder, num_classes, freeze_encoder)
-        self.standardize = nn.BatchNorm1d(self.encoder.hidden_size, affine=False) if standardize_features else nn.Identity()
+        self.standardize = (
+            nn.BatchNorm1d(self.encoder.hidden_size, affine=False) if standardize_features else nn.Identity()
+        )
         self.dropout = nn.Dropout(dropout_rate)
         self.classifier = nn.Linear(self.encoder.hidden_size, num_classes)
         self.register_buffer("thresholds", torch.full((num_classes,), 0.5))

@@ -33,8 +33,9 @@ class HuggingFaceEncoder(AdaptedEncoder):
     A vision model of ``transformers`` as an encoder: ViT, DeiT, DINOv2 (also with registers), DINOv3, Swin.
 
     Weights are read from safetensors files only, and no code of a model's authors is run
-    (``trust_remote_code=False``). Tokens are the model's ``last_hidden_state`` without class and register tokens. Position
-    embeddings are interpolated by the model itself where the images are of another size than those it was trained on.
+    (``trust_remote_code=False``). Tokens are the model's ``last_hidden_state`` without class and register tokens.
+    Position embeddings are interpolated by the model itself where images are of another size than those it was trained
+    on.
 
     Args:
         model: a folder with ``config.json``, ``model.safetensors`` and ``preprocessor_config.json``, the name of a
@@ -97,8 +98,8 @@ class HuggingFaceEncoder(AdaptedEncoder):
         )
         if needed := sorted(missing - self.unused):
             raise ValueError(
-                f"{source} lacks {len(needed)} tensors that the tokens of {type(self.model).__name__} depend on, such as "
-                f"{', '.join(needed[:3])}: they would be random. Take the files of one model ({_FILES}), or give "
+                f"{source} lacks {len(needed)} tensors that the tokens of {type(self.model).__name__} depend on, such "
+                f"as {', '.join(needed[:3])}: they would be random. Take the files of one model ({_FILES}), or give "
                 f"hub:{source}:random for random weights throughout"
             )
 
@@ -175,14 +176,14 @@ def _read_model(source: str, pretrained: bool) -> tuple[nn.Module, set[str]]:
         )
     except Exception as error:  # of the library, of the network, of the file
         raise ValueError(
-            f"{source} cannot be read as a model of transformers ({_first_line(error)}): give a folder with {_FILES}, or "
-            "the name of a model on the hub that this machine can reach and has access to"
+            f"{source} cannot be read as a model of transformers ({_first_line(error)}): give a folder with {_FILES}, "
+            "or the name of a model on the hub that this machine can reach and has access to"
         ) from error
     if info["mismatched_keys"]:
         wrong = sorted(map(str, info["mismatched_keys"]))
         raise ValueError(
-            f"{len(wrong)} tensors of {source} have another shape than its config.json says, first {wrong[0]}: take the "
-            "files of one model"
+            f"{len(wrong)} tensors of {source} have another shape than its config.json says, first {wrong[0]}: take "
+            "the files of one model"
         )
     if info["unexpected_keys"]:
         unexpected = sorted(info["unexpected_keys"])
@@ -195,8 +196,8 @@ def _normalization(source: str | None) -> tuple[Any, Any]:
     content = None if source is None else _preprocessing(source)
     if content is None:
         logger.warning(
-            f"{source or 'the model'} comes without {_PREPROCESSING}: its images are normalised with ImageNet's mean and "
-            "standard deviation; give mean and std if it was trained with others"
+            f"{source or 'the model'} comes without {_PREPROCESSING}: its images are normalised with ImageNet's mean "
+            "and standard deviation; give mean and std if it was trained with others"
         )
         return IMAGENET_MEAN, IMAGENET_STD
     if not content.get("do_normalize", True):

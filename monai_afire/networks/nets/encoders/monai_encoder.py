@@ -112,8 +112,8 @@ def _vit_size(model: Any, img_size: Sequence[int] | int | None) -> tuple[int, ..
     cells = [pixels // each for pixels, each in zip(size, patch, strict=True)]
     if math.prod(cells) != positions:
         raise ValueError(
-            f"the ViT was built for {positions} patches of {patch} pixels, an image of {tuple(size)} has {cells}: build "
-            "it with this img_size"
+            f"the ViT was built for {positions} patches of {patch} pixels, an image of {tuple(size)} has {cells}: "
+            "build it with this img_size"
         )
     return size
 
