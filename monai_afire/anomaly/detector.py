@@ -218,9 +218,10 @@ class AnomalyDetector(ScoreThresholds):
         Raises:
             RuntimeError: for fewer images than the neighbours need, or when all tokens are equal.
         """
-        parts = [self.density, self.image_density, self.token_memory]
-        parts += [] if self.residual_memory is None else [self.residual_memory]
-        for part in parts:
+        collecting: list[Any] = [self.image_density, self.token_memory]
+        collecting += [] if self.residual_memory is None else [self.residual_memory]
+        self.density.reset()
+        for part in collecting:
             part.reset()
         owners = []
         for image, owner in self._with_copies(batches):
@@ -234,7 +235,7 @@ class AnomalyDetector(ScoreThresholds):
             owners.append(owner)
         self.density.finalize(shrinkage, all_ranks=False)
         distances = self.image_density.held_out_distances(torch.cat(owners))
-        for part in parts[1:]:
+        for part in collecting:
             part.finalize()
         every = [self._token_maps(image, owner)[:2] for image, owner in self._with_copies(batches)]
         if sum(len(raw) for raw, _ in every) < self.density.num_images:

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -86,7 +88,7 @@ def tokens_and_features(
     if layers == "last":
         tokens = encoder(image)
         return tokens, tokens
-    pool = {2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}[len(encoder.grid_size)]
+    pool: Callable[..., torch.Tensor] = {2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}[len(encoder.grid_size)]
     flat = []
     for each in encoder.feature_maps(image):
         on_grid = each if tuple(each.shape[2:]) == encoder.grid_size else pool(each, list(encoder.grid_size))

@@ -88,7 +88,7 @@ def encoders_of(net: nn.Module) -> list[nn.Module]:
     if "encoder" not in parts or missing_parts(parts["encoder"]):
         raise TypeError(
             f"{type(net).__name__} is no {', '.join(kind.__name__ for kind in ARCHITECTURES)} or adapted encoder and "
-            f"has none as its 'encoder' (its parts: {', '.join(parts) or 'none'}): pass the encoder, or the network as it is before "
-            "DistributedDataParallel or compilation"
+            f"has none as its 'encoder' (its parts: {', '.join(parts) or 'none'}): pass the encoder, or the network as "
+            "it is before DistributedDataParallel or compilation"
         )
     return [parts[name] for name in ("encoder", "teacher_encoder") if name in parts]

@@ -58,7 +58,7 @@ def load_exactly(
         source = build_encoder(str(path_or_state_dict), encoder)
         checkpoint = Checkpoint(str(path_or_state_dict), dict(_floating(source)), {})
     else:
-        checkpoint = read_checkpoint(path_or_state_dict)  # type: ignore[arg-type]
+        checkpoint = read_checkpoint(path_or_state_dict)
     outer = "model." if isinstance(encoder, AdaptedEncoder) else ""
     expected = {name.removeprefix(outer): tensor for name, tensor in _floating(encoder)}
     prefix = _prefix(checkpoint, expected, key, branch)
@@ -122,7 +122,8 @@ def _refuse(
     if needed:
         raise ValueError(
             f"{where} lacks {len(needed)} of the {len(expected)} tensors of this encoder ({shorten(needed)}), which "
-            "would keep their values: take a checkpoint of this very model"
+            "would keep their values: take a checkpoint of this very model; files of Hugging Face, whose names "
+            "transformers translates, are read as hub:FOLDER"
         )
     if wrong:
         first = wrong[0]

@@ -122,7 +122,8 @@ def _patch_of(vit: Any) -> tuple[int, ...]:
     """MONAI keeps it in the layer only: a convolution, or a perceptron behind a layer that cuts patches."""
     embedding = vit.patch_embedding.patch_embeddings
     if isinstance(embedding, nn.Sequential):
-        lengths = dict(embedding[0].axes_lengths)
+        cut: Any = embedding[0]
+        lengths = dict(cut.axes_lengths)
         return tuple(lengths[f"p{axis + 1}"] for axis in range(len(lengths)))
     return tuple(embedding.kernel_size)
 
@@ -132,5 +133,6 @@ def _in_channels(model: Any) -> int:
         return model.patch_embed.proj.in_channels
     embedding = model.patch_embedding.patch_embeddings
     if isinstance(embedding, nn.Sequential):
-        return embedding[1].in_features // math.prod(_patch_of(model))
+        linear: Any = embedding[1]
+        return linear.in_features // math.prod(_patch_of(model))
     return embedding.in_channels

@@ -12,7 +12,7 @@ from monai.utils import ensure_tuple_rep
 from torch import nn
 
 from monai_afire.networks.nets.encoders.adapted_encoder import IMAGENET_MEAN, IMAGENET_STD, AdaptedEncoder
-from monai_afire.networks.nets.radiograph_encoder import NUM_FEATURE_MAPS
+from monai_afire.networks.nets.radiograph_encoder import NUM_FEATURE_MAPS, spread_layers
 
 __all__ = ["TimmEncoder"]
 
@@ -78,7 +78,13 @@ class TimmEncoder(AdaptedEncoder):
 
     def encode_maps(self, pixels: torch.Tensor) -> list[torch.Tensor]:
         """Maps ``(B, C_i, *S_i)``: of four blocks, or of the last four stages of a hierarchical network."""
-        final, maps = self.model.forward_intermediates(pixels, indices=NUM_FEATURE_MAPS)
+        if isinstance(getattr(self.model, "blocks", None), (nn.ModuleList, nn.Sequential)):
+            layers = spread_layers(len(self.model.blocks))
+            final, different = self.model.forward_intermediates(pixels, indices=sorted(set(layers)))
+            by_layer = dict(zip(sorted(set(layers)), different, strict=True))
+            maps = [by_layer[layer] for layer in layers]
+        else:
+            final, maps = self.model.forward_intermediates(pixels, indices=NUM_FEATURE_MAPS)
         tokens = self._tokens(final)
         return [*maps[:-1], tokens.transpose(1, 2).unflatten(2, maps[-1].shape[2:])]
 
