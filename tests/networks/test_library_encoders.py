@@ -63,6 +63,14 @@ def hub_model(name: str) -> Any:
     return model
 
 
+def timm_library() -> Any:
+    try:
+        import timm
+    except (ImportError, RuntimeError) as error:  # the latter where torch and torchvision are of different builds
+        pytest.skip(f"needs timm and a torchvision that fits torch: pip install 'monai-afire[timm]' ({error})")
+    return timm
+
+
 def saved(name: str, folder: Path, **preprocessing: Any) -> tuple[Any, Path]:
     model = hub_model(name)
     model.save_pretrained(folder)
@@ -207,7 +215,7 @@ TIMM = {
 
 @pytest.mark.parametrize("name", TIMM)
 def test_tokens_are_those_of_timm(name: str) -> None:
-    timm = pytest.importorskip("timm", reason="needs timm: pip install 'monai-afire[timm]'")
+    timm = timm_library()
     settings, size = TIMM[name]
     sized = {"img_size": size} if size else {}
     model = timm.create_model(name, num_classes=0, **settings, **sized).eval()
@@ -233,7 +241,7 @@ def test_tokens_are_those_of_timm(name: str) -> None:
 
 
 def test_timm_is_asked_by_name() -> None:
-    pytest.importorskip("timm", reason="needs timm: pip install 'monai-afire[timm]'")
+    timm_library()
     own = ViTEncoder(img_size=64, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
     encoder = build_encoder("timm:vit_tiny_patch16_224", own)
     assert isinstance(encoder, TimmEncoder)

@@ -107,7 +107,7 @@ class TimmEncoder(AdaptedEncoder):
 def _create(name: str, img_size: Sequence[int] | int | None, pretrained: bool) -> nn.Module:
     try:
         import timm
-    except ImportError as error:
+    except (ImportError, RuntimeError) as error:  # the latter where torch and torchvision are of different builds
         raise ImportError(f"{error}; {name} is built by timm: pip install 'monai-afire[timm]'") from error
     settings: dict[str, Any] = {"pretrained": pretrained, "num_classes": 0}
     try:
