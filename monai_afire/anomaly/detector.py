@@ -1,13 +1,15 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Anomaly detector: a pre-trained AFiRe network with the statistics of normal images."""
+"""Anomaly detector: a pre-trained AFiRe network, or any encoder, with the statistics of normal images."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from monai_afire.anomaly.field_of_view import MAX_VIEWS, fixed_view, random_views
@@ -15,26 +17,19 @@ from monai_afire.anomaly.gaussian import TokenDensity
 from monai_afire.anomaly.image_gaussian import ImageDensity
 from monai_afire.anomaly.masked_restoration import MaskedRestorationInferer
 from monai_afire.anomaly.memory_bank import NormalMemory
+from monai_afire.anomaly.score_names import MAP_NAMES, SCORE_NAMES, possible_maps, possible_scores
 from monai_afire.anomaly.score_thresholds import ScoreThresholds
 from monai_afire.anomaly.scores import aggregate_tokens, anomaly_score, interior_tokens, prototype_distance
+from monai_afire.anomaly.token_features import FrozenEncoder, feature_width, tokens_and_features
 from monai_afire.networks.blocks.patches import patchify
 from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.utils.precision import at_least_float32, without_autocast
 
-__all__ = ["MAP_NAMES", "SCORE_NAMES", "AnomalyDetector"]
-
-MAP_NAMES = (
-    "restoration",
-    "masked_restoration",
-    "prototype_distance",
-    "token_density",
-    "token_neighbors",
-    "residual_neighbors",
-)
-SCORE_NAMES = (*MAP_NAMES, "restoration_mean", "token_mean_density", "focal", "fused")
+__all__ = ["AnomalyDetector"]
 
 _TOKEN_DIRECTIONS = 32
 _RESIDUAL_CELLS = 4  # along each axis of a patch
+_FUSION = ("prototype_distance", "token_neighbors", "residual_neighbors")
 _OF_THE_DECODER = frozenset({"restoration", "masked_restoration", "residual_neighbors"})
 
 
@@ -59,6 +54,10 @@ class AnomalyDetector(ScoreThresholds):
     * "focal": the strongest ``k_fraction`` of the mean of the ``fusion`` maps, for a single small lesion;
     * "fused": mean of the ``score_fusion`` scores, each in standard deviations of the normal images.
 
+    An encoder alone, of any library and without any training (:func:`monai_afire.networks.as_encoder`), has the scores
+    that need neither decoder nor prototypes: "token_density", "token_neighbors", "token_mean_density", "focal" and
+    "fused"; ``map_names`` and ``score_names`` say which a detector has.
+
     Token maps are in standard deviations of the normal images at the same position: otherwise positions that are
     always hard to restore, such as the ribs' edges, outshine a lesion in the lung. All image scores but the two of the
     restoration and the token mean's are aggregates of these maps.
@@ -68,8 +67,9 @@ class AnomalyDetector(ScoreThresholds):
     tokens seldom and never reach, between which a picture of the heat map is to be coloured.
 
     Args:
-        network: the pre-trained network.
-        fusion: maps that are fused to the heat map.
+        network: the pre-trained network, or an encoder, which is then frozen.
+        fusion: maps that are fused to the heat map; None for "token_neighbors" and, of a pre-trained network,
+            "prototype_distance" and "residual_neighbors".
         aggregation: of the token maps to their image scores, "interior_mean", "mean", "max" or "top_k", see
             :func:`monai_afire.anomaly.aggregate_tokens`.
         k_fraction: share of the tokens for "focal" and "top_k".
@@ -82,10 +82,13 @@ class AnomalyDetector(ScoreThresholds):
         views: fields of view that an image is judged in (:func:`monai_afire.anomaly.fixed_view`), of which the one
             most like normal anatomy counts: the smallest of "fused" and of each score in it. Maps and other scores are
             of the image as it is.
+        layers: what "token_density", "token_neighbors" and "token_mean_density" are measured by: "last" for the tokens,
+            "all" for the encoder's feature maps, see :func:`monai_afire.anomaly.tokens_and_features`.
 
     Raises:
-        ValueError: for a fusion of no or unknown maps or scores, for views or copies out of range, and for a network
-            without teacher or decoder.
+        TypeError: for a network that is neither AFiRe nor an encoder.
+        ValueError: for a fusion of no, unknown or impossible maps or scores, for views or copies out of range, unknown
+            layers, and for a pre-trained network without teacher or decoder.
 
     Example:
         >>> from monai_afire.networks import ViTEncoder
@@ -96,6 +99,8 @@ class AnomalyDetector(ScoreThresholds):
         >>> outputs = detector(torch.rand(2, 1, 32, 32))
         >>> {name: tuple(value.shape) for name, value in outputs.items()}
         {'scores': (2, 10), 'maps': (2, 7, 16), 'tokens': (2, 16, 24)}
+        >>> AnomalyDetector(encoder).score_names
+        ('token_density', 'token_neighbors', 'token_mean_density', 'focal', 'fused')
     """
 
     map_mean: torch.Tensor
@@ -108,8 +113,8 @@ class AnomalyDetector(ScoreThresholds):
 
     def __init__(
         self,
-        network: AFiRe,
-        fusion: Sequence[str] = ("prototype_distance", "token_neighbors", "residual_neighbors"),
+        network: nn.Module,
+        fusion: Sequence[str] | None = None,
         aggregation: str = "interior_mean",
         k_fraction: float = 0.03,
         similarity: str = "paper",
@@ -118,25 +123,32 @@ class AnomalyDetector(ScoreThresholds):
         score_fusion: Sequence[str] = ("token_mean_density", "token_neighbors"),
         copies: int = 1,
         views: int = 1,
+        layers: str = "last",
     ) -> None:
-        super().__init__(SCORE_NAMES)
-        _check_names("fusion", fusion, MAP_NAMES)
-        _check_names("score_fusion", score_fusion, SCORE_NAMES[:-1])
+        maps = possible_maps(network)
+        super().__init__(possible_scores(maps))
+        self.map_names = maps
+        fusion = [name for name in _FUSION if name in maps] if fusion is None else fusion
+        _check_names("fusion", fusion, maps, MAP_NAMES)
+        _check_names("score_fusion", score_fusion, self.score_names[:-1], SCORE_NAMES[:-1])
         if copies < 0 or not 1 <= views <= MAX_VIEWS:
             raise ValueError(f"copies must be at least 0 and views in [1, {MAX_VIEWS}], got {copies} and {views}")
-        if not (network.contrast and network.restore):
+        if isinstance(network, AFiRe) and not (network.contrast and network.restore):
             raise ValueError("the detector needs teacher and decoder: build the network with contrast and restore True")
-        self.network = network
-        num_tokens = network.bank.prototypes.shape[0]
-        self.patch_pixels = network.encoder.in_channels * math.prod(network.encoder.patch_size)
-        self.density = TokenDensity(num_tokens, network.encoder.hidden_size)
-        self.image_density = ImageDensity(network.encoder.hidden_size)
-        cells = _RESIDUAL_CELLS ** len(network.encoder.grid_size)
-        width = network.encoder.hidden_size
+        self.network: Any = network if isinstance(network, AFiRe) else FrozenEncoder(network)
+        encoder = self.network.encoder
+        num_tokens, width = math.prod(encoder.grid_size), feature_width(encoder, layers)
+        self.patch_pixels = encoder.in_channels * math.prod(encoder.patch_size)
+        self.density = TokenDensity(num_tokens, width)
+        self.image_density = ImageDensity(width)
+        cells = _RESIDUAL_CELLS ** len(encoder.grid_size)
         self.token_memory = NormalMemory(num_tokens, width, min(_TOKEN_DIRECTIONS, width), memory_size)
-        self.residual_memory = NormalMemory(num_tokens, cells, cells, memory_size)
-        self.fusion = [MAP_NAMES.index(name) for name in fusion]
-        self.score_fusion = [SCORE_NAMES.index(name) for name in score_fusion]
+        self.residual_memory: NormalMemory | None = None
+        if "residual_neighbors" in maps:
+            self.residual_memory = NormalMemory(num_tokens, cells, cells, memory_size)
+        self.layers = layers
+        self.fusion = [maps.index(name) for name in fusion]
+        self.score_fusion = [self.score_names.index(name) for name in score_fusion]
         self.aggregation = aggregation
         self.k_fraction = k_fraction
         self.similarity = similarity
@@ -145,15 +157,15 @@ class AnomalyDetector(ScoreThresholds):
         self.views = views
         # what another view is measured by, and which scores it can lower
         measured = {*score_fusion, *(fusion if "focal" in score_fusion else ())}
-        self.view_maps = {"restoration" if name == "restoration_mean" else name for name in measured} & set(MAP_NAMES)
+        self.view_maps = {"restoration" if name == "restoration_mean" else name for name in measured} & set(maps)
         for name in ("map_mean", "map_std"):
-            self.register_buffer(name, torch.full((len(MAP_NAMES), num_tokens), float(name == "map_std")))
+            self.register_buffer(name, torch.full((len(maps), num_tokens), float(name == "map_std")))
         for name in ("score_mean", "score_std"):
-            self.register_buffer(name, torch.full((len(SCORE_NAMES) - 1,), float(name == "score_std")))
+            self.register_buffer(name, torch.full((len(self.score_names) - 1,), float(name == "score_std")))
         self.register_buffer("heat_range", torch.tensor([0.0, 1.0]))
-        in_views = torch.tensor([name in {*score_fusion, "fused"} for name in SCORE_NAMES])
+        in_views = torch.tensor([name in {*score_fusion, "fused"} for name in self.score_names])
         self.register_buffer("in_views", in_views, persistent=False)
-        self.register_buffer("interior", interior_tokens(network.encoder.grid_size), persistent=False)
+        self.register_buffer("interior", interior_tokens(encoder.grid_size), persistent=False)
 
     def forward(self, image: torch.Tensor) -> dict[str, torch.Tensor]:
         """
@@ -163,8 +175,8 @@ class AnomalyDetector(ScoreThresholds):
             image: ``(B, C, *S)`` in [0, 1].
 
         Returns:
-            "scores" ``(B, 10)`` in the order of ``SCORE_NAMES``; "maps" ``(B, 7, L)``, those of ``MAP_NAMES`` and the
-            fused one; "tokens" ``(B, L, D)`` of the teacher.
+            "scores" ``(B, 10)`` in the order of ``score_names``; "maps" ``(B, 7, L)``, those of ``map_names`` and the
+            fused one; "tokens" ``(B, L, D)`` of the teacher. Of an encoder alone there are 5 scores and 3 maps.
 
         Raises:
             RuntimeError: before :meth:`fit`, or loading a fitted one.
@@ -206,21 +218,24 @@ class AnomalyDetector(ScoreThresholds):
         Raises:
             RuntimeError: for fewer images than the neighbours need, or when all tokens are equal.
         """
-        parts = (self.density, self.image_density, self.token_memory, self.residual_memory)
-        for part in parts:
+        collecting: list[Any] = [self.image_density, self.token_memory]
+        collecting += [] if self.residual_memory is None else [self.residual_memory]
+        self.density.reset()
+        for part in collecting:
             part.reset()
         owners = []
         for image, owner in self._with_copies(batches):
-            student = self.network.encoder(image)
-            _, masked, target = self._restored(image, student)
-            self.density.update(self.network.teacher_encoder(image))
-            self.image_density.update(self._mean_token(student))
-            self.token_memory.update(student, owner)
-            self.residual_memory.update(self._coarse_error(masked, target), owner)
+            student, features = self._described(image)
+            self.density.update(self._described_by_teacher(image, student, features)[1])
+            self.image_density.update(self._mean_token(features))
+            self.token_memory.update(features, owner)
+            if self.residual_memory is not None:
+                _, masked, target = self._restored(image, student)
+                self.residual_memory.update(self._coarse_error(masked, target), owner)
             owners.append(owner)
         self.density.finalize(shrinkage, all_ranks=False)
         distances = self.image_density.held_out_distances(torch.cat(owners))
-        for part in parts[1:]:
+        for part in collecting:
             part.finalize()
         every = [self._token_maps(image, owner)[:2] for image, owner in self._with_copies(batches)]
         if sum(len(raw) for raw, _ in every) < self.density.num_images:
@@ -250,13 +265,15 @@ class AnomalyDetector(ScoreThresholds):
         self, raw: torch.Tensor, maps: torch.Tensor, eq_51: torch.Tensor, distances: torch.Tensor
     ) -> torch.Tensor:
         """Image scores ``(B, 10)`` from maps as measured and standardised, and the two that no map gives ``(B,)``."""
-        scores = [
-            aggregate_tokens(maps[:, i], self.aggregation, self.k_fraction, self.interior)
-            for i in range(1, len(MAP_NAMES))
-        ]
-        restoration_mean = raw[:, 0].mean(-1) / self.patch_pixels
-        focal = aggregate_tokens(maps[:, -1], "top_k", self.k_fraction)
-        every = torch.stack([eq_51, *scores, restoration_mean, distances, focal], 1)
+        scores = {
+            name: aggregate_tokens(maps[:, i], self.aggregation, self.k_fraction, self.interior)
+            for i, name in enumerate(self.map_names)
+        }
+        scores["restoration"] = eq_51
+        scores["restoration_mean"] = raw[:, 0].mean(-1) / self.patch_pixels
+        scores["token_mean_density"] = distances
+        scores["focal"] = aggregate_tokens(maps[:, -1], "top_k", self.k_fraction)
+        every = torch.stack([scores[name] for name in self.score_names[:-1]], 1)
         fused = ((every - self.score_mean) / self.score_std)[:, self.score_fusion].mean(1, keepdim=True)
         return torch.cat([every, fused], 1)
 
@@ -265,34 +282,49 @@ class AnomalyDetector(ScoreThresholds):
         weights = self.interior.to(at_least_float32(tokens)) / self.interior.sum()
         return weights @ at_least_float32(tokens)
 
+    def _described(self, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The student's tokens and features."""
+        return tokens_and_features(self.network.encoder, image, self.layers)
+
+    def _described_by_teacher(
+        self, image: torch.Tensor, tokens: torch.Tensor, features: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The teacher's; an encoder alone is its own."""
+        if not isinstance(self.network, AFiRe):
+            return tokens, features
+        return tokens_and_features(self.network.teacher_encoder, image, self.layers)
+
     def _token_maps(
-        self, image: torch.Tensor, owners: torch.Tensor | None = None, needed: Collection[str] = MAP_NAMES
+        self, image: torch.Tensor, owners: torch.Tensor | None = None, needed: Collection[str] | None = None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """
         Maps ``(B, 6, L)`` as measured, Eq. 51 ``(B,)``, the student's mean token and its or the teacher's tokens.
 
         Maps that are not needed are those of an average normal image, at no cost.
         """
-        student = self.network.encoder(image)
-        maps = dict(zip(MAP_NAMES, self.map_mean.unsqueeze(1).expand(-1, image.shape[0], -1), strict=True))
-        eq_51, tokens = maps["restoration"][:, 0], student
+        needed = self.map_names if needed is None else needed
+        student, features = self._described(image)
+        maps = dict(zip(self.map_names, self.map_mean.unsqueeze(1).expand(-1, image.shape[0], -1), strict=True))
+        eq_51, tokens = maps[self.map_names[0]][:, 0], student
         # the distances are differences of like numbers: half precision would leave little of them
-        if not _OF_THE_DECODER.isdisjoint(needed):
+        if self.residual_memory is not None and not _OF_THE_DECODER.isdisjoint(needed):
             restored, masked, target = self._restored(image, student)
             with without_autocast(image.device.type):
                 eq_51, maps["restoration"] = anomaly_score(restored, target)
                 _, maps["masked_restoration"] = anomaly_score(masked, target)
                 maps["residual_neighbors"] = self.residual_memory(self._coarse_error(masked, target), owners)
+        described = features
         if "token_density" in needed:
-            tokens = self.network.teacher_encoder(image)
+            tokens, described = self._described_by_teacher(image, student, features)
         with without_autocast(image.device.type):
             if "token_density" in needed:
-                maps["token_density"] = self.density(tokens)
-            q = self.network.token_probabilities(at_least_float32(student))
-            maps["prototype_distance"] = prototype_distance(q, self.network.bank.prototypes, self.similarity)
-            maps["token_neighbors"] = self.token_memory(student, owners)
-            mean_token = self._mean_token(student)
-        return torch.stack([maps[name] for name in MAP_NAMES], 1), eq_51, mean_token, tokens
+                maps["token_density"] = self.density(described)
+            if "prototype_distance" in self.map_names:
+                q = self.network.token_probabilities(at_least_float32(student))
+                maps["prototype_distance"] = prototype_distance(q, self.network.bank.prototypes, self.similarity)
+            maps["token_neighbors"] = self.token_memory(features, owners)
+            mean_token = self._mean_token(features)
+        return torch.stack([maps[name] for name in self.map_names], 1), eq_51, mean_token, tokens
 
     def _restored(self, image: torch.Tensor, student: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """From the student's tokens: patches restored, restored with themselves hidden, and the image's own."""
@@ -319,6 +351,8 @@ class AnomalyDetector(ScoreThresholds):
                 yield random_views(image, numbers, seed=copy), numbers
 
 
-def _check_names(argument: str, names: Sequence[str], known: Sequence[str]) -> None:
-    if not names or not set(names) <= set(known):
-        raise ValueError(f"{argument} must name some of {tuple(known)}, got {tuple(names)}")
+def _check_names(argument: str, names: Sequence[str], possible: Sequence[str], known: Sequence[str]) -> None:
+    if names and set(names) <= set(possible):
+        return
+    without = " of an encoder alone, which has neither decoder nor prototypes" if set(names) <= set(known) else ""
+    raise ValueError(f"{argument} must name some of {tuple(possible)}{without}, got {tuple(names)}")

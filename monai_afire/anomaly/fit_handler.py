@@ -13,9 +13,10 @@ from monai.utils import CommonKeys
 from tqdm import tqdm
 
 from monai_afire.anomaly.detector import AnomalyDetector
+from monai_afire.anomaly.score_thresholds import ScoreThresholds
 from monai_afire.metrics.binary_classification import roc_auc
 
-__all__ = ["DetectorAUC", "DetectorFit"]
+__all__ = ["DetectorAUC", "DetectorFit", "ThresholdsAt"]
 
 
 class DetectorFit:
@@ -79,6 +80,37 @@ class DetectorFit:
     def fit_thresholds(self, engine: Engine) -> None:
         """Choose the thresholds on all validation images of this run."""
         self.detector.fit_thresholds(torch.cat(self.scores), torch.cat(self.labels), self.specificity)
+
+
+class ThresholdsAt:
+    """
+    Give a fitted detector's thresholds another specificity when an evaluator starts; attach it behind what loads it.
+
+    Args:
+        detector: with the scores of normal validation images.
+        specificity: see :meth:`monai_afire.anomaly.AnomalyDetector.set_specificity`; None leaves the thresholds alone.
+
+    Example:
+        >>> from monai_afire.anomaly.score_thresholds import ScoreThresholds
+        >>> scores = ScoreThresholds(["fused"])
+        >>> scores.fit_thresholds(torch.arange(101.0)[:, None], specificity=0.9)
+        >>> ThresholdsAt(scores, 0.95).apply()
+        >>> scores.thresholds[0]
+        tensor(95.)
+    """
+
+    def __init__(self, detector: ScoreThresholds, specificity: float | None = None) -> None:
+        self.detector = detector
+        self.specificity = specificity
+
+    def attach(self, engine: Engine) -> None:
+        """Register with an evaluator."""
+        engine.add_event_handler(Events.STARTED, self.apply)
+
+    def apply(self) -> None:
+        """Set the thresholds."""
+        if self.specificity is not None:
+            self.detector.set_specificity(self.specificity)
 
 
 class DetectorAUC(EpochMetric):

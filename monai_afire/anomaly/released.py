@@ -13,7 +13,8 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from monai_afire.anomaly.detector import SCORE_NAMES, AnomalyDetector
+from monai_afire.anomaly.detector import AnomalyDetector
+from monai_afire.anomaly.score_names import SCORE_NAMES
 from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.nets.vit_encoder import ViTEncoder
 from monai_afire.utils.files import atomic_path

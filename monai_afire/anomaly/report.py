@@ -15,7 +15,7 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from torch.utils.data import Dataset
 
-from monai_afire.anomaly.detector import MAP_NAMES, SCORE_NAMES, AnomalyDetector
+from monai_afire.anomaly.detector import AnomalyDetector
 from monai_afire.anomaly.evaluation import evaluate_scores
 from monai_afire.anomaly.items import lesion_truth
 from monai_afire.anomaly.localization import POSITION_ONLY, localization_row, map_aupro, upsampled
@@ -25,8 +25,6 @@ from monai_afire.handlers.reports.metrics_report import MetricsReport
 from monai_afire.visualize import contact_sheet, roc_pr_figure
 
 __all__ = ["AnomalyReport"]
-
-_MAPS = (*MAP_NAMES, "fused")
 
 
 class AnomalyReport(MetricsReport):
@@ -64,6 +62,7 @@ class AnomalyReport(MetricsReport):
         self.num_pictures = num_pictures
         self.max_aupro_images = max_aupro_images
         self.encoder = detector.network.encoder
+        self.map_names = (*detector.map_names, "fused")
 
     def start(self, engine: Engine) -> None:
         """Forget the previous run."""
@@ -71,7 +70,7 @@ class AnomalyReport(MetricsReport):
         self.maps: dict[int, torch.Tensor] = {}
         self.truths: dict[int, np.ndarray | None] = {}
         # what the position alone says: the same map for every image, where tokens of normal images are odd
-        self.position_map = self.detector.map_mean[MAP_NAMES.index("restoration")].cpu()
+        self.position_map = self.detector.map_mean[0].cpu()
 
     def collect(self, engine: Engine) -> None:
         """One row per image of the batch."""
@@ -87,21 +86,21 @@ class AnomalyReport(MetricsReport):
                 shape = batch["spatial_shape"][row].tolist()
                 truth = lesion_truth(item, shape, self.encoder.img_size) if item["label"] else None
                 self.maps[index], self.truths[index] = maps[row], truth
-            named = {name: maps[row, number] for number, name in enumerate(_MAPS)}
+            named = {name: maps[row, number] for number, name in enumerate(self.map_names)}
             self.rows.append(
                 {
                     **_facts(item),
                     **{name: float(batch[name][row]) for name in ("brightness", "sharpness")},
-                    **dict(zip(SCORE_NAMES, scores[row].tolist(), strict=True)),
+                    **dict(zip(self.detector.score_names, scores[row].tolist(), strict=True)),
                     **localization_row({**named, POSITION_ONLY: self.position_map}, truth, self.encoder.grid_size),
                 }
             )
 
     def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
         """See :func:`monai_afire.anomaly.evaluate_scores`; AUPRO is added here, where the maps are."""
-        thresholds = dict(zip(SCORE_NAMES, self.detector.thresholds.tolist(), strict=True))
+        thresholds = dict(zip(self.detector.score_names, self.detector.thresholds.tolist(), strict=True))
         known = {name: value for name, value in thresholds.items() if np.isfinite(value)}
-        metrics = evaluate_scores(table, SCORE_NAMES, known, num_bootstraps=self.num_bootstraps)
+        metrics = evaluate_scores(table, self.detector.score_names, known, num_bootstraps=self.num_bootstraps)
         self._add_aupro(metrics)
         return metrics
 
@@ -109,7 +108,7 @@ class AnomalyReport(MetricsReport):
         """Curves and contact sheet."""
         originals = table[table["kind"] == ""]
         if originals["label"].nunique() == 2:
-            scores = {name: originals[name].to_numpy() for name in reversed(SCORE_NAMES)}
+            scores = {name: originals[name].to_numpy() for name in reversed(self.detector.score_names)}
             roc_pr_figure(originals["label"].to_numpy(), scores, self.output_dir / "roc_pr.png")
         self._draw_heat_maps(originals)
 
@@ -125,7 +124,7 @@ class AnomalyReport(MetricsReport):
         if not any(truth.any() for truth in truths):  # type: ignore[union-attr]
             return
         maps = torch.stack([self.maps[index] for index in chosen])
-        for number, name in enumerate(_MAPS):
+        for number, name in enumerate(self.map_names):
             value = map_aupro(maps[:, number], truths, self.encoder.grid_size)  # type: ignore[arg-type]
             if np.isfinite(value) and name in metrics.get("localization", {}):
                 metrics["localization"][name]["aupro"] = value

@@ -78,6 +78,38 @@ class ScoreThresholds(nn.Module):
         else:
             raise ValueError("the best F1 needs abnormal validation images: add some, or give a specificity")
 
+    @torch.no_grad()
+    def set_specificity(self, specificity: float) -> None:
+        """
+        Move every threshold to what another share of the normal validation images stays below.
+
+        Between whole per cents the stored scores are interpolated; above the share of one image, 1 - 1 / M, a threshold
+        rests on that one.
+
+        Args:
+            specificity: share in (0, 1).
+
+        Raises:
+            ValueError: for a share out of range.
+            RuntimeError: before :meth:`fit_thresholds`, or loading fitted ones.
+
+        Example:
+            >>> scores = ScoreThresholds(["fused"])
+            >>> scores.fit_thresholds(torch.arange(101.0)[:, None], specificity=0.9)
+            >>> scores.set_specificity(0.985)
+            >>> scores.thresholds[0]
+            tensor(98.5000)
+        """
+        if not 0 < specificity < 1:
+            raise ValueError(f"specificity must be in (0, 1), got {specificity}")
+        if not self.normal_scores.isfinite().all():
+            raise RuntimeError(
+                "no scores of normal validation images are stored, from which a threshold of this specificity would "
+                "follow: fit the detector's thresholds first"
+            )
+        # the rows are equally spaced quantiles, so a quantile of the rows is one of the images, up to rounding
+        self.thresholds.copy_(torch.quantile(self.normal_scores.double(), specificity, dim=0))
+
     def normal_percentiles(self, scores: ArrayLike, name: str = "fused") -> NDArray[np.float64]:
         """
         Share of the normal validation images whose score is lower, in per cent, exact to 1.

@@ -14,7 +14,7 @@ import torch
 from ignite.engine import Engine
 from monai.utils import CommonKeys
 
-from monai_afire.anomaly.detector import SCORE_NAMES, AnomalyDetector
+from monai_afire.anomaly.detector import AnomalyDetector
 from monai_afire.anomaly.results import (
     AnomalyResult,
     save_embedding,
@@ -36,8 +36,8 @@ logger = logging.getLogger(__name__)
 _DECISION = "abnormal"
 _WORKLIST = "worklist.csv"
 _ADAPT = (
-    "give the settings of the training (such as --standardize) where the weights do not carry them, or adapt the detector to normal images of "
-    "this kind (finetune_anomaly.json with --dataset_dir)"
+    "give the settings of the training (such as --standardize) where the weights do not carry them, or adapt the "
+    "detector to normal images of this kind (finetune_anomaly.json with --dataset_dir)"
 )
 
 _SAVERS: dict[str, Callable[[AnomalyResult, Path], Path]] = {
@@ -108,7 +108,7 @@ class AnomalyWriter(ResultFiles):
 
     def header(self) -> Sequence[str]:
         """File, decision, scores with the fused one first, and the place of the strongest heat."""
-        return ["image", _DECISION, *reversed(SCORE_NAMES), "hottest"]
+        return ["image", _DECISION, *reversed(self.detector.score_names), "hottest"]
 
     def collect(self, engine: Engine) -> None:
         """Add the rows of a batch and hand the rest to the threads."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.encoders.interface import missing_parts
 from monai_afire.optimizers.parameter_groups import is_decayed
 
 __all__ = ["layer_decay_groups"]
@@ -42,7 +42,8 @@ def layer_decay_groups(
         PyTorch's schedulers scale each group's own "lr" and need not know. Only groups with parameters are there.
 
     Raises:
-        ValueError: when the layer decay is not in (0, 1], or the network has no encoder of this package.
+        ValueError: when the layer decay is not in (0, 1], or the network has no encoder.
+        NotImplementedError: when the layer decay is below 1 and the encoder does not know the order of its layers.
 
     Example:
         >>> from monai_afire.networks.nets.vit_encoder import ViTEncoder
@@ -53,7 +54,7 @@ def layer_decay_groups(
     """
     if not 0 < layer_decay <= 1:
         raise ValueError(f"layer_decay must be in (0, 1], 1 for one rate everywhere, got {layer_decay}")
-    layers_above = _layers_above(network)
+    layers_above = _layers_above(network) if layer_decay < 1 else {}
     groups: dict[tuple[int, bool], dict[str, Any]] = {}
     for name, parameter in network.named_parameters():
         if not parameter.requires_grad:
@@ -72,16 +73,15 @@ def layer_decay_groups(
 
 def _layers_above(network: nn.Module) -> dict[int, int]:
     """By the parameter's id: from the patch embedding n + 1, the first block n, ... to the last block 1."""
-    encoders = [module for module in network.modules() if isinstance(module, RadiographEncoder)]
+    encoders: list[Any] = [module for module in network.modules() if not missing_parts(module)]
     if not encoders:
         raise ValueError(
-            f"{type(network).__name__} has no ViTEncoder or SwinEncoder, whose layers' rates could decay: use "
-            "weight_decay_groups for other networks"
+            f"{type(network).__name__} has no ViTEncoder, SwinEncoder or adapted encoder, whose layers' rates could "
+            "decay: use weight_decay_groups for other networks"
         )
     return {
         id(parameter): above
         for encoder in encoders
-        for above, modules in enumerate(reversed(encoder.layers_by_depth()), start=1)
-        for module in modules
-        for parameter in module.parameters()
+        for above, parameters in enumerate(reversed(encoder.parameters_by_depth()), start=1)
+        for parameter in parameters
     }

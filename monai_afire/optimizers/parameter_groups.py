@@ -10,12 +10,25 @@ from torch import nn
 
 __all__ = ["is_decayed", "weight_decay_groups"]
 
+_TOKENS = (
+    "mask_tokens",
+    "mask_token",
+    "position_embeddings",
+    "pos_embed",
+    "cls_token",
+    "dist_token",
+    "distillation_token",
+    "reg_token",
+    "register_tokens",
+)
+
 
 def is_decayed(name: str, parameter: nn.Parameter) -> bool:
     """
     Whether weight decay applies to a parameter.
 
-    Biases, norms and everything else of one dimension are not decayed, nor are mask tokens and position embeddings.
+    Biases, norms and everything else of one dimension are not decayed, nor are mask, class and register tokens and
+    position embeddings, by the names that MONAI, timm and transformers give them.
 
     Args:
         name: its name in the network.
@@ -28,7 +41,7 @@ def is_decayed(name: str, parameter: nn.Parameter) -> bool:
         >>> {name: is_decayed(name, parameter) for name, parameter in nn.Linear(3, 2).named_parameters()}
         {'weight': True, 'bias': False}
     """
-    return parameter.ndim > 1 and not name.endswith(("mask_tokens", "position_embeddings", "cls_token"))
+    return parameter.ndim > 1 and not name.endswith(_TOKENS)
 
 
 def weight_decay_groups(network: nn.Module, weight_decay: float = 0.04) -> list[dict[str, Any]]:

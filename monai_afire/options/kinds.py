@@ -14,11 +14,13 @@ import torch
 from monai.bundle.config_item import ConfigComponent, ConfigExpression
 from monai.bundle.utils import ID_REF_KEY
 
+from monai_afire.networks.nets.encoders.name import parse_encoder_name
 from monai_afire.utils.command_line import as_bool
 
 __all__ = [
     "Choice",
     "Device",
+    "Encoder",
     "Integer",
     "Kind",
     "ListOf",
@@ -183,6 +185,26 @@ class Path(Text):
     """The path of a file or folder; whether it exists is for those to say who open it."""
 
     description = "a path"
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """
+    The name of an encoder of another library, see :func:`monai_afire.networks.build_encoder`.
+
+    Example:
+        >>> Encoder().read("timm:vit_small_patch16_224")
+        'timm:vit_small_patch16_224'
+    """
+
+    description = "hub:FOLDER, hub:OWNER/NAME or timm:NAME"
+
+    def read(self, value: Any) -> str:
+        """The name as it is."""
+        if not isinstance(value, str):
+            raise ValueError
+        parse_encoder_name(value)
+        return value
 
 
 @dataclass(frozen=True)

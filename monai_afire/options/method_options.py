@@ -7,6 +7,7 @@ from __future__ import annotations
 from monai_afire.anomaly import MAP_NAMES, SCORE_NAMES
 from monai_afire.anomaly.field_of_view import MAX_VIEWS
 from monai_afire.anomaly.scores import AGGREGATIONS
+from monai_afire.anomaly.token_features import LAYERS
 from monai_afire.anomaly.writer import SAVED_KINDS
 from monai_afire.losses.token_similarity import SIMILARITIES
 from monai_afire.networks.nets.afire import CONTRAST_SPACES
@@ -148,7 +149,18 @@ METHOD_SECTIONS = {
             travels="result",
         ),
         Option("memory_size", _AT_LEAST_1, "normal images whose tokens are remembered", travels="network"),
-        Option("specificity", Number(above=0, below=1), "of the threshold on normal images", null="best F1"),
+        Option(
+            "feature_layers",
+            Choice(LAYERS),
+            "layers of the encoder that tokens are compared by",
+            travels="result",
+        ),
+        Option(
+            "specificity",
+            Number(above=0, below=1),
+            "of the threshold on normal images",
+            null="best F1; of a fitted one: as it is",
+        ),
         Option("validation_lesions", _CONTROLLED_LESIONS, "lesions to paint where validation has no abnormal image"),
         Option("lesions", _CONTROLLED_LESIONS, "lesions to paint into normal images for the evaluation"),
         Option("saved", ListOf(Choice(SAVED_KINDS)), "what to write for each image beside its scores"),

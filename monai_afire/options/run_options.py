@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from monai_afire.data.cache.cached_dataset import CACHES
-from monai_afire.options.kinds import Choice, Device, Integer, Mapping, Number, Path, Switch, Text
+from monai_afire.options.kinds import Choice, Device, Encoder, Integer, Mapping, Number, Path, Switch, Text
 from monai_afire.options.option import Option
 
 __all__ = ["RUN_SECTIONS"]
@@ -61,6 +61,13 @@ RUN_SECTIONS = {
         Option("seed", Integer(0, 2**32 - 1), "of everything that is drawn at random"),
     ),
     "Network": (
+        Option(
+            "encoder",
+            Encoder(),
+            "an encoder of Hugging Face, with its weights (:random for without), or timm (:pretrained for with)",
+            null="a ViT of the sizes below",
+            travels="encoder",
+        ),
         Option("image_size", _AT_LEAST_1, "side of the network's input in pixels", travels="encoder", fitted=True),
         Option(
             "patch_size",

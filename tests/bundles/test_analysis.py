@@ -103,7 +103,7 @@ def test_a_plain_folder_gets_what_needs_no_labels(workplace: Path) -> None:
 def test_a_fine_tuned_classifier_is_looked_into(workplace: Path) -> None:
     configs = ConfigParser(ConfigParser.load_config_file("bundles/ace/configs/inference.json"))
     configs.update(SHAPE)
-    classifier = TransferClassifier(configs.get_parsed_content("encoder"), num_classes=len(LESION_KINDS))
+    classifier = TransferClassifier(configs.get_parsed_content("encoder_def"), num_classes=len(LESION_KINDS))
     torch.save(classifier.state_dict(), workplace / "classifier.pt")
     save_class_names(LESION_KINDS, workplace)
     report = analyse("ace", phantom=PHANTOM, classifier_weights={"fine-tuned": str(workplace / "classifier.pt")})

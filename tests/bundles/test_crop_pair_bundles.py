@@ -176,7 +176,7 @@ def test_paper_overlays_set_the_papers_values(method: str, overlay: str) -> None
     size = 224 if (method, overlay) == ("peac", "paper_vit") else 448
     assert parser.get_parsed_content("image_size") == size
     if overlay == "paper":
-        encoder = parser.get_parsed_content("encoder", instantiate=False)
+        encoder = parser.get_parsed_content("own_encoder", instantiate=False)
         assert encoder.get_config()["_target_"] == "monai_afire.networks.SwinEncoder"
         assert size // parser.get_parsed_content("patch_size") == 14
 
@@ -187,7 +187,17 @@ def test_what_the_methods_share_is_the_same_text() -> None:
         method: ConfigParser.load_config_file(str(REPOSITORY_ROOT / f"bundles/{method}/configs/train.json"))
         for method in ("afire", *METHODS)
     }
-    shared = ("imports", "dataset_dir", "output_dir", "ckpt_dir", "device", "encoder", "optimizer", "network")
+    shared = (
+        "imports",
+        "dataset_dir",
+        "output_dir",
+        "ckpt_dir",
+        "device",
+        "encoder_def",
+        "own_encoder",
+        "optimizer",
+        "network",
+    )
     shared += ("summary_writer", "standardize_image", "initialize", "run", "learning_rate", "weight_decay")
     for method in METHODS:
         for name in shared:

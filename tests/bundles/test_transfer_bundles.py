@@ -249,7 +249,17 @@ def test_segmentation_learns_the_lungs(workspace: Path) -> None:
 
 def test_what_the_tasks_share_is_the_same_text() -> None:
     texts = {task: ConfigParser.load_config_file(str(REPOSITORY_ROOT / configs(task, "train")[0])) for task in TASKS}
-    shared = ("imports", "dataset_dir", "output_dir", "ckpt_dir", "device", "encoder", "optimizer", "network")
+    shared = (
+        "imports",
+        "dataset_dir",
+        "output_dir",
+        "ckpt_dir",
+        "device",
+        "encoder_def",
+        "own_encoder",
+        "optimizer",
+        "network",
+    )
     shared += ("summary_writer", "initialize", "run", "weight_decay", "early_stopping", "load_encoder")
     for task in TASKS[1:]:
         for name in shared:
@@ -266,8 +276,8 @@ def test_large_encoders_are_one_overlay(workspace: Path, task: str) -> None:
             assert set(ConfigParser.load_config_file(configs(task, overlay)[0])) <= set(known)
             parser = ConfigParser()
             parser.read_config(configs(task, base, overlay))
-            assert parser["encoder"]["img_size"] == "@image_size"
-        encoder = parser.get_parsed_content("encoder")
+            assert parser["own_encoder"]["img_size"] == "@image_size"
+        encoder = parser.get_parsed_content("encoder_def")
         assert isinstance(encoder, kind)
         assert encoder.grid_size == grid
 

@@ -179,7 +179,7 @@ def test_weights_of_pretraining_networks_and_encoders_load() -> None:
     [
         ({"num_classes": 0}, ValueError, "num_classes must be at least 1, got 0"),
         ({"dropout_rate": -0.1}, ValueError, "between 0 and 1"),
-        ({"encoder": nn.Identity()}, TypeError, "got Identity: of a pre-training network pass its .encoder"),
+        ({"encoder": nn.Identity()}, TypeError, "Identity is no encoder, it has no in_channels"),
     ],
 )
 def test_hostile_settings_fail_at_once(settings: dict[str, Any], error: type[Exception], message: str) -> None:

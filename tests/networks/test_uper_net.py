@@ -306,7 +306,7 @@ def test_weights_of_a_pretraining_network_load() -> None:
         ({"channels": 1}, ValueError, "at least 2 channels"),
         ({"pool_sizes": (0,)}, ValueError, "pool_sizes of at least 1"),
         ({"dropout_rate": 1.5}, ValueError, "between 0 and 1"),
-        ({"encoder": nn.Linear(2, 2)}, TypeError, "got Linear"),
+        ({"encoder": nn.Linear(2, 2)}, TypeError, "Linear is no encoder"),
     ],
 )
 def test_hostile_settings_fail_at_once(settings: dict[str, Any], error: type[Exception], message: str) -> None:

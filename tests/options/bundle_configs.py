@@ -32,6 +32,9 @@ def runs() -> list[list[str]]:
         if name in ("train", "inference"):
             together.append([key])
             continue
+        if name == "encoder_only":
+            together += [[f"{bundle}/train", f"{bundle}/finetune_anomaly", key], [f"{bundle}/inference", key]]
+            continue
         after_inference = name in _OF_INFERENCE or (name == "evaluate" and bundle == "afire")
         bases = ["train", "inference"] if name in _OF_BOTH else ["inference"] if after_inference else ["train"]
         together += [[f"{bundle}/{base}", key] for base in bases]

@@ -125,7 +125,7 @@ def test_a_relation_of_options_that_nothing_reads_is_none() -> None:
         (["radiograph_classification/inference"], "num_classes", "--num_classes: nothing reads it in this run"),
         (TRAIN, "train.trainer.max_epochs", "did you mean --train::trainer::max_epochs?"),
         (TRAIN, "train::trainer::max_epocs", "train::trainer has no 'max_epocs'; did you mean 'max_epochs'?"),
-        (TRAIN, "encoder::norm_epss", "encoder has no 'norm_epss'; did you mean 'norm_eps'?"),
+        (TRAIN, "own_encoder::norm_epss", "own_encoder has no 'norm_epss'; did you mean 'norm_eps'?"),
         (TRAIN, "train::sampler_", "train has no 'sampler_'; did you mean 'sampler'?"),
         (TRAIN, "phantom::sead", "--phantom: it has no entry 'sead'; did you mean 'seed'?"),
         (TRAIN, "phantom::num_patients::trainig", "no entry 'num_patients::trainig'; did you mean"),
@@ -150,7 +150,7 @@ def test_an_option_that_an_overlay_has_made_idle_is_told(run: list[str], option:
 @pytest.mark.parametrize(
     ("run", "overrides"),
     [
-        (TRAIN, {"train::trainer::max_epochs": 3, "encoder::norm_eps": 1e-6, "phantom::num_patients::test": 3}),
+        (TRAIN, {"train::trainer::max_epochs": 3, "own_encoder::norm_eps": 1e-6, "phantom::num_patients::test": 3}),
         (TRAIN, {"train::progress_bar::_disabled_": True, "optimizer::betas": [0.9, 0.95]}),
         (TRAIN, {"width": 24, "hidden_size": "$2 * @width"}),
         (TRAIN, {"learning_rate": "$0.1 ** 3", "output_dir": 2024, "epochs": 1e1, "pin": "%width", "width": 3}),

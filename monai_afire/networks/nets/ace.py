@@ -14,7 +14,7 @@ from torch import nn
 
 from monai_afire.networks.blocks.composition import Composer, Decomposer
 from monai_afire.networks.blocks.ema import update_ema
-from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.encoders.interface import as_encoder
 from monai_afire.transforms.grid_crop.correspondence import overlap_masks
 from monai_afire.utils.distributed import all_reduce
 from monai_afire.utils.precision import at_least_float32
@@ -67,6 +67,7 @@ class ACE(nn.Module):
         global_consistency: False leaves out the distributions.
 
     Raises:
+        TypeError: when the encoder is none, see :func:`monai_afire.networks.as_encoder`.
         ValueError: when the encoder's grid is odd or unequal, the momentum is out of range or every part is off.
 
     Example:
@@ -86,7 +87,7 @@ class ACE(nn.Module):
 
     def __init__(
         self,
-        encoder: RadiographEncoder,
+        encoder: nn.Module,
         head_dim: int | None = None,
         teacher_decay: float = 0.996,
         student_temperature: float = 0.1,
@@ -97,6 +98,7 @@ class ACE(nn.Module):
         global_consistency: bool = True,
     ) -> None:
         super().__init__()
+        encoder = as_encoder(encoder)
         if len(set(encoder.grid_size)) != 1:
             raise ValueError(
                 f"the crops of GridCropPair have equally many cells on every axis, but the encoder's grid is "

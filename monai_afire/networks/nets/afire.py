@@ -18,7 +18,7 @@ from monai_afire.networks.blocks.prototype_bank import PrototypeBank
 from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
 from monai_afire.networks.blocks.sinkhorn import sinkhorn_knopp
 from monai_afire.networks.blocks.token_head import TokenProbabilityHead
-from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.encoders.interface import as_encoder
 from monai_afire.utils.precision import at_least_float32
 
 __all__ = ["AFiRe"]
@@ -55,6 +55,7 @@ class AFiRe(nn.Module):
         restore: False leaves out the decoder's work (ablation, Table 1 row 7).
 
     Raises:
+        TypeError: when the encoder is none, see :func:`monai_afire.networks.as_encoder`.
         ValueError: for an unknown contrast_space.
 
     Example:
@@ -72,7 +73,7 @@ class AFiRe(nn.Module):
 
     def __init__(
         self,
-        encoder: RadiographEncoder,
+        encoder: nn.Module,
         num_clusters: int = 256,
         head_dim: int = 256,
         decoder_dim: int = 512,
@@ -89,6 +90,7 @@ class AFiRe(nn.Module):
         restore: bool = True,
     ) -> None:
         super().__init__()
+        encoder = as_encoder(encoder)
         if contrast_space not in CONTRAST_SPACES:
             raise ValueError(f"contrast_space must be one of {CONTRAST_SPACES}, got {contrast_space!r}")
         num_tokens = math.prod(encoder.grid_size)

@@ -14,7 +14,7 @@ from torch import nn
 from monai_afire.networks.blocks.ema import update_ema
 from monai_afire.networks.blocks.patches import patchify, unpatchify
 from monai_afire.networks.blocks.projection_mlp import ProjectionMLP
-from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.encoders.interface import as_encoder
 from monai_afire.transforms.grid_crop.correspondence import matching_patches
 
 __all__ = ["PEAC"]
@@ -76,7 +76,7 @@ class PEAC(nn.Module):
 
     def __init__(
         self,
-        encoder: RadiographEncoder,
+        encoder: nn.Module,
         expander_dim: int = 512,
         expander_hidden_dim: int = 2048,
         teacher_decay: float = 0.996,
@@ -86,6 +86,7 @@ class PEAC(nn.Module):
         local_consistency: bool = True,
     ) -> None:
         super().__init__()
+        encoder = as_encoder(encoder)
         width, pixels = encoder.hidden_size, encoder.in_channels * math.prod(encoder.patch_size)
         self.encoder = encoder
         self.order_head = nn.Linear(width, math.prod(encoder.grid_size)).requires_grad_(classify_order)

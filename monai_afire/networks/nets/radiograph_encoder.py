@@ -11,11 +11,31 @@ from torch import nn
 
 from monai_afire.networks.blocks.patches import grid_size
 
-__all__ = ["GRAY_MEAN", "GRAY_STD", "RadiographEncoder"]
+__all__ = ["GRAY_MEAN", "GRAY_STD", "NUM_FEATURE_MAPS", "RadiographEncoder", "spread_layers"]
 
 # mean and standard deviation of ImageNet's photographs in gray, the paper's choice
 GRAY_MEAN = 0.449
 GRAY_STD = 0.226
+
+# as many as a Swin has stages: what networks for dense prediction are made for
+NUM_FEATURE_MAPS = 4
+
+
+def spread_layers(count: int) -> list[int]:
+    r"""
+    Which of a transformer's blocks give feature maps: four, evenly spread and ending with the last.
+
+    Args:
+        count: n, number of blocks.
+
+    Returns:
+        :math:`\lceil k n / 4 \rceil - 1` for k = 1, ..., 4.
+
+    Example:
+        >>> spread_layers(12), spread_layers(3)
+        ([2, 5, 8, 11], [0, 1, 2, 2])
+    """
+    return [-(-k * count // NUM_FEATURE_MAPS) - 1 for k in range(1, NUM_FEATURE_MAPS + 1)]
 
 
 class RadiographEncoder(nn.Module):
@@ -28,8 +48,9 @@ class RadiographEncoder(nn.Module):
     the state dict comes from this class.
 
     A subclass calls :meth:`set_interface` in its constructor and has a ``forward``. If it has more to offer than its
-    tokens it overrides :meth:`feature_maps`, and :meth:`layers_by_depth` for fine-tuning with one learning rate per
-    layer.
+    tokens it overrides :meth:`feature_maps`, and :meth:`layers_by_depth` (or :meth:`parameters_by_depth`) for
+    fine-tuning with one learning rate per layer. Encoders of other libraries have adapters, see
+    :func:`monai_afire.networks.as_encoder`.
 
     Attributes:
         in_channels: C, channels of the images.
@@ -135,6 +156,18 @@ class RadiographEncoder(nn.Module):
         raise NotImplementedError(
             f"{type(self).__name__} does not tell the order of its layers: implement its layers_by_depth()"
         )
+
+    def parameters_by_depth(self) -> list[list[nn.Parameter]]:
+        """
+        The parameters of :meth:`layers_by_depth`, for a learning rate that falls with the depth.
+
+        Returns:
+            For each depth the parameters there, those of the patch embedding first.
+
+        Raises:
+            NotImplementedError: when the encoder does not say.
+        """
+        return [[each for layer in layers for each in layer.parameters()] for layers in self.layers_by_depth()]
 
     def check_images(self, images: torch.Tensor) -> None:
         """

@@ -7,7 +7,6 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.transfer_network import TransferNetwork
 
 __all__ = ["TransferClassifier"]
@@ -36,7 +35,7 @@ class TransferClassifier(TransferNetwork):
             layer on the mean token, as the papers print it.
 
     Raises:
-        TypeError: when the encoder is not one of this package's.
+        TypeError: when the encoder is none, see :func:`monai_afire.networks.as_encoder`.
         ValueError: when there is no class or the dropout is no probability.
 
     Example:
@@ -55,16 +54,18 @@ class TransferClassifier(TransferNetwork):
 
     def __init__(
         self,
-        encoder: RadiographEncoder,
+        encoder: nn.Module,
         num_classes: int,
         freeze_encoder: bool = False,
         dropout_rate: float = 0.0,
         standardize_features: bool = True,
     ) -> None:
         super().__init__(encoder, num_classes, freeze_encoder)
-        self.standardize = nn.BatchNorm1d(encoder.hidden_size, affine=False) if standardize_features else nn.Identity()
+        self.standardize = (
+            nn.BatchNorm1d(self.encoder.hidden_size, affine=False) if standardize_features else nn.Identity()
+        )
         self.dropout = nn.Dropout(dropout_rate)
-        self.classifier = nn.Linear(encoder.hidden_size, num_classes)
+        self.classifier = nn.Linear(self.encoder.hidden_size, num_classes)
         self.register_buffer("thresholds", torch.full((num_classes,), 0.5))
         nn.init.trunc_normal_(self.classifier.weight, std=0.02)
         nn.init.zeros_(self.classifier.bias)

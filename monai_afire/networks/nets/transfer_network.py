@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.encoders.interface import as_encoder
 
 __all__ = ["TransferNetwork"]
 
@@ -31,18 +31,13 @@ class TransferNetwork(nn.Module):
         freeze_encoder: whether the encoder keeps its weights.
 
     Raises:
-        TypeError: when the encoder is not one of this package's.
+        TypeError: when the encoder is none, see :func:`monai_afire.networks.as_encoder`.
         ValueError: when there is no class.
     """
 
-    def __init__(self, encoder: RadiographEncoder, num_classes: int, freeze_encoder: bool = False) -> None:
+    def __init__(self, encoder: nn.Module, num_classes: int, freeze_encoder: bool = False) -> None:
         super().__init__()
-        if not isinstance(encoder, RadiographEncoder):
-            raise TypeError(
-                f"encoder must be a ViTEncoder, SwinEncoder or another RadiographEncoder, got {type(encoder).__name__}:"
-                " of a pre-training network pass its .encoder, of another library's ViT load the weights into a "
-                "ViTEncoder with load_encoder_weights"
-            )
+        encoder = as_encoder(encoder)
         if num_classes < 1:
             raise ValueError(f"num_classes must be at least 1, got {num_classes}")
         self.encoder = encoder

@@ -12,7 +12,6 @@ from torch import nn
 
 from monai_afire.networks.blocks.feature_pyramid import FeaturePyramid, MultiScaleNeck
 from monai_afire.networks.blocks.pyramid_pooling import PyramidPooling, resize_features
-from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.transfer_network import TransferNetwork
 
 __all__ = ["UPerNet"]
@@ -40,7 +39,7 @@ class UPerNet(TransferNetwork):
         dropout_rate: dropout of whole channels before the classification.
 
     Raises:
-        TypeError: when the encoder is not one of this package's.
+        TypeError: when the encoder is none, see :func:`monai_afire.networks.as_encoder`.
         ValueError: when there is no class, channels or pool_sizes are too small or the dropout is no probability.
 
     Example:
@@ -52,7 +51,7 @@ class UPerNet(TransferNetwork):
 
     def __init__(
         self,
-        encoder: RadiographEncoder,
+        encoder: nn.Module,
         num_classes: int,
         channels: int = 128,
         pool_sizes: Sequence[int] = (1, 2, 3, 6),
@@ -60,8 +59,8 @@ class UPerNet(TransferNetwork):
         dropout_rate: float = 0.1,
     ) -> None:
         super().__init__(encoder, num_classes, freeze_encoder)
-        spatial_dims = len(encoder.img_size)
-        widths, strides = encoder.feature_channels, encoder.feature_strides
+        spatial_dims = len(self.encoder.img_size)
+        widths, strides = self.encoder.feature_channels, self.encoder.feature_strides
         self.neck: MultiScaleNeck | None = None
         if len(widths) > 1 and len(set(strides)) == 1:
             self.neck = MultiScaleNeck(strides[0], widths)

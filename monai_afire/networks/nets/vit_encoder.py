@@ -15,12 +15,15 @@ from torch import nn
 from monai_afire.networks.blocks.attention import prepare_transformer_blocks
 from monai_afire.networks.blocks.patches import grid_size
 from monai_afire.networks.blocks.position_embedding import without_meshgrid_warning
-from monai_afire.networks.nets.radiograph_encoder import GRAY_MEAN, GRAY_STD, RadiographEncoder
+from monai_afire.networks.nets.radiograph_encoder import (
+    GRAY_MEAN,
+    GRAY_STD,
+    NUM_FEATURE_MAPS,
+    RadiographEncoder,
+    spread_layers,
+)
 
 __all__ = ["GRAY_MEAN", "GRAY_STD", "ViTEncoder"]
-
-# as many as a Swin has stages: what networks for dense prediction are made for
-NUM_FEATURE_MAPS = 4
 
 
 class ViTEncoder(RadiographEncoder, ViT):
@@ -144,7 +147,7 @@ class ViTEncoder(RadiographEncoder, ViT):
         self.check_images(images)
         count = len(self.blocks)
         if layers is None:
-            layers = [-(-k * count // NUM_FEATURE_MAPS) - 1 for k in range(1, NUM_FEATURE_MAPS + 1)]
+            layers = spread_layers(count)
         if not layers or not all(0 <= layer < count for layer in layers):
             raise ValueError(f"layers must name blocks of this encoder, 0 to {count - 1}, got {list(layers)}")
         tokens = self.patch_embedding(self.normalize(images))

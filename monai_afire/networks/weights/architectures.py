@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from monai_afire.networks.nets.encoders.interface import missing_parts
 from monai_afire.networks.nets.swin_encoder import SwinEncoder
 from monai_afire.networks.nets.vit_encoder import ViTEncoder
 from monai_afire.networks.weights.filters import CheckpointFilter, Converted
@@ -81,13 +82,13 @@ def encoders_of(net: nn.Module) -> list[nn.Module]:
         >>> encoders_of(nn.ModuleDict({"encoder": encoder})) == encoders_of(encoder)
         True
     """
-    if architecture_of(net):
+    if not missing_parts(net):
         return [net]
     parts = dict(net.named_children())
-    if "encoder" not in parts or architecture_of(parts["encoder"]) is None:
+    if "encoder" not in parts or missing_parts(parts["encoder"]):
         raise TypeError(
-            f"{type(net).__name__} is no {' or '.join(kind.__name__ for kind in ARCHITECTURES)} and has none as its "
-            f"'encoder' (its parts: {', '.join(parts) or 'none'}): pass the encoder, or the network as it is before "
-            "DistributedDataParallel or compilation"
+            f"{type(net).__name__} is no {', '.join(kind.__name__ for kind in ARCHITECTURES)} or adapted encoder and "
+            f"has none as its 'encoder' (its parts: {', '.join(parts) or 'none'}): pass the encoder, or the network as "
+            "it is before DistributedDataParallel or compilation"
         )
     return [parts[name] for name in ("encoder", "teacher_encoder") if name in parts]

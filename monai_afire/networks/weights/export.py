@@ -96,7 +96,10 @@ def export_encoder(
         raise ValueError(f"branch must be 'teacher' or 'student', got {branch!r}")
     encoder = encoders_of(net)[-1 if branch == "teacher" else 0]
     if not isinstance(encoder, ViTEncoder):
-        raise TypeError(f"only ViTEncoder can be exported, this network has a {type(encoder).__name__}")
+        raise TypeError(
+            f"only ViTEncoder can be exported, this network has a {type(encoder).__name__}; an adapted encoder's "
+            ".model is the library's own network, which saves itself (such as by save_pretrained)"
+        )
     settings = _settings(encoder)
     if layout != "monai" and len(settings["img_size"]) != 2:
         raise ValueError(f"{layout} has no ViT for {len(settings['img_size'])}-D images: export with layout='monai'")

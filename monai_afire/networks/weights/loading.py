@@ -15,6 +15,7 @@ from torch import nn
 
 from monai_afire.networks.weights.architectures import Architecture, architecture_of, encoders_of
 from monai_afire.networks.weights.checkpoint_files import Checkpoint, read_checkpoint
+from monai_afire.networks.weights.exact import load_exactly
 from monai_afire.networks.weights.filters import Converted, FoundEncoder, find_encoder
 from monai_afire.networks.weights.patch_embedding import SourceImages
 from monai_afire.networks.weights.released import RELEASED, released_encoder
@@ -64,10 +65,14 @@ def load_encoder_weights(
 
     *Attention heads.* Their number is not in a ViT's checkpoint; ``ViTEncoder`` must be built with the right one.
 
+    *Encoders of other libraries* (:class:`monai_afire.networks.AdaptedEncoder`) take a file that has every tensor their
+    tokens depend on, of its shape, or the name of their model ("hub:...", "timm:..."): nothing is converted, and of the
+    arguments only ``key`` and ``branch`` count.
+
     Args:
-        net: a ``ViTEncoder`` or ``SwinEncoder``, or a network with one as `encoder` (``AFiRe``, ``PEAC``, ``ACE``,
-            classifiers). If it has a `teacher_encoder`, that gets the same weights, since a teacher starts as the copy
-            of its student.
+        net: a ``ViTEncoder``, ``SwinEncoder`` or adapted encoder, or a network with one as `encoder` (``AFiRe``,
+            ``PEAC``, ``ACE``, classifiers). If it has a `teacher_encoder`, that gets the same weights, since a teacher
+            starts as the copy of its student.
         path_or_state_dict: the file, "released" for the weights that come with the package
             (:func:`monai_afire.networks.released_encoder`), or a state dict in memory.
         source: "auto", or restrict to "timm", "dino", "mae", "afire" (ours or its authors'), "huggingface" or "monai";
@@ -107,7 +112,8 @@ def load_encoder_weights(
     encoders = encoders_of(net)
     encoder = encoders[0]
     architecture = architecture_of(encoder)
-    assert architecture is not None  # encoders_of returns none else
+    if architecture is None:
+        return load_exactly(encoders, path_or_state_dict, key, branch)
     if source not in architecture.sources:
         raise ValueError(f"source must be one of {list(architecture.sources)}, got {source!r}")
 

@@ -5,15 +5,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 from torch import nn
 
 from monai_afire.networks.weights.checkpoint_files import read_own
+from monai_afire.utils.distributed import global_rank
+from monai_afire.utils.files import atomic_path, joined_path, keep_previous
 
-__all__ = ["check_fits", "load_network"]
+__all__ = ["check_fits", "load_network", "save_network"]
 
 _WRITE_AGAIN = (
     "copy it again from where it is whole; if a training run on this machine wrote it, delete it and run that once "
@@ -53,6 +55,34 @@ def load_network(network: nn.Module, path: str | os.PathLike, hint: str = "") ->
         state, network.state_dict(), path, "give the settings (sizes, layers, clusters) of the run that wrote it"
     )
     network.load_state_dict(state)
+
+
+def save_network(network: nn.Module, path: str | os.PathLike | Sequence[str | os.PathLike]) -> Path:
+    """
+    Write a network's state dict for :func:`load_network`, complete or not at all; an older file is kept beside it.
+
+    Args:
+        network: unwrapped.
+        path: the file, or its parts to be joined. Only the first process of several writes it.
+
+    Returns:
+        The file.
+
+    Raises:
+        OSError: when it cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> path = save_network(nn.Linear(2, 1), [tempfile.mkdtemp(), "model.pt"])
+        >>> load_network(nn.Linear(2, 1), path)
+    """
+    file = joined_path(path)
+    if global_rank() == 0:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        keep_previous(file)
+        with atomic_path(file) as temporary:
+            torch.save(network.state_dict(), temporary)
+    return file
 
 
 def check_fits(

@@ -1,0 +1,217 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Base of the adapters: another library's backbone, with everything that this package asks of an encoder."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
+
+__all__ = ["IMAGENET_MEAN", "IMAGENET_STD", "AdaptedEncoder"]
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+class AdaptedEncoder(RadiographEncoder):
+    """
+    Base of the adapters: the library's network is ``model``, unchanged, and its parameters are the encoder's.
+
+    Images come in [0, 1] with ``in_channels`` channels. Gray ones become the model's channels, and all are normalised
+    with the statistics that the model was trained with, inside. What is compared with images, such as restored patches,
+    stays gray, normalised with the mean of these statistics over the channels.
+
+    Parameters that no token depends on (a pooler, a mask token, a classification head) are frozen: distributed training
+    stops at parameters without a gradient.
+
+    A subclass calls :meth:`adapt` at the end of its constructor and has :meth:`encode`, :meth:`encode_maps` and
+    :meth:`blocks`.
+
+    Attributes:
+        model: the library's network.
+        unused: names of the model's parameters that no token depends on.
+    """
+
+    model: Any
+    unused: frozenset[str]
+    model_mean: torch.Tensor
+    model_std: torch.Tensor
+
+    def encode(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Tokens ``(B, L, D)`` in row-major order, from normalised images with the model's channels."""
+        raise NotImplementedError
+
+    def encode_maps(self, pixels: torch.Tensor) -> list[torch.Tensor]:
+        """Feature maps ``(B, C_i, *S_i)``, finest first, the tokens of :meth:`encode` last."""
+        raise NotImplementedError
+
+    def blocks(self) -> list[nn.Module]:
+        """The model's blocks in the order that an image passes them; empty where they are not known."""
+        raise NotImplementedError
+
+    def adapt(
+        self,
+        in_channels: int,
+        model_channels: int,
+        img_size: tuple[int, ...],
+        mean: Sequence[float] | float,
+        std: Sequence[float] | float,
+    ) -> None:
+        """
+        Set the interface by what the model gives for an image of zeros, and freeze what it does not use.
+
+        Args:
+            in_channels: channels of the images.
+            model_channels: channels that the model takes.
+            img_size: spatial size of the images in pixels.
+            mean: mean intensity, one value or one per channel of the model.
+            std: standard deviation, one value or one per channel of the model.
+
+        Raises:
+            ValueError: when the channels do not fit, the model refuses an image of this size, or its tokens are not on
+                a grid that whole patches of the image fill.
+        """
+        if in_channels not in (1, model_channels):
+            raise ValueError(
+                f"the model takes images of {model_channels} channels, and in_channels is {in_channels}: give "
+                f"{model_channels}, or 1 for gray images"
+            )
+        per_channel = (1, -1, *[1] * len(img_size))
+        for name, values in (("model_mean", mean), ("model_std", std)):
+            given = torch.as_tensor(values, dtype=torch.float32).flatten().expand(model_channels)
+            self.register_buffer(name, given.reshape(per_channel).clone(), persistent=False)
+        probe = torch.zeros(1, model_channels, *img_size, device=next(self.model.parameters()).device)
+        training = self.model.training
+        self.model.eval()
+        try:
+            maps = [tuple(each.shape[1:]) for each in self._probed_maps(probe)]
+            strides = [_stride(img_size, shape[1:]) for shape in maps]
+            shown = [each.mean() if in_channels == 1 else each for each in (self.model_mean, self.model_std)]
+            self.set_interface(
+                in_channels,
+                img_size,
+                strides[-1],
+                maps[-1][0],
+                shown[0].flatten().tolist(),
+                shown[1].flatten().tolist(),
+                [shape[0] for shape in maps],
+                strides,
+            )
+            self.unused = self._without_effect(probe)
+        finally:
+            self.model.train(training)
+        for name, parameter in self.model.named_parameters():
+            if name in self.unused:
+                parameter.requires_grad_(False)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """
+        Encode images.
+
+        Args:
+            images: ``(B, C, *S)`` in [0, 1].
+
+        Returns:
+            ``(B, L, D)`` tokens as the model gives them last, L in row-major order of the grid, without class and
+            register tokens.
+
+        Raises:
+            ValueError: when channels or size differ from the encoder's.
+        """
+        return self.encode(self.pixels(images))
+
+    def feature_maps(self, images: torch.Tensor) -> list[torch.Tensor]:
+        """
+        Encode images for dense prediction.
+
+        Args:
+            images: ``(B, C, *S)`` in [0, 1].
+
+        Returns:
+            Maps ``(B, C_i, *S_i)``, finest first, of ``feature_channels`` and ``feature_strides``. The last one holds
+            the tokens of :meth:`forward`, the others are layer-normalised over their channels without parameters.
+
+        Raises:
+            ValueError: when channels or size differ from the encoder's.
+        """
+        *others, last = self.encode_maps(self.pixels(images))
+        return [*(_normalized(each) for each in others), last]
+
+    def pixels(self, images: torch.Tensor) -> torch.Tensor:
+        """Images ``(B, C, *S)`` in [0, 1] as the model takes them: its channels, normalised."""
+        self.check_images(images)
+        return (images - self.model_mean) / self.model_std
+
+    def parameters_by_depth(self) -> list[list[nn.Parameter]]:
+        """
+        The parameters in the order that an image passes them.
+
+        Returns:
+            What stands before the first block (patch, class, register and position embedding), then every block; a
+            merge of patches is as deep as the block before it. Parameters behind the last block are not among them.
+
+        Raises:
+            NotImplementedError: when the model's blocks are not known.
+        """
+        blocks = self.blocks()
+        if not blocks:
+            raise NotImplementedError(
+                f"the order of the layers of {type(self.model).__name__} is not known: give layer_decay 1, which has "
+                "one learning rate for all"
+            )
+        number = {id(parameter): k for k, block in enumerate(blocks, 1) for parameter in block.parameters()}
+        layers: list[list[nn.Parameter]] = [[] for _ in range(len(blocks) + 1)]
+        current = 0
+        for parameter in self.model.parameters():  # in the order of registration
+            current = number.get(id(parameter), current)
+            if current == len(blocks) and id(parameter) not in number:
+                continue
+            layers[current].append(parameter)
+        return layers
+
+    def _probed_maps(self, probe: torch.Tensor) -> list[torch.Tensor]:
+        try:
+            with torch.no_grad():
+                return self.encode_maps(probe)
+        except Exception as error:  # every library has its own
+            raise ValueError(
+                f"{type(self.model).__name__} does not take images {tuple(probe.shape)} ({error}): give the image size "
+                "that it was made for, or a multiple of its patch"
+            ) from error
+
+    def _without_effect(self, probe: torch.Tensor) -> frozenset[str]:
+        """Names of the parameters that the tokens do not depend on; checks the tokens' shape."""
+        named = {name: each for name, each in self.model.named_parameters() if each.requires_grad}
+        with torch.enable_grad():
+            tokens = self.encode(probe)
+            if not named or not tokens.requires_grad:
+                return frozenset()
+            gradients = torch.autograd.grad(tokens.sum(), list(named.values()), allow_unused=True)
+        if tokens.shape[1:] != (math.prod(self.grid_size), self.hidden_size):
+            raise ValueError(
+                f"{type(self.model).__name__} gives tokens {tuple(tokens.shape)} for an image of {self.img_size} "
+                f"pixels, which are not one for each of {self.grid_size} patches"
+            )
+        return frozenset(name for name, each in zip(named, gradients, strict=True) if each is None)
+
+
+def _stride(img_size: Sequence[int], map_size: Sequence[int]) -> tuple[int, ...]:
+    if any(size % cells for size, cells in zip(img_size, map_size, strict=True)):
+        raise ValueError(
+            f"an image of {tuple(img_size)} pixels gives a map of {tuple(map_size)}, which whole patches do not fill: "
+            "give an image size that is a multiple of the model's patch"
+        )
+    return tuple(size // cells for size, cells in zip(img_size, map_size, strict=True))
+
+
+def _normalized(features: torch.Tensor) -> torch.Tensor:
+    """Over the channels of ``(B, C, *S)``."""
+    last = features.movedim(1, -1)
+    return F.layer_norm(last, last.shape[-1:]).movedim(-1, 1)

@@ -1,0 +1,235 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Vision models of Hugging Face transformers: ViT, DINOv2, DINOv3, Swin and their like."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from monai.utils import ensure_tuple_rep
+from torch import nn
+
+from monai_afire.networks.nets.encoders.adapted_encoder import IMAGENET_MEAN, IMAGENET_STD, AdaptedEncoder
+from monai_afire.networks.nets.radiograph_encoder import spread_layers
+
+__all__ = ["HuggingFaceEncoder"]
+
+logger = logging.getLogger(__name__)
+
+_PREPROCESSING = "preprocessor_config.json"
+_FILES = "config.json, model.safetensors and preprocessor_config.json"
+
+
+class HuggingFaceEncoder(AdaptedEncoder):
+    """
+    A vision model of ``transformers`` as an encoder: ViT, DeiT, DINOv2 (also with registers), DINOv3, Swin.
+
+    Weights are read from safetensors files only, and no code of a model's authors is run
+    (``trust_remote_code=False``). Tokens are the model's ``last_hidden_state`` without class and register tokens.
+    Position embeddings are interpolated by the model itself where images are of another size than those it was trained
+    on.
+
+    Args:
+        model: a folder with ``config.json``, ``model.safetensors`` and ``preprocessor_config.json``, the name of a
+            model on the hub, or a model.
+        img_size: spatial size of the images in pixels, a multiple of the patch; None for the model's.
+        in_channels: 1 for gray images, which become the model's channels, or the model's number of channels.
+        mean: mean intensity that the model was trained with, one value or one per channel; None for that of the
+            model's ``preprocessor_config.json``, or without one (with a warning) ImageNet's.
+        std: standard deviation, in the same way.
+        pretrained: False builds the model from its ``config.json`` alone, with random weights.
+
+    Raises:
+        ImportError: without transformers.
+        FileNotFoundError: when there is no such folder.
+        ValueError: when the model cannot be read, weights that tokens need are missing or of another shape, or images
+            of this size do not fit.
+
+    Example:
+        >>> encoder = HuggingFaceEncoder("models/dinov2-small", img_size=224)  # doctest: +SKIP
+        >>> encoder(torch.rand(2, 1, 224, 224)).shape  # doctest: +SKIP
+        torch.Size([2, 256, 384])
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike | nn.Module,
+        img_size: Sequence[int] | int | None = None,
+        in_channels: int = 1,
+        mean: Sequence[float] | float | None = None,
+        std: Sequence[float] | float | None = None,
+        pretrained: bool = True,
+    ) -> None:
+        super().__init__()
+        missing: set[str] = set()
+        source = None
+        if isinstance(model, nn.Module):
+            self.model: Any = model
+        else:
+            source = _existing(model)
+            self.model, missing = _read_model(source, pretrained)
+        config = self.model.config
+        own_mean, own_std = _normalization(source) if mean is None or std is None else (mean, std)
+        size = getattr(config, "image_size", None) if img_size is None else img_size
+        if size is None:
+            raise ValueError(f"the config of {type(self.model).__name__} has no image_size: give img_size")
+        image_shape = ensure_tuple_rep(size, 2)
+        self._token = _token_size(config, image_shape)
+        self._grid = tuple(pixels // token for pixels, token in zip(image_shape, self._token, strict=True))
+        self._arguments = {"output_hidden_states": True}
+        if getattr(config, "depths", None) is not None:
+            self._arguments["output_hidden_states_before_downsampling"] = True
+        if "interpolate_pos_encoding" in inspect.signature(self.model.forward).parameters:
+            self._arguments["interpolate_pos_encoding"] = True
+        self.adapt(
+            in_channels,
+            getattr(config, "num_channels", 3),
+            image_shape,
+            own_mean if mean is None else mean,
+            own_std if std is None else std,
+        )
+        if needed := sorted(missing - self.unused):
+            raise ValueError(
+                f"{source} lacks {len(needed)} tensors that the tokens of {type(self.model).__name__} depend on, such "
+                f"as {', '.join(needed[:3])}: they would be random. Take the files of one model ({_FILES}), or give "
+                f"hub:{source}:random for random weights throughout"
+            )
+
+    def encode(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Tokens ``(B, L, D)`` without class and register tokens."""
+        return self._patches(self.model(pixel_values=pixels, **self._sized()).last_hidden_state)
+
+    def encode_maps(self, pixels: torch.Tensor) -> list[torch.Tensor]:
+        """Maps ``(B, C_i, *S_i)``: of four blocks, or of a Swin's stages."""
+        output = self.model(pixel_values=pixels, **self._arguments)
+        last = self._on_grid(output.last_hidden_state)
+        stages = getattr(output, "reshaped_hidden_states", None)
+        if stages is not None:  # the first is what enters the first stage
+            return [*stages[1:-1], last]
+        hidden = output.hidden_states[1:]  # the first is the embedding
+        return [*(self._on_grid(hidden[layer]) for layer in spread_layers(len(hidden))[:-1]), last]
+
+    def blocks(self) -> list[nn.Module]:
+        """The transformer's blocks, counted through the stages."""
+        config = self.model.config
+        depths = getattr(config, "depths", None)
+        count = getattr(config, "num_hidden_layers", 0) if depths is None else len(depths)
+        lists = [each for each in self.model.modules() if isinstance(each, nn.ModuleList) and len(each) == count > 0]
+        if not lists:
+            return []
+        if depths is None:
+            return list(lists[0])
+        return [block for stage in lists[0] for block in getattr(stage, "blocks", [])]
+
+    def _sized(self) -> dict[str, bool]:
+        """Arguments of a pass that needs no features of other layers."""
+        return {name: value for name, value in self._arguments.items() if name == "interpolate_pos_encoding"}
+
+    def _patches(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Without what stands before the patches' tokens."""
+        return tokens[:, tokens.shape[1] - math.prod(self._grid) :]
+
+    def _on_grid(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self._patches(tokens).transpose(1, 2).unflatten(2, self._grid)
+
+
+def _existing(model: str | os.PathLike) -> str:
+    """A folder that is there, or a name for the hub."""
+    name = os.fspath(model)
+    looks_like_a_path = name.startswith((".", "~", os.sep)) or name.count("/") > 1 or "\\" in name
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return str(folder)
+    if looks_like_a_path or isinstance(model, os.PathLike):
+        raise FileNotFoundError(
+            f"there is no folder {folder} (in {Path.cwd()}): give one with {_FILES}, such as `hf download OWNER/NAME "
+            "--local-dir FOLDER` writes it"
+        )
+    return name
+
+
+def _read_model(source: str, pretrained: bool) -> tuple[nn.Module, set[str]]:
+    """The model, in single precision, and the names of the parameters that its file does not have."""
+    try:
+        from transformers import AutoConfig, AutoModel
+    except ImportError as error:
+        raise ImportError(f"{error}; {source} is read by transformers: pip install 'monai-afire[hub]'") from error
+    try:
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        if not pretrained:
+            return AutoModel.from_config(config, trust_remote_code=False), set()
+        model, info = AutoModel.from_pretrained(
+            source,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # named below, rather than by whatever the library raises
+            dtype=torch.float32,
+        )
+    except Exception as error:  # of the library, of the network, of the file
+        raise ValueError(
+            f"{source} cannot be read as a model of transformers ({_first_line(error)}): give a folder with {_FILES}, "
+            "or the name of a model on the hub that this machine can reach and has access to"
+        ) from error
+    if info["mismatched_keys"]:
+        wrong = sorted(map(str, info["mismatched_keys"]))
+        raise ValueError(
+            f"{len(wrong)} tensors of {source} have another shape than its config.json says, first {wrong[0]}: take "
+            "the files of one model"
+        )
+    if info["unexpected_keys"]:
+        unexpected = sorted(info["unexpected_keys"])
+        logger.info(f"{len(unexpected)} tensors of {source} are not used, such as {unexpected[0]}")
+    return model, set(info["missing_keys"])
+
+
+def _normalization(source: str | None) -> tuple[Any, Any]:
+    """Mean and standard deviation of intensities in [0, 1] that the model was trained with."""
+    content = None if source is None else _preprocessing(source)
+    if content is None:
+        logger.warning(
+            f"{source or 'the model'} comes without {_PREPROCESSING}: its images are normalised with ImageNet's mean "
+            "and standard deviation; give mean and std if it was trained with others"
+        )
+        return IMAGENET_MEAN, IMAGENET_STD
+    if not content.get("do_normalize", True):
+        return 0.0, 1.0
+    return content.get("image_mean", IMAGENET_MEAN), content.get("image_std", IMAGENET_STD)
+
+
+def _preprocessing(source: str) -> dict[str, Any] | None:
+    path: str | None = os.path.join(source, _PREPROCESSING)
+    if not os.path.isdir(source):
+        from transformers.utils import cached_file
+
+        path = cached_file(source, _PREPROCESSING, _raise_exceptions_for_missing_entries=False)
+    if path is None or not os.path.isfile(path):
+        return None
+    return json.loads(Path(path).read_text(encoding="utf-8"))
+
+
+def _token_size(config: Any, img_size: Sequence[int]) -> tuple[int, ...]:
+    """Pixels per token along each axis."""
+    if getattr(config, "patch_size", None) is None:
+        raise ValueError(f"the config of {type(config).__name__} has no patch_size: it is no vision transformer")
+    merges = len(getattr(config, "depths", None) or [None]) - 1
+    token = tuple(patch * 2**merges for patch in ensure_tuple_rep(config.patch_size, 2))
+    if any(size % each for size, each in zip(img_size, token, strict=True)):
+        fitting = [max(1, round(size / each)) * each for size, each in zip(img_size, token, strict=True)]
+        raise ValueError(
+            f"images of {tuple(img_size)} pixels are not filled by the model's tokens of {token}: give images of "
+            f"{tuple(fitting)} (--image_size {fitting[0]} --patch_size {token[0]})"
+        )
+    return token
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).split("\n")[0][:300]

@@ -1,0 +1,138 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""MONAI's ViT and Swin transformer as they are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from monai.networks.nets import ViT
+from monai.networks.nets.swin_unetr import SwinTransformer
+from monai.utils import ensure_tuple_rep
+from torch import nn
+
+from monai_afire.networks.nets.encoders.adapted_encoder import AdaptedEncoder
+from monai_afire.networks.nets.radiograph_encoder import spread_layers
+
+__all__ = ["MONAI_NETWORKS", "MONAIEncoder"]
+
+MONAI_NETWORKS = (ViT, SwinTransformer)
+
+
+class MONAIEncoder(AdaptedEncoder):
+    """
+    MONAI's ``ViT`` or ``SwinTransformer`` as an encoder.
+
+    MONAI has no normalisation of its own: the images reach the network as they are, in [0, 1], unless mean and standard
+    deviation are given. A ViT's class token (``classification=True``) is left out, its head is not used. A
+    ``SwinTransformer`` merges patches after its last stage, too: its tokens are the last of its five maps, each of
+    16 x 16 patches.
+
+    Args:
+        model: the network; used as it is, not copied.
+        img_size: spatial size of the images in pixels; None for that of a ViT, which knows it.
+        mean: mean intensity to subtract, one value or one per channel.
+        std: standard deviation to divide by, one value or one per channel.
+
+    Raises:
+        TypeError: for another network.
+        ValueError: when the image size is not known or not the ViT's, or tokens do not fill it.
+
+    Example:
+        >>> swin = SwinTransformer(1, 12, (2, 2), (2, 2), (1, 1, 1, 1), (1, 1, 2, 2), spatial_dims=2)
+        >>> encoder = MONAIEncoder(swin, img_size=64)
+        >>> encoder.patch_size, encoder.feature_channels, encoder(torch.rand(2, 1, 64, 64)).shape
+        ((32, 32), (12, 24, 48, 96, 192), torch.Size([2, 4, 192]))
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        img_size: Sequence[int] | int | None = None,
+        mean: Sequence[float] | float = 0.0,
+        std: Sequence[float] | float = 1.0,
+    ) -> None:
+        super().__init__()
+        if not isinstance(model, MONAI_NETWORKS):
+            raise TypeError(f"expected MONAI's ViT or SwinTransformer, got {type(model).__name__}")
+        self.model: Any = model
+        size = _image_size(model, img_size)
+        channels = _in_channels(model)
+        self.adapt(channels, channels, size, mean, std)
+
+    def encode(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Tokens ``(B, L, D)``."""
+        if isinstance(self.model, SwinTransformer):
+            return self.model(pixels)[-1].flatten(2).transpose(1, 2)
+        return self._patch_tokens(self.model.norm(self.model(pixels)[1][-1]))
+
+    def encode_maps(self, pixels: torch.Tensor) -> list[torch.Tensor]:
+        """Maps ``(B, C_i, *S_i)``: of a ViT those of four blocks, of a Swin transformer all that it returns."""
+        if isinstance(self.model, SwinTransformer):
+            return list(self.model(pixels))
+        hidden = self.model(pixels)[1]
+        tokens = [self._patch_tokens(hidden[layer]) for layer in spread_layers(len(hidden))[:-1]]
+        tokens.append(self._patch_tokens(self.model.norm(hidden[-1])))
+        grid = [size // patch for size, patch in zip(pixels.shape[2:], _patch_of(self.model), strict=True)]
+        return [each.transpose(1, 2).unflatten(2, grid) for each in tokens]
+
+    def blocks(self) -> list[nn.Module]:
+        """The transformer's blocks, counted through the stages."""
+        if isinstance(self.model, ViT):
+            return list(self.model.blocks)
+        lists = [getattr(module, "blocks", None) for module in self.model.modules()]
+        return [block for blocks in lists if isinstance(blocks, nn.ModuleList) for block in blocks]
+
+    def _patch_tokens(self, tokens: torch.Tensor) -> torch.Tensor:
+        return tokens[:, 1:] if hasattr(self.model, "cls_token") else tokens
+
+
+def _image_size(model: nn.Module, img_size: Sequence[int] | int | None) -> tuple[int, ...]:
+    if isinstance(model, SwinTransformer):
+        if img_size is None:
+            raise ValueError(
+                "a SwinTransformer does not know the size of its images: give MONAIEncoder(model, img_size=...)"
+            )
+        return ensure_tuple_rep(img_size, len(model.patch_size))
+    return _vit_size(model, img_size)
+
+
+def _vit_size(model: Any, img_size: Sequence[int] | int | None) -> tuple[int, ...]:
+    """From the patches; MONAI does not keep the size itself."""
+    patch, positions = _patch_of(model), model.patch_embedding.n_patches
+    if img_size is None:
+        edge = round(positions ** (1 / len(patch)))
+        if edge ** len(patch) != positions:
+            raise ValueError(f"the ViT has {positions} patches, which are no square: give its img_size")
+        return tuple(edge * each for each in patch)
+    size = ensure_tuple_rep(img_size, len(patch))
+    cells = [pixels // each for pixels, each in zip(size, patch, strict=True)]
+    if math.prod(cells) != positions:
+        raise ValueError(
+            f"the ViT was built for {positions} patches of {patch} pixels, an image of {tuple(size)} has {cells}: "
+            "build it with this img_size"
+        )
+    return size
+
+
+def _patch_of(vit: Any) -> tuple[int, ...]:
+    """MONAI keeps it in the layer only: a convolution, or a perceptron behind a layer that cuts patches."""
+    embedding = vit.patch_embedding.patch_embeddings
+    if isinstance(embedding, nn.Sequential):
+        cut: Any = embedding[0]
+        lengths = dict(cut.axes_lengths)
+        return tuple(lengths[f"p{axis + 1}"] for axis in range(len(lengths)))
+    return tuple(embedding.kernel_size)
+
+
+def _in_channels(model: Any) -> int:
+    if isinstance(model, SwinTransformer):
+        return model.patch_embed.proj.in_channels
+    embedding = model.patch_embedding.patch_embeddings
+    if isinstance(embedding, nn.Sequential):
+        linear: Any = embedding[1]
+        return linear.in_features // math.prod(_patch_of(model))
+    return embedding.in_channels

@@ -1,0 +1,134 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Models of timm: vision transformers (DINOv2, EVA-X's EVA-02, DeiT, ...), Swin and convolutional networks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from monai.utils import ensure_tuple_rep
+from torch import nn
+
+from monai_afire.networks.nets.encoders.adapted_encoder import IMAGENET_MEAN, IMAGENET_STD, AdaptedEncoder
+from monai_afire.networks.nets.radiograph_encoder import NUM_FEATURE_MAPS, spread_layers
+
+__all__ = ["TimmEncoder"]
+
+
+class TimmEncoder(AdaptedEncoder):
+    """
+    A model of ``timm`` as an encoder: vision transformers, Swin and other hierarchical networks.
+
+    Tokens are what the model's ``forward_features`` gives, without class and register tokens. Weights of a pre-trained
+    model are downloaded by timm; for a file of your own see :func:`monai_afire.networks.load_encoder_weights`.
+
+    Args:
+        model: its name, see ``timm.list_models()``, or a model.
+        img_size: spatial size of the images in pixels, a multiple of the patch; None for the model's.
+        in_channels: 1 for gray images, which become the model's channels, or the model's number of channels.
+        mean: mean intensity that the model was trained with, one value or one per channel; None for the model's.
+        std: standard deviation, in the same way.
+        pretrained: whether timm is to load its weights.
+
+    Raises:
+        ImportError: without timm.
+        ValueError: when timm has no such model, or images of this size do not fit.
+
+    Example:
+        >>> encoder = TimmEncoder("vit_small_patch16_224", pretrained=True)  # doctest: +SKIP
+        >>> encoder(torch.rand(2, 1, 224, 224)).shape  # doctest: +SKIP
+        torch.Size([2, 196, 384])
+    """
+
+    def __init__(
+        self,
+        model: str | nn.Module,
+        img_size: Sequence[int] | int | None = None,
+        in_channels: int = 1,
+        mean: Sequence[float] | float | None = None,
+        std: Sequence[float] | float | None = None,
+        pretrained: bool = False,
+    ) -> None:
+        super().__init__()
+        self.model: Any = model if isinstance(model, nn.Module) else _create(model, img_size, pretrained)
+        if not hasattr(self.model, "forward_intermediates"):
+            raise ValueError(
+                f"{type(self.model).__name__} has no forward_intermediates(), by which timm gives features of several "
+                "layers: choose another model, such as a vision transformer"
+            )
+        config = getattr(self.model, "pretrained_cfg", None) or {}
+        size = img_size
+        if size is None:
+            embedding = getattr(self.model, "patch_embed", None)
+            size = getattr(embedding, "img_size", None) or config.get("input_size", (3, 224, 224))[1:]
+        channels = next(p for p in self.model.parameters() if p.ndim == 4).shape[1]  # of the first convolution
+        self.adapt(
+            in_channels,
+            channels,
+            ensure_tuple_rep(size, 2),
+            _of(config.get("mean", IMAGENET_MEAN), channels) if mean is None else mean,
+            _of(config.get("std", IMAGENET_STD), channels) if std is None else std,
+        )
+
+    def encode(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Tokens ``(B, L, D)`` without class and register tokens."""
+        return self._tokens(self.model.forward_features(pixels))
+
+    def encode_maps(self, pixels: torch.Tensor) -> list[torch.Tensor]:
+        """Maps ``(B, C_i, *S_i)``: of four blocks, or of the last four stages of a hierarchical network."""
+        if isinstance(getattr(self.model, "blocks", None), (nn.ModuleList, nn.Sequential)):
+            layers = spread_layers(len(self.model.blocks))
+            final, different = self.model.forward_intermediates(pixels, indices=sorted(set(layers)))
+            by_layer = dict(zip(sorted(set(layers)), different, strict=True))
+            maps = [by_layer[layer] for layer in layers]
+        else:
+            final, maps = self.model.forward_intermediates(pixels, indices=NUM_FEATURE_MAPS)
+        tokens = self._tokens(final)
+        return [*maps[:-1], tokens.transpose(1, 2).unflatten(2, maps[-1].shape[2:])]
+
+    def blocks(self) -> list[nn.Module]:
+        """The model's blocks, counted through its stages."""
+        if isinstance(getattr(self.model, "blocks", None), (nn.ModuleList, nn.Sequential)):
+            return list(self.model.blocks)
+        stages = getattr(self.model, "layers", None) or getattr(self.model, "stages", None) or ()
+        return [block for stage in stages for block in getattr(stage, "blocks", ())]
+
+    def _tokens(self, features: torch.Tensor) -> torch.Tensor:
+        """``(B, L, D)`` from timm's form of features: tokens, or a map with its channels last or first."""
+        if features.ndim == 3:
+            return features[:, getattr(self.model, "num_prefix_tokens", 0) :]
+        if getattr(self.model, "output_fmt", "NCHW") == "NHWC":
+            return features.flatten(1, 2)
+        return features.flatten(2).transpose(1, 2)
+
+
+def _create(name: str, img_size: Sequence[int] | int | None, pretrained: bool) -> nn.Module:
+    try:
+        import timm
+    except (ImportError, RuntimeError) as error:  # the latter where torch and torchvision are of different builds
+        raise ImportError(f"{error}; {name} is built by timm: pip install 'monai-afire[timm]'") from error
+    settings: dict[str, Any] = {"pretrained": pretrained, "num_classes": 0}
+    try:
+        if img_size is None:
+            return timm.create_model(name, **settings)
+        try:
+            return timm.create_model(name, img_size=ensure_tuple_rep(img_size, 2), **settings)
+        except TypeError as error:
+            if "img_size" not in str(error):
+                raise
+            return timm.create_model(name, **settings)  # convolutions take images of any size
+    except Exception as error:  # of timm, of the network, of the file
+        close = timm.list_models(f"*{name.split('.')[0].split('_')[0]}*")[:3]
+        remedy = f", or another name, such as {', '.join(close)}" if close else ""
+        first_line = (str(error).strip() or type(error).__name__).split("\n")[0]
+        raise ValueError(
+            f"timm cannot build {name!r} for images of {img_size} pixels ({first_line}): check the name "
+            f"(timm.list_models()){remedy}, and whether this machine reaches the weights, if they are asked for"
+        ) from error
+
+
+def _of(values: Sequence[float], channels: int) -> Sequence[float]:
+    """As many values as the model has channels."""
+    return values if len(values) == channels else [sum(values) / len(values)] * channels

@@ -1,0 +1,208 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""MONAI's networks as encoders, the interface of encoders, and weights of encoders that are not our own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from monai.networks.nets import ViT
+from monai.networks.nets.swin_unetr import SwinTransformer
+from torch import nn
+
+from monai_afire.networks import (
+    ACE,
+    PEAC,
+    AFiRe,
+    MONAIEncoder,
+    RadiographEncoder,
+    TransferClassifier,
+    UPerNet,
+    ViTEncoder,
+    as_encoder,
+    build_encoder,
+    load_encoder_weights,
+)
+from monai_afire.networks.nets.encoders import parse_encoder_name
+from monai_afire.networks.nets.encoders.interface import INTERFACE, missing_parts
+from monai_afire.optimizers import layer_decay_groups
+
+SIZES = {"hidden_size": 24, "mlp_dim": 48, "num_layers": 5, "num_heads": 2, "spatial_dims": 2}
+
+
+def vit(**settings: object) -> ViT:
+    return ViT(1, (32, 32), (8, 8), **{**SIZES, **settings})  # type: ignore[arg-type]
+
+
+def swin() -> SwinTransformer:
+    return SwinTransformer(1, 12, (2, 2), (2, 2), (1, 2, 1, 1), (1, 1, 2, 2), spatial_dims=2)
+
+
+def own() -> ViTEncoder:
+    return ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+
+
+@pytest.mark.parametrize("proj_type", ["conv", "perceptron"])
+def test_tokens_of_a_vit_are_its_output(proj_type: str) -> None:
+    model = vit(proj_type=proj_type).eval()
+    images = torch.rand(3, 1, 32, 32)
+    encoder = MONAIEncoder(model, mean=0.4, std=0.2)
+    assert (encoder.patch_size, encoder.grid_size, encoder.hidden_size) == ((8, 8), (4, 4), 24)
+    torch.testing.assert_close(encoder(images), model((images - 0.4) / 0.2)[0])
+    plain = as_encoder(model)
+    torch.testing.assert_close(plain(images), model(images)[0])
+    maps = plain.feature_maps(images)
+    torch.testing.assert_close(maps[-1].flatten(2).mT, model(images)[0])
+    # 5 blocks: the outputs of the second, third, fourth and fifth
+    second = nn.functional.layer_norm(model(images)[1][1], (24,))
+    torch.testing.assert_close(maps[0].flatten(2).mT, second)
+
+
+def test_the_class_token_of_a_vit_is_left_out_and_its_head_is_frozen() -> None:
+    model = vit(classification=True).eval()
+    images = torch.rand(2, 1, 32, 32)
+    encoder = as_encoder(model)
+    expected = model.norm(model(images)[1][-1])[:, 1:]
+    torch.testing.assert_close(encoder(images), expected)
+    frozen = {name for name, parameter in model.named_parameters() if not parameter.requires_grad}
+    assert frozen == encoder.unused
+    assert {"classification_head.0.weight", "classification_head.0.bias"} <= frozen
+    assert "cls_token" not in frozen
+
+
+def test_maps_of_a_swin_transformer_are_its_outputs() -> None:
+    model = swin().eval()
+    images = torch.rand(2, 1, 64, 64)
+    encoder = MONAIEncoder(model, img_size=64)
+    outputs = model(images)
+    for found, expected in zip(encoder.feature_maps(images)[-1:], outputs[-1:], strict=True):
+        torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(encoder(images), outputs[-1].flatten(2).mT)
+    assert encoder.feature_channels == tuple(each.shape[1] for each in outputs)
+    assert encoder.feature_strides == tuple((64 // each.shape[2],) * 2 for each in outputs)
+    assert len(encoder.blocks()) == 5
+    with pytest.raises(ValueError, match=r"does not know the size of its images: give MONAIEncoder"):
+        as_encoder(swin())
+
+
+def test_networks_take_monais_vit_as_it_is() -> None:
+    images = torch.rand(2, 1, 32, 32)
+    network = AFiRe(vit(), num_clusters=8, head_dim=16, decoder_dim=16, decoder_layers=1, decoder_heads=2)
+    outputs = network(images, images.unsqueeze(1), torch.rand(2, 1, 1, 32, 32))
+    (outputs["q"].mean() + outputs["restored"].square().mean()).backward()
+    without = [name for name, p in network.encoder.named_parameters() if p.requires_grad and p.grad is None]
+    assert not without, "distributed training would stop at them"
+    assert network(images).shape == images.shape
+    assert PEAC(vit(), 8, 16)(images).shape == images.shape
+    assert ACE(vit())(images).shape == (2, 24, 4, 4)
+    assert TransferClassifier(vit(), 3, freeze_encoder=True)(images).shape == (2, 3)
+    assert UPerNet(vit(), 3, channels=8)(images).shape == (2, 3, 32, 32)
+
+
+def test_another_class_with_the_interface_is_taken() -> None:
+    class Own(RadiographEncoder):
+        def __init__(self) -> None:
+            super().__init__()
+            self.set_interface(1, (8, 8), (4, 4), 16, 0.0, 1.0)
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return images.unfold(2, 4, 4).unfold(3, 4, 4).flatten(4).flatten(2, 3)[:, 0]
+
+    assert not missing_parts(Own())
+    assert TransferClassifier(Own(), 2)(torch.rand(2, 1, 8, 8)).shape == (2, 2)
+
+
+def test_what_is_missing_is_named() -> None:
+    with pytest.raises(
+        TypeError, match=r"Linear is no encoder, it has no in_channels .channels of the images."
+    ) as error:
+        AFiRe(nn.Linear(2, 2))
+    assert all(name in str(error.value) for name in INTERFACE)
+    almost = nn.Linear(2, 2)
+    for name in set(INTERFACE) - {"grid_size"}:
+        setattr(almost, name, None)
+    with pytest.raises(TypeError, match=r"it has no grid_size \(tokens along each axis, a tuple\): pass"):
+        UPerNet(almost, 2)
+    with pytest.raises(TypeError, match=r"of a pre-training network pass its \.encoder"):
+        TransferClassifier(AFiRe(own(), 8, 16, 16, 1, 2), 2)
+
+
+def test_layers_learn_by_their_depth() -> None:
+    network = TransferClassifier(vit(classification=True), 2)
+    groups = layer_decay_groups(network, 1.0, weight_decay=0.1, layer_decay=0.5)
+    names = {id(parameter): name for name, parameter in network.named_parameters()}
+    rates = {names[id(parameter)]: group["lr"] for group in groups for parameter in group["params"]}
+    assert rates["encoder.model.cls_token"] == rates["encoder.model.patch_embedding.patch_embeddings.weight"] == 0.5**6
+    assert rates["encoder.model.blocks.0.attn.qkv.weight"] == 0.5**5
+    assert rates["encoder.model.blocks.4.attn.qkv.weight"] == 0.5
+    assert rates["encoder.model.norm.weight"] == rates["classifier.weight"] == 1.0
+    decayed = {names[id(p)] for group in groups if group["weight_decay"] for p in group["params"]}
+    assert "encoder.model.cls_token" not in decayed
+
+
+def test_weights_of_an_adapted_encoder_fit_exactly_or_not_at_all(tmp_path: Path) -> None:
+    trained = AFiRe(vit(), 8, 16, 16, 1, 2)
+    for parameter in trained.encoder.parameters():
+        nn.init.normal_(parameter)
+    path = tmp_path / "model.pt"
+    torch.save(trained.state_dict(), path)
+    images = torch.rand(1, 1, 32, 32)
+    for branch, expected in (("teacher", trained.teacher_encoder), ("student", trained.encoder)):
+        classifier = TransferClassifier(vit(), 2).eval()
+        report = load_encoder_weights(classifier, path, branch=branch)
+        assert (len(report.missing), branch in report.prefix) == (0, branch == "teacher")
+        torch.testing.assert_close(classifier.encoder(images), expected.eval()(images))
+
+    state = {f"backbone.{name}": tensor for name, tensor in vit().state_dict().items()}
+    before = {name: tensor.clone() for name, tensor in classifier.state_dict().items()}
+    del state["backbone.blocks.3.mlp.linear1.weight"]
+    with pytest.raises(ValueError, match=r"lacks 1 of the \d+ tensors of this encoder \(blocks.3.mlp.linear1.weight\)"):
+        load_encoder_weights(classifier, state)
+    state["backbone.blocks.3.mlp.linear1.weight"] = torch.zeros(50, 24)
+    with pytest.raises(
+        ValueError, match=r"1 tensors .* do not fit .*\(50, 24\) in the file, \(48, 24\) in the encoder"
+    ):
+        load_encoder_weights(classifier, state)
+    state["backbone.blocks.3.mlp.linear1.weight"] = torch.full((48, 24), torch.nan)
+    with pytest.raises(ValueError, match="NaN or infinite values in 1 tensors"):
+        load_encoder_weights(classifier, state)
+    with pytest.raises(ValueError, match="no weights of this encoder found"):
+        load_encoder_weights(classifier, {"resnet": {"layer1.weight": torch.zeros(2)}})
+    with pytest.raises(ValueError, match="several encoders"):
+        load_encoder_weights(classifier, {"a": vit().state_dict(), "b": vit().state_dict()})
+    assert all(torch.equal(tensor, before[name]) for name, tensor in classifier.state_dict().items())
+    assert load_encoder_weights(classifier, {"a": vit().state_dict(), "b": vit().state_dict()}, key="a").prefix == "a."
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("hub:facebook/dinov2-small", ("hub", "facebook/dinov2-small", True)),
+        ("hub:C:\\models\\x:random", ("hub", "C:\\models\\x", False)),
+        ("timm:vit_tiny_patch16_224:pretrained", ("timm", "vit_tiny_patch16_224", True)),
+    ],
+)
+def test_names_of_encoders(text: str, expected: tuple[str, str, bool]) -> None:
+    name = parse_encoder_name(text)
+    assert (name.library, name.model, name.pretrained) == expected
+
+
+@pytest.mark.parametrize("text", ["", "hub:", "dinov2", "http://x", "timm::pretrained"])
+def test_other_names_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"names no encoder: give hub:FOLDER, hub:OWNER/NAME or timm:NAME"):
+        parse_encoder_name(text)
+
+
+def test_a_chosen_encoder_has_the_sizes_of_the_bundle() -> None:
+    assert isinstance(build_encoder(vit(), own()), MONAIEncoder)
+    with pytest.raises(
+        ValueError, match=r"patch_size is \(16, 16\), and the encoder's is \(8, 8\): give --patch_size 8"
+    ):
+        build_encoder(vit(), ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2))
+    with pytest.raises(ValueError, match=r"built for 16 patches of \(8, 8\) pixels, an image of \(64, 64\)"):
+        build_encoder(vit(), ViTEncoder(img_size=64, patch_size=8, hidden_size=24, num_layers=1, num_heads=2))
+    two = ViT(2, (32, 32), (8, 8), **SIZES)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="the encoder takes 2 channels, and the images have 1"):
+        build_encoder(two, own())

@@ -1,0 +1,255 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Encoders of transformers and timm against these libraries themselves, with random weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from monai_afire.networks import (
+    HuggingFaceEncoder,
+    TimmEncoder,
+    TransferClassifier,
+    UPerNet,
+    ViTEncoder,
+    as_encoder,
+    build_encoder,
+    load_encoder_weights,
+)
+from monai_afire.optimizers import layer_decay_groups
+
+SIZES = {
+    "hidden_size": 24,
+    "num_hidden_layers": 5,
+    "num_attention_heads": 2,
+    "intermediate_size": 48,
+    "image_size": 32,
+    "patch_size": 8,
+}
+CONFIGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "vit": ("ViTConfig", SIZES),
+    "dinov2": ("Dinov2Config", SIZES),
+    "registers": ("Dinov2WithRegistersConfig", {**SIZES, "num_register_tokens": 3}),
+    "dinov3": ("DINOv3ViTConfig", {**SIZES, "num_register_tokens": 2}),
+    "swin": (
+        "SwinConfig",
+        {
+            "image_size": 32,
+            "patch_size": 2,
+            "embed_dim": 12,
+            "depths": [1, 2, 1],
+            "num_heads": [1, 2, 2],
+            "window_size": 4,
+        },
+    ),
+}
+MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
+
+
+def hub_model(name: str) -> Any:
+    transformers = pytest.importorskip("transformers", reason="needs transformers: pip install 'monai-afire[hub]'")
+    kind, settings = CONFIGS[name]
+    torch.manual_seed(0)
+    model = transformers.AutoModel.from_config(getattr(transformers, kind)(**settings)).eval()
+    for parameter in model.parameters():  # initial position embeddings and biases of zero would hide what is wrong
+        nn.init.normal_(parameter, std=0.2)
+    return model
+
+
+def timm_library() -> Any:
+    try:
+        import timm
+    except (ImportError, RuntimeError) as error:  # the latter where torch and torchvision are of different builds
+        pytest.skip(f"needs timm and a torchvision that fits torch: pip install 'monai-afire[timm]' ({error})")
+    return timm
+
+
+def saved(name: str, folder: Path, **preprocessing: Any) -> tuple[Any, Path]:
+    model = hub_model(name)
+    model.save_pretrained(folder)
+    content = {"image_mean": MEAN, "image_std": STD, **preprocessing}
+    (folder / "preprocessor_config.json").write_text(json.dumps(content))
+    return model, folder
+
+
+def normalized(gray: torch.Tensor, mean: Any = MEAN, std: Any = STD) -> torch.Tensor:
+    channels = [(gray[:, 0] - m) / s for m, s in zip(mean, std, strict=True)]
+    return torch.stack(channels, 1)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("size", [32, 64])
+def test_tokens_are_those_of_transformers(name: str, size: int) -> None:
+    model = hub_model(name)
+    images = torch.rand(2, 1, size, size)
+    encoder = HuggingFaceEncoder(model, size, mean=MEAN, std=STD)
+    needs = {"interpolate_pos_encoding": True} if name == "vit" else {}
+    with torch.no_grad():
+        expected = model(normalized(images), **needs, output_hidden_states=True)
+    without = {"vit": 1, "dinov2": 1, "registers": 4, "dinov3": 3, "swin": 0}[name]
+    torch.testing.assert_close(encoder(images), expected.last_hidden_state[:, without:], rtol=0, atol=1e-5)
+    assert encoder.grid_size == (size // 8,) * 2
+    maps = encoder.feature_maps(images)
+    assert tuple(each.shape[1] for each in maps) == encoder.feature_channels
+    assert tuple((size // each.shape[2],) * 2 for each in maps) == encoder.feature_strides
+    torch.testing.assert_close(maps[-1].flatten(2).mT, encoder(images), rtol=0, atol=1e-5)
+    if name != "swin":  # 5 blocks: the second, third, fourth and fifth; entry 0 is the embedding
+        second = nn.functional.layer_norm(expected.hidden_states[2][:, without:], (24,))
+        torch.testing.assert_close(maps[0].flatten(2).mT, second, rtol=0, atol=1e-5)
+    else:
+        assert encoder.feature_strides == ((2, 2), (4, 4), (8, 8))
+
+
+def test_colour_images_reach_a_model_in_its_normalisation() -> None:
+    model = hub_model("dinov2")
+    images = torch.rand(2, 3, 32, 32)
+    encoder = HuggingFaceEncoder(model, in_channels=3, mean=MEAN, std=STD)
+    pixels = (images - torch.tensor(MEAN).view(1, 3, 1, 1)) / torch.tensor(STD).view(1, 3, 1, 1)
+    torch.testing.assert_close(encoder(images), model(pixels).last_hidden_state[:, 1:], rtol=0, atol=1e-5)
+    gray = torch.rand(2, 1, 32, 32)
+    one = HuggingFaceEncoder(hub_model("dinov2"), mean=MEAN, std=STD)
+    torch.testing.assert_close(one.normalize(gray), (gray - 0.4) / 0.25)
+    torch.testing.assert_close(one.denormalize(one.normalize(gray)), gray)
+    with pytest.raises(ValueError, match="takes images of 3 channels, and in_channels is 2"):
+        HuggingFaceEncoder(hub_model("dinov2"), in_channels=2)
+
+
+def test_a_folder_is_read_with_its_normalisation(tmp_path: Path) -> None:
+    model, folder = saved("registers", tmp_path)
+    images = torch.rand(2, 1, 32, 32)
+    encoder = HuggingFaceEncoder(folder).eval()
+    expected = model(normalized(images)).last_hidden_state[:, 4:]
+    torch.testing.assert_close(encoder(images), expected, rtol=0, atol=1e-5)
+    saved("registers", tmp_path, do_normalize=False)
+    assert HuggingFaceEncoder(folder).model_mean.flatten().tolist() == [0, 0, 0]
+    random = HuggingFaceEncoder(folder, pretrained=False).eval()
+    assert not torch.allclose(random(images), expected, atol=0.1)
+    # the config alone is enough where other weights follow
+    (folder / "model.safetensors").unlink()
+    HuggingFaceEncoder(folder, pretrained=False)
+    with pytest.raises(ValueError, match=r"cannot be read as a model of transformers .*: give a folder with config"):
+        HuggingFaceEncoder(folder)
+
+
+def test_pickled_weights_are_refused(tmp_path: Path) -> None:
+    model, folder = saved("dinov2", tmp_path)
+    (folder / "model.safetensors").unlink()
+    torch.save(model.state_dict(), folder / "pytorch_model.bin")
+    with pytest.raises(ValueError, match="cannot be read as a model of transformers"):
+        HuggingFaceEncoder(folder)
+
+
+def test_half_of_a_models_weights_are_an_error(tmp_path: Path) -> None:
+    _, folder = saved("vit", tmp_path)
+    path = folder / "model.safetensors"
+    state = load_file(path)
+    unused = {name: tensor for name, tensor in state.items() if "pooler" not in name}
+    save_file(unused, path, metadata={"format": "pt"})
+    HuggingFaceEncoder(folder)  # tokens do not depend on a pooler
+    some = next(name for name in state if ".1." in name and name.endswith("weight") and state[name].ndim == 2)
+    save_file({name: tensor for name, tensor in unused.items() if name != some}, path, metadata={"format": "pt"})
+    with pytest.raises(ValueError, match="lacks 1 tensors that the tokens of ViTModel depend on"):
+        HuggingFaceEncoder(folder)
+    save_file({**unused, some: torch.zeros(3, 3)}, path, metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"have another shape than its config.json says"):
+        HuggingFaceEncoder(folder)
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(ValueError, match="cannot be read as a model of transformers"):
+        HuggingFaceEncoder(folder)
+
+
+def test_images_that_do_not_fit_are_refused_with_those_that_do() -> None:
+    with pytest.raises(ValueError, match=r"give images of \(40, 40\) \(--image_size 40 --patch_size 8\)"):
+        HuggingFaceEncoder(hub_model("dinov2"), 42)
+    with pytest.raises(FileNotFoundError, match=r"there is no folder .*no/such/folder.*hf download"):
+        HuggingFaceEncoder("no/such/folder")
+
+
+def test_a_bundle_chooses_by_name(tmp_path: Path) -> None:
+    model, folder = saved("dinov2", tmp_path)
+    own = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+    images = torch.rand(1, 1, 32, 32)
+    expected = model(normalized(images)).last_hidden_state[:, 1:]
+    chosen = build_encoder(f"hub:{folder}", own).eval()
+    torch.testing.assert_close(chosen(images), expected, rtol=0, atol=1e-5)
+    untrained = build_encoder(f"hub:{folder}", own, pretrained=False).eval()
+    assert not torch.allclose(untrained(images), expected, atol=0.1)
+    load_encoder_weights(untrained, f"hub:{folder}")
+    torch.testing.assert_close(untrained(images), expected, rtol=0, atol=1e-5)
+    # the names in its files are not those of the model, and only transformers knows how to translate them
+    with pytest.raises(ValueError, match=r"lacks \d+ of the .* are read as hub:FOLDER"):
+        load_encoder_weights(build_encoder(f"hub:{folder}:random", own), folder / "model.safetensors")
+
+
+def test_transfer_of_a_hub_model_trains_all_that_it_says() -> None:
+    classifier = TransferClassifier(hub_model("registers"), 2)
+    classifier(torch.rand(2, 1, 32, 32)).sum().backward()
+    assert all(p.grad is not None for p in classifier.parameters() if p.requires_grad)
+    groups = layer_decay_groups(classifier, 1.0, layer_decay=0.5)
+    names = {id(parameter): name for name, parameter in classifier.named_parameters()}
+    rates = {names[id(parameter)]: group["lr"] for group in groups for parameter in group["params"]}
+    assert rates["encoder.model.embeddings.register_tokens"] == rates["encoder.model.embeddings.cls_token"] == 0.5**6
+    assert "encoder.model.embeddings.mask_token" not in rates
+    assert rates["encoder.model.layernorm.weight"] == 1
+    assert sorted(set(rates.values())) == [0.5**k for k in range(6, -1, -1)]
+    frozen = UPerNet(hub_model("swin"), 2, channels=8, freeze_encoder=True)
+    assert frozen(torch.rand(2, 1, 32, 32)).shape == (2, 2, 32, 32)
+
+
+TIMM = {
+    "vit_tiny_patch16_224": ({"depth": 3, "embed_dim": 24, "num_heads": 2}, 64),
+    "vit_small_patch14_reg4_dinov2": ({"depth": 3, "embed_dim": 24, "num_heads": 2}, 56),
+    "vit_small_patch16_dinov3": ({"depth": 3, "embed_dim": 32, "num_heads": 2}, 64),
+    "eva02_tiny_patch14_224": ({"depth": 3, "embed_dim": 32, "num_heads": 2}, 56),
+    "swin_tiny_patch4_window7_224": ({"depths": (1, 1, 1, 1), "embed_dim": 8, "num_heads": (1, 1, 2, 2)}, 64),
+    "convnext_atto": ({"depths": (1, 1, 1, 1), "dims": (8, 8, 16, 16)}, None),
+}
+
+
+@pytest.mark.parametrize("name", TIMM)
+def test_tokens_are_those_of_timm(name: str) -> None:
+    timm = timm_library()
+    settings, size = TIMM[name]
+    sized = {"img_size": size} if size else {}
+    model = timm.create_model(name, num_classes=0, **settings, **sized).eval()
+    side = size or 64
+    images = torch.rand(2, 1, side, side)
+    encoder = TimmEncoder(model, side)
+    config = model.pretrained_cfg
+    expected = model.forward_features(normalized(images, config["mean"], config["std"]))
+    if expected.ndim == 3:
+        expected = expected[:, model.num_prefix_tokens :]
+    elif "swin" in name:
+        expected = expected.flatten(1, 2)
+    else:
+        expected = expected.flatten(2).mT
+    torch.testing.assert_close(encoder(images), expected, rtol=0, atol=1e-5)
+    maps = encoder.feature_maps(images)
+    assert tuple(each.shape[1] for each in maps) == encoder.feature_channels
+    torch.testing.assert_close(maps[-1].flatten(2).mT, expected, rtol=0, atol=1e-5)
+    layers = encoder.parameters_by_depth()
+    assert all(layers)
+    assert len(layers) == len(encoder.blocks()) + 1
+    assert UPerNet(encoder, 2, channels=8)(images).shape == (2, 2, side, side)
+
+
+def test_timm_is_asked_by_name() -> None:
+    timm_library()
+    own = ViTEncoder(img_size=64, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
+    encoder = build_encoder("timm:vit_tiny_patch16_224", own)
+    assert isinstance(encoder, TimmEncoder)
+    assert encoder.img_size == (64, 64)
+    assert as_encoder(encoder) is encoder
+    with pytest.raises(ValueError, match=r"timm cannot build 'vit_nothing' .*: check the name"):
+        TimmEncoder("vit_nothing", 64)
+    with pytest.raises(
+        ValueError, match=r"timm cannot build 'vit_tiny_patch16_224' for images of 50 pixels|not filled|whole"
+    ):
+        TimmEncoder("vit_tiny_patch16_224", 50)
