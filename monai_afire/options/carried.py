@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from monai_afire.networks.weights.released import RELEASED, released_encoder
 from monai_afire.options.call import BundleCall, current_call, needs_evaluation
 from monai_afire.options.declarations import OPTIONS
@@ -68,7 +70,9 @@ def travelling_options() -> dict[str, Any]:
                        "options": {"_target_": "monai_afire.options.travelling_options"}}
 
     Returns:
-        By name, those that are declared to travel, that something in the config reads, and that are not null.
+        By name, those that are declared to travel, that something in the config reads, and that are not null. A
+        component in the place of a value (an ``encoder`` that an overlay describes) is left out: later steps are given
+        the overlay again.
 
     Raises:
         RuntimeError: when no config is being evaluated.
@@ -82,7 +86,7 @@ def travelling_options() -> dict[str, Any]:
     call = current_call()
     names = [name for name in call.config if name in OPTIONS and OPTIONS[name].travels and name in call.read_names]
     values = {name: call.value(name) for name in names}
-    return {name: value for name, value in values.items() if value is not None}
+    return {name: value for name, value in values.items() if value is not None and not isinstance(value, nn.Module)}
 
 
 def taken_names(taken: str) -> set[str]:

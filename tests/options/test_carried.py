@@ -109,6 +109,8 @@ def drawn(kind: kinds.Kind, rng: random.Random) -> Any:
         return rng.random() < 0.5
     if isinstance(kind, kinds.Choice):
         return rng.choice(kind.words)
+    if isinstance(kind, kinds.Encoder):
+        return rng.choice(["timm:vit_small_patch16_224", "hub:some/model", "hub:folder:random"])
     assert isinstance(kind, kinds.ListOf), kind
     return [drawn(kind.kind, rng) for _ in range(rng.randint(1, 3))]
 
@@ -126,6 +128,17 @@ def test_any_values_arrive_as_they_were_written(tmp_path: Path, seed: int, neste
     assert found == expected
     assert {"image_size", "hidden_size", "standardize"} <= set(found)
     assert all(type(found[name]) is type(values[name]) for name in found)
+
+
+def test_a_described_encoder_does_not_travel(tmp_path: Path) -> None:
+    vit = {"_target_": "monai.networks.nets.ViT", "in_channels": 1, "img_size": [32, 32], "patch_size": [8, 8]}
+    vit |= {"hidden_size": 24, "mlp_dim": 48, "num_layers": 1, "num_heads": 2, "spatial_dims": 2}
+    saved = travelling_run(["afire/train"], encoder=vit, image_size=32, patch_size=8)
+    assert "encoder" not in saved
+    assert saved["image_size"] == 32
+    assert (
+        travelling_run(["afire/train"], encoder="timm:vit_tiny_patch16_224")["encoder"] == "timm:vit_tiny_patch16_224"
+    )
 
 
 @pytest.mark.parametrize("run", [run for run in config_files() if run.endswith("/train")])
