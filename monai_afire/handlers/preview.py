@@ -78,16 +78,18 @@ class Preview(ABC):
 
 class RestorationPreview(Preview):
     """
-    Pictures of the network's input and its restoration (of 3-D images the middle slice).
+    Pictures of the network's input and of what it makes of it (of 3-D images the middle slice).
 
     Args:
         encoder: encoder of the network, for the patch grid and the intensity normalisation.
         path: the PNG file, or its folder and name; replaced at each preview.
         inputs: title of a column -> key of the batch, ``(B, C, *S)`` or ``(B, N, C, *S)``, whose first variant is
-            shown; "restored" follows.
+            shown.
         summary_writer: TensorBoard writer, None for the PNG only.
         num_images: number of rows.
         tag: name in TensorBoard, below "preview/".
+        outputs: title of a further column -> key of the network's outputs, patches ``(B, L, P)`` or ``(B, N, L, P)``
+            in the encoder's normalised intensity; None for the column "restored" of the output of this name.
 
     Example:
         >>> from monai_afire.networks import ViTEncoder
@@ -104,20 +106,27 @@ class RestorationPreview(Preview):
         summary_writer: SummaryWriter | None = None,
         num_images: int = 4,
         tag: str = "restoration",
+        outputs: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(path, (*inputs, "restored"), summary_writer, num_images, tag)
+        self.outputs = {"restored": "restored"} if outputs is None else dict(outputs)
+        super().__init__(path, (*inputs, *self.outputs), summary_writer, num_images, tag)
         self.encoder = encoder
         self.inputs = dict(inputs)
 
     def rows(self, batch: Any, outputs: dict[str, torch.Tensor]) -> list[list[np.ndarray]]:
         """The first images of the batch."""
-        if "restored" not in outputs:
+        if any(key not in outputs for key in self.outputs.values()):
             return []
         dims = len(self.encoder.grid_size)
-        patches = _first_variant(outputs["restored"], 3)[: self.num_images].float()
-        restored = self.encoder.denormalize(unpatchify(patches, self.encoder.grid_size, self.encoder.patch_size))
         given = [_first_variant(batch[key], dims + 2)[: self.num_images] for key in self.inputs.values()]
-        return [[middle_plane(picture) for picture in row] for row in zip(*given, restored, strict=True)]
+        made = [self._images(_first_variant(outputs[key], 3)) for key in self.outputs.values()]
+        return [[middle_plane(picture) for picture in row] for row in zip(*given, *made, strict=True)]
+
+    def _images(self, patches: torch.Tensor) -> torch.Tensor:
+        """The first images of (B, L, P)."""
+        encoder = self.encoder
+        images = unpatchify(patches[: self.num_images].float(), encoder.grid_size, encoder.patch_size)
+        return encoder.denormalize(images)
 
 
 class CorrespondencePreview(Preview):

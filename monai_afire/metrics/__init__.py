@@ -24,6 +24,7 @@ from monai_afire.metrics.landmarks import (
     success_rates,
 )
 from monai_afire.metrics.localization import aupro, pixel_auroc, pointing_game
+from monai_afire.metrics.mae import MAEMetrics, mae_metrics, reconstruction_gain, reconstruction_variety
 from monai_afire.metrics.nearest_neighbors import knn_predict
 from monai_afire.metrics.peac import PEACMetrics, order_accuracy, peac_correspondence, peac_metrics
 from monai_afire.metrics.pretraining import (
@@ -41,6 +42,7 @@ __all__ = [
     "ACEMetrics",
     "AFiReMetrics",
     "DefinedAverage",
+    "MAEMetrics",
     "MaskDice",
     "MeanAUC",
     "MeanRadialError",
@@ -59,6 +61,7 @@ __all__ = [
     "embedding_spread",
     "knn_predict",
     "landmark_positions",
+    "mae_metrics",
     "matched_pair_auc",
     "matched_pairs",
     "mean_auc",
@@ -72,6 +75,8 @@ __all__ = [
     "prototype_entropy",
     "prototype_information",
     "radial_errors",
+    "reconstruction_gain",
+    "reconstruction_variety",
     "rescaled_positions",
     "restoration_gain",
     "roc_auc",

@@ -19,6 +19,7 @@ from monai_afire.networks.blocks import (
     gather_parts,
     grid_size,
     patch_labels,
+    patch_statistics,
     patchify,
     prepare_transformer_blocks,
     sinkhorn_knopp,
@@ -29,6 +30,7 @@ from monai_afire.networks.blocks import (
 from monai_afire.networks.export import export_network
 from monai_afire.networks.nets import (
     ACE,
+    MAE,
     PEAC,
     AFiRe,
     RadiographEncoder,
@@ -54,6 +56,7 @@ __all__ = [
     "DeviceSelfAttention",
     "FeaturePyramid",
     "LoadReport",
+    "MAE",
     "MultiScaleNeck",
     "PEAC",
     "PositionwiseLinear",
@@ -75,6 +78,7 @@ __all__ = [
     "load_encoder_weights",
     "load_network",
     "patch_labels",
+    "patch_statistics",
     "patchify",
     "prepare_transformer_blocks",
     "released_encoder",

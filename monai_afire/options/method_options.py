@@ -80,6 +80,15 @@ METHOD_SECTIONS = {
         Option("decomposition_alpha", Number(above=0, below=1), "ACE: weight of matching pairs in the decomposition"),
         Option("center_momentum", Number(0, below=1), "ACE: moving average of the teacher's centre"),
     ),
+    "MAE": (
+        Option("mask_ratio", Number(above=0, below=1), "share of the patches that the encoder does not see"),
+        Option("normalize_target", Switch(), "reconstruct patches normalised by their own mean and deviation"),
+        Option(
+            "crop_scale",
+            ListOf(Number(above=0, maximum=1), 2, ascending=True),
+            "smallest and largest random crop as shares of the image's area",
+        ),
+    ),
     "Fine-tuning": (
         Option("encoder_weights", Path(), "file of a pre-trained encoder, or released", null="start from scratch"),
         Option("encoder_source", Choice(tuple(VIT_SOURCES | SWIN_SOURCES)), "whose names the weights bear"),
@@ -94,7 +103,7 @@ METHOD_SECTIONS = {
         Option("positive_weight", _POSITIVE, "weight of a landmark's pixel against one far from it"),
         Option("dropout_rate", Number(0, below=1), "dropout before the last layer"),
         Option("standardize_features", Switch(), "standardise the encoder's features before the linear layer"),
-        Option("flip_prob", _PROBABILITY, "probability of mirrored training images"),
+        Option("flip_prob", _PROBABILITY, "probability of mirrored training images (MAE, too)"),
         Option("layer_decay", Number(above=0, maximum=1), "learning rate of a layer against that of the next one"),
         Option("patience", _AT_LEAST_1, "validations without improvement that end the run"),
         Option("label_fraction", Number(above=0, maximum=1), "share of the training patients to learn from"),
