@@ -24,7 +24,8 @@ BUNDLES = {
 }
 # the order in which a reader meets them
 CONFIGS = [
-    *("train", "multi_gpu_train", "paper", "paper_vit", "radiograph", "vit_b", "swin_b", "finetune_anomaly"),
+    *("train", "multi_gpu_train", "paper", "paper_vit", "radiograph", "vit_b", "swin_b"),
+    *("paper_afire", "paper_peac", "paper_ace", "finetune_anomaly"),
     *("inference", "evaluate", "restore", "analysis"),
 ]
 HEAD = """# Options

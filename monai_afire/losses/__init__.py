@@ -15,6 +15,7 @@ from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.global_mean import global_mean, global_weighted_mean
 from monai_afire.losses.heatmap import HeatmapLoss
 from monai_afire.losses.mae import MAELoss, MaskedReconstructionLoss
+from monai_afire.losses.multiclass import MaskedMulticlassLoss, classification_loss
 from monai_afire.losses.multilabel import MaskedMultilabelLoss
 from monai_afire.losses.peac import (
     AppearanceRestorationLoss,
@@ -35,6 +36,7 @@ __all__ = [
     "HeatmapLoss",
     "LocalConsistencyLoss",
     "MAELoss",
+    "MaskedMulticlassLoss",
     "MaskedMultilabelLoss",
     "MaskedReconstructionLoss",
     "MatchingLoss",
@@ -45,6 +47,7 @@ __all__ = [
     "TokenSimilarity",
     "CompositeLoss",
     "LossTerm",
+    "classification_loss",
     "global_mean",
     "global_weighted_mean",
     "matching_target",

@@ -25,6 +25,12 @@ from monai_afire.metrics.landmarks import (
 )
 from monai_afire.metrics.localization import aupro, pixel_auroc, pointing_game
 from monai_afire.metrics.mae import MAEMetrics, mae_metrics, reconstruction_gain, reconstruction_variety
+from monai_afire.metrics.multiclass import (
+    confusion_matrix,
+    expected_calibration_error,
+    multiclass_metrics,
+    quadratic_weighted_kappa,
+)
 from monai_afire.metrics.nearest_neighbors import knn_predict
 from monai_afire.metrics.peac import PEACMetrics, order_accuracy, peac_correspondence, peac_metrics
 from monai_afire.metrics.pretraining import (
@@ -57,8 +63,10 @@ __all__ = [
     "best_thresholds",
     "bootstrap_interval",
     "classification_metrics",
+    "confusion_matrix",
     "correspondence_accuracy",
     "embedding_spread",
+    "expected_calibration_error",
     "knn_predict",
     "landmark_positions",
     "mae_metrics",
@@ -66,6 +74,7 @@ __all__ = [
     "matched_pairs",
     "mean_auc",
     "metrics_at_threshold",
+    "multiclass_metrics",
     "order_accuracy",
     "peac_correspondence",
     "peac_metrics",
@@ -74,6 +83,7 @@ __all__ = [
     "position_accuracy",
     "prototype_entropy",
     "prototype_information",
+    "quadratic_weighted_kappa",
     "radial_errors",
     "reconstruction_gain",
     "reconstruction_variety",

@@ -14,7 +14,7 @@ from monai_afire.networks.weights.swin import SWIN_SOURCES
 from monai_afire.networks.weights.vit_filters import VIT_SOURCES
 from monai_afire.options.kinds import Choice, Integer, ListOf, Mapping, Number, Path, Switch, Text
 from monai_afire.options.option import Option
-from monai_afire.utils.labels import UNCERTAIN_POLICIES
+from monai_afire.utils.labels import LABEL_KINDS, UNCERTAIN_POLICIES
 
 __all__ = ["METHOD_SECTIONS"]
 
@@ -96,6 +96,9 @@ METHOD_SECTIONS = {
         Option("freeze_encoder", Switch(), "train all but the encoder"),
         Option("num_classes", _AT_LEAST_1, "number of classes or landmarks", null="as the datalist names them"),
         Option("class_names", ListOf(Text()), "names of the classes or landmarks"),
+        Option(
+            "label_kind", Choice(LABEL_KINDS), "findings, any number per image, or exclusive classes, one per image"
+        ),
         Option("uncertain", Choice(UNCERTAIN_POLICIES), "what the label -1 counts as"),
         Option("fit_masks", Switch(), "bring masks of another resolution to the image's"),
         Option("sigma", _POSITIVE, "standard deviation of a landmark's heat map in pixels of the input"),

@@ -78,8 +78,8 @@ class RandVisiblePatches(Randomizable, Transform):
         kept = math.floor(num_patches * (1 - self.mask_ratio) + _ROUNDING)
         if not 0 < kept < num_patches:
             raise ValueError(
-                f"With mask_ratio {self.mask_ratio}, {kept} of {num_patches} patches are visible: choose another ratio, "
-                "smaller patches or larger images, so that some are visible and some are hidden."
+                f"With mask_ratio {self.mask_ratio}, {kept} of {num_patches} patches are visible: choose another "
+                "ratio, smaller patches or larger images, so that some are visible and some are hidden."
             )
         self.visible = np.sort(self.R.permutation(num_patches)[:kept]).astype(np.int64)
 

@@ -112,9 +112,7 @@ def test_wrong_options_are_named(workspace: Path, override: dict[str, Any], word
 def test_own_images_and_embeddings(workspace: Path) -> None:
     names = write_images(workspace / "images", 10, size=70)
     train(dataset_dir=str(workspace / "images"))
-    run(
-        config_file="bundles/mae/configs/inference.json", dataset_dir=str(workspace / "images"), batch_size=4, **TINY
-    )
+    run(config_file="bundles/mae/configs/inference.json", dataset_dir=str(workspace / "images"), batch_size=4, **TINY)
     with (workspace / "bundles/mae/output/embeddings/embeddings.csv").open() as file:
         rows = list(csv.reader(file))
     assert sorted(Path(row[0]).name for row in rows) == sorted(names)

@@ -28,7 +28,7 @@ def test_every_image_keeps_exactly_the_paper_s_number(rows: int, columns: int, p
     transform = RandVisiblePatches((2, 3), percent / 100)
     image = np.zeros((3, 2 * rows, 3 * columns))
     if not 0 < kept < number:
-        with pytest.raises(ValueError, match="of .* patches are visible: choose another ratio"):
+        with pytest.raises(ValueError, match=r"of .* patches are visible: choose another ratio"):
             transform(image)
         return
     for _ in range(3):
