@@ -49,6 +49,7 @@ SHORT_NAMES = [
     "LoadRadiographd",
     "MAE",
     "MAELoss",
+    "MaskedMulticlassLoss",
     "MaskedMultilabelLoss",
     "MaskedReconstructionLoss",
     "MaskedRestorationInferer",

@@ -109,18 +109,19 @@ def check_thresholds_of_kind(thresholds: ArrayLike | None, label_kind: str) -> N
     Refuse a network that was trained for the other kind of labels, which its thresholds tell.
 
     Args:
-        thresholds: of the network: all NaN for exclusive classes, numbers for findings. None says nothing.
+        thresholds: the network's tensor: all NaN for exclusive classes, numbers for findings. What a user gives
+            instead, a list or nothing, does not tell.
         label_kind: "multilabel" or "multiclass", what the run is to take it for.
 
     Raises:
         ValueError: when they do not agree.
 
     Example:
-        >>> check_thresholds_of_kind([float("nan")] * 3, "multiclass")
+        >>> check_thresholds_of_kind(torch.full((3,), torch.nan), "multiclass")
     """
-    if thresholds is None:
+    if not isinstance(thresholds, torch.Tensor):
         return
-    trained = "multiclass" if bool(torch.as_tensor(thresholds).isnan().all()) else "multilabel"
+    trained = "multiclass" if bool(thresholds.isnan().all()) else "multilabel"
     if trained != label_kind:
         raise ValueError(
             f"label_kind is {label_kind!r}, but the network was trained for {trained!r}: give --label_kind {trained}, "

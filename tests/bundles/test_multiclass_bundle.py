@@ -92,6 +92,10 @@ def test_train_evaluate_and_use(workspace: Path, capsys: pytest.CaptureFixture[s
 
 def test_a_network_of_the_other_kind_is_refused(workspace: Path) -> None:
     train(epochs=1)
+    content = json.loads(Path("list.json").read_text())
+    for name in PATIENTS:  # an unknown class is no class number of the other kind
+        content[name][3]["label"] = 0
+    write(content)
     for configs in (["train", "evaluate"], ["inference"]):
         overrides = settings(label_kind="multilabel")
         with pytest.raises(Exception) as error:  # noqa: PT011  MONAI's parser wraps what it meets

@@ -38,12 +38,12 @@ def test_without_a_known_class_loss_and_gradients_are_zero() -> None:
     logits = torch.tensor([[NAN, math.inf], [1.0, 2.0]], requires_grad=True)
     loss = MaskedMulticlassLoss()(logits, torch.full((2, 2), NAN))
     loss.backward()
-    assert loss == 0
+    assert loss.item() == 0
     assert not logits.grad.any()  # type: ignore[union-attr]
     one = torch.tensor([[NAN, math.inf], [1.0, 1.0]], requires_grad=True)
     loss = MaskedMulticlassLoss()(one, torch.tensor([[NAN, NAN], [0.0, 1.0]]))
     loss.backward()
-    assert loss == pytest.approx(math.log(2))
+    assert loss.item() == pytest.approx(math.log(2))
     assert one.grad.isfinite().all()  # type: ignore[union-attr]
 
 

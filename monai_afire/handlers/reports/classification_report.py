@@ -101,8 +101,7 @@ class ClassificationReport(MetricsReport):
 
     def start(self, engine: Engine) -> None:
         """Forget the previous run."""
-        if isinstance(self.thresholds, torch.Tensor):  # a network's own; those of a user may leave classes undecided
-            check_thresholds_of_kind(self.thresholds, "multilabel")
+        check_thresholds_of_kind(self.thresholds, "multilabel")
         super().start(engine)
 
     def collect(self, engine: Engine) -> None:
