@@ -17,13 +17,15 @@ BUNDLES = {
     "afire": "AFiRe",
     "peac": "PEAC",
     "ace": "ACE",
+    "mae": "MAE",
     "radiograph_classification": "Classification",
     "radiograph_segmentation": "Segmentation",
     "radiograph_landmarks": "Landmarks",
 }
 # the order in which a reader meets them
 CONFIGS = [
-    *("train", "multi_gpu_train", "paper", "paper_vit", "vit_b", "swin_b", "finetune_anomaly"),
+    *("train", "multi_gpu_train", "paper", "paper_vit", "radiograph", "vit_b", "swin_b"),
+    *("paper_afire", "paper_peac", "paper_ace", "finetune_anomaly"),
     *("inference", "evaluate", "restore", "analysis"),
 ]
 HEAD = """# Options

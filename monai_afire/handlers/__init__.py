@@ -18,6 +18,7 @@ from monai_afire.handlers.random_state import EpochSeed
 from monai_afire.handlers.reports.classification_report import ClassificationReport
 from monai_afire.handlers.reports.landmark_report import LandmarkReport
 from monai_afire.handlers.reports.metrics_report import MetricsReport
+from monai_afire.handlers.reports.multiclass_report import MulticlassReport, classification_report
 from monai_afire.handlers.reports.segmentation_report import SegmentationReport
 from monai_afire.handlers.scalars import AFiReScalars, TrainingScalars
 from monai_afire.handlers.schedules import AttributeSchedule, OptimizerSchedule, cosine_schedule, linear_schedule
@@ -46,6 +47,7 @@ __all__ = [
     "LandmarkWriter",
     "MainRankSummaryWriter",
     "MetricsReport",
+    "MulticlassReport",
     "NetworkLoader",
     "NonFiniteLoss",
     "OptimizerSchedule",
@@ -59,6 +61,7 @@ __all__ = [
     "ThresholdFit",
     "TrainingProgressBar",
     "TrainingScalars",
+    "classification_report",
     "cosine_schedule",
     "is_optimizer_step",
     "linear_schedule",

@@ -78,7 +78,7 @@ class Preview(ABC):
 
 class RestorationPreview(Preview):
     """
-    Pictures of the network's input and its restoration (of 3-D images the middle slice).
+    Pictures of the network's input and of what it makes of it (of 3-D images the middle slice).
 
     With a `region`, such as the lesion mask, the restoration is put in place there alone, and its difference to the
     last of the inputs follows: what the network has taken away (blue) and added (red).
@@ -87,11 +87,14 @@ class RestorationPreview(Preview):
         encoder: encoder of the network, for the patch grid and the intensity normalisation.
         path: the PNG file, or its folder and name; replaced at each preview.
         inputs: title of a column -> key of the batch, ``(B, C, *S)`` or ``(B, N, C, *S)``, whose first variant is
-            shown; the restoration follows.
+            shown.
         summary_writer: TensorBoard writer, None for the PNG only.
         num_images: number of rows.
         tag: name in TensorBoard, below "preview/".
-        region: key of a mask in [0, 1] shaped like the inputs; None to show the whole restoration.
+        outputs: title of a further column -> key of the network's outputs, patches ``(B, L, P)`` or ``(B, N, L, P)``
+            in the encoder's normalised intensity; None for the column "restored" of the output of this name.
+        region: key of a mask in [0, 1] shaped like the inputs, where the first of the outputs is put in place; None to
+            show the outputs whole.
 
     Example:
         >>> from monai_afire.networks import ViTEncoder
@@ -110,31 +113,38 @@ class RestorationPreview(Preview):
         summary_writer: SummaryWriter | None = None,
         num_images: int = 4,
         tag: str = "restoration",
+        outputs: Mapping[str, str] | None = None,
         region: str | None = None,
     ) -> None:
-        shown = ("restored",) if region is None else (region.replace("_", " "), "restored in place", "difference")
-        super().__init__(path, (*inputs, *shown), summary_writer, num_images, tag)
+        self.outputs = {"restored": "restored"} if outputs is None else dict(outputs)
+        made = tuple(self.outputs) if region is None else (region.replace("_", " "), "restored in place", "difference")
+        super().__init__(path, (*inputs, *made), summary_writer, num_images, tag)
         self.encoder = encoder
         self.inputs = dict(inputs)
         self.region = region
 
     def rows(self, batch: Any, outputs: dict[str, torch.Tensor]) -> list[list[np.ndarray]]:
         """The first images of the batch."""
-        if "restored" not in outputs:
+        if any(key not in outputs for key in self.outputs.values()):
             return []
         dims = len(self.encoder.grid_size)
-        patches = _first_variant(outputs["restored"], 3)[: self.num_images].float()
-        restored = self.encoder.denormalize(unpatchify(patches, self.encoder.grid_size, self.encoder.patch_size))
         given = [_first_variant(batch[key], dims + 2)[: self.num_images] for key in self.inputs.values()]
+        made = [self._images(_first_variant(outputs[key], 3)) for key in self.outputs.values()]
         if self.region is None:
-            return [[middle_plane(picture) for picture in row] for row in zip(*given, restored, strict=True)]
+            return [[middle_plane(picture) for picture in row] for row in zip(*given, *made, strict=True)]
         mask = _first_variant(batch[self.region], dims + 2)[: self.num_images]
         rows = []
-        for *inputs, region, whole in zip(*given, mask, restored, strict=True):
+        for *inputs, region, whole in zip(*given, mask, made[0], strict=True):
             *planes, where, new = (middle_plane(picture) for picture in (*inputs, region, whole))
             in_place = np.where(where > 0, new, planes[-1])
             rows.append([*planes, where, in_place, signed_colors(in_place - planes[-1])])
         return rows
+
+    def _images(self, patches: torch.Tensor) -> torch.Tensor:
+        """The first images of (B, L, P)."""
+        encoder = self.encoder
+        images = unpatchify(patches[: self.num_images].float(), encoder.grid_size, encoder.patch_size)
+        return encoder.denormalize(images)
 
 
 class CorrespondencePreview(Preview):

@@ -14,6 +14,8 @@ from monai_afire.losses.afire import (
 from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.global_mean import global_mean, global_weighted_mean
 from monai_afire.losses.heatmap import HeatmapLoss
+from monai_afire.losses.mae import MAELoss, MaskedReconstructionLoss
+from monai_afire.losses.multiclass import MaskedMulticlassLoss, classification_loss
 from monai_afire.losses.multilabel import MaskedMultilabelLoss
 from monai_afire.losses.peac import (
     AppearanceRestorationLoss,
@@ -33,7 +35,10 @@ __all__ = [
     "GlobalConsistencyLoss",
     "HeatmapLoss",
     "LocalConsistencyLoss",
+    "MAELoss",
+    "MaskedMulticlassLoss",
     "MaskedMultilabelLoss",
+    "MaskedReconstructionLoss",
     "MatchingLoss",
     "OrderClassificationLoss",
     "PEACLoss",
@@ -42,6 +47,7 @@ __all__ = [
     "TokenSimilarity",
     "CompositeLoss",
     "LossTerm",
+    "classification_loss",
     "global_mean",
     "global_weighted_mean",
     "matching_target",

@@ -24,6 +24,13 @@ from monai_afire.metrics.landmarks import (
     success_rates,
 )
 from monai_afire.metrics.localization import aupro, pixel_auroc, pointing_game
+from monai_afire.metrics.mae import MAEMetrics, mae_metrics, reconstruction_gain, reconstruction_variety
+from monai_afire.metrics.multiclass import (
+    confusion_matrix,
+    expected_calibration_error,
+    multiclass_metrics,
+    quadratic_weighted_kappa,
+)
 from monai_afire.metrics.nearest_neighbors import knn_predict
 from monai_afire.metrics.peac import PEACMetrics, order_accuracy, peac_correspondence, peac_metrics
 from monai_afire.metrics.pretraining import (
@@ -41,6 +48,7 @@ __all__ = [
     "ACEMetrics",
     "AFiReMetrics",
     "DefinedAverage",
+    "MAEMetrics",
     "MaskDice",
     "MeanAUC",
     "MeanRadialError",
@@ -55,14 +63,18 @@ __all__ = [
     "best_thresholds",
     "bootstrap_interval",
     "classification_metrics",
+    "confusion_matrix",
     "correspondence_accuracy",
     "embedding_spread",
+    "expected_calibration_error",
     "knn_predict",
     "landmark_positions",
+    "mae_metrics",
     "matched_pair_auc",
     "matched_pairs",
     "mean_auc",
     "metrics_at_threshold",
+    "multiclass_metrics",
     "order_accuracy",
     "peac_correspondence",
     "peac_metrics",
@@ -71,7 +83,10 @@ __all__ = [
     "position_accuracy",
     "prototype_entropy",
     "prototype_information",
+    "quadratic_weighted_kappa",
     "radial_errors",
+    "reconstruction_gain",
+    "reconstruction_variety",
     "rescaled_positions",
     "restoration_gain",
     "roc_auc",

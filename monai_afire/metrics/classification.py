@@ -24,7 +24,7 @@ from monai_afire.metrics.binary_classification import (
     metrics_at_threshold,
     roc_auc,
 )
-from monai_afire.utils.labels import check_uncertain_policy, resolve_uncertain
+from monai_afire.utils.labels import check_label_kind, class_probabilities, resolve_uncertain
 
 __all__ = ["MeanAUC", "best_thresholds", "classification_metrics", "mean_auc"]
 
@@ -93,7 +93,7 @@ def classification_metrics(
     for name in ("auc", "average_precision", "f1"):
         metrics[f"mean_{name}"] = _mean_of_defined([entry[name] for entry in per_class.values()])
     if num_bootstraps:
-        metrics["mean_auc_interval"] = _mean_auc_interval(truth, values, num_bootstraps)
+        metrics["mean_auc_interval"] = mean_auc_interval(truth, values, num_bootstraps)
     return {**metrics, "per_class": per_class}
 
 
@@ -125,6 +125,8 @@ class MeanAUC(EpochMetric):
 
     Args:
         uncertain: what the label -1 counts as, see :func:`monai_afire.utils.resolve_uncertain`.
+        label_kind: "multilabel", or "multiclass" with one-hot labels: then each class is told from the others by its
+            softmax probability.
 
     Example:
         >>> metric = MeanAUC()
@@ -133,11 +135,16 @@ class MeanAUC(EpochMetric):
         0.875
     """
 
-    def __init__(self, uncertain: str = "ignore") -> None:
-        check_uncertain_policy(uncertain)
+    def __init__(self, uncertain: str = "ignore", label_kind: str = "multilabel") -> None:
+        check_label_kind(label_kind, uncertain=uncertain)
+
+        def compute(logits: torch.Tensor, labels: torch.Tensor) -> float:
+            # logits of several findings rank images as their sigmoids do; those of exclusive classes need each other
+            scores = class_probabilities(logits, label_kind) if label_kind == "multiclass" else logits
+            return mean_auc(labels, scores, uncertain)
+
         super().__init__(
-            # ignite hands the predictions over first
-            lambda logits, labels: mean_auc(labels, logits, uncertain),
+            compute,  # ignite hands the predictions over first
             output_transform=lambda output: (output[CommonKeys.PRED].float(), output[CommonKeys.LABEL].float()),
             check_compute_fn=False,
         )
@@ -257,7 +264,7 @@ def _class_metrics(truth: NDArray, values: NDArray, threshold: float) -> dict[st
     return {**ranked, **metrics_at_threshold(truth, values, threshold), **facts}
 
 
-def _mean_auc_interval(truth: NDArray, values: NDArray, num_bootstraps: int) -> tuple[float, float]:
+def mean_auc_interval(truth: NDArray, values: NDArray, num_bootstraps: int) -> tuple[float, float]:
     """Interval over samples of whole images that keep the rarest label of all classes as frequent as it is."""
     counts = np.array([(truth == label).sum(0) for label in (0, 1)])
     if not counts.size or not counts.min(0).any():

@@ -19,6 +19,7 @@ from monai_afire.networks.blocks import (
     gather_parts,
     grid_size,
     patch_labels,
+    patch_statistics,
     patchify,
     prepare_transformer_blocks,
     sinkhorn_knopp,
@@ -29,6 +30,7 @@ from monai_afire.networks.blocks import (
 from monai_afire.networks.export import export_network
 from monai_afire.networks.nets import (
     ACE,
+    MAE,
     PEAC,
     AFiRe,
     RadiographEncoder,
@@ -65,6 +67,7 @@ __all__ = [
     "FeaturePyramid",
     "HuggingFaceEncoder",
     "LoadReport",
+    "MAE",
     "MONAIEncoder",
     "MultiScaleNeck",
     "PEAC",
@@ -90,6 +93,7 @@ __all__ = [
     "load_encoder_weights",
     "load_network",
     "patch_labels",
+    "patch_statistics",
     "patchify",
     "prepare_transformer_blocks",
     "released_encoder",

@@ -18,6 +18,7 @@ from torch import nn
 from tqdm.auto import tqdm
 
 from monai_afire.utils.files import atomic_path
+from monai_afire.utils.formatting import json_safe
 from monai_afire.utils.precision import full_matmul_precision
 
 __all__ = ["export_network"]
@@ -124,7 +125,7 @@ def _write_archive(
     program: torch.export.ExportedProgram, path: Path, names: Sequence[str], metadata: Mapping[str, Any]
 ) -> Callable[[torch.Tensor], Outputs]:
     with path.open("wb") as file:
-        torch.export.save(program, file, extra_files={"metadata.json": json.dumps(dict(metadata))})
+        torch.export.save(program, file, extra_files={"metadata.json": json.dumps(json_safe(metadata))})
     with path.open("rb") as file:
         module = torch.export.load(file).module()
     return lambda images: _named(module(images))
@@ -146,7 +147,7 @@ def _write_onnx(
         output_names=list(names),
         custom_translation_table={torch.ops.aten._cdist_forward.default: _euclidean_distances},
     )
-    converted.model.metadata_props.update({name: json.dumps(value) for name, value in metadata.items()})
+    converted.model.metadata_props.update({name: json.dumps(json_safe(value)) for name, value in metadata.items()})
     converted.save(str(path))
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
 

@@ -15,7 +15,7 @@ from monai_afire.networks.weights.swin import SWIN_SOURCES
 from monai_afire.networks.weights.vit_filters import VIT_SOURCES
 from monai_afire.options.kinds import Choice, Integer, ListOf, Mapping, Number, Path, Switch, Text
 from monai_afire.options.option import Option
-from monai_afire.utils.labels import UNCERTAIN_POLICIES
+from monai_afire.utils.labels import LABEL_KINDS, UNCERTAIN_POLICIES
 
 __all__ = ["METHOD_SECTIONS"]
 
@@ -86,6 +86,15 @@ METHOD_SECTIONS = {
         Option("decomposition_alpha", Number(above=0, below=1), "ACE: weight of matching pairs in the decomposition"),
         Option("center_momentum", Number(0, below=1), "ACE: moving average of the teacher's centre"),
     ),
+    "MAE": (
+        Option("mask_ratio", Number(above=0, below=1), "share of the patches that the encoder does not see"),
+        Option("normalize_target", Switch(), "reconstruct patches normalised by their own mean and deviation"),
+        Option(
+            "crop_scale",
+            ListOf(Number(above=0, maximum=1), 2, ascending=True),
+            "smallest and largest random crop as shares of the image's area",
+        ),
+    ),
     "Fine-tuning": (
         Option("encoder_weights", Path(), "file of a pre-trained encoder, or released", null="start from scratch"),
         Option("encoder_source", Choice(tuple(VIT_SOURCES | SWIN_SOURCES)), "whose names the weights bear"),
@@ -99,6 +108,12 @@ METHOD_SECTIONS = {
             travels="network",
         ),
         Option("class_names", ListOf(Text()), "names of the classes or landmarks", travels="names"),
+        Option(
+            "label_kind",
+            Choice(LABEL_KINDS),
+            "findings, any number per image, or exclusive classes, one per image",
+            travels="network",
+        ),
         Option("uncertain", Choice(UNCERTAIN_POLICIES), "what the label -1 counts as"),
         Option("fit_masks", Switch(), "bring masks of another resolution to the image's"),
         Option("sigma", _POSITIVE, "standard deviation of a landmark's heat map in pixels of the input"),
@@ -111,7 +126,7 @@ METHOD_SECTIONS = {
             "standardise the encoder's features before the linear layer",
             travels="network",
         ),
-        Option("flip_prob", _PROBABILITY, "probability of mirrored training images"),
+        Option("flip_prob", _PROBABILITY, "probability of mirrored training images (MAE, too)"),
         Option("layer_decay", Number(above=0, maximum=1), "learning rate of a layer against that of the next one"),
         Option("patience", _AT_LEAST_1, "validations without improvement that end the run"),
         Option("label_fraction", Number(above=0, maximum=1), "share of the training patients to learn from"),

@@ -84,17 +84,17 @@ RUN_SECTIONS = {
             "number of attention heads of the ViT, a divisor of hidden_size",
             travels="encoder",
         ),
-        Option("decoder_dim", _AT_LEAST_1, "AFiRe: width of the restoration decoder", travels="network"),
+        Option("decoder_dim", _AT_LEAST_1, "AFiRe, MAE: width of the decoder", travels="network"),
         Option(
             "decoder_layers",
             _AT_LEAST_1,
-            "AFiRe: number of transformer blocks of the restoration decoder",
+            "AFiRe, MAE: number of transformer blocks of the decoder",
             travels="network",
         ),
         Option(
             "decoder_heads",
             _AT_LEAST_1,
-            "AFiRe: attention heads of the decoder, a divisor of decoder_dim",
+            "AFiRe, MAE: attention heads of the decoder, a divisor of decoder_dim",
             travels="network",
         ),
         Option(

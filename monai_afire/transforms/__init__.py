@@ -76,6 +76,12 @@ from monai_afire.transforms.lesion_synthesis import (
 )
 from monai_afire.transforms.mask_loading import LoadMasks, LoadMasksD, LoadMasksd, LoadMasksDict
 from monai_afire.transforms.patch_distortion import ShufflePatches, ShufflePatchesD, ShufflePatchesd, ShufflePatchesDict
+from monai_afire.transforms.patch_masking import (
+    RandVisiblePatches,
+    RandVisiblePatchesD,
+    RandVisiblePatchesd,
+    RandVisiblePatchesDict,
+)
 from monai_afire.transforms.radiograph_description import (
     DescribeRadiographD,
     DescribeRadiographd,
@@ -138,6 +144,10 @@ __all__ = [
     "LoadRadiographd",
     "RadiographError",
     "RadiographWarning",
+    "RandVisiblePatches",
+    "RandVisiblePatchesD",
+    "RandVisiblePatchesDict",
+    "RandVisiblePatchesd",
     "RandomMapTransform",
     "ResizeToCover",
     "ResizeToCoverD",

@@ -12,6 +12,7 @@ from monai.config import KeysCollection, NdarrayOrTensor
 from monai.transforms import MapTransform, Transform
 from monai.utils import TransformBackends
 
+from monai_afire.utils.labels import check_label_kind
 from monai_afire.utils.text import image_name
 
 __all__ = ["LabelVector", "LabelVectorD", "LabelVectorDict", "LabelVectord"]
@@ -26,9 +27,11 @@ class LabelVector(Transform):
     Args:
         num_classes: K, number of findings or classes. None for as many as a list has; a number is then that of one
             finding, 1 or 0.
+        label_kind: "multilabel", or "multiclass" for exactly one class per image: a number from 0 to K - 1; -1
+            (uncertain) and None (missing) are vectors of NaN, lists are refused.
 
     Raises:
-        ValueError: when ``num_classes`` is below 1.
+        ValueError: when ``num_classes`` is below 1, for "multiclass" below 2 or None, or for another kind.
 
     Example:
         >>> LabelVector()([1, 0, -1, None]), LabelVector(num_classes=3)(2), LabelVector()(1)
@@ -37,10 +40,12 @@ class LabelVector(Transform):
 
     backend = [TransformBackends.TORCH]  # noqa: RUF012  MONAI declares it so
 
-    def __init__(self, num_classes: int | None = None) -> None:
+    def __init__(self, num_classes: int | None = None, label_kind: str = "multilabel") -> None:
+        check_label_kind(label_kind, 0 if num_classes is None else num_classes)
         if num_classes is not None and num_classes < 1:
             raise ValueError(f"num_classes must be at least 1, or None, got {num_classes}")
         self.num_classes = num_classes
+        self.label_kind = label_kind
 
     def __call__(self, label: Sequence[float | None] | float | NdarrayOrTensor | None) -> torch.Tensor:
         """
@@ -54,6 +59,8 @@ class LabelVector(Transform):
         Raises:
             ValueError: for another value, or another number of them.
         """
+        if self.label_kind == "multiclass":
+            return self._only_class(label)
         if isinstance(label, (list, tuple)) or getattr(label, "ndim", 0) == 1:
             return self._findings(list(label))  # type: ignore[arg-type]
         if getattr(label, "ndim", 0) > 1:
@@ -68,6 +75,16 @@ class LabelVector(Transform):
         if not values or self.num_classes not in (None, len(values)):
             raise ValueError(f"{self.num_classes or 'some'} labels are expected, got {len(values)}: {values}")
         return torch.tensor([_value(value) for value in values], dtype=torch.float32)
+
+    def _only_class(self, label: Any) -> torch.Tensor:
+        if isinstance(label, (list, tuple)) or getattr(label, "ndim", 0) > 0:
+            raise ValueError(
+                f"label_kind 'multiclass' takes one class number per image, got {label!r}: lists of findings are "
+                "'multilabel'"
+            )
+        if _is_missing(label) or _as_float(label) == -1:
+            return torch.full((self.num_classes or 0,), torch.nan)
+        return self._one_hot(label)
 
     def _one_hot(self, label: Any) -> torch.Tensor:
         number = _as_float(label)
@@ -86,6 +103,7 @@ class LabelVectord(MapTransform):
         keys: keys of the labels.
         num_classes: as for :py:class:`LabelVector`.
         allow_missing_keys: skip keys that an item lacks instead of raising.
+        label_kind: as for :py:class:`LabelVector`.
 
     Raises:
         ValueError: for a label that cannot be; the message names the item's image.
@@ -98,10 +116,14 @@ class LabelVectord(MapTransform):
     backend = LabelVector.backend
 
     def __init__(
-        self, keys: KeysCollection = "label", num_classes: int | None = None, allow_missing_keys: bool = False
+        self,
+        keys: KeysCollection = "label",
+        num_classes: int | None = None,
+        allow_missing_keys: bool = False,
+        label_kind: str = "multilabel",
     ) -> None:
         super().__init__(keys, allow_missing_keys)
-        self.convert = LabelVector(num_classes)
+        self.convert = LabelVector(num_classes, label_kind)
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Convert the labels of one item; the item itself is left as it is."""

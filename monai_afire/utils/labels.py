@@ -1,12 +1,24 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Labels that are present, absent, uncertain or missing, as reports of radiologists give them."""
+"""Labels that are present, absent, uncertain or missing, as reports of radiologists give them, or exclusive classes."""
 
 from __future__ import annotations
 
 import torch
+from numpy.typing import ArrayLike
 
-__all__ = ["UNCERTAIN_POLICIES", "check_uncertain_policy", "resolve_uncertain"]
+__all__ = [
+    "LABEL_KINDS",
+    "UNCERTAIN_POLICIES",
+    "check_label_kind",
+    "check_thresholds_of_kind",
+    "check_uncertain_policy",
+    "class_probabilities",
+    "resolve_uncertain",
+]
+
+LABEL_KINDS = ("multilabel", "multiclass")
+
 
 _UNCERTAIN = -1
 _COUNTS_AS = {"ignore": float("nan"), "ones": 1.0, "zeros": 0.0}
@@ -56,6 +68,85 @@ def resolve_uncertain(labels: torch.Tensor, uncertain: str = "ignore") -> torch.
     if labels.device.type == "cpu":
         _check_values(labels)
     return torch.where(labels == _UNCERTAIN, _COUNTS_AS[uncertain], labels)
+
+
+def check_label_kind(label_kind: str, num_classes: int | None = None, uncertain: str = "ignore") -> None:
+    """
+    Refuse an unknown kind of labels, or settings that it cannot have, before a run depends on it.
+
+    Args:
+        label_kind: "multilabel", any number of findings per image (sigmoid), or "multiclass", exactly one class
+            per image (softmax).
+        num_classes: of the network; None leaves it open.
+        uncertain: what -1 counts as, see :func:`resolve_uncertain`. Of exclusive classes an unknown one can only be
+            ignored.
+
+    Raises:
+        ValueError: when they do not fit.
+
+    Example:
+        >>> check_label_kind("multiclass", num_classes=3)
+    """
+    check_uncertain_policy(uncertain)
+    if label_kind not in LABEL_KINDS:
+        raise ValueError(f"label_kind must be one of {list(LABEL_KINDS)}, got {label_kind!r}")
+    if label_kind == "multilabel":
+        return
+    if uncertain != "ignore":
+        raise ValueError(
+            f"uncertain is {uncertain!r}, but of label_kind 'multiclass' an unknown class is neither present nor "
+            "absent: set uncertain to 'ignore'"
+        )
+    if num_classes is not None and num_classes < 2:
+        raise ValueError(
+            f"label_kind 'multiclass' needs two classes or more, got {num_classes}: give num_classes, or take "
+            "'multilabel' for one finding"
+        )
+
+
+def check_thresholds_of_kind(thresholds: ArrayLike | None, label_kind: str) -> None:
+    """
+    Refuse a network that was trained for the other kind of labels, which its thresholds tell.
+
+    Args:
+        thresholds: the network's tensor: all NaN for exclusive classes, numbers for findings. What a user gives
+            instead, a list or nothing, does not tell.
+        label_kind: "multilabel" or "multiclass", what the run is to take it for.
+
+    Raises:
+        ValueError: when they do not agree.
+
+    Example:
+        >>> check_thresholds_of_kind(torch.full((3,), torch.nan), "multiclass")
+    """
+    if not isinstance(thresholds, torch.Tensor):
+        return
+    trained = "multiclass" if bool(thresholds.isnan().all()) else "multilabel"
+    if trained != label_kind:
+        raise ValueError(
+            f"label_kind is {label_kind!r}, but the network was trained for {trained!r}: give --label_kind {trained}, "
+            "or other weights"
+        )
+
+
+def class_probabilities(logits: torch.Tensor, label_kind: str = "multilabel") -> torch.Tensor:
+    """
+    Probabilities of the classes, in float64, where large logits keep their order.
+
+    Args:
+        logits: ``(B, K)``.
+        label_kind: "multilabel" takes the sigmoid of each, "multiclass" the softmax over all.
+
+    Returns:
+        ``(B, K)`` on the CPU.
+
+    Example:
+        >>> class_probabilities(torch.zeros(1, 4), "multiclass")
+        tensor([[0.2500, 0.2500, 0.2500, 0.2500]], dtype=torch.float64)
+    """
+    check_label_kind(label_kind)
+    values = logits.detach().cpu().double()
+    return values.softmax(-1) if label_kind == "multiclass" else values.sigmoid()
 
 
 def _check_values(labels: torch.Tensor) -> None:

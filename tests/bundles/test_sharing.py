@@ -26,7 +26,7 @@ from monai.bundle.utils import load_bundle_config
 from monai_afire.anomaly import SCORE_NAMES
 from monai_afire.utils import pack_bundle
 
-METHODS = ("afire", "peac", "ace")
+METHODS = ("afire", "peac", "ace", "mae")
 TASKS = ("radiograph_classification", "radiograph_segmentation", "radiograph_landmarks")
 BUNDLES = (*METHODS, *TASKS)
 ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
@@ -34,6 +34,7 @@ NETWORK: dict[str, dict[str, Any]] = {
     "afire": {"head_dim": 8, "num_clusters": 4, "decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2},
     "peac": {"grid": 6, "expander_dim": 8, "expander_hidden_dim": 16},
     "ace": {},
+    "mae": {"decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2},
     "radiograph_classification": {},
     "radiograph_segmentation": {"decoder_channels": 8},
     "radiograph_landmarks": {"decoder_channels": 8},

@@ -30,6 +30,7 @@ CASES: dict[str, tuple[dict[str, Any], set[str]]] = {
     "afire": (TINY, {"total", "structure", "category", "restoration", "restoration_gain", "position_accuracy"}),
     "peac": ({**ENCODER, "grid": 6, "expander_dim": 8, "expander_hidden_dim": 16}, {"total", "order", "restoration"}),
     "ace": ({**ENCODER, "grid": 10, "cell": 4}, {"total", "composition", "composition_accuracy"}),
+    "mae": ({**ENCODER, "decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2}, {"total", "reconstruction_gain"}),
     "radiograph_classification": (TASK, {"loss", "mean_auc"}),
     "radiograph_segmentation": ({**TASK, "decoder_channels": 8}, {"loss", "mean_dice"}),
     "radiograph_landmarks": ({**TASK, "decoder_channels": 8}, {"loss", "mean_radial_error"}),

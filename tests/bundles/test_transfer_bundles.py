@@ -114,19 +114,21 @@ def test_inference_names_what_it_cannot_read(workspace: Path, task: str) -> None
     assert names[0] not in rejected
 
 
-@pytest.mark.parametrize("method", ["afire", "peac", "ace"])
+@pytest.mark.parametrize("method", ["afire", "peac", "ace", "mae"])
 def test_encoders_of_every_method_feed_every_task(workspace: Path, method: str) -> None:
     own = {
         "afire": {"head_dim": 8, "num_clusters": 4, "decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2},
         "peac": {"grid": 6, "expander_dim": 8, "expander_hidden_dim": 16},
         "ace": {"grid": 10, "cell": 4},
+        "mae": {"decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2},
     }[method]
     pretraining = {"epochs": 1, "batch_size": 4, "val_interval": 1, "phantom": {**PHANTOM, "image_size": 64}}
     if method == "afire":
         pretraining["phantom"]["abnormal_fraction"] = 0.0
     train_in_process(f"bundles/{method}/configs/train.json", {**ENCODER, **own, **pretraining})
     source = f"bundles/{method}/models/model.pt"
-    expected = torch.load(source, weights_only=True)["teacher_encoder.blocks.0.mlp.linear1.weight"]
+    branch = "encoder" if method == "mae" else "teacher_encoder"  # MAE has no teacher
+    expected = torch.load(source, weights_only=True)[f"{branch}.blocks.0.mlp.linear1.weight"]
     for task in TASKS:
         weights = fine_tune(task, encoder_weights=source, freeze_encoder="true", epochs=1)
         torch.testing.assert_close(weights["encoder.blocks.0.mlp.linear1.weight"], expected, rtol=0, atol=0)
@@ -271,15 +273,35 @@ def test_what_the_tasks_share_is_the_same_text() -> None:
 @pytest.mark.parametrize("task", TASKS)
 def test_large_encoders_are_one_overlay(workspace: Path, task: str) -> None:
     for overlay, kind, grid in (("vit_b", ViTEncoder, (14, 14)), ("swin_b", SwinEncoder, (14, 14))):
-        for base in ("train", "inference"):
+        training = {"learning_rate", "layer_decay", "warmup_epochs"}
+        for base, ignored in (("train", set()), ("inference", training)):
             known = ConfigParser.load_config_file(configs(task, base)[0])
-            assert set(ConfigParser.load_config_file(configs(task, overlay)[0])) <= set(known)
+            assert set(ConfigParser.load_config_file(configs(task, overlay)[0])) - ignored <= set(known)
             parser = ConfigParser()
             parser.read_config(configs(task, base, overlay))
             assert parser["own_encoder"]["img_size"] == "@image_size"
         encoder = parser.get_parsed_content("encoder_def")
         assert isinstance(encoder, kind)
         assert encoder.grid_size == grid
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("architecture", ["vit_b", "swin_b"])
+def test_recipes_of_the_papers_are_overlays(task: str, architecture: str) -> None:
+    folder = REPOSITORY_ROOT / f"bundles/radiograph_{task}/configs"
+    known = set(ConfigParser.load_config_file(str(folder / "train.json")))
+    found = {path.stem for path in folder.glob("paper_*.json")}
+    assert found >= {"paper_ace"} | ({"paper_afire", "paper_peac"} if task == "classification" else set())
+    for overlay in sorted(found):
+        values = ConfigParser.load_config_file(str(folder / f"{overlay}.json"))
+        assert set(values) <= known, "the overlay may only set what train.json has"
+        parser = ConfigParser()
+        parser.read_config([str(folder / f"{name}.json") for name in ("train", architecture, overlay)])
+        parser["imports"] = None
+        assert parser.get_parsed_content("learning_rate") in (1e-4, 2e-4)
+        assert parser.get_parsed_content("warmup_epochs") * 2 <= parser.get_parsed_content("epochs")
+        # mirrored images only where no side is to be told
+        assert parser.config.get("flip_prob", 0.0) == (0.5 if overlay == "paper_afire" else 0.0)
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -14,9 +14,17 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from distributed.two_ranks import needs_gloo, run_on_two_ranks, share
-from monai_afire.losses import ACELoss, AFiReLoss, CompositeLoss, HeatmapLoss, MaskedMultilabelLoss, PEACLoss
+from monai_afire.losses import (
+    ACELoss,
+    AFiReLoss,
+    CompositeLoss,
+    HeatmapLoss,
+    MAELoss,
+    MaskedMultilabelLoss,
+    PEACLoss,
+)
 from monai_afire.losses.global_mean import global_mean, global_weighted_mean
-from monai_afire.networks import ACE, PEAC, AFiRe, PrototypeBank, ViTEncoder, sinkhorn_knopp
+from monai_afire.networks import ACE, MAE, PEAC, AFiRe, PrototypeBank, ViTEncoder, sinkhorn_knopp
 from monai_afire.transforms import matching_patches
 from monai_afire.utils.distributed import all_gather, all_reduce, all_reduce_max
 
@@ -76,6 +84,16 @@ def composed_pairs(step: int) -> Batch:
     return [*(images(4, 1, seed=seed + step) for seed in (0, 20)), offset_1, offset_2]
 
 
+def mae() -> MAE:
+    return MAE(encoder(), decoder_dim=8, decoder_layers=1, decoder_heads=2)
+
+
+def partly_visible(step: int) -> Batch:
+    generator = torch.Generator().manual_seed(step)
+    visible = torch.stack([torch.randperm(16, generator=generator)[:5] for _ in range(4)])
+    return [images(4, 1, seed=step), visible]
+
+
 METHODS: dict[str, tuple[Callable[[], nn.Module], Callable[[], CompositeLoss], Callable[[int], Batch]]] = {
     "afire": (afire, AFiReLoss, lesion_batch),
     "afire, ablations": (
@@ -91,6 +109,7 @@ METHODS: dict[str, tuple[Callable[[], nn.Module], Callable[[], CompositeLoss], C
     "peac": (peac, PEACLoss, distorted_pairs),
     "peac, in order": (peac, partial(PEACLoss, restoration_samples="in_order"), distorted_pairs),
     "ace": (ace, ACELoss, composed_pairs),
+    "mae": (mae, MAELoss, partly_visible),
 }
 
 
@@ -107,7 +126,8 @@ def train(method: str, rank: int, world_size: int) -> dict[str, Any]:
         loss = loss_function(model(*(share(x, rank, world_size) for x in make_batch(step))))
         loss.backward()
         optimizer.step()
-        network.update_teacher()
+        if not isinstance(network, MAE):
+            network.update_teacher()
         record["losses"].append(loss.detach())
         record["terms"].append(dict(loss_function.terms))
         record["statistics"].append(statistics.clone())

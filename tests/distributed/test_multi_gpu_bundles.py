@@ -35,7 +35,7 @@ from monai_afire.utils import destroy_process_group
 
 pytestmark = needs_gloo
 
-PRETRAINING = ("afire", "peac", "ace")
+PRETRAINING = ("afire", "peac", "ace", "mae")
 TRANSFER = ("radiograph_classification", "radiograph_segmentation", "radiograph_landmarks")
 TIMEOUT = 240  # seconds until a run that hangs is ended
 
@@ -43,6 +43,7 @@ TINY = {
     "afire": {"head_dim": 8, "num_clusters": 4, "decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2},
     "peac": {"grid": 6, "expander_dim": 8, "expander_hidden_dim": 16},
     "ace": {"grid": 10, "cell": 4},
+    "mae": {"decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2},
     "radiograph_classification": {"min_steps_per_epoch": 2},
     "radiograph_segmentation": {"min_steps_per_epoch": 2, "decoder_channels": 8},
     "radiograph_landmarks": {"min_steps_per_epoch": 2, "decoder_channels": 8},
@@ -123,7 +124,7 @@ def test_ablations_leave_no_parameter_without_gradient(workspace: Path, ablation
 @pytest.mark.parametrize("bundles", [PRETRAINING, TRANSFER])
 def test_overlays_are_the_same_text(bundles: tuple[str, ...]) -> None:
     texts = [ConfigParser.load_config_file(str(REPOSITORY_ROOT / configs(bundle)[1])) for bundle in bundles]
-    assert texts[0] == texts[1] == texts[2]
+    assert all(text == texts[0] for text in texts)
     base = ConfigParser.load_config_file(str(REPOSITORY_ROOT / configs(bundles[0])[0]))
     for name in texts[0]:
         assert name.split("::")[0] in {*base, "finalize"}, name

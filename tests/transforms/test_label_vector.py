@@ -107,3 +107,25 @@ def test_missing_keys_and_aliases() -> None:
         LabelVectord()({})
     assert LabelVectord(allow_missing_keys=True)({"image": "a"}) == {"image": "a"}
     assert LabelVectorD is LabelVectorDict is LabelVectord
+
+
+def test_exclusive_classes_are_numbers_or_unknown() -> None:
+    convert = LabelVector(3, "multiclass")
+    assert convert(2).tolist() == [0, 0, 1]
+    for unknown in (-1, -1.0, None, float("nan")):
+        assert convert(unknown).isnan().all()
+    for wrong, words in (
+        ([0, 1, 0], "lists of findings are 'multilabel'"),
+        (np.array([0, 1, 0]), "lists of findings are 'multilabel'"),
+        (3, "from 0 to 2 is expected, got 3"),
+        (-2, "got -2"),
+        (0.5, "got 0.5"),
+        (True, "got True"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            convert(wrong)
+    with pytest.raises(ValueError, match=r"a\.png: 'label': label_kind 'multiclass' takes one class number"):
+        LabelVectord("label", 3, label_kind="multiclass")({"image": "a.png", "label": [1, 0, 0]})
+    for number in (None, 1):
+        with pytest.raises(ValueError, match="needs two classes or more"):
+            LabelVector(number, "multiclass")

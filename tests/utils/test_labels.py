@@ -7,7 +7,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from monai_afire.utils.labels import check_uncertain_policy, resolve_uncertain
+from monai_afire.utils.labels import (
+    check_label_kind,
+    check_thresholds_of_kind,
+    check_uncertain_policy,
+    class_probabilities,
+    resolve_uncertain,
+)
 
 NAN = torch.nan
 
@@ -43,3 +49,24 @@ def test_unknown_policy() -> None:
 def test_values_are_not_read_where_that_would_stop_the_device() -> None:
     # the meta device has no values: reading one, as a check or boolean indexing would, is an error
     assert resolve_uncertain(torch.empty(2, 3, device="meta"), "ones").shape == (2, 3)
+
+
+def test_kinds_of_labels() -> None:
+    logits = torch.tensor([[0.0, 1000.0], [-1000.0, -1000.0]])
+    assert class_probabilities(logits).tolist() == [[0.5, 1.0], [0.0, 0.0]]
+    assert class_probabilities(logits, "multiclass").tolist() == [[0.0, 1.0], [0.5, 0.5]]
+    trained, other = torch.full((2,), torch.nan), torch.tensor([0.5, torch.nan])
+    check_thresholds_of_kind(trained, "multiclass")
+    check_thresholds_of_kind(other, "multilabel")
+    check_thresholds_of_kind([NAN], "multilabel")  # of a user, who wants no decision
+    for thresholds, kind in ((trained, "multilabel"), (other, "multiclass")):
+        with pytest.raises(ValueError, match="the network was trained for"):
+            check_thresholds_of_kind(thresholds, kind)
+    for arguments, words in (
+        (("softmax",), "one of"),
+        (("multiclass", 1), "two classes"),
+        (("multiclass", 3, "ones"), "'ignore'"),
+        (("multilabel", 1, "never"), "uncertain must be"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            check_label_kind(*arguments)

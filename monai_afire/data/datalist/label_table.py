@@ -10,6 +10,7 @@ from typing import Any
 
 from monai_afire.data.datalist.checks import DatalistError, item_name
 from monai_afire.utils.garbage_collection import garbage_collection_paused
+from monai_afire.utils.labels import check_label_kind
 from monai_afire.utils.text import first_few
 
 __all__ = ["check_label_table"]
@@ -25,6 +26,7 @@ def check_label_table(
     source: str = "datalist",
     names: Sequence[str] | None = None,
     key: str = "label",
+    label_kind: str = "multilabel",
 ) -> list[dict[str, Any]]:
     """
     Check the labels of all items before a loss does it with a less clear message.
@@ -39,6 +41,8 @@ def check_label_table(
         source: name of the datalist, for messages.
         names: of the classes, for messages; see :func:`class_names`.
         key: key of the labels.
+        label_kind: "multilabel", or "multiclass": each label is the number of a class, from 0 to ``num_classes`` - 1,
+            or -1 where it is unknown.
 
     Returns:
         New items whose labels are ``int``, or lists of ``int`` and None: 1.0 counts as 1, NaN as None.
@@ -46,6 +50,7 @@ def check_label_table(
     Raises:
         DatalistError: when a label is missing, of the wrong length or out of range, or when lists and numbers are
             mixed. The message names items and values.
+        ValueError: when the number of classes fits neither the names nor the kind of labels.
 
     Example:
         >>> check_label_table([{"image": "a.png", "label": [0, 2]}], num_classes=2, section="test")
@@ -58,16 +63,21 @@ def check_label_table(
     names = [f"class {k}" for k in range(num_classes)] if names is None else list(names)
     if num_classes < 1 or len(names) != num_classes:
         raise ValueError(f"num_classes must be at least 1 and the number of names, got {num_classes} and {names}")
-    labels, wrong = [], []
+    check_label_kind(label_kind, num_classes)
+    read = _class_number if label_kind == "multiclass" else _label
+    labels: list[Any] = []
+    wrong: list[str] = []
     for number, item in enumerate(items):
         try:
-            labels.append(_label(item.get(key), names))
+            labels.append(read(item.get(key), names))
         except ValueError as error:
             wrong.append(f"{item_name(item, number)}: {error}")
     if wrong:
         numbers = f"numbers from 0 to {num_classes - 1}" if num_classes > 1 else "single numbers of these"
         many = "label" if len(wrong) == 1 else "labels"
         accepted = f"1 (present), 0 (absent), -1 (uncertain) and null in lists of {num_classes}, or {numbers}"
+        if label_kind == "multiclass":
+            accepted = f"{numbers}, or -1 (unknown), as label_kind is 'multiclass': lists of findings are 'multilabel'"
         raise DatalistError(
             f"{source}: section {section!r} has {len(wrong):,} wrong {many}: {first_few(wrong)}; accepted are "
             f"{accepted}."
@@ -97,6 +107,18 @@ def _label(value: Any, names: Sequence[str]) -> int | list[int | None]:
     number = _number(value, "the class") if len(names) == 1 else _integer(value, "the class")
     if number is None or not (len(names) == 1 or 0 <= number < len(names)):
         raise ValueError("no label" if number is None else f"class {number}")
+    return number
+
+
+def _class_number(value: Any, names: Sequence[str]) -> int:
+    """The number of the only class; -1 where it is unknown."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, (list, tuple)):
+        raise ValueError(f"the list {value!r}")
+    number = _integer(value, "the class")
+    if not -1 <= number < len(names):
+        raise ValueError(f"class {number}")
     return number
 
 

@@ -49,6 +49,7 @@ def labelled_items(
     label_key: str = "label",
     as_key: str = "label",
     class_names: Sequence[str] | None = None,
+    label_kind: str = "multilabel",
 ) -> list[dict[str, Any]]:
     """
     Labelled items of one section, of which training takes a part where few labels are to be learnt from.
@@ -73,6 +74,7 @@ def labelled_items(
         as_key: key that it gets in the items returned.
         class_names: of findings or classes, whose values are checked (:func:`check_label_table`); None for masks and
             landmarks.
+        label_kind: "multilabel" or "multiclass", what the values may be, see :func:`check_label_table`.
 
     Returns:
         New items, each with ``as_key`` and "index", its place in the returned list.
@@ -119,7 +121,7 @@ def labelled_items(
     if is_file:
         items = _renamed(items, label_key, as_key)
     if class_names is not None:
-        items = check_label_table(items, len(class_names), section, name, class_names, as_key)
+        items = check_label_table(items, len(class_names), section, name, class_names, as_key, label_kind)
     for index, item in enumerate(items):
         item["index"] = index
     return items

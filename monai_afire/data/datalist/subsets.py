@@ -230,7 +230,9 @@ def _classes(label: Any) -> set[Any]:
         label = label.tolist()
     if isinstance(label, (list, tuple)):
         return {number for number, value in enumerate(label) if value == 1} or {_NO_FINDING}
-    return {label} if isinstance(label, (int, float, str)) and known_text(label) else set()
+    # a number below 0 says that the class is not known
+    is_known = isinstance(label, (int, float, str)) and known_text(label) and label not in (-1, "-1")
+    return {label} if is_known else set()
 
 
 def _by_hash(names: Iterable[str], seed: str) -> list[str]:

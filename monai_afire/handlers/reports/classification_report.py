@@ -24,7 +24,12 @@ from monai_afire.metrics.classification import (
     known_of_class,
 )
 from monai_afire.utils.formatting import format_number, table_lines
-from monai_afire.utils.labels import check_uncertain_policy, resolve_uncertain
+from monai_afire.utils.labels import (
+    check_thresholds_of_kind,
+    check_uncertain_policy,
+    class_probabilities,
+    resolve_uncertain,
+)
 from monai_afire.visualize.curves import class_roc_figure
 
 __all__ = ["ClassificationReport"]
@@ -94,6 +99,11 @@ class ClassificationReport(MetricsReport):
         self.uncertain = uncertain
         self.num_bootstraps = num_bootstraps
 
+    def start(self, engine: Engine) -> None:
+        """Forget the previous run."""
+        check_thresholds_of_kind(self.thresholds, "multilabel")
+        super().start(engine)
+
     def collect(self, engine: Engine) -> None:
         """One row per image of the batch."""
         output: Any = engine.state.output
@@ -106,8 +116,7 @@ class ClassificationReport(MetricsReport):
                 f"needs a list of {len(self.class_names)} labels"
             )
         refuse_nan(logits, batch, self.items)
-        # in float64 large logits keep their order, which float32 would round to 1
-        probabilities = logits.detach().cpu().double().sigmoid().tolist()
+        probabilities = class_probabilities(logits).tolist()
         for index, known, values in zip(batch["index"].tolist(), labels.tolist(), probabilities, strict=True):
             self.rows.append(
                 {

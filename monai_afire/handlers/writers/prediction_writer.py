@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from monai_afire.handlers.writers.implausible_decisions import warn_if_implausible
 from monai_afire.handlers.writers.result_tables import OUTPUT_IS_NAN, ResultTables
 from monai_afire.metrics.classification import check_class_names, check_logits, checked_thresholds
+from monai_afire.utils.labels import check_label_kind, check_thresholds_of_kind, class_probabilities
 
 __all__ = ["PredictionWriter"]
 
@@ -29,7 +30,8 @@ class PredictionWriter(ResultTables):
     Write the probability of each class for each image as soon as it is there, and the decisions.
 
     ``predictions.csv`` has the columns "image", "probability_<class>" and, with thresholds, "decision_<class>": 1 where
-    the probability is >= the threshold, else 0. ``rejected.csv`` names the files without a prediction and the reason:
+    the probability is >= the threshold, else 0. Of exclusive classes the last column is "decision", the name of the
+    most probable one. ``rejected.csv`` names the files without a prediction and the reason:
     they could not be read, or the network's output for them is NaN. Both tables grow by whole batches.
 
     The evaluator's output has the logits ``(B, K)`` as "pred"; the batches need "index" (the number in ``items``) and
@@ -41,9 +43,11 @@ class PredictionWriter(ResultTables):
         output_dir: where to write; earlier runs' tables are kept as ``*_previous.csv``, ``*_previous_2.csv``, ....
         thresholds: ``(K,)`` probabilities, read when the run starts; NaN leaves a class without decision.
         resume: go on where a run was stopped, see :class:`ResultTables`.
+        label_kind: "multilabel" (sigmoid), or "multiclass" (softmax) for exclusive classes.
 
     Raises:
-        ValueError: for names that repeat, thresholds or outputs that are not one per class.
+        ValueError: for names that repeat, thresholds or outputs that are not one per class, or, when the run starts, a
+            network that was trained for the other kind of labels.
         OSError: when the run starts and ``output_dir`` cannot be written to.
 
     Example:
@@ -64,26 +68,32 @@ class PredictionWriter(ResultTables):
         output_dir: str,
         thresholds: ArrayLike | None = None,
         resume: bool = False,
+        label_kind: str = "multilabel",
     ) -> None:
         super().__init__(items, output_dir, "predictions.csv", resume)
         check_class_names(class_names)
         checked_thresholds(thresholds, len(class_names))
+        check_label_kind(label_kind, len(class_names))
+        self.label_kind = label_kind
         self.class_names = list(class_names)
         self.thresholds = thresholds
 
     def start(self, engine: Engine) -> None:
         """Open the files; the thresholds may have come with a checkpoint by now."""
+        check_thresholds_of_kind(self.thresholds, self.label_kind)
         self.limits = checked_thresholds(self.thresholds, len(self.class_names))
         super().start(engine)
 
     def header(self) -> Sequence[str]:
         """File, probabilities and decisions."""
+        if self.label_kind == "multiclass":
+            return ["image", *(f"probability_{name}" for name in self.class_names), "decision"]
         kinds = ["probability"] if self.thresholds is None else ["probability", "decision"]
         return ["image", *(f"{kind}_{name}" for kind in kinds for name in self.class_names)]
 
     def complete(self) -> None:
         """Look at the decisions as a whole."""
-        if self.limits is not None:
+        if self.limits is not None and self.label_kind == "multilabel":
             decisions = [f"decision_{name}" for name in self.class_names]
             warn_if_implausible(self.output_dir / self.table_name, decisions, _FINE_TUNE)
 
@@ -91,7 +101,7 @@ class PredictionWriter(ResultTables):
         """Add the rows of a batch."""
         logits = engine.state.output[CommonKeys.PRED]  # type: ignore[index]
         check_logits(logits.shape, self.class_names)
-        probabilities = logits.detach().cpu().double().sigmoid().numpy()
+        probabilities = class_probabilities(logits, self.label_kind).numpy()
         for row, source in self.accepted(engine.state.batch):  # type: ignore[arg-type]
             values = probabilities[row]
             if np.isnan(values).any():
@@ -101,6 +111,8 @@ class PredictionWriter(ResultTables):
             self.add_row([source, *cells, *self._decisions(values)])
 
     def _decisions(self, values: np.ndarray) -> list[int | str]:
+        if self.label_kind == "multiclass":
+            return [self.class_names[int(values.argmax())]]
         if self.limits is None:
             return []
         return ["" if np.isnan(limit) else int(v >= limit) for v, limit in zip(values, self.limits, strict=True)]

@@ -8,7 +8,7 @@ from monai_afire.networks.blocks.attention import DeviceSelfAttention, prepare_t
 from monai_afire.networks.blocks.composition import Composer, Decomposer, gather_parts, spread_parts
 from monai_afire.networks.blocks.ema import update_ema
 from monai_afire.networks.blocks.feature_pyramid import FeaturePyramid, MultiScaleNeck
-from monai_afire.networks.blocks.patches import grid_size, patch_labels, patchify, unpatchify
+from monai_afire.networks.blocks.patches import grid_size, patch_labels, patch_statistics, patchify, unpatchify
 from monai_afire.networks.blocks.projection_mlp import ProjectionMLP
 from monai_afire.networks.blocks.prototype_bank import PrototypeBank
 from monai_afire.networks.blocks.pyramid_pooling import PyramidPooling
@@ -32,6 +32,7 @@ __all__ = [
     "grid_size",
     "update_ema",
     "patch_labels",
+    "patch_statistics",
     "patchify",
     "prepare_transformer_blocks",
     "sinkhorn_knopp",

@@ -11,7 +11,10 @@ import torch
 import torch.nn.functional as F
 from monai.utils import ensure_tuple_rep
 
-__all__ = ["grid_size", "patch_labels", "patchify", "unpatchify"]
+__all__ = ["grid_size", "patch_labels", "patch_statistics", "patchify", "unpatchify"]
+
+# of He et al.: a patch of one intensity has a variance of 0
+_LEAST_VARIANCE = 1e-6
 
 
 def grid_size(image_size: Sequence[int], patch_size: Sequence[int] | int) -> tuple[int, ...]:
@@ -97,6 +100,28 @@ def unpatchify(tokens: torch.Tensor, grid: Sequence[int], patch_size: Sequence[i
     order = [1 + spatial_dims] + [axis for i in range(spatial_dims) for axis in (1 + i, 2 + spatial_dims + i)]
     size = [n * p for n, p in zip(grid, patch, strict=True)]
     return cells.permute(0, *order).reshape(tokens.shape[0], -1, *size)
+
+
+def patch_statistics(patches: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    r"""
+    Mean and standard deviation of every patch, which a masked autoencoder's target is normalised by.
+
+    .. math:: m_j = \frac{1}{P} \sum_p x_{jp}, \qquad
+        s_j = \sqrt{\frac{1}{P - 1} \sum_p (x_{jp} - m_j)^2 + 10^{-6}}
+
+    Args:
+        patches: ``(..., P)`` with P > 1 pixels each.
+
+    Returns:
+        Mean and standard deviation, ``(..., 1)`` each.
+
+    Example:
+        >>> mean, std = patch_statistics(torch.tensor([[0.0, 2.0], [5.0, 5.0]]))
+        >>> mean.tolist(), [round(value, 4) for value in std.flatten().tolist()]
+        ([[1.0], [5.0]], [1.4142, 0.001])
+    """
+    variance, mean = torch.var_mean(patches, dim=-1, keepdim=True)
+    return mean, (variance + _LEAST_VARIANCE).sqrt()
 
 
 def patch_labels(masks: torch.Tensor, patch_size: Sequence[int] | int) -> torch.Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from monai_afire.networks.nets.transfer_network import TransferNetwork
+from monai_afire.utils.labels import check_label_kind
 
 __all__ = ["TransferClassifier"]
 
@@ -24,7 +25,8 @@ class TransferClassifier(TransferNetwork):
 
     There is no sigmoid or softmax, so it serves several findings per image (``BCEWithLogitsLoss``) as well as exclusive
     classes (``CrossEntropyLoss``). The buffer ``thresholds`` holds, per finding, the probability from which it is
-    called present: 0.5 until :class:`monai_afire.handlers.ThresholdFit` chooses it on validation images.
+    called present: 0.5 until :class:`monai_afire.handlers.ThresholdFit` chooses it on validation images. Exclusive
+    classes have none, that is NaN, by which saved weights tell what they were trained for.
 
     Args:
         encoder: used as it is, not copied; pre-trained weights come from ``load_encoder_weights``.
@@ -33,10 +35,12 @@ class TransferClassifier(TransferNetwork):
         dropout_rate: dropout of the mean token.
         standardize_features: whether there is s; training then needs batches of 2 or more. False is the plain linear
             layer on the mean token, as the papers print it.
+        label_kind: "multilabel" (findings) or "multiclass" (exclusive classes), which changes the thresholds alone.
 
     Raises:
         TypeError: when the encoder is none, see :func:`monai_afire.networks.as_encoder`.
-        ValueError: when there is no class or the dropout is no probability.
+        ValueError: when there is no class (of exclusive ones: fewer than two), the dropout is no probability, or the
+            kind of labels is unknown.
 
     Example:
         >>> from monai_afire.networks.nets.vit_encoder import ViTEncoder
@@ -59,14 +63,15 @@ class TransferClassifier(TransferNetwork):
         freeze_encoder: bool = False,
         dropout_rate: float = 0.0,
         standardize_features: bool = True,
+        label_kind: str = "multilabel",
     ) -> None:
         super().__init__(encoder, num_classes, freeze_encoder)
-        self.standardize = (
-            nn.BatchNorm1d(self.encoder.hidden_size, affine=False) if standardize_features else nn.Identity()
-        )
+        check_label_kind(label_kind, num_classes)
+        width = self.encoder.hidden_size
+        self.standardize = nn.BatchNorm1d(width, affine=False) if standardize_features else nn.Identity()
         self.dropout = nn.Dropout(dropout_rate)
-        self.classifier = nn.Linear(self.encoder.hidden_size, num_classes)
-        self.register_buffer("thresholds", torch.full((num_classes,), 0.5))
+        self.classifier = nn.Linear(width, num_classes)
+        self.register_buffer("thresholds", torch.full((num_classes,), torch.nan if label_kind == "multiclass" else 0.5))
         nn.init.trunc_normal_(self.classifier.weight, std=0.02)
         nn.init.zeros_(self.classifier.bias)
         self.train()

@@ -119,10 +119,25 @@ class ViTEncoder(RadiographEncoder, ViT):
             ValueError: when channels or size differ from the encoder's.
         """
         self.check_images(images)
+        return self._through_blocks(self.patch_embedding(self.normalize(images)))
+
+    def visible_tokens(self, images: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
+        """
+        Encode some patches of the images alone, each at its place: the others cost nothing but their embedding.
+
+        Args:
+            images: ``(B, C, *S)`` in [0, 1].
+            visible: ``(B, K)`` int64, the row-major places of the patches to encode.
+
+        Returns:
+            ``(B, K, D)`` tokens after the last layer norm, in the order of ``visible``.
+
+        Raises:
+            ValueError: when channels or size differ from the encoder's.
+        """
+        self.check_images(images)
         tokens = self.patch_embedding(self.normalize(images))
-        for block in self.blocks:
-            tokens = block(tokens)
-        return self.norm(tokens)
+        return self._through_blocks(tokens.take_along_dim(visible.unsqueeze(-1), dim=1))
 
     def feature_maps(self, images: torch.Tensor, layers: Sequence[int] | None = None) -> list[torch.Tensor]:
         r"""
@@ -166,6 +181,11 @@ class ViTEncoder(RadiographEncoder, ViT):
             The patch embedding (with the position embedding), then every block.
         """
         return [[self.patch_embedding], *([block] for block in self.blocks)]
+
+    def _through_blocks(self, tokens: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            tokens = block(tokens)
+        return self.norm(tokens)
 
     def _as_map(self, tokens: torch.Tensor, last: bool) -> torch.Tensor:
         """Normalise (B, L, D) tokens and put them on the grid, (B, D, *grid)."""

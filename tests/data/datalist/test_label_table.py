@@ -106,3 +106,15 @@ def test_nothing_to_warn_of() -> None:
         check_label_table(label_items(0, 1), 1)
         check_label_table(label_items([1, 1]), 2, "test")
         check_label_table([], 2)
+
+
+def test_exclusive_classes_are_numbers_or_unknown() -> None:
+    checked = check_label_table(label_items(0, 2.0, np.int64(1), -1), 3, "test", label_kind="multiclass")
+    assert labels_of(checked) == [0, 2, 1, -1]
+    for wrong, words in (([0, 1, 0], r"1\.png\): the list \[0, 1, 0\]"), (3, "class 3"), (None, "no label")):
+        with pytest.raises(DatalistError, match=words + ".*numbers from 0 to 2, or -1 .unknown"):
+            check_label_table(label_items(0, wrong), 3, "test", label_kind="multiclass")
+    with pytest.raises(ValueError, match="needs two classes or more"):
+        check_label_table(label_items(0), 1, label_kind="multiclass")
+    with pytest.warns(UserWarning, match="no positives of 1 of 3 classes.*class 1"):
+        check_label_table(label_items(0, 2, -1), 3, label_kind="multiclass")

@@ -1,0 +1,156 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The masked autoencoder."""
+
+from __future__ import annotations
+
+import math
+from typing import overload
+
+import torch
+from torch import nn
+
+from monai_afire.networks.blocks.patches import patch_statistics, patchify
+from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
+from monai_afire.networks.nets.vit_encoder import ViTEncoder
+from monai_afire.utils.precision import at_least_float32
+
+__all__ = ["MAE"]
+
+
+class MAE(nn.Module):
+    r"""
+    Masked autoencoder (He et al., *Masked Autoencoders Are Scalable Vision Learners*, CVPR 2022).
+
+    The encoder sees the visible patches of an image alone (:class:`monai_afire.transforms.RandVisiblePatches`). A
+    decoder gets its tokens at their places, one trainable mask token at all others, and reconstructs the pixels of
+    the hidden patches (:class:`monai_afire.losses.MAELoss`). The target of patch j is, as the paper prefers,
+
+    .. math:: \tilde x_j = (x_j - m_j) / s_j
+
+    with mean and standard deviation of the patch itself (:func:`monai_afire.networks.patch_statistics`).
+
+    Why not MONAI's ``MaskedAutoEncoderViT``: its encoder always attends to a class token, which ``ViTEncoder`` and the
+    fine-tuning of this package do not have, so that equal weights give other features; its normalisation is named
+    otherwise; it rounds the number of visible patches down after floating-point errors, and has no normalised target.
+    The paper's own finding is that the encoder works as well without a class token (A.1).
+
+    Args:
+        encoder: a vision transformer; a Swin transformer needs all patches of a window.
+        decoder_dim: width of the decoder, 512 in the paper.
+        decoder_layers: its number of blocks, 8 in the paper.
+        decoder_heads: its attention heads, 16 in the paper.
+        normalize_target: reconstruct patches normalised by their own mean and standard deviation; False takes
+            the intensities as the encoder normalises them.
+
+    Raises:
+        TypeError: when the encoder cannot encode some patches alone.
+
+    Example:
+        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+        >>> network = MAE(encoder, decoder_dim=16, decoder_layers=1, decoder_heads=2)
+        >>> outputs = network(torch.rand(2, 1, 32, 32), visible=torch.tensor([[0, 3, 5, 9], [1, 2, 3, 15]]))
+        >>> {name: tuple(value.shape) for name, value in outputs.items()}
+        {'hidden': (2, 16), 'reconstructed': (2, 16, 64), 'target': (2, 16, 64)}
+        >>> network(torch.rand(2, 1, 32, 32)).shape  # its feature map
+        torch.Size([2, 24, 4, 4])
+    """
+
+    def __init__(
+        self,
+        encoder: ViTEncoder,
+        decoder_dim: int = 512,
+        decoder_layers: int = 8,
+        decoder_heads: int = 16,
+        normalize_target: bool = True,
+    ) -> None:
+        super().__init__()
+        if not hasattr(encoder, "visible_tokens"):
+            raise TypeError(
+                f"a masked autoencoder leaves patches out, which {type(encoder).__name__} cannot: use a ViTEncoder"
+            )
+        self.encoder = encoder
+        self.decoder = RestorationDecoder(
+            encoder.hidden_size,
+            encoder.grid_size,
+            encoder.in_channels * math.prod(encoder.patch_size),
+            decoder_dim,
+            decoder_layers,
+            decoder_heads,
+            mask_token_per_position=False,
+        )
+        self.normalize_target = normalize_target
+
+    @overload
+    def forward(self, image: torch.Tensor) -> torch.Tensor: ...
+
+    @overload
+    def forward(self, image: torch.Tensor, visible: torch.Tensor) -> dict[str, torch.Tensor]: ...
+
+    def forward(
+        self, image: torch.Tensor, visible: torch.Tensor | None = None
+    ) -> torch.Tensor | dict[str, torch.Tensor]:
+        """
+        One pre-training pass, or, given an image alone, its feature map.
+
+        Args:
+            image: radiographs ``(B, C, *S)`` in [0, 1].
+            visible: ``(B, K)`` int64, places of the patches that the encoder sees, K of 1 to L - 1, each named once.
+
+        Returns:
+            For an image alone the tokens of all its patches as a feature map ``(B, D, *grid)``. Else a dictionary of
+
+            * "hidden" ``(B, L)`` bool: the patches that the encoder does not see,
+            * "reconstructed" and "target" ``(B, L, P)``: patches in the intensity of the target,
+
+            and in evaluation mode
+
+            * "masked" ``(B, L, P)``: what the encoder sees, hidden patches filled with the mean of the visible ones,
+            * "completed" ``(B, L, P)``: the same with the hidden patches reconstructed, both in the intensity of the
+              encoder; a normalised reconstruction gets the true mean and standard deviation of its patch back,
+            * "embedding" ``(B, D)``: the mean token of what the encoder sees.
+
+        Raises:
+            ValueError: when the places do not fit the images.
+        """
+        if visible is None:
+            return self.encoder(image).transpose(1, 2).unflatten(2, self.encoder.grid_size)
+        self._check_places(image, visible)
+        tokens = self.encoder.visible_tokens(image, visible)
+        hidden = visible.new_ones((image.shape[0], math.prod(self.encoder.grid_size)), dtype=torch.bool)
+        hidden = hidden.scatter(1, visible, value=False)
+        reconstructed = self.decoder(self._at_their_places(tokens, visible, hidden.shape[1]), hidden)
+        patches = patchify(self.encoder.normalize(image), self.encoder.patch_size)
+        mean, std = patch_statistics(patches)
+        target = (patches - mean) / std if self.normalize_target else patches
+        outputs = {"hidden": hidden, "reconstructed": reconstructed, "target": target}
+        if not self.training:
+            guessed = reconstructed.to(patches.dtype)
+            guessed = guessed * std + mean if self.normalize_target else guessed
+            outputs |= self._pictures(patches, guessed, hidden)
+            outputs["embedding"] = at_least_float32(tokens).mean(1)
+        return outputs
+
+    @staticmethod
+    def _at_their_places(tokens: torch.Tensor, visible: torch.Tensor, num_tokens: int) -> torch.Tensor:
+        """(B, K, D) to (B, L, D), zero where the mask token is going to be."""
+        batch, _, width = tokens.shape
+        places = visible.unsqueeze(-1).expand(-1, -1, width)
+        return tokens.new_zeros((batch, num_tokens, width)).scatter(1, places, tokens)
+
+    @staticmethod
+    def _pictures(patches: torch.Tensor, guessed: torch.Tensor, hidden: torch.Tensor) -> dict[str, torch.Tensor]:
+        """What is seen and what is made of it, (B, L, P) each."""
+        hidden = hidden.unsqueeze(-1)
+        seen = torch.where(hidden, 0.0, patches)
+        gray = seen.mean((1, 2), keepdim=True) * hidden.shape[1] / (~hidden).sum(1, keepdim=True)
+        return {"masked": torch.where(hidden, gray, patches), "completed": torch.where(hidden, guessed, patches)}
+
+    def _check_places(self, image: torch.Tensor, visible: torch.Tensor) -> None:
+        num_tokens = math.prod(self.encoder.grid_size)
+        if visible.ndim != 2 or visible.shape[0] != image.shape[0] or not 0 < visible.shape[1] < num_tokens:
+            raise ValueError(
+                f"for images {tuple(image.shape)} of {num_tokens} patches, visible must be (B, K) with K of 1 to "
+                f"{num_tokens - 1}, got {tuple(visible.shape)}: is it the key of RandVisiblePatchesd, with the "
+                "encoder's patch size?"
+            )

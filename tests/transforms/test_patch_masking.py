@@ -1,0 +1,90 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The choice of visible patches: their number, their distribution, their seeds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from monai.data import DataLoader, Dataset
+from monai.transforms import Compose
+
+from monai_afire.transforms import RandVisiblePatches, RandVisiblePatchesd
+
+
+def draws(number: int, side: int = 4, ratio: float = 0.75, seed: int = 0) -> np.ndarray:
+    transform = RandVisiblePatches(8, ratio).set_random_state(seed)
+    return np.stack([transform(torch.zeros(1, 8 * side, 8 * side)) for _ in range(number)])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 99))
+def test_every_image_keeps_exactly_the_paper_s_number(rows: int, columns: int, percent: int) -> None:
+    number = rows * columns
+    kept = number * (100 - percent) // 100  # in whole numbers: nothing is lost to binary fractions
+    transform = RandVisiblePatches((2, 3), percent / 100)
+    image = np.zeros((3, 2 * rows, 3 * columns))
+    if not 0 < kept < number:
+        with pytest.raises(ValueError, match=r"of .* patches are visible: choose another ratio"):
+            transform(image)
+        return
+    for _ in range(3):
+        visible = transform(image)
+        assert visible.dtype == np.int64
+        assert len(visible) == len(set(visible)) == kept
+        assert sorted(visible) == list(visible)
+        assert 0 <= visible[0] <= visible[-1] < number
+
+
+def test_places_and_pairs_of_places_are_uniform() -> None:
+    visible = draws(4000)
+    seen = np.zeros((4000, 16))
+    np.put_along_axis(seen, visible, 1, axis=1)
+    # 4 of 16: a place with probability 1/4, a pair with 4 * 3 / (16 * 15) = 1/20; five standard deviations
+    assert np.abs(seen.mean(0) - 1 / 4).max() < 5 * (3 / 16 / 4000) ** 0.5
+    pairs = (seen.T @ seen / 4000)[~np.eye(16, dtype=bool)]
+    assert np.abs(pairs - 1 / 20).max() < 5 * (0.05 * 0.95 / 4000) ** 0.5
+
+
+def test_seeds_repeat_and_differ() -> None:
+    assert np.array_equal(draws(5, seed=3), draws(5, seed=3))
+    assert not np.array_equal(draws(5, seed=3), draws(5, seed=4))
+    assert len(np.unique(draws(20), axis=0)) > 15
+    transform = RandVisiblePatches(8).set_random_state(0)
+    first = transform(torch.zeros(1, 32, 32))
+    first[:] = 0  # the caller's own copy
+    assert not np.array_equal(transform(torch.zeros(1, 32, 32), randomize=False), first)
+
+
+def test_a_loader_draws_anew_for_each_image() -> None:
+    transform = Compose([RandVisiblePatchesd(["image", "same"], 8, visible_key="seen")]).set_random_state(0)
+    image = torch.rand(1, 32, 32)
+    data = Dataset([{"image": image, "same": image}] * 6, transform)
+    (batch,) = DataLoader(data, batch_size=6, num_workers=2, shuffle=False)
+    assert batch["seen"].shape == (6, 4)
+    assert batch["seen"].dtype == torch.int64
+    assert len(batch["seen"].unique(dim=0)) > 4
+    assert torch.equal(batch["image"][0], image)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [((0, 0.5), "patch_size"), (((), 0.5), "patch_size"), ((8, 0), "mask_ratio"), ((8, 1.0), "mask_ratio")],
+)
+def test_settings_out_of_range_are_named(arguments: tuple, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        RandVisiblePatches(*arguments)
+
+
+def test_images_that_do_not_fit_are_named() -> None:
+    with pytest.raises(ValueError, match=r"\(20, 16\) pixels cannot be divided into patches of \(8, 8\)"):
+        RandVisiblePatches(8)(torch.zeros(1, 20, 16))
+    with pytest.raises(ValueError, match="do not fit an image of shape"):
+        RandVisiblePatches((8, 8, 8))(torch.zeros(1, 16, 16))
+    with pytest.raises(RuntimeError, match="randomize=True"):
+        RandVisiblePatches(8)(torch.zeros(1, 16, 16), randomize=False)
+    with pytest.raises(ValueError, match="must all differ"):
+        RandVisiblePatchesd("image", 8, visible_key="image")
