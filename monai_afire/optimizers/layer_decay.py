@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import nn
 
-from monai_afire.networks.nets.encoders.interface import missing_parts
 from monai_afire.optimizers.parameter_groups import is_decayed
 
 __all__ = ["layer_decay_groups"]
@@ -73,7 +72,7 @@ def layer_decay_groups(
 
 def _layers_above(network: nn.Module) -> dict[int, int]:
     """By the parameter's id: from the patch embedding n + 1, the first block n, ... to the last block 1."""
-    encoders: list[Any] = [module for module in network.modules() if not missing_parts(module)]
+    encoders: list[Any] = [module for module in network.modules() if hasattr(module, "parameters_by_depth")]
     if not encoders:
         raise ValueError(
             f"{type(network).__name__} has no ViTEncoder, SwinEncoder or adapted encoder, whose layers' rates could "
