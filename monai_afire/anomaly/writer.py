@@ -36,8 +36,8 @@ logger = logging.getLogger(__name__)
 _DECISION = "abnormal"
 _WORKLIST = "worklist.csv"
 _ADAPT = (
-    "give the settings of the training (such as --standardize) where the weights do not carry them, or adapt the detector to normal images of "
-    "this kind (finetune_anomaly.json with --dataset_dir)"
+    "give the settings of the training (such as --standardize) where the weights do not carry them, or adapt "
+    "the detector to normal images of this kind (finetune_anomaly.json with --dataset_dir)"
 )
 
 _SAVERS: dict[str, Callable[[AnomalyResult, Path], Path]] = {

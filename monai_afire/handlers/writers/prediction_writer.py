@@ -19,8 +19,8 @@ from monai_afire.metrics.classification import check_class_names, check_logits, 
 __all__ = ["PredictionWriter"]
 
 _FINE_TUNE = (
-    "give the settings of the training (such as --standardize) where the weights do not carry them, judge the model on labelled images of this "
-    "kind (evaluate.json) and fine-tune it on such images (train.json)"
+    "give the settings of the training (such as --standardize) where the weights do not carry them, judge the "
+    "model on labelled images of this kind (evaluate.json) and fine-tune it on such images (train.json)"
 )
 
 
