@@ -16,6 +16,7 @@ from monai_afire.metrics.binary_classification import (
     roc_auc,
 )
 from monai_afire.metrics.classification import MeanAUC, best_thresholds, classification_metrics, mean_auc
+from monai_afire.metrics.dino import DINOMetrics, crop_accuracy, dino_metrics
 from monai_afire.metrics.landmarks import (
     MeanRadialError,
     landmark_positions,
@@ -38,6 +39,7 @@ from monai_afire.metrics.pretraining import (
 from monai_afire.metrics.segmentation import MaskDice, segmentation_metrics
 
 __all__ = [
+    "DINOMetrics",
     "ACEMetrics",
     "AFiReMetrics",
     "DefinedAverage",
@@ -56,6 +58,8 @@ __all__ = [
     "bootstrap_interval",
     "classification_metrics",
     "correspondence_accuracy",
+    "crop_accuracy",
+    "dino_metrics",
     "embedding_spread",
     "knn_predict",
     "landmark_positions",

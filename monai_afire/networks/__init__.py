@@ -8,6 +8,7 @@ from monai_afire.networks.blocks import (
     Composer,
     Decomposer,
     DeviceSelfAttention,
+    DistillationHead,
     FeaturePyramid,
     MultiScaleNeck,
     PositionwiseLinear,
@@ -29,6 +30,7 @@ from monai_afire.networks.blocks import (
 from monai_afire.networks.export import export_network
 from monai_afire.networks.nets import (
     ACE,
+    DINO,
     PEAC,
     AFiRe,
     RadiographEncoder,
@@ -50,8 +52,10 @@ __all__ = [
     "ACE",
     "AFiRe",
     "Composer",
+    "DINO",
     "Decomposer",
     "DeviceSelfAttention",
+    "DistillationHead",
     "FeaturePyramid",
     "LoadReport",
     "MultiScaleNeck",

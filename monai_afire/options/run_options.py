@@ -64,7 +64,7 @@ RUN_SECTIONS = {
         Option("decoder_dim", _AT_LEAST_1, "AFiRe: width of the restoration decoder"),
         Option("decoder_layers", _AT_LEAST_1, "AFiRe: number of transformer blocks of the restoration decoder"),
         Option("decoder_heads", _AT_LEAST_1, "AFiRe: attention heads of the decoder, a divisor of decoder_dim"),
-        Option("head_dim", _AT_LEAST_1, "AFiRe: hidden width of the head that gives token distributions"),
+        Option("head_dim", _AT_LEAST_1, "AFiRe, DINO: hidden width of the head that gives distributions"),
         Option("num_clusters", Integer(minimum=2), "AFiRe: clusters of each position"),
         Option("expander_dim", _AT_LEAST_1, "PEAC: width of the embeddings that are compared"),
         Option("expander_hidden_dim", _AT_LEAST_1, "PEAC: hidden width of the expanders"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from monai_afire.networks.nets.ace import ACE
 from monai_afire.networks.nets.afire import AFiRe
+from monai_afire.networks.nets.dino import DINO
 from monai_afire.networks.nets.peac import PEAC
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.swin_encoder import SwinEncoder
@@ -17,6 +18,7 @@ from monai_afire.networks.nets.vit_encoder import ViTEncoder
 __all__ = [
     "ACE",
     "AFiRe",
+    "DINO",
     "PEAC",
     "RadiographEncoder",
     "SwinEncoder",
