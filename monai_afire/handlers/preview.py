@@ -268,7 +268,7 @@ def tinted(picture: np.ndarray, colors: np.ndarray, alpha: float = 0.45) -> np.n
     """
     fine = np.kron(colors, np.ones((picture.shape[0] // len(colors), picture.shape[1] // colors.shape[1], 1)))
     gray = np.repeat(picture[..., None], 3, axis=-1)
-    return np.where(np.isnan(fine), gray, (1 - alpha) * gray + alpha * fine)
+    return np.where(np.isnan(fine), gray, (1 - alpha) * gray + alpha * fine).clip(0, 1)  # rounding is beyond 1
 
 
 def _first_variant(values: torch.Tensor, ndim: int) -> torch.Tensor:
