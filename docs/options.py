@@ -17,6 +17,7 @@ BUNDLES = {
     "afire": "AFiRe",
     "peac": "PEAC",
     "ace": "ACE",
+    "dino": "DINO",
     "radiograph_classification": "Classification",
     "radiograph_segmentation": "Segmentation",
     "radiograph_landmarks": "Landmarks",

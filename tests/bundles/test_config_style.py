@@ -13,7 +13,15 @@ import pytest
 from bundles.bundle_runs import REPOSITORY_ROOT
 from monai.bundle import ConfigParser
 
-BUNDLES = ("ace", "afire", "peac", "radiograph_classification", "radiograph_landmarks", "radiograph_segmentation")
+BUNDLES = (
+    "ace",
+    "afire",
+    "dino",
+    "peac",
+    "radiograph_classification",
+    "radiograph_landmarks",
+    "radiograph_segmentation",
+)
 CONFIGS = sorted(path for path in (REPOSITORY_ROOT / "bundles").glob("*/configs/*.json") if path.stem != "metadata")
 MAX_EXPRESSIONS = 24  # median of the zoo's train.json
 MAX_LENGTH = 73  # median of the longest expression of a config in the zoo

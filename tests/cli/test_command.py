@@ -15,7 +15,15 @@ import pytest
 
 from monai_afire_cli import bundles_folder, command, main, starting
 
-BUNDLES = ("ace", "afire", "peac", "radiograph_classification", "radiograph_landmarks", "radiograph_segmentation")
+BUNDLES = (
+    "ace",
+    "afire",
+    "dino",
+    "peac",
+    "radiograph_classification",
+    "radiograph_landmarks",
+    "radiograph_segmentation",
+)
 
 
 @pytest.fixture

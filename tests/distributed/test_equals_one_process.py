@@ -14,9 +14,17 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from distributed.two_ranks import needs_gloo, run_on_two_ranks, share
-from monai_afire.losses import ACELoss, AFiReLoss, CompositeLoss, HeatmapLoss, MaskedMultilabelLoss, PEACLoss
+from monai_afire.losses import (
+    ACELoss,
+    AFiReLoss,
+    CompositeLoss,
+    DINOLoss,
+    HeatmapLoss,
+    MaskedMultilabelLoss,
+    PEACLoss,
+)
 from monai_afire.losses.global_mean import global_mean, global_weighted_mean
-from monai_afire.networks import ACE, PEAC, AFiRe, PrototypeBank, ViTEncoder, sinkhorn_knopp
+from monai_afire.networks import ACE, DINO, PEAC, AFiRe, PrototypeBank, ViTEncoder, sinkhorn_knopp
 from monai_afire.transforms import matching_patches
 from monai_afire.utils.distributed import all_gather, all_reduce, all_reduce_max
 
@@ -76,6 +84,15 @@ def composed_pairs(step: int) -> Batch:
     return [*(images(4, 1, seed=seed + step) for seed in (0, 20)), offset_1, offset_2]
 
 
+def dino(**options: Any) -> DINO:
+    return DINO(encoder(), num_prototypes=6, head_dim=8, bottleneck_dim=4, teacher_decay=0.9, **options)
+
+
+def large_and_small_crops(step: int) -> Batch:
+    local_crops = images(4, 3, 1, seed=20 + step)[..., : SIZE // 2, : SIZE // 2]
+    return [images(4, 2, 1, seed=step), local_crops]
+
+
 METHODS: dict[str, tuple[Callable[[], nn.Module], Callable[[], CompositeLoss], Callable[[int], Batch]]] = {
     "afire": (afire, AFiReLoss, lesion_batch),
     "afire, ablations": (
@@ -91,6 +108,8 @@ METHODS: dict[str, tuple[Callable[[], nn.Module], Callable[[], CompositeLoss], C
     "peac": (peac, PEACLoss, distorted_pairs),
     "peac, in order": (peac, partial(PEACLoss, restoration_samples="in_order"), distorted_pairs),
     "ace": (ace, ACELoss, composed_pairs),
+    "dino": (dino, DINOLoss, large_and_small_crops),
+    "dino, Sinkhorn": (partial(dino, teacher_balance="sinkhorn"), DINOLoss, large_and_small_crops),
 }
 
 
