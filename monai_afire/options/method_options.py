@@ -58,8 +58,12 @@ METHOD_SECTIONS = {
         ),
         Option("use_mask_tokens", Switch(), "replace lesion tokens by mask tokens before the decoder"),
         Option("include_abnormal_pairs", Switch(), "count pairs of abnormal tokens in the category consistency"),
-        Option("student_temperature", _POSITIVE, "softmax temperature of the student (ACE and DINO as well)"),
-        Option("teacher_temperature", _POSITIVE, "softmax temperature of the teacher at the start (ACE: always; DINO as well)"),
+        Option("student_temperature", _POSITIVE, "softmax temperature of the student (ACE, DINO, too)"),
+        Option(
+            "teacher_temperature",
+            _POSITIVE,
+            "softmax temperature of the teacher at the start (DINO, too; ACE: always)",
+        ),
         Option("final_teacher_temperature", _POSITIVE, "softmax temperature of the teacher after the ramp"),
         Option("teacher_temperature_epochs", _AT_LEAST_1, "epochs of the ramp between the two"),
         Option("frozen_last_layer_epochs", Integer(minimum=0), "epochs in which the head's last layer does not learn"),
@@ -85,9 +89,7 @@ METHOD_SECTIONS = {
     "DINO": (
         Option("num_local_crops", Integer(minimum=0), "small crops of each image, beside two large ones"),
         Option("local_size", _AT_LEAST_1, "side of a small crop in pixels, a multiple of patch_size"),
-        Option(
-            "global_crop_scale", ListOf(_SHARE, 2, ascending=True), "share of the image's area in a large crop"
-        ),
+        Option("global_crop_scale", ListOf(_SHARE, 2, ascending=True), "share of the image's area in a large crop"),
         Option("local_crop_scale", ListOf(_SHARE, 2, ascending=True), "share of the image's area in a small crop"),
         Option("num_prototypes", Integer(minimum=2), "outputs of the head, over which distributions are compared"),
         Option("bottleneck_dim", _AT_LEAST_1, "width before the head's last layer"),

@@ -145,7 +145,9 @@ def test_paper_overlays_set_the_papers_values() -> None:
 
 def test_the_same_encoder_and_engine_as_the_other_methods() -> None:
     """A diff of two train.json shows only what differs between the methods."""
-    afire, dino = (ConfigParser.load_config_file(str(CONFIGS / p)) for p in ("../../afire/configs/train.json", "train.json"))
+    afire, dino = (
+        ConfigParser.load_config_file(str(CONFIGS / p)) for p in ("../../afire/configs/train.json", "train.json")
+    )
     shared = ("imports", "dataset_dir", "output_dir", "ckpt_dir", "device", "encoder", "optimizer", "network")
     shared += ("summary_writer", "standardize_image", "initialize", "run", "learning_rate", "weight_decay")
     shared += ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")

@@ -20,8 +20,8 @@ from monai_afire.handlers.feature_probe import KNNProbe, mean_token
 from monai_afire.metrics.classification import mean_auc
 from monai_afire.metrics.nearest_neighbors import knn_predict
 from monai_afire.networks.nets.ace import ACE
-from monai_afire.networks.nets.dino import DINO
 from monai_afire.networks.nets.afire import AFiRe
+from monai_afire.networks.nets.dino import DINO
 from monai_afire.networks.nets.peac import PEAC
 from monai_afire.networks.nets.vit_encoder import ViTEncoder
 

@@ -60,9 +60,7 @@ def test_two_steps_equal_loops(norm_last_layer: bool) -> None:
         if parameter.shape[-1:] != (1,):  # but not the gains, which must be 1
             parameter.data += 0.1 * torch.randn_like(parameter)
     naive = copy.deepcopy(network)
-    optimizers = [
-        torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.1) for net in (network, naive)
-    ]
+    optimizers = [torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.1) for net in (network, naive)]
     for step in range(2):
         images, local = crops(step, dtype=torch.float64)
         loss = DINOLoss()(network(images, local))
@@ -205,9 +203,7 @@ def test_crops_that_do_not_fit_are_named(image: tuple[int, ...], local: tuple[in
 
 
 def test_encoders_of_one_size_do_without_local_crops() -> None:
-    encoder = SwinEncoder(
-        img_size=64, embed_dim=4, depths=(1, 1), num_heads=(1, 1), window_size=4, patch_size=4
-    )
+    encoder = SwinEncoder(img_size=64, embed_dim=4, depths=(1, 1), num_heads=(1, 1), window_size=4, patch_size=4)
     network = DINO(encoder, PROTOTYPES, head_dim=8, bottleneck_dim=5)
     images = torch.rand(2, 2, 1, 64, 64)
     assert network(images, torch.zeros(2, 0, 1, 32, 32))["student"].shape == (2, 2, PROTOTYPES)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from monai.data import DataLoader, Dataset, MetaTensor
-from monai.transforms import Compose, RandAdjustContrast, RandScaleIntensity, Randomizable, Resize
+from monai.transforms import Compose, RandAdjustContrast, Randomizable, RandScaleIntensity, Resize, SelectItemsd
 
 from monai_afire.transforms import MultiCrop, MultiCropD, MultiCropd, MultiCropDict
 
@@ -98,8 +98,9 @@ def test_dictionary_workers_and_types() -> None:
     transform = MultiCropd("image", 8, 4, num_local=2, augment=RandAdjustContrast(prob=0.5))
     assert isinstance(transform, Randomizable), "a cached data set stops before it"
     pickle.loads(pickle.dumps(transform))
+    keys = ["global_crops", "local_crops"]
     items = [{"image": MetaTensor(torch.rand(1, 20 + n, 20))} for n in range(4)]
-    (batch,) = DataLoader(Dataset(items, Compose([transform])), batch_size=4)
+    (batch,) = DataLoader(Dataset(items, Compose([transform, SelectItemsd(keys)])), batch_size=4)
     assert batch["global_crops"].shape == (4, 2, 1, 8, 8)
     assert batch["local_crops"].shape == (4, 2, 1, 4, 4)
     integers = MultiCrop(8, 4)(np.zeros((1, 9, 9), dtype=np.uint8))
