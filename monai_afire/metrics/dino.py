@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 
 from monai_afire.metrics.pretraining import (
     PretrainingMetrics,
@@ -21,11 +22,15 @@ __all__ = ["DINOMetrics", "crop_accuracy", "dino_metrics"]
 
 @torch.no_grad()
 def crop_accuracy(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
-    """
-    Share of the student's crops that are recognised: whose own image has the teacher's most likely distribution.
+    r"""
+    Share of the student's crops that are recognised: whose own image has the teacher's most similar distribution.
 
-    Each crop v of the student is compared, by cross-entropy, with the teacher's crop g != v of every image of the
-    batch. Chance is 1/B; a collapsed network is at chance.
+    Each crop v of the student is compared with the teacher's crop g != v of every image of the batch, by the cosine of
+
+    .. math:: d = \ell - \operatorname{mean}_b \ell, \qquad \ell = \log P - \operatorname{mean}_k \log P
+
+    which is what makes this image's scores differ from those of others: neither the temperatures nor what all images
+    have in common count. Chance is 1/B; a collapsed network is at chance.
 
     Args:
         student: logarithms of the student's probabilities, ``(B, V, K)``, the teacher's crops first.
@@ -40,12 +45,15 @@ def crop_accuracy(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
         tensor(1.)
     """
     images, crops, seen = student.shape[0], student.shape[1], teacher.shape[1]
+    teacher = teacher.to(student.dtype)
+    own_scores = _deviations(student)
+    known_scores = _deviations(teacher.clamp_min(torch.finfo(teacher.dtype).tiny).log())
     own = torch.arange(images, device=student.device).unsqueeze(1)
     right = torch.zeros((), device=student.device)
     for place in range(seen):
         others = [crop for crop in range(crops) if crop != place]
-        likelihood = student[:, others] @ teacher[:, place].to(student.dtype).T
-        right += (likelihood.argmax(-1) == own).sum()
+        similarity = own_scores[:, others] @ known_scores[:, place].T
+        right += (similarity.argmax(-1) == own).sum()
     return right / (images * seen * (crops - 1))
 
 
@@ -109,3 +117,9 @@ class DINOMetrics(PretrainingMetrics):
     def batch_metrics(self, outputs: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         """Those of a batch."""
         return dino_metrics(outputs)
+
+
+def _deviations(logarithms: torch.Tensor) -> torch.Tensor:
+    """Of (B, crops, K) from the mean over the images, with unit norm; 0 where there is none."""
+    scores = logarithms - logarithms.mean(-1, keepdim=True)
+    return F.normalize(scores - scores.mean(0), dim=-1, eps=1e-6)
