@@ -54,9 +54,10 @@ def read(name: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_default_run_learns(workspace: Path) -> None:
-    """Half the size of the default network, which a core of CI can train."""
-    small = {"image_size": 64, "local_size": 32, "hidden_size": 96, "num_layers": 3, "num_heads": 3, "head_dim": 128}
-    overrides = {**small, "bottleneck_dim": 64, "num_prototypes": 256, "epochs": 12, "val_interval": 4}
+    """A small network that a core of CI can train; other settings are those of train.json."""
+    small = {"image_size": 32, "local_size": 16, "patch_size": 8, "hidden_size": 48, "num_layers": 2, "num_heads": 2}
+    head = {"head_dim": 128, "bottleneck_dim": 64, "num_prototypes": 256}
+    overrides: dict[str, Any] = {**small, **head, "num_local_crops": 2, "epochs": 20, "val_interval": 10}
     overrides["phantom::num_patients"] = {"training": 128, "validation": 32}
     result = run_bundle(workspace, "bundles/dino/configs/train.json", overrides)
     assert result.returncode == 0, result.stderr[-3000:]
@@ -68,7 +69,7 @@ def test_default_run_learns(workspace: Path) -> None:
     scalars = {tag: [event.value for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
     assert {"total", "divergence", "entropy", "learning_rate", "teacher_decay", "teacher_temperature"} < set(scalars)
     assert {"teacher_information", "teacher_entropy", "feature_spread"} < set(scalars)
-    assert scalars["teacher_temperature"][-1] == pytest.approx(0.07)
+    assert scalars["teacher_information"][-1] > 0.02
     assert scalars["crop_accuracy"][-1] > 1.5 * scalars["chance"][-1]
 
 
