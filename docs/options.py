@@ -18,6 +18,7 @@ BUNDLES = {
     "peac": "PEAC",
     "ace": "ACE",
     "mae": "MAE",
+    "dino": "DINO",
     "radiograph_classification": "Classification",
     "radiograph_segmentation": "Segmentation",
     "radiograph_landmarks": "Landmarks",

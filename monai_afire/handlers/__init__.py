@@ -12,7 +12,7 @@ from monai_afire.handlers.feature_probe import KNNProbe
 from monai_afire.handlers.gradients import FreezeParameters, GradientClipping
 from monai_afire.handlers.load_network import NetworkLoader
 from monai_afire.handlers.nonfinite_loss import NonFiniteLoss
-from monai_afire.handlers.preview import CorrespondencePreview, RestorationPreview
+from monai_afire.handlers.preview import CorrespondencePreview, RestorationPreview, TokenColorPreview
 from monai_afire.handlers.progress import TrainingProgressBar
 from monai_afire.handlers.random_state import EpochSeed
 from monai_afire.handlers.reports.classification_report import ClassificationReport
@@ -59,6 +59,7 @@ __all__ = [
     "SegmentationWriter",
     "TeacherUpdate",
     "ThresholdFit",
+    "TokenColorPreview",
     "TrainingProgressBar",
     "TrainingScalars",
     "classification_report",

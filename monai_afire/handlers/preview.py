@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Preview pictures during training: restorations, correspondences."""
+"""Preview pictures during training: restorations, correspondences, colours of tokens."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import joined_path
 from monai_afire.visualize.figures import figure_to_array, middle_plane, picture_grid, save_figure
+from monai_afire.visualize.token_colors import token_colors
 
-__all__ = ["CorrespondencePreview", "Preview", "RestorationPreview"]
+__all__ = ["CorrespondencePreview", "Preview", "RestorationPreview", "TokenColorPreview"]
 
 
 class Preview(ABC):
@@ -217,6 +218,65 @@ class CorrespondencePreview(Preview):
         return np.where(places[:, None] >= 0, colors, np.nan).reshape(side, side, 3)
 
 
+class TokenColorPreview(Preview):
+    """
+    Pictures of two crops of each image beside their tokens, coloured by principal components (2-D).
+
+    Patches of one colour have similar tokens, whichever crop or image they are of
+    (:func:`monai_afire.visualize.token_colors`): a network that knows the anatomy gives an organ one colour in all of
+    them. A third crop, of the smaller ones, shows what the student has to recognise an image by.
+
+    Args:
+        encoder: encoder of the network, for its patch grid.
+        path: the PNG file, or its folder and name; replaced at each preview.
+        crops: key of the crops that have tokens, ``(B, G, C, H, W)``, G >= 1; the first two are shown.
+        small_crops: key of the smaller crops, ``(B, N, C, h, w)``; the first is shown if there is one.
+        tokens: name of the network's output, ``(B, G, L, D)``.
+        summary_writer: TensorBoard writer, None for the PNG only.
+        num_images: number of rows.
+        tag: name in TensorBoard, below "preview/".
+
+    Example:
+        >>> from monai_afire.networks import ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2)
+        >>> TokenColorPreview(encoder, "tokens.png", "global_crops", "local_crops").tag
+        'tokens'
+    """
+
+    def __init__(
+        self,
+        encoder: RadiographEncoder,
+        path: str | Sequence[str],
+        crops: str,
+        small_crops: str,
+        tokens: str = "teacher_tokens",
+        summary_writer: SummaryWriter | None = None,
+        num_images: int = 4,
+        tag: str = "tokens",
+    ) -> None:
+        super().__init__(path, (), summary_writer, num_images, tag)
+        self.crops = crops
+        self.small_crops = small_crops
+        self.tokens = tokens
+        self.grid_size = tuple(encoder.grid_size)
+
+    def rows(self, batch: Any, outputs: dict[str, torch.Tensor]) -> list[list[np.ndarray]]:
+        """The first images of the batch."""
+        crops, small = (batch[key][: self.num_images] for key in (self.crops, self.small_crops))
+        colors = token_colors(outputs[self.tokens][: self.num_images, :2])
+        colors = colors.reshape(*colors.shape[:2], *self.grid_size, 3)
+        self.columns = ("large crop", "its tokens", "another one", "its tokens")[: 2 * colors.shape[1]]
+        self.columns += ("small crop",) if small.shape[1] else ()
+        rows = []
+        for row, tokens in enumerate(colors):
+            pictures = []
+            for number, of_crop in enumerate(tokens):
+                picture = middle_plane(crops[row, number])
+                pictures += [picture, tinted(picture, of_crop, alpha=0.8)]
+            rows.append([*pictures, *(middle_plane(crop) for crop in small[row, :1])])
+        return rows
+
+
 def tinted(picture: np.ndarray, colors: np.ndarray, alpha: float = 0.45) -> np.ndarray:
     """
     Lay a coarse map of colours over a gray picture.
@@ -235,7 +295,7 @@ def tinted(picture: np.ndarray, colors: np.ndarray, alpha: float = 0.45) -> np.n
     """
     fine = np.kron(colors, np.ones((picture.shape[0] // len(colors), picture.shape[1] // colors.shape[1], 1)))
     gray = np.repeat(picture[..., None], 3, axis=-1)
-    return np.where(np.isnan(fine), gray, (1 - alpha) * gray + alpha * fine)
+    return np.where(np.isnan(fine), gray, (1 - alpha) * gray + alpha * fine).clip(0, 1)  # rounding is beyond 1
 
 
 def signed_colors(difference: np.ndarray, limit: float = 0.5) -> np.ndarray:

@@ -12,6 +12,7 @@ from monai_afire.losses.afire import (
     StructureConsistencyLoss,
 )
 from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
+from monai_afire.losses.dino import DINOLoss, MultiCropCrossEntropy
 from monai_afire.losses.global_mean import global_mean, global_weighted_mean
 from monai_afire.losses.heatmap import HeatmapLoss
 from monai_afire.losses.mae import MAELoss, MaskedReconstructionLoss
@@ -32,6 +33,7 @@ __all__ = [
     "AnomalyRestorationLoss",
     "AppearanceRestorationLoss",
     "CategoryConsistencyLoss",
+    "DINOLoss",
     "GlobalConsistencyLoss",
     "HeatmapLoss",
     "LocalConsistencyLoss",
@@ -40,6 +42,7 @@ __all__ = [
     "MaskedMultilabelLoss",
     "MaskedReconstructionLoss",
     "MatchingLoss",
+    "MultiCropCrossEntropy",
     "OrderClassificationLoss",
     "PEACLoss",
     "SelfDistillationLoss",

@@ -16,6 +16,7 @@ from monai_afire.metrics.binary_classification import (
     roc_auc,
 )
 from monai_afire.metrics.classification import MeanAUC, best_thresholds, classification_metrics, mean_auc
+from monai_afire.metrics.dino import DINOMetrics, crop_accuracy, dino_metrics
 from monai_afire.metrics.landmarks import (
     MeanRadialError,
     landmark_positions,
@@ -45,6 +46,7 @@ from monai_afire.metrics.pretraining import (
 from monai_afire.metrics.segmentation import MaskDice, segmentation_metrics
 
 __all__ = [
+    "DINOMetrics",
     "ACEMetrics",
     "AFiReMetrics",
     "DefinedAverage",
@@ -65,6 +67,8 @@ __all__ = [
     "classification_metrics",
     "confusion_matrix",
     "correspondence_accuracy",
+    "crop_accuracy",
+    "dino_metrics",
     "embedding_spread",
     "expected_calibration_error",
     "knn_predict",

@@ -8,6 +8,7 @@ from monai_afire.networks.blocks import (
     Composer,
     Decomposer,
     DeviceSelfAttention,
+    DistillationHead,
     FeaturePyramid,
     MultiScaleNeck,
     PositionwiseLinear,
@@ -30,6 +31,7 @@ from monai_afire.networks.blocks import (
 from monai_afire.networks.export import export_network
 from monai_afire.networks.nets import (
     ACE,
+    DINO,
     MAE,
     PEAC,
     AFiRe,
@@ -62,8 +64,10 @@ __all__ = [
     "AFiRe",
     "AdaptedEncoder",
     "Composer",
+    "DINO",
     "Decomposer",
     "DeviceSelfAttention",
+    "DistillationHead",
     "FeaturePyramid",
     "HuggingFaceEncoder",
     "LoadReport",

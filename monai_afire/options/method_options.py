@@ -11,6 +11,7 @@ from monai_afire.anomaly.token_features import LAYERS
 from monai_afire.anomaly.writer import SAVED_KINDS
 from monai_afire.losses.token_similarity import SIMILARITIES
 from monai_afire.networks.nets.afire import CONTRAST_SPACES
+from monai_afire.networks.nets.dino import TEACHER_BALANCES
 from monai_afire.networks.weights.swin import SWIN_SOURCES
 from monai_afire.networks.weights.vit_filters import VIT_SOURCES
 from monai_afire.options.kinds import Choice, Integer, ListOf, Mapping, Number, Path, Switch, Text
@@ -23,6 +24,7 @@ _AT_LEAST_1 = Integer(minimum=1)
 _PROBABILITY = Number(0, 1)
 _WEIGHT = Number(minimum=0)
 _POSITIVE = Number(above=0)
+_SHARE = Number(above=0, maximum=1)
 _CONTROLLED_LESIONS = Mapping({"kinds": (), "contrasts": (), "sizes": ()})
 _BRANCH = Choice(("teacher", "student"))
 
@@ -62,8 +64,17 @@ METHOD_SECTIONS = {
         ),
         Option("use_mask_tokens", Switch(), "replace lesion tokens by mask tokens before the decoder"),
         Option("include_abnormal_pairs", Switch(), "count pairs of abnormal tokens in the category consistency"),
-        Option("student_temperature", _POSITIVE, "softmax temperature of the student (ACE as well)", travels="result"),
-        Option("teacher_temperature", _POSITIVE, "softmax temperature of the teacher at the start (ACE: always)"),
+        Option(
+            "student_temperature",
+            _POSITIVE,
+            "softmax temperature of the student (ACE, DINO, too)",
+            travels="result",
+        ),
+        Option(
+            "teacher_temperature",
+            _POSITIVE,
+            "softmax temperature of the teacher at the start (DINO, too; ACE: always)",
+        ),
         Option("final_teacher_temperature", _POSITIVE, "softmax temperature of the teacher after the ramp"),
         Option("teacher_temperature_epochs", _AT_LEAST_1, "epochs of the ramp between the two"),
         Option("frozen_last_layer_epochs", Integer(minimum=0), "epochs in which the head's last layer does not learn"),
@@ -84,7 +95,22 @@ METHOD_SECTIONS = {
         Option("decomposition_weight", _WEIGHT, "ACE: of the decomposition in the loss; 0 leaves it out"),
         Option("composition_alpha", Number(above=0, below=1), "ACE: weight of matching pairs in the composition"),
         Option("decomposition_alpha", Number(above=0, below=1), "ACE: weight of matching pairs in the decomposition"),
-        Option("center_momentum", Number(0, below=1), "ACE: moving average of the teacher's centre"),
+        Option("center_momentum", Number(0, below=1), "ACE, DINO: moving average of the teacher's centre"),
+    ),
+    "DINO": (
+        Option("num_local_crops", Integer(minimum=0), "small crops of each image, beside two large ones"),
+        Option("local_size", _AT_LEAST_1, "side of a small crop in pixels, a multiple of patch_size"),
+        Option("global_crop_scale", ListOf(_SHARE, 2, ascending=True), "share of the image's area in a large crop"),
+        Option("local_crop_scale", ListOf(_SHARE, 2, ascending=True), "share of the image's area in a small crop"),
+        Option(
+            "num_prototypes",
+            Integer(minimum=2),
+            "outputs of the head, over which distributions are compared",
+            travels="network",
+        ),
+        Option("bottleneck_dim", _AT_LEAST_1, "width before the head's last layer", travels="network"),
+        Option("norm_last_layer", Switch(), "keep the gains of the head's last layer at 1", travels="network"),
+        Option("teacher_balance", Choice(TEACHER_BALANCES), "what keeps the teacher from a collapse"),
     ),
     "MAE": (
         Option("mask_ratio", Number(above=0, below=1), "share of the patches that the encoder does not see"),

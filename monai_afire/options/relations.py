@@ -69,6 +69,11 @@ RELATIONS = (
         "patch_size {0} does not divide image_size {1}, which whole patches must fill; change either",
     ),
     Relation(
+        ("patch_size", "local_size"),
+        _divides,
+        "patch_size {0} does not divide local_size {1}, which whole patches must fill; change either",
+    ),
+    Relation(
         ("stride", "patch_size"),
         _divides,
         "stride {0} does not divide patch_size {1}; give a divisor",

@@ -98,7 +98,7 @@ RUN_SECTIONS = {
             travels="network",
         ),
         Option(
-            "head_dim", _AT_LEAST_1, "AFiRe: hidden width of the head that gives token distributions", travels="network"
+            "head_dim", _AT_LEAST_1, "AFiRe, DINO: hidden width of the head that gives distributions", travels="network"
         ),
         Option("num_clusters", Integer(minimum=2), "AFiRe: clusters of each position", travels="network"),
         Option("expander_dim", _AT_LEAST_1, "PEAC: width of the embeddings that are compared", travels="network"),

@@ -75,6 +75,7 @@ from monai_afire.transforms.lesion_synthesis import (
     synth_lesion_masks,
 )
 from monai_afire.transforms.mask_loading import LoadMasks, LoadMasksD, LoadMasksd, LoadMasksDict
+from monai_afire.transforms.multi_crop import MultiCrop, MultiCropD, MultiCropd, MultiCropDict
 from monai_afire.transforms.patch_distortion import ShufflePatches, ShufflePatchesD, ShufflePatchesd, ShufflePatchesDict
 from monai_afire.transforms.patch_masking import (
     RandVisiblePatches,
@@ -142,6 +143,10 @@ __all__ = [
     "LoadRadiographD",
     "LoadRadiographDict",
     "LoadRadiographd",
+    "MultiCrop",
+    "MultiCropD",
+    "MultiCropDict",
+    "MultiCropd",
     "RadiographError",
     "RadiographWarning",
     "RandVisiblePatches",

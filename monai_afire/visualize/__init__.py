@@ -10,6 +10,7 @@ from monai_afire.visualize.dot_plot import dot_plot
 from monai_afire.visualize.figures import figure_to_array, middle_plane, picture_grid, save_figure
 from monai_afire.visualize.heat_map import HEAT_COLORS, overlay_heat_map
 from monai_afire.visualize.heat_panels import heat_panels
+from monai_afire.visualize.token_colors import token_colors
 
 __all__ = [
     "HEAT_COLORS",
@@ -24,4 +25,5 @@ __all__ = [
     "picture_grid",
     "roc_pr_figure",
     "save_figure",
+    "token_colors",
 ]

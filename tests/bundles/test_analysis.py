@@ -16,13 +16,14 @@ from monai.bundle import ConfigParser, run
 from monai_afire.data import LESION_KINDS, save_class_names
 from monai_afire.networks import TransferClassifier
 
-METHODS = {"afire": "AFiRe", "peac": "PEAC", "ace": "ACE", "mae": "MAE"}
+METHODS = {"afire": "AFiRe", "peac": "PEAC", "ace": "ACE", "mae": "MAE", "dino": "DINO"}
 SHAPE = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
 NETWORK = {
     "afire": {"num_clusters": 8, "head_dim": 16, "decoder_dim": 16, "decoder_layers": 1, "decoder_heads": 2},
     "peac": {"expander_dim": 8, "expander_hidden_dim": 8},
     "ace": {},
     "mae": {"decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2},
+    "dino": {"num_prototypes": 8, "head_dim": 8, "bottleneck_dim": 4},
 }
 PHANTOM = {"num_patients": {"test": 6}, "image_size": 32, "abnormal_fraction": 0.5, "seed": 0}
 OF_ALL = ["Tokens by position", "Composition and decomposition"]
@@ -62,6 +63,7 @@ def test_overlays_differ_in_what_the_methods_differ_in(workplace: Path) -> None:
     contents = {bundle: read(bundle) for bundle in METHODS}
     assert json.dumps(contents["ace"]).replace("ACE", "PEAC") == json.dumps(contents["peac"])
     assert json.dumps(contents["ace"]).replace("ACE", "MAE") == json.dumps(contents["mae"])
+    assert json.dumps(contents["ace"]).replace("ACE", "DINO") == json.dumps(contents["dino"])
     afire = contents["afire"]
     train_amplitude = json.loads(Path("bundles/afire/configs/train.json").read_text())["lesion_amplitude"]
     only_afire = {name: afire.pop(name) for name in ("ckpt_path", "load_weights")}

@@ -14,7 +14,7 @@ from bundles.bundle_runs import REPOSITORY_ROOT
 from monai.bundle import ConfigParser
 
 BUNDLES = (
-    *("ace", "afire", "mae", "peac"),
+    *("ace", "afire", "dino", "mae", "peac"),
     *("radiograph_classification", "radiograph_landmarks", "radiograph_segmentation"),
 )
 CONFIGS = sorted(path for path in (REPOSITORY_ROOT / "bundles").glob("*/configs/*.json") if path.stem != "metadata")

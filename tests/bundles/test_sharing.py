@@ -26,7 +26,7 @@ from monai.bundle.utils import load_bundle_config
 from monai_afire.anomaly import SCORE_NAMES
 from monai_afire.utils import pack_bundle
 
-METHODS = ("afire", "peac", "ace", "mae")
+METHODS = ("afire", "peac", "ace", "mae", "dino")
 TASKS = ("radiograph_classification", "radiograph_segmentation", "radiograph_landmarks")
 BUNDLES = (*METHODS, *TASKS)
 ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
@@ -35,6 +35,7 @@ NETWORK: dict[str, dict[str, Any]] = {
     "peac": {"grid": 6, "expander_dim": 8, "expander_hidden_dim": 16},
     "ace": {},
     "mae": {"decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2},
+    "dino": {"head_dim": 8, "bottleneck_dim": 4, "num_prototypes": 8},
     "radiograph_classification": {},
     "radiograph_segmentation": {"decoder_channels": 8},
     "radiograph_landmarks": {"decoder_channels": 8},
@@ -120,6 +121,8 @@ def test_workflows_of_both_types(workspace: Path, bundle: str) -> None:
     settings = {**ENCODER, **NETWORK[bundle], "phantom": {**phantom, "abnormal_fraction": abnormal}}
     if bundle == "ace":
         settings |= {"grid": 10, "cell": 4}
+    if bundle == "dino":
+        settings |= {"local_size": 16}
     run = {"epochs": 1, "batch_size": 4, "val_interval": 1} | ({"min_steps_per_epoch": 1} if bundle in TASKS else {})
     train = create_workflow(config_file=f"{root}/configs/train.json", workflow_type="train", **settings, **run)
     assert train.check_properties() in (None, [])

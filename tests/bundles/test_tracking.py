@@ -31,6 +31,10 @@ CASES: dict[str, tuple[dict[str, Any], set[str]]] = {
     "peac": ({**ENCODER, "grid": 6, "expander_dim": 8, "expander_hidden_dim": 16}, {"total", "order", "restoration"}),
     "ace": ({**ENCODER, "grid": 10, "cell": 4}, {"total", "composition", "composition_accuracy"}),
     "mae": ({**ENCODER, "decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2}, {"total", "reconstruction_gain"}),
+    "dino": (
+        {**ENCODER, "local_size": 16, "head_dim": 8, "bottleneck_dim": 4, "num_prototypes": 8},
+        {"total", "divergence", "entropy", "crop_accuracy"},
+    ),
     "radiograph_classification": (TASK, {"loss", "mean_auc"}),
     "radiograph_segmentation": ({**TASK, "decoder_channels": 8}, {"loss", "mean_dice"}),
     "radiograph_landmarks": ({**TASK, "decoder_channels": 8}, {"loss", "mean_radial_error"}),

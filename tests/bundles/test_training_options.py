@@ -28,6 +28,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "peac": {**ENCODER, "grid": 6, "expander_dim": 8, "expander_hidden_dim": 16},
     "ace": {**ENCODER, "grid": 10, "cell": 4},
     "mae": {**ENCODER, "decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2},
+    "dino": {**ENCODER, "local_size": 16, "head_dim": 8, "bottleneck_dim": 4, "num_prototypes": 8},
 }
 METHODS = sorted(SHAPES)
 RUN = {"epochs": 2, "batch_size": 4, "val_interval": 2, "warmup_epochs": 0, "phantom": PHANTOM}
@@ -115,7 +116,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch, overrides: dict[str, Any]) -> d
     return overrides
 
 
-CASES = [("afire", {}), ("afire", {"lesions_on_device": True}), ("peac", {}), ("ace", {}), ("mae", {})]
+CASES = [("afire", {}), ("afire", {"lesions_on_device": True}), ("peac", {}), ("ace", {}), ("mae", {}), ("dino", {})]
 
 
 @pytest.mark.parametrize(("method", "overrides"), CASES)
@@ -186,7 +187,7 @@ def test_schedules_end_at_the_end_and_teachers_follow_optimizer_steps(
     assert steps[-1] == pytest.approx(parser["final_learning_rate"])
     assert steps[0] > steps[1] > steps[2] > steps[3]
     assert not has_teacher or decays[-1] == pytest.approx(1.0)
-    memory = {"afire": "bank.momentum", "ace": "center_momentum"}.get(method)
+    memory = {"afire": "bank.momentum", "ace": "center_momentum", "dino": "center_momentum"}.get(method)
     if memory is not None:  # as long in optimizer steps as without accumulation
         owner = network.bank if method == "afire" else network
         assert getattr(owner, memory.split(".")[-1]) ** 2 == pytest.approx(0.9)
@@ -231,6 +232,7 @@ def test_networks_compile_into_one_graph(method: str, monkeypatch: pytest.Monkey
         "peac": (images, images, images, order, torch.zeros(2, dtype=torch.bool), offset, offset),
         "ace": (images, images, offset, offset),
         "mae": (images, torch.tensor([[0, 2, 3, 9], [1, 2, 3, 15]])),
+        "dino": (variants, variants[..., :16, :16]),
     }[method]
     outputs = torch.compile(network, backend="eager", fullgraph=True)(*batch)
     assert outputs.keys() == network(*batch).keys()

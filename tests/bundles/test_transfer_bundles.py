@@ -114,13 +114,14 @@ def test_inference_names_what_it_cannot_read(workspace: Path, task: str) -> None
     assert names[0] not in rejected
 
 
-@pytest.mark.parametrize("method", ["afire", "peac", "ace", "mae"])
+@pytest.mark.parametrize("method", ["afire", "peac", "ace", "mae", "dino"])
 def test_encoders_of_every_method_feed_every_task(workspace: Path, method: str) -> None:
     own = {
         "afire": {"head_dim": 8, "num_clusters": 4, "decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2},
         "peac": {"grid": 6, "expander_dim": 8, "expander_hidden_dim": 16},
         "ace": {"grid": 10, "cell": 4},
         "mae": {"decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2},
+        "dino": {"local_size": 16, "head_dim": 8, "bottleneck_dim": 4, "num_prototypes": 8},
     }[method]
     pretraining = {"epochs": 1, "batch_size": 4, "val_interval": 1, "phantom": {**PHANTOM, "image_size": 64}}
     if method == "afire":

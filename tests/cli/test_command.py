@@ -16,7 +16,7 @@ import pytest
 from monai_afire_cli import bundles_folder, command, main, starting
 
 BUNDLES = (
-    *("ace", "afire", "mae", "peac"),
+    *("ace", "afire", "dino", "mae", "peac"),
     *("radiograph_classification", "radiograph_landmarks", "radiograph_segmentation"),
 )
 

@@ -18,13 +18,14 @@ from monai_afire.losses import (
     ACELoss,
     AFiReLoss,
     CompositeLoss,
+    DINOLoss,
     HeatmapLoss,
     MAELoss,
     MaskedMultilabelLoss,
     PEACLoss,
 )
 from monai_afire.losses.global_mean import global_mean, global_weighted_mean
-from monai_afire.networks import ACE, MAE, PEAC, AFiRe, PrototypeBank, ViTEncoder, sinkhorn_knopp
+from monai_afire.networks import ACE, DINO, MAE, PEAC, AFiRe, PrototypeBank, ViTEncoder, sinkhorn_knopp
 from monai_afire.transforms import matching_patches
 from monai_afire.utils.distributed import all_gather, all_reduce, all_reduce_max
 
@@ -94,6 +95,15 @@ def partly_visible(step: int) -> Batch:
     return [images(4, 1, seed=step), visible]
 
 
+def dino(**options: Any) -> DINO:
+    return DINO(encoder(), num_prototypes=6, head_dim=8, bottleneck_dim=4, teacher_decay=0.9, **options)
+
+
+def large_and_small_crops(step: int) -> Batch:
+    local_crops = images(4, 3, 1, seed=20 + step)[..., : SIZE // 2, : SIZE // 2]
+    return [images(4, 2, 1, seed=step), local_crops]
+
+
 METHODS: dict[str, tuple[Callable[[], nn.Module], Callable[[], CompositeLoss], Callable[[int], Batch]]] = {
     "afire": (afire, AFiReLoss, lesion_batch),
     "afire, ablations": (
@@ -110,6 +120,8 @@ METHODS: dict[str, tuple[Callable[[], nn.Module], Callable[[], CompositeLoss], C
     "peac, in order": (peac, partial(PEACLoss, restoration_samples="in_order"), distorted_pairs),
     "ace": (ace, ACELoss, composed_pairs),
     "mae": (mae, MAELoss, partly_visible),
+    "dino": (dino, DINOLoss, large_and_small_crops),
+    "dino, Sinkhorn": (partial(dino, teacher_balance="sinkhorn"), DINOLoss, large_and_small_crops),
 }
 
 

@@ -35,7 +35,7 @@ from monai_afire.utils import destroy_process_group
 
 pytestmark = needs_gloo
 
-PRETRAINING = ("afire", "peac", "ace", "mae")
+PRETRAINING = ("afire", "peac", "ace", "mae", "dino")
 TRANSFER = ("radiograph_classification", "radiograph_segmentation", "radiograph_landmarks")
 TIMEOUT = 240  # seconds until a run that hangs is ended
 
@@ -44,6 +44,7 @@ TINY = {
     "peac": {"grid": 6, "expander_dim": 8, "expander_hidden_dim": 16},
     "ace": {"grid": 10, "cell": 4},
     "mae": {"decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2},
+    "dino": {"local_size": 16, "head_dim": 8, "bottleneck_dim": 4, "num_prototypes": 8},
     "radiograph_classification": {"min_steps_per_epoch": 2},
     "radiograph_segmentation": {"min_steps_per_epoch": 2, "decoder_channels": 8},
     "radiograph_landmarks": {"min_steps_per_epoch": 2, "decoder_channels": 8},

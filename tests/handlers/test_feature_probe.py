@@ -21,6 +21,7 @@ from monai_afire.metrics.classification import mean_auc
 from monai_afire.metrics.nearest_neighbors import knn_predict
 from monai_afire.networks.nets.ace import ACE
 from monai_afire.networks.nets.afire import AFiRe
+from monai_afire.networks.nets.dino import DINO
 from monai_afire.networks.nets.peac import PEAC
 from monai_afire.networks.nets.vit_encoder import ViTEncoder
 
@@ -73,10 +74,12 @@ def test_equals_its_parts(policy: str) -> None:
     assert engine.state.metrics == {"auc": expected}
 
 
-@pytest.mark.parametrize("network", [AFiRe, PEAC, ACE])
+@pytest.mark.parametrize("network", [AFiRe, PEAC, ACE, DINO])
 def test_works_in_every_method_and_asks_the_teacher(network: Any) -> None:
     torch.manual_seed(0)
     options = {"num_clusters": 8, "head_dim": 12, "decoder_layers": 1} if network is AFiRe else {}
+    if network is DINO:
+        options = {"num_prototypes": 8, "head_dim": 12, "bottleneck_dim": 4}
     net = network(encoder(), **options)
     with torch.no_grad():
         net.encoder.norm.weight.fill_(NAN)  # the student's features would be no numbers

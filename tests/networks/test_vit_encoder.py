@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from monai.networks.nets import ViT
 from torch import nn
 
+from monai_afire.networks.blocks.position_embedding import resize_position_embedding
 from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.vit_encoder import GRAY_MEAN, GRAY_STD, ViTEncoder
@@ -250,3 +251,26 @@ def test_no_warning_of_what_monai_calls(spatial_dims: int) -> None:
             RestorationDecoder(12, [2] * spatial_dims, 8, hidden_dim=12, num_layers=1, num_heads=2)
     finally:
         torch.set_warn_always(False)
+
+
+@pytest.mark.parametrize("spatial_dims", [2, 3])
+def test_another_size_has_interpolated_positions(spatial_dims: int) -> None:
+    """As an encoder that is built for that size and has the resized embedding."""
+    torch.manual_seed(0)
+    shape = {"patch_size": 4, "hidden_size": 12, "num_layers": 1, "num_heads": 2, "spatial_dims": spatial_dims}
+    encoder = ViTEncoder(img_size=16, pos_embed_type="learnable", **shape)
+    small = ViTEncoder(img_size=8, pos_embed_type="learnable", **shape)
+    grids = (4,) * spatial_dims, (2,) * spatial_dims
+    state = encoder.state_dict()
+    name = "patch_embedding.position_embeddings"
+    small.load_state_dict({**state, name: resize_position_embedding(state[name], *grids)})
+    crops = torch.rand(2, 1, *(8,) * spatial_dims)
+    torch.testing.assert_close(encoder.encode_any_size(crops), small(crops))
+    encoder.encode_any_size(crops).square().sum().backward()
+    assert encoder.patch_embedding.position_embeddings.grad.any(), "learnable positions learn from crops"
+    images = torch.rand(2, 1, *(16,) * spatial_dims)
+    assert torch.equal(encoder.encode_any_size(images), encoder(images))
+    with pytest.raises(ValueError, match="multiple"):
+        encoder.encode_any_size(torch.rand(2, 1, *(9,) * spatial_dims))
+    with pytest.raises(ValueError, match="takes images"):
+        encoder.encode_any_size(torch.rand(2, 3, *(8,) * spatial_dims))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from monai_afire.networks.blocks.attention import DeviceSelfAttention, prepare_transformer_blocks
 from monai_afire.networks.blocks.composition import Composer, Decomposer, gather_parts, spread_parts
+from monai_afire.networks.blocks.distillation_head import DistillationHead
 from monai_afire.networks.blocks.ema import update_ema
 from monai_afire.networks.blocks.feature_pyramid import FeaturePyramid, MultiScaleNeck
 from monai_afire.networks.blocks.patches import grid_size, patch_labels, patch_statistics, patchify, unpatchify
@@ -20,6 +21,7 @@ __all__ = [
     "Composer",
     "Decomposer",
     "DeviceSelfAttention",
+    "DistillationHead",
     "FeaturePyramid",
     "MultiScaleNeck",
     "PositionwiseLinear",

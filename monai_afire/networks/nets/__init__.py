@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from monai_afire.networks.nets.ace import ACE
 from monai_afire.networks.nets.afire import AFiRe
+from monai_afire.networks.nets.dino import DINO
 from monai_afire.networks.nets.mae import MAE
 from monai_afire.networks.nets.peac import PEAC
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
@@ -19,6 +20,7 @@ __all__ = [
     "ACE",
     "AFiRe",
     "MAE",
+    "DINO",
     "PEAC",
     "RadiographEncoder",
     "SwinEncoder",

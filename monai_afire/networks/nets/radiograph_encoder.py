@@ -48,9 +48,9 @@ class RadiographEncoder(nn.Module):
     the state dict comes from this class.
 
     A subclass calls :meth:`set_interface` in its constructor and has a ``forward``. If it has more to offer than its
-    tokens it overrides :meth:`feature_maps`, and :meth:`layers_by_depth` (or :meth:`parameters_by_depth`) for
-    fine-tuning with one learning rate per layer. Encoders of other libraries have adapters, see
-    :func:`monai_afire.networks.as_encoder`.
+    tokens it overrides :meth:`feature_maps`, :meth:`layers_by_depth` (or :meth:`parameters_by_depth`) for fine-tuning
+    with one learning rate per layer, and :meth:`encode_any_size` if it can. Encoders of other libraries have adapters,
+    see :func:`monai_afire.networks.as_encoder`.
 
     Attributes:
         in_channels: C, channels of the images.
@@ -141,6 +141,24 @@ class RadiographEncoder(nn.Module):
             ValueError: when channels or size differ from the encoder's.
         """
         return [self(images).transpose(1, 2).unflatten(2, self.grid_size)]
+
+    def encode_any_size(self, images: torch.Tensor) -> torch.Tensor:
+        """
+        Encode images of another size than the encoder's own, for crops.
+
+        Args:
+            images: ``(B, C, *S)`` in [0, 1].
+
+        Returns:
+            Tokens ``(B, L', D)`` of as many patches as there are in the images.
+
+        Raises:
+            NotImplementedError: when the encoder takes images of its own size only.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} encodes images of {self.img_size} pixels only, but has got {tuple(images.shape)}: "
+            "do without crops of another size (DINO: num_local_crops 0), or take a ViTEncoder"
+        )
 
     def layers_by_depth(self) -> list[list[nn.Module]]:
         """

@@ -14,7 +14,7 @@ from torch import nn
 
 from monai_afire.networks.blocks.attention import prepare_transformer_blocks
 from monai_afire.networks.blocks.patches import grid_size
-from monai_afire.networks.blocks.position_embedding import without_meshgrid_warning
+from monai_afire.networks.blocks.position_embedding import resize_position_embedding, without_meshgrid_warning
 from monai_afire.networks.nets.radiograph_encoder import (
     GRAY_MEAN,
     GRAY_STD,
@@ -139,6 +139,30 @@ class ViTEncoder(RadiographEncoder, ViT):
         tokens = self.patch_embedding(self.normalize(images))
         return self._through_blocks(tokens.take_along_dim(visible.unsqueeze(-1), dim=1))
 
+    def encode_any_size(self, images: torch.Tensor) -> torch.Tensor:
+        """
+        Encode images of another size, with the position embedding interpolated over their patches (bicubic).
+
+        As in DINO, the embedding is stretched over the image whatever part of the whole it shows. For images of the
+        encoder's own size this is :meth:`forward`.
+
+        Args:
+            images: ``(B, C, *S)`` in [0, 1], each axis a multiple of the patch.
+
+        Returns:
+            ``(B, L', D)`` tokens after the last layer norm, L' in row-major order of the images' own grid.
+
+        Raises:
+            ValueError: when the channels differ from the encoder's, or an axis is not a multiple of the patch.
+        """
+        if images.shape[2:] == self.img_size or images.shape[1:2] != (self.in_channels,):
+            return self(images)
+        grid = grid_size(images.shape[2:], self.patch_size)
+        embedding = self.patch_embedding
+        tokens = embedding.patch_embeddings(self.normalize(images)).flatten(2).transpose(1, 2)
+        positions = resize_position_embedding(embedding.position_embeddings, self.grid_size, grid)
+        return self._through_blocks(embedding.dropout(tokens + positions))
+
     def feature_maps(self, images: torch.Tensor, layers: Sequence[int] | None = None) -> list[torch.Tensor]:
         r"""
         Encode images, with the outputs of several blocks, for dense prediction.
@@ -183,6 +207,7 @@ class ViTEncoder(RadiographEncoder, ViT):
         return [[self.patch_embedding], *([block] for block in self.blocks)]
 
     def _through_blocks(self, tokens: torch.Tensor) -> torch.Tensor:
+        """From embedded patches (B, L, D) to the tokens after the last layer norm."""
         for block in self.blocks:
             tokens = block(tokens)
         return self.norm(tokens)

@@ -8,52 +8,10 @@ import math
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
+
+from monai_afire.networks.blocks.position_embedding import along_axes, resize_matrix, resize_position_embedding
 
 __all__ = ["convert_channels", "resize_matrix", "resize_patch_kernel", "resize_position_embedding", "source_grid"]
-
-
-def resize_matrix(old: int, new: int) -> torch.Tensor:
-    """
-    Bicubic, antialiased interpolation along one axis as a matrix; that of an image is one per axis.
-
-    Args:
-        old: samples before.
-        new: samples after.
-
-    Returns:
-        ``(new, old)`` float64, rows sum to 1.
-
-    Example:
-        >>> resize_matrix(4, 2).shape
-        torch.Size([2, 4])
-    """
-    # the rows of an identity matrix; not one column at a time, since PyTorch errs for images one pixel wide
-    identity = torch.eye(old, dtype=torch.float64)[None, None]
-    return F.interpolate(identity, (new, old), mode="bicubic", antialias=True)[0, 0]
-
-
-def resize_position_embedding(
-    embedding: torch.Tensor, old_grid: Sequence[int], new_grid: Sequence[int]
-) -> torch.Tensor:
-    """
-    Interpolate position embeddings on the grid of patches.
-
-    Args:
-        embedding: ``(1, L, D)`` without class token, row-major.
-        old_grid: patches along each axis, their product is L.
-        new_grid: patches along each axis to resize to.
-
-    Returns:
-        ``(1, L', D)`` of the same dtype.
-
-    Example:
-        >>> resize_position_embedding(torch.rand(1, 6, 8), (2, 3), (4, 4)).shape
-        torch.Size([1, 16, 8])
-    """
-    values = embedding.double().reshape(*old_grid, -1)
-    matrices = [resize_matrix(old, new) for old, new in zip(old_grid, new_grid, strict=True)]
-    return _along_axes(values, matrices, first=0).reshape(1, math.prod(new_grid), -1).to(embedding.dtype)
 
 
 def resize_patch_kernel(kernel: torch.Tensor, new_size: Sequence[int]) -> torch.Tensor:
@@ -77,7 +35,7 @@ def resize_patch_kernel(kernel: torch.Tensor, new_size: Sequence[int]) -> torch.
     """
     sizes = zip(kernel.shape[2:], new_size, strict=True)
     matrices = [torch.linalg.pinv(resize_matrix(old, new).T) for old, new in sizes]
-    return _along_axes(kernel.double(), matrices, first=2).to(kernel.dtype)
+    return along_axes(kernel.double(), matrices, first=2).to(kernel.dtype)
 
 
 def convert_channels(
@@ -156,12 +114,6 @@ def source_grid(
             if remaining > 0 and math.prod(grid) == remaining:
                 return skip, grid
     return None
-
-
-def _along_axes(values: torch.Tensor, matrices: Sequence[torch.Tensor], first: int) -> torch.Tensor:
-    for axis, matrix in enumerate(matrices, start=first):
-        values = torch.tensordot(values, matrix.to(values), dims=([axis], [1])).movedim(-1, axis)
-    return values
 
 
 def _mixture(old: int, new: int) -> torch.Tensor:

@@ -1,0 +1,169 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The bundle of DINO end to end on the phantom."""
+
+from __future__ import annotations
+
+import csv
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from bundles.bundle_runs import (
+    REPOSITORY_ROOT,
+    all_messages,
+    check_bundle,
+    copy_bundles,
+    run_bundle,
+    saved_weights,
+    train_in_process,
+    write_images,
+)
+from handlers.tensorboard_server import served_pictures
+from monai.bundle import ConfigParser, run
+from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from monai_afire.networks import ViTEncoder, load_encoder_weights
+
+PHANTOM = {"num_patients": {"training": 12, "validation": 4}, "image_size": 48, "abnormal_fraction": 0.5, "seed": 0}
+NETWORK = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
+HEAD = {"head_dim": 16, "bottleneck_dim": 8, "num_prototypes": 16}
+TINY = {**NETWORK, **HEAD, "local_size": 16, "num_local_crops": 2}
+RUN = {"epochs": 2, "batch_size": 4, "val_interval": 1, "phantom": PHANTOM}
+CONFIGS = REPOSITORY_ROOT / "bundles/dino/configs"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A clone's bundles in a folder of their own, with which the test starts."""
+    monkeypatch.chdir(copy_bundles(tmp_path))
+    return tmp_path
+
+
+def train(**overrides: object) -> dict[str, torch.Tensor]:
+    train_in_process("bundles/dino/configs/train.json", {**TINY, **RUN, **overrides})
+    return saved_weights("dino")
+
+
+def read(name: str) -> dict[str, Any]:
+    return ConfigParser.load_config_file(str(CONFIGS / f"{name}.json"))
+
+
+@pytest.mark.slow
+def test_default_run_learns(workspace: Path) -> None:
+    """A small network that a core of CI can train; other settings are those of train.json."""
+    small = {"image_size": 32, "local_size": 16, "patch_size": 8, "hidden_size": 48, "num_layers": 2, "num_heads": 2}
+    head = {"head_dim": 128, "bottleneck_dim": 64, "num_prototypes": 256}
+    overrides: dict[str, Any] = {**small, **head, "num_local_crops": 2, "epochs": 20, "val_interval": 10}
+    overrides["phantom::num_patients"] = {"training": 128, "validation": 32}
+    result = run_bundle(workspace, "bundles/dino/configs/train.json", overrides)
+    assert result.returncode == 0, result.stderr[-3000:]
+    for words in ("models/model.pt", "tokens.png", "tensorboard --logdir", "--encoder_weights"):
+        assert words in result.stdout
+    output = workspace / "bundles/dino/output"
+    assert Image.open(output / "tokens.png").size[0] > 500
+    events = EventAccumulator(str(output)).Reload()
+    scalars = {tag: [event.value for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    assert {"total", "divergence", "entropy", "learning_rate", "teacher_decay", "teacher_temperature"} < set(scalars)
+    assert {"teacher_information", "teacher_entropy", "feature_spread"} < set(scalars)
+    assert scalars["teacher_information"][-1] > 0.02
+    assert scalars["crop_accuracy"][-1] > 1.5 * scalars["chance"][-1]
+
+
+def test_runs_repeat_resume_and_feed_an_encoder(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = train(epochs=3)
+    again = train(epochs=3)
+    assert all(torch.equal(whole[name], again[name]) for name in whole)
+    other = train(epochs=3, seed=1)
+    assert any(not torch.equal(whole[name], other[name]) for name in whole)
+    encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+    report = load_encoder_weights(encoder, "bundles/dino/models/model.pt")
+    assert report.missing == []
+    torch.testing.assert_close(encoder.norm.weight, other["teacher_encoder.norm.weight"])
+    assert set(served_pictures(workspace / "bundles/dino/output")) == {"preview/tokens"}
+    assert whole["center"].any()
+
+
+def test_interrupted_run_ends_with_the_same_bits(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = train()
+    stopped = {"train::trainer::max_epochs": 1}  # the schedules are those of two epochs
+    train(**stopped)
+    assert any(not torch.equal(value, whole[name]) for name, value in saved_weights("dino").items())
+    resumed = train(resume=True)
+    assert resumed.keys() == whole.keys()
+    assert all(torch.equal(whole[name], value) for name, value in resumed.items())
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        {"num_local_crops": 0},
+        {"teacher_balance": "sinkhorn"},
+        {"norm_last_layer": "false", "frozen_last_layer_epochs": 0},
+        {"flip_prob": 0.5, "standardize": "true"},
+    ],
+)
+def test_every_variant_is_one_override(workspace: Path, override: dict[str, object]) -> None:
+    weights = train(epochs=1, **override)
+    assert all(bool(value.isfinite().all()) for value in weights.values() if value.is_floating_point())
+
+
+def test_the_last_layer_waits_for_its_first_epoch(workspace: Path) -> None:
+    name = "head.last_layer.parametrizations.weight.original1"
+    frozen, learnt = (train(epochs=1, frozen_last_layer_epochs=epochs) for epochs in (1, 0))
+    torch.testing.assert_close(frozen[name], frozen[f"teacher_{name}"], rtol=0, atol=1e-6)
+    assert not torch.equal(frozen[name], learnt[name])
+
+
+def test_wrong_options_are_named(workspace: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)
+    with pytest.raises(Exception) as error:  # noqa: PT011  MONAI's parser wraps what it meets
+        train(local_size=20)
+    assert "patch_size 8 does not divide local_size 20" in all_messages(error.value)
+
+
+def test_own_images_and_inference(workspace: Path) -> None:
+    names = write_images(workspace / "images", 10, size=70)
+    train(dataset_dir=str(workspace / "images"))
+    settings = {"dataset_dir": str(workspace / "images"), "batch_size": 4, **NETWORK, **HEAD}
+    run(config_file="bundles/dino/configs/inference.json", **settings)
+    with (workspace / "bundles/dino/output/embeddings/embeddings.csv").open() as file:
+        rows = list(csv.reader(file))
+    assert sorted(Path(row[0]).name for row in rows) == sorted(names)
+    assert {len(row) for row in rows} == {1 + 24}
+
+
+def test_paper_overlays_set_the_papers_values() -> None:
+    base, paper, vit_b = read("train"), read("paper"), read("vit_b")
+    assert set(paper) | set(vit_b) <= set(base), "the overlays may only set what train.json has"
+    assert (paper["hidden_size"], paper["num_prototypes"], paper["local_size"]) == (384, 65536, 96)
+    encoder = read("../../radiograph_classification/configs/vit_b")
+    assert {name: vit_b[name] for name in encoder} == encoder, "the encoder of the other methods"
+
+
+def test_the_same_encoder_and_engine_as_the_other_methods() -> None:
+    """A diff of two train.json shows only what differs between the methods."""
+    afire, dino = (
+        ConfigParser.load_config_file(str(CONFIGS / p)) for p in ("../../afire/configs/train.json", "train.json")
+    )
+    shared = ("imports", "dataset_dir", "output_dir", "ckpt_dir", "device", "encoder", "optimizer", "network")
+    shared += ("summary_writer", "standardize_image", "initialize", "run", "learning_rate", "weight_decay")
+    shared += ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")
+    for name in shared:
+        assert dino[name] == afire[name], name
+    named = ("lr_schedule", "weight_decay_schedule", "teacher_decay_schedule", "validation", "progress_bar", "handlers")
+    named += ("teacher_temperature_schedule", "last_layer_freeze")
+    for part in ("trainer", "dataset", "dataloader", "inferer", *named):
+        assert dino["train"][part] == afire["train"][part], part
+    names = [name for name in dino if name in afire]
+    assert names == [name for name in afire if name in dino], "another order"
+
+
+def test_bundle_keeps_the_rules_of_the_model_zoo(workspace: Path) -> None:
+    overrides = {"epochs": 1, "phantom::num_patients": {"training": 4, "validation": 2}, "batch_size": 2}
+    result = run_bundle(workspace, "bundles/dino/configs/train.json", overrides)
+    assert result.returncode == 0, result.stderr[-3000:]
+    check_bundle(workspace, "dino")

@@ -1,0 +1,137 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Multi-crop: shares and places of the crops, appearance of each, repeats, what does not fit."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from monai.data import DataLoader, Dataset, MetaTensor
+from monai.transforms import Compose, RandAdjustContrast, Randomizable, RandScaleIntensity, Resize, SelectItemsd
+
+from monai_afire.transforms import MultiCrop, MultiCropD, MultiCropd, MultiCropDict
+
+
+def coordinates(*size: int) -> torch.Tensor:
+    """Image whose channels are the coordinates of the pixels."""
+    return torch.stack(torch.meshgrid(*(torch.arange(n, dtype=torch.float64) for n in size), indexing="ij"))
+
+
+def boxes_of(transform: MultiCrop, kind: int) -> np.ndarray:
+    """Starts and stops, (crops, dims, 2)."""
+    return np.array([[(axis.start, axis.stop) for axis in box] for box in transform.boxes[kind]])
+
+
+def test_crops_show_what_their_boxes_say() -> None:
+    """The mean of the coordinates of a crop is the middle of its box, its span the box's length."""
+    transform = MultiCrop(16, 8, num_local=5).set_random_state(0)
+    image = coordinates(60, 40)
+    for kind, crops in enumerate(transform(image)):
+        for crop, box in zip(crops, boxes_of(transform, kind), strict=True):
+            torch.testing.assert_close(crop.mean((1, 2)).numpy(), (box.sum(1) - 1) / 2, rtol=0, atol=0.3)
+            for axis in range(2):
+                span = float(crop[axis].max() - crop[axis].min())
+                assert span == pytest.approx(np.diff(box[axis])[0] * (1 - 1 / crop.shape[1 + axis]), abs=1.5)
+                assert bool((crop[axis].diff(dim=axis) >= 0).all()), "upright and not mirrored"
+
+
+@pytest.mark.parametrize("shape", [(200, 160), (40, 40, 40)])
+def test_shares_aspects_and_places_are_spread_over_their_ranges(shape: tuple[int, ...]) -> None:
+    transform = MultiCrop(8, 8, num_global=1, num_local=400, local_scale=(0.1, 0.3)).set_random_state(0)
+    transform.randomize(shape)
+    boxes = boxes_of(transform, 1)
+    sides = np.diff(boxes, axis=-1)[..., 0]
+    shares = sides.prod(1) / math.prod(shape)
+    assert 0.09 < shares.min() < 0.12 < 0.28 < shares.max() < 0.33
+    assert 0.18 < shares.mean() < 0.22
+    ratios = np.log(sides[:, 0] / sides[:, 1])
+    assert np.abs(ratios).max() < math.log(4 / 3) + 0.1
+    assert abs(ratios.mean()) < 0.03
+    assert ratios.std() > 0.1
+    assert (boxes[..., 0] >= 0).all()
+    assert (boxes[..., 1] <= np.array(shape)).all()
+    free = (boxes[..., 0] / (np.array(shape) - sides)).mean(0)
+    assert np.abs(free - 0.5).max() < 0.06
+
+
+def test_the_whole_image_is_a_crop_too_and_stays_as_it_is() -> None:
+    image = torch.rand(1, 12, 12)
+    before = image.clone()
+    transform = MultiCrop(
+        12, 6, num_global=3, num_local=0, global_scale=(1, 1), aspect_ratio=(1, 1), augment=lambda crop: crop.mul_(0)
+    )
+    crops, none = transform(image)
+    assert crops.shape == (3, 1, 12, 12)
+    assert none.shape == (0, 1, 6, 6)
+    assert not crops.any()
+    assert torch.equal(image, before), "an augmentation in place reaches the crop alone"
+
+
+def test_a_box_that_never_fits_is_cut_down() -> None:
+    transform = MultiCrop(8, 8, num_global=4, num_local=0, global_scale=(1, 1)).set_random_state(0)
+    assert transform(torch.rand(1, 4, 400))[0].shape == (4, 1, 8, 8)
+    assert (boxes_of(transform, 0)[:, 0] == (0, 4)).all()
+
+
+def test_every_crop_has_an_appearance_of_its_own_that_repeats() -> None:
+    augment = Compose([RandAdjustContrast(prob=1, gamma=(0.5, 2)), RandScaleIntensity(prob=1, factors=0.5)])
+    transform = MultiCrop(8, 8, num_local=3, global_scale=(1, 1), local_scale=(1, 1), augment=augment)
+    transform.set_random_state(0)
+    image = torch.rand(1, 8, 8)
+    first, again, new = transform(image), transform(image, randomize=False), transform(image)
+    for crops, repeated, others in zip(first, again, new, strict=True):
+        assert torch.equal(crops, repeated)
+        assert not torch.equal(crops, others)
+        assert len({float(crop.mean()) for crop in crops}) == len(crops)
+        assert type(crops) is torch.Tensor
+    seeded = MultiCrop(8, 8, num_local=3, global_scale=(1, 1), local_scale=(1, 1), augment=augment)
+    assert torch.equal(seeded.set_random_state(0)(image)[0], first[0])
+
+
+def test_dictionary_workers_and_types() -> None:
+    assert MultiCropD is MultiCropDict is MultiCropd
+    transform = MultiCropd("image", 8, 4, num_local=2, augment=RandAdjustContrast(prob=0.5))
+    assert isinstance(transform, Randomizable), "a cached data set stops before it"
+    pickle.loads(pickle.dumps(transform))
+    keys = ["global_crops", "local_crops"]
+    items = [{"image": MetaTensor(torch.rand(1, 20 + n, 20))} for n in range(4)]
+    (batch,) = DataLoader(Dataset(items, Compose([transform, SelectItemsd(keys)])), batch_size=4)
+    assert batch["global_crops"].shape == (4, 2, 1, 8, 8)
+    assert batch["local_crops"].shape == (4, 2, 1, 4, 4)
+    integers = MultiCrop(8, 4)(np.zeros((1, 9, 9), dtype=np.uint8))
+    assert integers[0].dtype == torch.float32
+    assert MultiCrop(8, 4)(torch.rand(1, 9, 9, dtype=torch.float64))[1].dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"global_size": 0}, "global_size"),
+        ({"num_global": 0}, "num_global"),
+        ({"num_local": -1}, "num_local"),
+        ({"global_scale": (0.5, 1.5)}, "global_scale must be two numbers in ascending order, above 0 and at most 1"),
+        ({"local_scale": (0.5, 0.1)}, "local_scale"),
+        ({"local_scale": (0.0, 0.1)}, "local_scale"),
+        ({"aspect_ratio": (1.0,)}, "aspect_ratio"),
+        ({"crop_keys": ("image", "b")}, "must all differ"),
+        ({"crop_keys": ("a",)}, "adds two"),
+        ({"keys": ("a", "b")}, "takes one key"),
+    ],
+)
+def test_wrong_settings_are_named(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        MultiCropd(**{"keys": "image", **changes})
+
+
+def test_wrong_images_and_augmentations_are_named() -> None:
+    with pytest.raises(ValueError, match="no empty axis"):
+        MultiCrop(8, 4)(torch.zeros(1, 0, 8))
+    with pytest.raises(RuntimeError, match="cannot repeat"):
+        MultiCrop(8, 4)(torch.zeros(1, 8, 8), randomize=False)
+    with pytest.raises(ValueError, match="must keep the shape"):
+        MultiCrop(8, 4, augment=Resize((3, 3)))(torch.zeros(1, 8, 8))

@@ -1,0 +1,41 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Colours of tokens: alike where tokens are, whatever their number, width and sign."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from monai_afire.visualize import token_colors
+
+
+def test_groups_of_tokens_have_a_colour_each() -> None:
+    generator = torch.Generator().manual_seed(0)
+    groups = torch.randn(4, 1, 12, generator=generator).repeat(1, 30, 1)
+    tokens = groups + 0.01 * torch.randn(groups.shape, generator=generator)
+    colors = token_colors(tokens)
+    assert colors.shape == (4, 30, 3)
+    means = colors.mean(1)
+    assert colors.std(1).max() < 0.05
+    assert min(np.abs(means[i] - means[j]).max() for i in range(4) for j in range(i)) > 0.3
+    assert colors.min() >= 0
+    assert colors.max() <= 1
+
+
+def test_colours_are_those_of_the_principal_components() -> None:
+    """Along one axis the first colour is the token's rank."""
+    tokens = torch.zeros(101, 5)
+    tokens[:, 3] = torch.linspace(-1, 1, 101)
+    red, *others = token_colors(tokens).T
+    np.testing.assert_allclose(red[5:-5], np.linspace(-0.02 / 0.96, 0.98 / 0.96, 101)[5:-5], atol=1e-6)
+    assert all((other == 0.5).all() for other in others)
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4), (5, 2), (4, 1)])
+def test_degenerate_tokens(shape: tuple[int, ...]) -> None:
+    same = token_colors(torch.full(shape, 3.0))
+    assert same.shape == (*shape[:-1], 3)
+    assert (same == 0.5).all()
+    assert np.isfinite(token_colors(torch.rand(shape).bfloat16())).all()
