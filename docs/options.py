@@ -64,7 +64,8 @@ def options_page() -> str:
     parts = [HEAD]
     for section, options in SECTIONS.items():
         rows = [
-            (f"`{option.name}`", option.meaning, option.values, _TRAVELS.get(option.travels, "")) for option in options
+            (f"`{option.name}`", option.meaning, option.values, _TRAVELS.get(option.travels or "", ""))
+            for option in options
         ]
         parts += [f"### {section}\n", _table(("Option", "Meaning", "Values", "In the weights"), rows)]
     parts.append(DEFAULTS)
