@@ -209,15 +209,17 @@ def _wrong_values(call: BundleCall) -> Iterator[tuple[str, str]]:
 
 def _take_from_weights(call: BundleCall, wrong: Collection[str]) -> Iterator[tuple[str, str]]:
     """Puts what travels with the run's weights in the place of defaults; contradictions."""
-    changed = {}
+    changed: dict[str, Carried] = {}
+    contradicted = False
     for found in carried_options(call, wrong):
         if not isinstance(found, Carried):
+            contradicted = True
             yield found
             continue
         if call.config[found.name] != found.value:
             changed[found.name] = found
         _replace(call.parser, found.name, found.value)
-    for path in {carried.source.path: None for carried in changed.values()}:
+    for path in {} if contradicted else {carried.source.path: None for carried in changed.values()}:
         names = [f"{name} {describe_default(c.value)}" for name, c in changed.items() if c.source.path == path]
         logger.info(f"taken from {path}: {', '.join(names)}")
 
