@@ -145,8 +145,8 @@ class MultiCrop(Randomizable, Transform):
         crops = [image.new_empty((0, len(image), *pixels))]
         for box, seed in zip(boxes, seeds, strict=True):
             # a copy: a crop of the whole image would else be the image itself, which an augmentation might change
-            place = (slice(None), *box)
-            crop = resize_separable(image[place], pixels).clone(memory_format=torch.contiguous_format)
+            inside = (slice(None), *box)
+            crop = resize_separable(image[inside], pixels).clone(memory_format=torch.contiguous_format)
             crops.append(self._appearance(crop, seed).unsqueeze(0))
         return torch.cat(crops)
 
