@@ -120,6 +120,8 @@ def test_what_is_missing_is_named() -> None:
     ) as error:
         AFiRe(nn.Linear(2, 2))
     assert all(name in str(error.value) for name in INTERFACE)
+    with pytest.raises(TypeError, match=r"RadiographEncoder is no encoder, it has no in_channels .* set_interface\(\)"):
+        AFiRe(RadiographEncoder())
     almost = nn.Linear(2, 2)
     for name in set(INTERFACE) - {"grid_size"}:
         setattr(almost, name, None)

@@ -77,15 +77,13 @@ def as_encoder(encoder: nn.Module, img_size: Sequence[int] | int | None = None) 
         Traceback (most recent call last):
         TypeError: Linear is no encoder, it has no in_channels (channels of the images), ...
     """
-    if isinstance(encoder, RadiographEncoder):
-        return encoder
-    roots = {base.__module__.partition(".")[0] for base in type(encoder).__mro__}
-    if isinstance(encoder, MONAI_NETWORKS):
-        return MONAIEncoder(encoder, img_size)
     missing = missing_parts(encoder)
-    if not missing and callable(encoder):
+    if not missing:
         checked: Any = encoder
         return checked
+    if isinstance(encoder, MONAI_NETWORKS):
+        return MONAIEncoder(encoder, img_size)
+    roots = {base.__module__.partition(".")[0] for base in type(encoder).__mro__}
     if "transformers" in roots and hasattr(encoder, "config"):
         return HuggingFaceEncoder(encoder, img_size)
     if "timm" in roots:
