@@ -70,7 +70,7 @@ def test_default_run_learns(workspace: Path) -> None:
     assert {"total", "divergence", "entropy", "learning_rate", "teacher_decay", "teacher_temperature"} < set(scalars)
     assert {"teacher_information", "teacher_entropy", "feature_spread"} < set(scalars)
     assert scalars["teacher_information"][-1] > 0.02
-    assert scalars["crop_accuracy"][-1] > 1.5 * scalars["chance"][-1]
+    assert scalars["crop_accuracy"][-1] > 1.2 * scalars["chance"][-1]
 
 
 def test_runs_repeat_resume_and_feed_an_encoder(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
