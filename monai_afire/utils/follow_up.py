@@ -15,7 +15,7 @@ from typing import Any
 
 __all__ = ["follow_up_command", "given_options"]
 
-_OF_ONE_RUN = {"resume", "config_file", "meta_file", "logging_file", "tracking"}
+_OF_ONE_RUN = {"resume", "config_file", "meta_file", "logging_file", "tracking", "imports", "initialize", "run"}
 _PLACES = {"output_dir", "ckpt_dir", "ckpt_path", "dataset_dir", "datalist", "section"}
 _PHANTOM = {"phantom", "phantom_dir"}
 

@@ -14,7 +14,7 @@ from bundles.bundle_runs import TINY, all_messages, copy_bundles
 from monai.bundle import run
 
 AFIRE = "bundles/afire/configs/"
-FIT = [AFIRE + name for name in ("train.json", "finetune_anomaly.json", "encoder_only.json")]
+FIT = [AFIRE + name for name in ("train.json", "finetune_anomaly.json", "fit_encoder.json")]
 USE = [AFIRE + name for name in ("inference.json", "encoder_only.json")]
 CLASSIFY = "bundles/radiograph_classification/configs/"
 VIT = {

@@ -14,7 +14,7 @@ from monai_afire.options import BundleCall
 
 BUNDLES = Path(__file__).resolve().parents[2] / "bundles"
 # overlays of inference.json; evaluate.json is one of train.json in the fine-tuning bundles
-_OF_INFERENCE = {"analysis", "released", "restore"}
+_OF_INFERENCE = {"analysis", "encoder_only", "released", "restore"}
 _OF_BOTH = {"paper", "paper_vit", "swin_b", "vit_b"}
 
 
@@ -32,8 +32,8 @@ def runs() -> list[list[str]]:
         if name in ("train", "inference"):
             together.append([key])
             continue
-        if name == "encoder_only":
-            together += [[f"{bundle}/train", f"{bundle}/finetune_anomaly", key], [f"{bundle}/inference", key]]
+        if name == "fit_encoder":
+            together.append([f"{bundle}/train", f"{bundle}/finetune_anomaly", key])
             continue
         after_inference = name in _OF_INFERENCE or (name == "evaluate" and bundle == "afire")
         bases = ["train", "inference"] if name in _OF_BOTH else ["inference"] if after_inference else ["train"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,6 +15,7 @@ from torch import nn
 from monai_afire.networks.weights.checkpoint_files import read_own
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import atomic_path, joined_path, keep_previous
+from monai_afire.utils.saved_options import with_options
 
 __all__ = ["check_fits", "load_network", "save_network"]
 
@@ -57,13 +59,18 @@ def load_network(network: nn.Module, path: str | os.PathLike, hint: str = "") ->
     network.load_state_dict(state)
 
 
-def save_network(network: nn.Module, path: str | os.PathLike | Sequence[str | os.PathLike]) -> Path:
+def save_network(
+    network: nn.Module,
+    path: str | os.PathLike | Sequence[str | os.PathLike],
+    options: Mapping[str, Any] | None = None,
+) -> Path:
     """
     Write a network's state dict for :func:`load_network`, complete or not at all; an older file is kept beside it.
 
     Args:
         network: unwrapped.
         path: the file, or its parts to be joined. Only the first process of several writes it.
+        options: what travels with the weights, see :func:`monai_afire.options.travelling_options`; None for nothing.
 
     Returns:
         The file.
@@ -81,7 +88,7 @@ def save_network(network: nn.Module, path: str | os.PathLike | Sequence[str | os
         file.parent.mkdir(parents=True, exist_ok=True)
         keep_previous(file)
         with atomic_path(file) as temporary:
-            torch.save(network.state_dict(), temporary)
+            torch.save(with_options(network.state_dict(), options or {}), temporary)
     return file
 
 
