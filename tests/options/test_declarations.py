@@ -17,7 +17,7 @@ SLOTS = {"process_group", "best_of"}
 
 def is_option(name: str, value: Any) -> bool:
     """Whether an entry of a config is a value that a person sets, rather than a part of the application."""
-    if isinstance(value, list):
+    if isinstance(value, list) and value:
         return all(is_option(name, each) for each in value)
     is_value = value is None or isinstance(value, (bool, int, float)) or not str(value).startswith(("$", "@", "%"))
     return is_value and not isinstance(value, dict) and name not in SLOTS and "::" not in name
