@@ -244,6 +244,7 @@ def test_restores_images(workspace: Path) -> None:
     assert Image.open(restored[0]).size == (32, 32)
 
 
+@pytest.mark.slow
 def test_bundle_keeps_the_rules_of_the_model_zoo(workspace: Path) -> None:
     settings = {**TINY, "image_size": 128, "patch_size": 16}
     defaults = ("hidden_size", "num_layers", "num_heads", "head_dim", "num_clusters")

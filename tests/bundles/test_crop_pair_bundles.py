@@ -211,6 +211,7 @@ def test_what_the_methods_share_is_the_same_text() -> None:
         assert names == [name for name in configs["afire"] if name in configs[method]], "another order"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_bundle_keeps_the_rules_of_the_model_zoo(workspace: Path, method: str) -> None:
     overrides = {"epochs": 1, "phantom::num_patients": {"training": 4, "validation": 2}, "batch_size": 2}

@@ -164,6 +164,7 @@ def test_the_same_encoder_and_engine_as_the_other_methods() -> None:
     assert names == [name for name in afire if name in dino], "another order"
 
 
+@pytest.mark.slow
 def test_bundle_keeps_the_rules_of_the_model_zoo(workspace: Path) -> None:
     overrides = {"epochs": 1, "phantom::num_patients": {"training": 4, "validation": 2}, "batch_size": 2}
     result = run_bundle(workspace, "bundles/dino/configs/train.json", overrides)

@@ -193,6 +193,7 @@ def test_schedules_end_at_the_end_and_teachers_follow_optimizer_steps(
         assert getattr(owner, memory.split(".")[-1]) ** 2 == pytest.approx(0.9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_compiled_run_saves_what_an_ordinary_one_does(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, method: str

@@ -114,6 +114,7 @@ def test_inference_names_what_it_cannot_read(workspace: Path, task: str) -> None
     assert names[0] not in rejected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["afire", "peac", "ace", "mae", "dino"])
 def test_encoders_of_every_method_feed_every_task(workspace: Path, method: str) -> None:
     own = {
@@ -144,6 +145,7 @@ def test_weights_of_timm_start_a_classifier(workspace: Path) -> None:
     torch.testing.assert_close(weights["encoder.blocks.1.attn.out_proj.weight"], expected)
 
 
+@pytest.mark.slow
 def test_few_labels_folds_and_early_stopping(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fine_tune("classification", label_fraction=0.1, epochs=1)
     fine_tune("segmentation", num_shots=2, epochs=1)
@@ -305,6 +307,7 @@ def test_recipes_of_the_papers_are_overlays(task: str, architecture: str) -> Non
         assert parser.config.get("flip_prob", 0.0) == (0.5 if overlay == "paper_afire" else 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_bundle_keeps_the_rules_of_the_model_zoo(workspace: Path, task: str) -> None:
     phantom = {**PHANTOM, "num_patients": {"training": 4, "validation": 2, "test": 2}, "image_size": 128}

@@ -406,6 +406,7 @@ def test_a_folder_that_another_run_writes_into_is_refused(tmp_path: Path) -> Non
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoint.pt", "model.pt"]
 
 
+@pytest.mark.slow
 def test_one_flipped_bit_is_found(tmp_path: Path) -> None:
     counting_engine(tmp_path, linear()).run([0])
     file = tmp_path / "checkpoint.pt"
