@@ -21,16 +21,18 @@ from monai_afire.handlers.random_state import random_state, set_random_state
 from monai_afire.handlers.remaining_batches import RemainingBatches
 from monai_afire.handlers.stop_request import StopRequest
 from monai_afire.handlers.teacher import is_optimizer_step
-from monai_afire.networks.weights.checkpoint_files import read_own
+from monai_afire.networks.weights.checkpoint_files import read_own, write_pickle
 from monai_afire.networks.weights.whole_network import check_fits
 from monai_afire.utils.distributed import all_gather_object, global_rank, world_size
-from monai_afire.utils.files import atomic_path, check_writable, keep_previous, remove_leftovers
+from monai_afire.utils.files import check_writable, keep_previous, remove_leftovers
 from monai_afire.utils.folder_lock import folder_lock
 from monai_afire.utils.saved_options import with_options
 
 __all__ = ["ResumableCheckpoint"]
 
 logger = logging.getLogger(__name__)
+
+_REMEDY = "run the same command with resume set to true (--resume true)"
 
 
 class ResumableCheckpoint:
@@ -211,14 +213,14 @@ class ResumableCheckpoint:
         if random_states is not None:
             state["random_states"] = random_states
         self.keep_older_model()
-        _write(state, self.checkpoint_file)
+        write_pickle(state, self.checkpoint_file, _REMEDY)
         if self.validator is None or not self.model_file.is_file():
             self.write_model()
 
     def write_model(self) -> None:
         """Write ``model.pt``."""
         self.keep_older_model()
-        _write(self.network_state(), self.model_file)
+        write_pickle(self.network_state(), self.model_file, _REMEDY)
 
     def network_state(self) -> dict[str, torch.Tensor]:
         """The network's state dict as it is written."""
@@ -324,15 +326,3 @@ def _batches_done(engine: Any) -> int:
 
 def _num_bytes(value: Any) -> int:
     return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 0
-
-
-def _write(content: Any, path: Path) -> None:
-    try:
-        with atomic_path(path) as temporary:
-            torch.save(content, temporary)
-    except (OSError, RuntimeError) as error:  # torch's writer raises a RuntimeError on a full disk
-        kept = "the last complete one stays as it was" if path.is_file() else "there was none before"
-        raise OSError(
-            f"cannot write {path}: {getattr(error, 'strerror', None) or error}; {kept}. Free space or mend the disk, "
-            "then run the same command with resume set to true (--resume true)"
-        ) from error

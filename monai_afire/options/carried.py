@@ -119,8 +119,8 @@ def carried_options(call: BundleCall, wrong: Collection[str] = ()) -> Iterator[C
     if call.files is None:
         return
     found: dict[str, Carried] = {}
-    for source in _sources(call):
-        for name, value in read_options(source.path).items():
+    for source, options in _sources(call):
+        for name, value in options.items():
             if name not in taken_names(source.taken) & call.read_names & call.config.keys() or name in wrong:
                 continue
             try:
@@ -135,13 +135,13 @@ def carried_options(call: BundleCall, wrong: Collection[str] = ()) -> Iterator[C
             yield carried
 
 
-def _sources(call: BundleCall) -> list[Source]:
-    """The first of the places that weights come from where some carry options."""
+def _sources(call: BundleCall) -> list[tuple[Source, dict[str, Any]]]:
+    """The first of the places that weights come from where some carry options, with these."""
     places = (_compared, _loaded) if "ckpt_path" in call.config else (_resumed, _adapted, _transferred)
     for place in places:
-        sources = [source for source in place(call) if read_options(source.path)]
-        if sources:
-            return sources
+        read = [(source, read_options(source.path)) for source in place(call)]
+        if any(options for _, options in read):
+            return [(source, options) for source, options in read if options]
     return []
 
 

@@ -14,7 +14,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["atomic_path", "check_writable", "joined_path", "keep_previous", "output_path", "remove_leftovers"]
+__all__ = [
+    "atomic_path",
+    "check_writable",
+    "is_safetensors",
+    "joined_path",
+    "keep_previous",
+    "output_path",
+    "remove_leftovers",
+]
 
 _LONGEST_NAME = 120  # bytes of a folder or file name; most file systems take 255, and suffixes are to be added
 _ELSEWHERE = "elsewhere"
@@ -152,6 +160,24 @@ def keep_previous(*paths: str | os.PathLike) -> list[Path]:
 
 def _previous(path: Path, number: int) -> Path:
     return path.with_stem(f"{path.stem}_previous" + (f"_{number}" if number > 1 else ""))
+
+
+def is_safetensors(path: str | os.PathLike) -> bool:
+    """
+    Whether a file begins as those of safetensors do, whatever its name: the length of a header, then the header.
+
+    Args:
+        path: a file that exists.
+
+    Example:
+        >>> import tempfile
+        >>> weights = Path(tempfile.mkdtemp()) / "weights.bin"
+        >>> _ = weights.write_bytes((2).to_bytes(8, "little") + b"{}")
+        >>> is_safetensors(weights)
+        True
+    """
+    with Path(path).open("rb") as file:
+        return file.read(9)[8:] == b"{"
 
 
 def remove_leftovers(path: str | os.PathLike) -> None:

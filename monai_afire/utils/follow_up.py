@@ -15,7 +15,7 @@ from typing import Any
 
 __all__ = ["follow_up_command", "given_options"]
 
-_OF_ONE_RUN = {"resume", "config_file", "meta_file", "logging_file", "tracking", "imports", "initialize", "run"}
+_OF_ONE_RUN = {"resume", "config_file", "meta_file", "logging_file", "tracking"}
 _PLACES = {"output_dir", "ckpt_dir", "ckpt_path", "dataset_dir", "datalist", "section"}
 _PHANTOM = {"phantom", "phantom_dir"}
 
@@ -122,4 +122,6 @@ def _content(paths: Sequence[str]) -> dict[str, Any]:
 
 def _is_plain(value: Any) -> bool:
     """Whether a value can be given on a command line as it is."""
-    return isinstance(value, (int, float, list)) or (isinstance(value, str) and not value.startswith(("$", "@", "%")))
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return isinstance(value, (int, float)) or (isinstance(value, str) and not value.startswith(("$", "@", "%")))

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
+from monai_afire.utils.files import is_safetensors
+
 __all__ = ["OPTIONS_HEADER", "read_options", "with_options"]
 
 _METADATA_ENTRY = "monai_afire"
@@ -71,9 +73,7 @@ def read_options(path: str | os.PathLike) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        with path.open("rb") as file:
-            start = file.read(9)
-        return _in_safetensors(path) if start[8:] == b"{" else _in_pickle(path)
+        return _in_safetensors(path) if is_safetensors(path) else _in_pickle(path)
     except Exception:  # damage fails in a dozen ways, and says so again when the weights are loaded
         return {}
 

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -37,7 +36,7 @@ import torch
 from tqdm.auto import tqdm
 
 from monai_afire.utils import tune_cpu
-from tests.benchmarks.pretraining_step import METHODS, PARTS, BundleCase, TrainingStep
+from tests.benchmarks.pretraining_step import METHODS, PARTS, BundleCase, TrainingStep, loader_rate
 from tests.benchmarks.throughput import count_flops, matmul_peak, nominal_peak
 from tests.benchmarks.timing import machine, peak_memory, reset_peak_memory, take_turns
 
@@ -106,14 +105,6 @@ def memory_of(options: argparse.Namespace, method: str, name: str, step: Callabl
     megabytes = queue.get()
     process.join()
     return megabytes
-
-
-def loader_rate(case: BundleCase, items: int) -> float:
-    """Images per second that one process makes ready."""
-    start = time.perf_counter()
-    for _ in range(items):
-        case.make_item()
-    return items / (time.perf_counter() - start)
 
 
 def print_speed(

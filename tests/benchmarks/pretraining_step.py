@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ from monai_afire.optimizers import weight_decay_groups
 from tests.benchmarks.throughput import PartTimer
 from tests.naive.published_methods import published
 
-__all__ = ["METHODS", "PARTS", "SIZES", "BundleCase", "TrainingStep"]
+__all__ = ["METHODS", "PARTS", "SIZES", "BundleCase", "TrainingStep", "loader_rate"]
 
 # the papers' networks with ViT-B/16 and with Swin-B encoders
 OVERLAYS = {
@@ -84,6 +85,14 @@ class BundleCase:
         """A loader's batch, in pinned memory for a GPU."""
         batch = list_data_collate([self.make_item() for _ in range(images)])
         return {key: value.pin_memory() if self.device.type == "cuda" else value for key, value in batch.items()}
+
+
+def loader_rate(case: BundleCase, items: int) -> float:
+    """Images per second that one process of a loader makes ready."""
+    start = time.perf_counter()
+    for _ in range(items):
+        case.make_item()
+    return items / (time.perf_counter() - start)
 
 
 @dataclass

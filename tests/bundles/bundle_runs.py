@@ -23,6 +23,23 @@ from monai_afire.utils import pack_bundle
 
 REPOSITORY_ROOT = Path(__file__).resolve().parents[2]
 
+# entries of every train.json that are the same text in all methods, and in all tasks
+SAME_IN_ALL = (
+    "imports",
+    "dataset_dir",
+    "output_dir",
+    "ckpt_dir",
+    "device",
+    "encoder_def",
+    "own_encoder",
+    "optimizer",
+    "network",
+    "summary_writer",
+    "initialize",
+    "run",
+    "weight_decay",
+)
+
 TINY = {
     "image_size": 32,
     "patch_size": 8,

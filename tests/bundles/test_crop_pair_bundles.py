@@ -14,6 +14,7 @@ import pytest
 import torch
 from bundles.bundle_runs import (
     REPOSITORY_ROOT,
+    SAME_IN_ALL,
     all_messages,
     check_bundle,
     copy_bundles,
@@ -187,18 +188,7 @@ def test_what_the_methods_share_is_the_same_text() -> None:
         method: ConfigParser.load_config_file(str(REPOSITORY_ROOT / f"bundles/{method}/configs/train.json"))
         for method in ("afire", *METHODS)
     }
-    shared = (
-        "imports",
-        "dataset_dir",
-        "output_dir",
-        "ckpt_dir",
-        "device",
-        "encoder_def",
-        "own_encoder",
-        "optimizer",
-        "network",
-    )
-    shared += ("summary_writer", "standardize_image", "initialize", "run", "learning_rate", "weight_decay")
+    shared = (*SAME_IN_ALL, "standardize_image", "learning_rate")
     for method in METHODS:
         for name in shared:
             assert configs[method][name] == configs["afire"][name], name

@@ -14,6 +14,7 @@ import pytest
 import torch
 from bundles.bundle_runs import (
     REPOSITORY_ROOT,
+    SAME_IN_ALL,
     all_messages,
     check_bundle,
     copy_bundles,
@@ -254,18 +255,7 @@ def test_segmentation_learns_the_lungs(workspace: Path) -> None:
 
 def test_what_the_tasks_share_is_the_same_text() -> None:
     texts = {task: ConfigParser.load_config_file(str(REPOSITORY_ROOT / configs(task, "train")[0])) for task in TASKS}
-    shared = (
-        "imports",
-        "dataset_dir",
-        "output_dir",
-        "ckpt_dir",
-        "device",
-        "encoder_def",
-        "own_encoder",
-        "optimizer",
-        "network",
-    )
-    shared += ("summary_writer", "initialize", "run", "weight_decay", "early_stopping", "load_encoder")
+    shared = (*SAME_IN_ALL, "early_stopping", "load_encoder")
     for task in TASKS[1:]:
         for name in shared:
             assert texts[task][name] == texts[TASKS[0]][name], name

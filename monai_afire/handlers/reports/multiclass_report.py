@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from monai_afire.handlers.reports.classification_report import ClassificationReport
 from monai_afire.handlers.reports.metrics_report import MetricsReport, refuse_nan
 from monai_afire.metrics.classification import check_class_names, check_logits
-from monai_afire.metrics.multiclass import UNKNOWN, multiclass_metrics
+from monai_afire.metrics.multiclass import UNKNOWN, confusion_matrix, multiclass_metrics
 from monai_afire.utils.formatting import format_number, table_lines
 from monai_afire.utils.labels import check_label_kind, check_thresholds_of_kind, class_probabilities
 from monai_afire.visualize.confusion import confusion_figure
@@ -123,9 +123,9 @@ class MulticlassReport(MetricsReport):
     def draw(self, table: pd.DataFrame) -> None:
         """The confusion matrix, and the ROC curve of each class against the others."""
         labels, values = self._columns(table)
-        metrics = multiclass_metrics(labels, values, self.class_names)
-        confusion_figure(metrics["confusion_matrix"], self.class_names, self.output_dir / "confusion.png")
         known = labels != UNKNOWN
+        matrix = confusion_matrix(labels[known], values[known].argmax(1), len(self.class_names))
+        confusion_figure(matrix, self.class_names, self.output_dir / "confusion.png")
         class_roc_figure(
             {name: (labels[known] == number).astype(float) for number, name in enumerate(self.class_names)},
             {name: values[known, number] for number, name in enumerate(self.class_names)},

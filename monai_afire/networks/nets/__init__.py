@@ -19,8 +19,8 @@ from monai_afire.networks.nets.vit_encoder import ViTEncoder
 __all__ = [
     "ACE",
     "AFiRe",
-    "MAE",
     "DINO",
+    "MAE",
     "PEAC",
     "RadiographEncoder",
     "SwinEncoder",

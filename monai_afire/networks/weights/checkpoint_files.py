@@ -18,7 +18,18 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-__all__ = ["HEADER_KEYS", "PRODUCER", "Checkpoint", "flatten_tensors", "read_checkpoint", "read_own", "read_pickle"]
+from monai_afire.utils.files import atomic_path, is_safetensors
+
+__all__ = [
+    "HEADER_KEYS",
+    "PRODUCER",
+    "Checkpoint",
+    "flatten_tensors",
+    "read_checkpoint",
+    "read_own",
+    "read_pickle",
+    "write_pickle",
+]
 
 PRODUCER = "monai_afire"
 _COPY_AGAIN = "copy or download it again, or save the network's state dict with torch.save or safetensors"
@@ -66,7 +77,7 @@ def read_checkpoint(path_or_state_dict: str | os.PathLike | Mapping[str, Any]) -
         path = Path(path_or_state_dict)
         name = str(path)
         _check_is_file(path)
-        if _is_safetensors(path):
+        if path.suffix == ".safetensors" or is_safetensors(path):
             content, header = _read_safetensors(path)
         else:
             content = read_pickle(path)
@@ -114,12 +125,6 @@ def _check_is_file(path: Path) -> None:
         raise ValueError(f"{path} is a folder: name the checkpoint file in it, e.g. one of {inside[:5]}")
     if not path.is_file():
         raise FileNotFoundError(f"there is no checkpoint {path}: check the path (relative to {Path.cwd()})")
-
-
-def _is_safetensors(path: Path) -> bool:
-    with path.open("rb") as file:
-        start = file.read(9)
-    return path.suffix == ".safetensors" or start[8:] == b"{"
 
 
 def _read_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
@@ -217,6 +222,36 @@ def read_pickle(path: str | os.PathLike, remedy: str = _COPY_AGAIN) -> Any:
             ) from None
         raise ValueError(
             f"{path} is not a readable PyTorch checkpoint ({path.stat().st_size} bytes; {_reason(error)}): {remedy}"
+        ) from error
+
+
+def write_pickle(content: Any, path: Path, remedy: str = "") -> None:
+    """
+    Write a file by ``torch.save``, complete or not at all.
+
+    Args:
+        content: what :func:`read_pickle` is to return.
+        path: the file.
+        remedy: what to do about a disk that is full or broken once it is mended, for the message.
+
+    Raises:
+        OSError: when it cannot be written; the message says what is there now.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "weights.pt"
+        >>> write_pickle({"weight": torch.ones(1)}, path)
+        >>> read_pickle(path)
+        {'weight': tensor([1.])}
+    """
+    try:
+        with atomic_path(path) as temporary:
+            torch.save(content, temporary)
+    except (OSError, RuntimeError) as error:  # torch's writer raises a RuntimeError on a full disk
+        kept = "the last complete one stays as it was" if path.is_file() else "there was none before"
+        raise OSError(
+            f"cannot write {path}: {getattr(error, 'strerror', None) or error}; {kept}. Free space or mend the disk, "
+            f"then {remedy or 'start again'}"
         ) from error
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from monai_afire.networks.weights.checkpoint_files import read_own
+from monai_afire.networks.weights.checkpoint_files import read_own, write_pickle
 from monai_afire.utils.distributed import global_rank
-from monai_afire.utils.files import atomic_path, joined_path, keep_previous
+from monai_afire.utils.files import joined_path, keep_previous
 from monai_afire.utils.saved_options import with_options
 
 __all__ = ["check_fits", "load_network", "save_network"]
@@ -87,8 +87,7 @@ def save_network(
     if global_rank() == 0:
         file.parent.mkdir(parents=True, exist_ok=True)
         keep_previous(file)
-        with atomic_path(file) as temporary:
-            torch.save(with_options(network.state_dict(), options or {}), temporary)
+        write_pickle(with_options(network.state_dict(), options or {}), file)
     return file
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from statistics import median
@@ -17,7 +16,7 @@ import torch
 from monai_afire.anomaly import AnomalyDetector
 from monai_afire.transforms import synth_lesion_masks
 from tests.benchmarks.gpu_suite.results import Deadline, Results
-from tests.benchmarks.pretraining_step import METHODS, OVERLAYS, BundleCase, TrainingStep
+from tests.benchmarks.pretraining_step import METHODS, OVERLAYS, BundleCase, TrainingStep, loader_rate
 from tests.benchmarks.throughput import count_flops, matmul_peak, nominal_peak
 from tests.benchmarks.timing import take_turns, timed
 
@@ -110,7 +109,7 @@ def measure_way(method: str, size: str, way: str, device: torch.device, peak: fl
     parts = step.seconds()
     total = sum(parts.values())
     row["shares"] = ", ".join(f"{part} {value / total:.0%}" for part, value in parts.items() if value)
-    row["loader images/s and process"] = round(loader_rate(case), 1)
+    row["loader images/s and process"] = round(loader_rate(case, 8), 1)
     return row
 
 
@@ -145,14 +144,6 @@ def reset_memory(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
-
-
-def loader_rate(case: BundleCase, items: int = 8) -> float:
-    """Images per second that one process of a loader makes ready."""
-    start = time.perf_counter()
-    for _ in range(items):
-        case.make_item()
-    return items / (time.perf_counter() - start)
 
 
 def measure_parts(options: argparse.Namespace, results: Results, device: torch.device) -> None:

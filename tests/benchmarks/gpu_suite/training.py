@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import shutil
 import subprocess
@@ -16,6 +15,7 @@ from typing import Any
 
 import torch
 
+from monai_afire.options import OPTIONS
 from tests.benchmarks.gpu_suite.packed_images import unpack
 from tests.benchmarks.gpu_suite.results import Deadline, Results
 from tests.benchmarks.gpu_suite.weight_pieces import write_pieces
@@ -75,21 +75,13 @@ def step_rate(options: argparse.Namespace, configs: list[str], given: dict[str, 
     """Images per second of a training step with the options of the run."""
     case = BundleCase(options.bundle, "default", torch.device(options.device), 1)
     case.parser.read_config(configs)
-    values = {name: json.loads(value) if _is_json(value) else value for name, value in given.items()}
+    values = {name: OPTIONS[name].read(value) for name, value in given.items()}
     on_device = {"lesions_on_device": True} if options.bundle == "afire" else {}
     case.parser.update({**values, **on_device, "device": f"$torch.device({options.device!r})"})
     images = int(case["batch_size"])
     step, batch = TrainingStep.of_package(case, True, 0, False), case.make_batch(images)
     seconds = take_turns({"": lambda: step(dict(batch))}, 3, case.device)[""]
     return images / sorted(seconds)[1]
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
 
 
 def run_until(command: list[str], log: Path, seconds: float) -> str:
