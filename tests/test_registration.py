@@ -164,6 +164,7 @@ def test_config_builds_components(prefix: str) -> None:
     assert parser.get_parsed_content("dataset") is monai_afire.data.ChestPhantomDataset
 
 
+@pytest.mark.slow
 def test_one_import_in_a_config_is_enough(repository_root: Path) -> None:
     script = """
 from monai.bundle import ConfigParser

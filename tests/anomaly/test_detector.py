@@ -336,6 +336,7 @@ def fit_on_rank(rank: int, world_size: int) -> dict[str, torch.Tensor]:
     return detector.state_dict()
 
 
+@pytest.mark.slow
 @needs_gloo
 def test_every_process_fits_the_detector_of_one(tmp_path: Path) -> None:
     expected = fit_on_rank(0, 1)

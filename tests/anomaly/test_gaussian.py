@@ -159,6 +159,7 @@ def fit_on_rank(rank: int, world_size: int) -> dict[str, torch.Tensor]:
     return density.state_dict()
 
 
+@pytest.mark.slow
 @needs_gloo
 def test_two_processes_fit_the_images_of_both(tmp_path: Path) -> None:
     expected = fitted(random_tokens()).state_dict()

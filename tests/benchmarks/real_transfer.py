@@ -4,8 +4,7 @@
 
 ``python -m tests.benchmarks.real_transfer --data /path/to/nih_cxr_1k`` pre-trains on the training normals of
 ``datalist_classification.json`` (or takes ``--weights``), then fine-tunes and tests two tasks: normal against abnormal
-("label"), and the findings ("findings"). Tables and all runs stay in ``--output``. ``--tune`` tests on validation
-images, to choose settings by.
+("label"), and the findings ("findings"). Tables and all runs stay in ``--output``.
 """
 
 from __future__ import annotations
@@ -47,14 +46,11 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--seeds", nargs="+", default=["0", "1", "2"])
     parser.add_argument("--fractions", nargs="+", default=["0.1", "1.0"])
-    parser.add_argument("--tune", action="store_true", help="leave the test images alone")
     options = parser.parse_args()
     data, folder = options.data.resolve(), options.output.resolve()
     datalist = data / "datalist_classification.json"
     weights = options.weights or pretrain(data, datalist, folder)
     settings = {"dataset_dir": data, "datalist": datalist, **SHAPE, **FINE_TUNING}
-    if options.tune:
-        settings["section"] = "validation"
     for task in options.tasks:
         words = ["--config_file", CLASSIFY, "--output_dir", str(folder / task), "--num_processes", "2"]
         words += ["--initializations", "scratch=", f"afire={weights}", "--metrics", "mean_auc"]

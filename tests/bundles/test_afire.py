@@ -116,6 +116,7 @@ def test_killed_run_resumes_to_the_same_weights(workspace: Path) -> None:
         torch.testing.assert_close(weights[name], value, rtol=0, atol=0, msg=name)
 
 
+@pytest.mark.slow
 def test_two_runs_with_one_seed_are_equal_and_another_seed_differs(workspace: Path) -> None:
     first, again, other = train(), train(), train(seed=1)
     assert all(torch.equal(first[name], again[name]) for name in first)
@@ -177,6 +178,7 @@ def test_paper_overlay_sets_the_papers_values() -> None:
     assert parser.get_parsed_content("learning_rate") == pytest.approx(5e-4 * 64 / 256)
 
 
+@pytest.mark.slow
 def test_trains_on_a_folder_and_on_a_datalist(workspace: Path) -> None:
     images = workspace / "images"
     names = write_images(images, 24)

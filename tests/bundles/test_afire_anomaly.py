@@ -76,6 +76,7 @@ def test_adapting_stores_statistics_and_thresholds(adapted: Path) -> None:
     assert not torch.equal(pretrained["encoder.norm.weight"], state["network.encoder.norm.weight"])
 
 
+@pytest.mark.slow
 def test_adapting_without_labels_validates_on_painted_lesions(workspace: Path) -> None:
     write_images(workspace / "images", [f"{index:02d}.png" for index in range(20)])
     result = run_bundle(

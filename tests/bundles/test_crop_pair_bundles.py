@@ -77,6 +77,7 @@ def test_default_run_learns(workspace: Path, method: str, picture: str, figure: 
     assert {"learning_rate", "weight_decay", "teacher_decay"} < set(scalars)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_runs_repeat_resume_and_feed_an_encoder(workspace: Path, method: str) -> None:
     whole = train(method, epochs=3)

@@ -73,6 +73,7 @@ def test_default_run_learns(workspace: Path) -> None:
     assert scalars["crop_accuracy"][-1] > 1.2 * scalars["chance"][-1]
 
 
+@pytest.mark.slow
 def test_runs_repeat_resume_and_feed_an_encoder(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = train(epochs=3)
     again = train(epochs=3)
@@ -87,6 +88,7 @@ def test_runs_repeat_resume_and_feed_an_encoder(workspace: Path, monkeypatch: py
     assert whole["center"].any()
 
 
+@pytest.mark.slow
 def test_interrupted_run_ends_with_the_same_bits(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = train()
     stopped = {"train::trainer::max_epochs": 1}  # the schedules are those of two epochs

@@ -109,6 +109,7 @@ def test_two_clients_learn_together(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         client.finalize()
 
 
+@pytest.mark.slow
 def test_differences_of_weights_are_sent_and_nothing_older_is_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

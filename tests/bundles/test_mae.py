@@ -71,6 +71,7 @@ def test_default_run_learns(workspace: Path) -> None:
     assert {"reconstruction", "learning_rate", "reconstruction_variety", "embedding_spread"} < set(scalars)
 
 
+@pytest.mark.slow
 def test_runs_repeat_resume_in_mid_run_and_feed_an_encoder(workspace: Path) -> None:
     whole = train(epochs=3)
     train(epochs=3, **{"train::trainer::max_epochs": 2})

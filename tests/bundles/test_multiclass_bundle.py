@@ -55,6 +55,7 @@ def train(**overrides: Any) -> dict[str, torch.Tensor]:
     return saved_weights("radiograph_classification")
 
 
+@pytest.mark.slow
 def test_train_evaluate_and_use(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     weights = train()
     assert weights["thresholds"].isnan().all(), "the weights tell what they were trained for"

@@ -119,6 +119,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch, overrides: dict[str, Any]) -> d
 CASES = [("afire", {}), ("afire", {"lesions_on_device": True}), ("peac", {}), ("ace", {}), ("mae", {}), ("dino", {})]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "overrides"), CASES)
 def test_steps_and_handlers_do_not_wait_for_the_device(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, method: str, overrides: dict[str, Any]
@@ -162,6 +163,7 @@ def test_cuda_does_not_wait(workspace: Path, method: str, overrides: dict[str, A
     trainer.run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_schedules_end_at_the_end_and_teachers_follow_optimizer_steps(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, method: str
@@ -219,6 +221,7 @@ def test_compiled_run_saves_what_an_ordinary_one_does(
         torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-5, msg=lambda m, n=name: f"{n}: {m}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_networks_compile_into_one_graph(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY_ROOT)

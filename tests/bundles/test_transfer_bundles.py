@@ -75,6 +75,7 @@ def write_list(folder: Path, name: str, key: str, values: list[Any]) -> str:
     return str(folder / name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_fine_tune_evaluate_and_use(workspace: Path, task: str) -> None:
     weights = fine_tune(task)

@@ -167,6 +167,7 @@ def test_patient_in_both_lists_is_refused_or_dropped(tmp_path: Path) -> None:
     assert content["numTest"] == 3
 
 
+@pytest.mark.slow
 def test_official_files_at_full_scale(shared_data: Path, tmp_path: Path) -> None:
     labels = shared_data / "labels"
     with gzip.open(labels / "BBox_List_2017.csv.gz", "rt") as stream:

@@ -69,6 +69,7 @@ def test_no_question_for_each_file(way: str, large_list: Path, monkeypatch: pyte
     assert 0 < sum(asked.values()) < 6 * FOLDERS, asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("way", "bytes_each"), [("folder", 900), ("list", 1600), ("labels", 2000)])
 def test_peak_memory(way: str, bytes_each: int, large_list: Path) -> None:
     """For 800,000 items the bounds are 0.7, 1.3 and 1.6 GB, which leaves room for the libraries within 2 GB."""

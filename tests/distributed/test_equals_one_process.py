@@ -29,7 +29,7 @@ from monai_afire.networks import ACE, DINO, MAE, PEAC, AFiRe, PrototypeBank, ViT
 from monai_afire.transforms import matching_patches
 from monai_afire.utils.distributed import all_gather, all_reduce, all_reduce_max
 
-pytestmark = needs_gloo
+pytestmark = [needs_gloo, pytest.mark.slow]
 
 STEPS = 3
 SIZE, PATCH = 16, 4  # pixels, of a grid of 4 x 4 patches

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pytest
+
 from distributed.two_ranks import needs_gloo, run_on_two_ranks
 from monai_afire.data.datalist import datasets
 
@@ -37,6 +39,7 @@ class Draw:
             return str(datasets.cached_phantom(self.folder, ARGUMENTS))
 
 
+@pytest.mark.slow
 @needs_gloo
 def test_two_ranks_draw_once(tmp_path: Path) -> None:
     phantom = tmp_path / "phantom"

@@ -74,6 +74,7 @@ def test_monais_trainer_takes_the_steps() -> None:
         torch.testing.assert_close(network.state_dict()[name], expected, rtol=1e-5, atol=1e-7, msg=name)
 
 
+@pytest.mark.slow
 def test_training_learns_to_match() -> None:
     """On four fixed pairs of crops of random images both accuracies rise far above chance, and the loss falls."""
     set_determinism(0)

@@ -156,6 +156,7 @@ def test_a_collapsed_encoder_raises_the_alarm() -> None:
     assert dino_metrics(network(*crops()))["feature_spread"] < 1e-5 < spread
 
 
+@pytest.mark.slow
 def test_training_learns_to_recognise_images() -> None:
     """With a teacher that the centre can follow; far above chance after 150 steps."""
     torch.manual_seed(0)

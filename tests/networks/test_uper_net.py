@@ -255,6 +255,7 @@ def _maps_seen(network: UPerNet, images: torch.Tensor) -> list[torch.Tensor]:
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["vit", "vit_3d", "swin"])
 def test_export_and_tracing(name: str) -> None:
     torch.manual_seed(4)

@@ -176,6 +176,7 @@ def test_random_damage_is_refused_or_read(tmp_path: Path) -> None:
                 assert decode_with_gdcm(str(path), pydicom.dcmread(path)).shape == stored.shape
 
 
+@pytest.mark.slow
 def test_itk_is_loaded_for_what_needs_it_only(tmp_path: Path) -> None:
     """MONAI imports the package itself, which is quick; its libraries take seconds."""
     Image.fromarray(GRAY8).save(tmp_path / "a.png")

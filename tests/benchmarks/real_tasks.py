@@ -1,0 +1,134 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""What an encoder is worth on four sets of real radiographs, beside the same network from scratch.
+
+``python -m tests.benchmarks.real_tasks --data /path/to/sets`` fine-tunes and probes every initialisation over seeds and
+label fractions, by ``monai_afire.experiments``: an interrupted command goes on. The folder has ``childcxr``,
+``nih_cxr_1k``, ``montgomery`` and ``jsrt``. Settings are the same for all sets and initialisations, and were not tuned.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from monai_afire.data.__main__ import main as write_datalist
+from monai_afire.experiments.__main__ import main as run_experiment
+from monai_afire.networks import released_encoder
+
+VALIDATION = 10  # every tenth training patient validates, where the published split has no such part
+SHAPE = {"image_size": 64, "patch_size": 8, "hidden_size": 192, "num_layers": 6, "num_heads": 6, "standardize": "true"}
+MACHINE = {"bf16": "false"}  # so small a network is faster without, on a CPU
+
+
+def listed_childcxr(data: Path, path: Path) -> None:
+    """The official split, as the package reads it."""
+    write_datalist(["childcxr", "--root", str(data / "childcxr"), "--output", str(path)])
+
+
+def listed_nih(data: Path, path: Path) -> None:
+    """Normal against pneumonia, by the set's own list."""
+    folder = data / "nih_cxr_1k"
+    contents = json.loads((folder / "datalist_classification.json").read_text())
+    sections = {name: contents[name] for name in ("training", "validation", "test")}
+    for item in itertools.chain.from_iterable(sections.values()):
+        item["image"] = os.path.relpath(folder / item["image"], path.parent)
+        del item["findings"]
+    path.write_text(json.dumps({**sections, "labels": {"0": "normal", "1": "pneumonia"}}))
+
+
+def listed_montgomery(data: Path, path: Path) -> None:
+    """Tuberculosis, by the published split."""
+    folder = data / "montgomery"
+    rows = pd.read_csv(folder / "manifest.csv").to_dict("records")
+    items = [
+        {
+            "image": os.path.relpath(folder / row["image"], path.parent),
+            "label": row["tuberculosis"],
+            "patient_id": row["patient_id"],
+        }
+        for row in rows
+    ]
+    sections = split_as_published(items, [row["published_split"] for row in rows])
+    path.write_text(json.dumps({**sections, "labels": {"0": "normal", "1": "tuberculosis"}}))
+
+
+def listed_jsrt(data: Path, path: Path) -> None:
+    """Masks of five organs, by the split that comes with the contour points."""
+    write_datalist(["jsrt", "--allow_missing", "--root", str(data / "jsrt"), "--output", str(path)])
+    contents = json.loads(path.read_text())
+    published = json.loads((data / "jsrt" / "contours.json").read_text())
+    items = sorted(
+        [item for name in ("training", "validation", "test") for item in contents[name]], key=lambda item: item["image"]
+    )
+    sections = split_as_published(items, [published[Path(item["image"]).stem]["published_split"] for item in items])
+    path.write_text(json.dumps({**contents, **sections}))
+
+
+def split_as_published(items: list[dict[str, Any]], splits: list[str]) -> dict[str, list[dict[str, Any]]]:
+    """Sections of a datalist; some of the published training images validate."""
+    training = [item for item, split in zip(items, splits, strict=True) if split == "train"]
+    return {
+        "training": [item for number, item in enumerate(training) if number % VALIDATION],
+        "validation": training[::VALIDATION],
+        "test": [item for item, split in zip(items, splits, strict=True) if split == "test"],
+    }
+
+
+@dataclass(frozen=True)
+class Task:
+    """A set, the bundle that learns it, and how."""
+
+    bundle: str
+    datalist: Callable[[Path, Path], None]
+    metrics: tuple[str, ...]
+    fractions: tuple[str, ...] = ("1.0",)
+    settings: dict[str, Any] = field(default_factory=dict)
+
+
+TASKS = {
+    "montgomery": Task("classification", listed_montgomery, ("mean_auc",), settings={"num_classes": 1, "epochs": 20}),
+    "nih": Task("classification", listed_nih, ("mean_auc",), settings={"num_classes": 1, "epochs": 20}),
+    "jsrt": Task("segmentation", listed_jsrt, ("mean_dice", "mean_hd95"), settings={"epochs": 20}),
+    "childcxr_few": Task(
+        "classification", listed_childcxr, ("mean_auc",), ("0.01", "0.1"), {"num_classes": 1, "epochs": 10}
+    ),
+    "childcxr": Task("classification", listed_childcxr, ("mean_auc",), settings={"num_classes": 1, "epochs": 10}),
+}
+
+
+def main() -> None:
+    """Run from the repository's root."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the sets")
+    parser.add_argument("--output", type=Path, default=Path("results/real_tasks"))
+    parser.add_argument("--weights", type=Path, default=released_encoder(), help="encoder to compare with scratch")
+    parser.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS))
+    parser.add_argument("--modes", nargs="+", default=["fine_tuned", "frozen"], choices=["fine_tuned", "frozen"])
+    parser.add_argument("--seeds", nargs="+", default=["0", "1", "2"])
+    options = parser.parse_args()
+    for name in options.tasks:
+        task, folder = TASKS[name], (options.output / name).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        task.datalist(options.data.resolve(), folder / "datalist.json")
+        settings = {"datalist": folder / "datalist.json", **SHAPE, **MACHINE, **task.settings}
+        for mode in options.modes:
+            words = ["--config_file", f"bundles/radiograph_{task.bundle}/configs/train.json"]
+            words += ["--output_dir", str(folder / mode), "--metrics", *task.metrics]
+            words += ["--initializations", "scratch=", f"pretrained={options.weights}", "--seed", *options.seeds]
+            words += ["--label_fraction", *task.fractions, "--freeze_encoder", str(mode == "frozen").lower()]
+            for option, value in settings.items():
+                words += [f"--{option}", str(value)]
+            run_experiment(words)
+
+
+if __name__ == "__main__":
+    main()
