@@ -60,10 +60,9 @@ class TrainingScalars:
         if self.optimizer is not None:
             groups = self.optimizer.param_groups
             values |= {_LABELS.get(name, name): max(group[name] for group in groups) for name in self.settings}
-        for name in self.attributes:
-            value = getattr(self.network, name)
-            values[name] = value.detach() if isinstance(value, torch.Tensor) else value
-        return values
+        values |= {name: getattr(self.network, name) for name in self.attributes}
+        # PyTorch warns of tensors with a gradient that become numbers, in the middle of the progress bar
+        return {name: v.detach() if isinstance(v, torch.Tensor) else v for name, v in values.items()}
 
 
 class AFiReScalars(TrainingScalars):

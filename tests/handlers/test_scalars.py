@@ -1,0 +1,38 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Values that are shown and logged while training."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from monai_afire.handlers import TrainingScalars
+
+
+class Temperature(nn.Module):
+    """Has a parameter that is shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.temperature = nn.Parameter(torch.tensor(0.5))
+
+
+class LossOfTerms(nn.MSELoss):
+    """Keeps its terms with their gradients."""
+
+    def __init__(self, terms: dict[str, torch.Tensor]) -> None:
+        super().__init__()
+        self.terms = terms
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("has_terms", [False, True])
+def test_what_is_shown_becomes_a_number_without_a_warning(has_terms: bool) -> None:
+    loss = torch.tensor(2.0, requires_grad=True) * 1.5
+    function = LossOfTerms({"loss": loss}) if has_terms else nn.MSELoss()
+    scalars = TrainingScalars(function, network=Temperature(), attributes=["temperature"])
+    values = {name: float(value) for name, value in scalars({"loss": loss}).items()}
+    assert values == {"loss": 3.0, "temperature": 0.5}
+    assert loss.requires_grad  # the output itself is as it was
