@@ -64,7 +64,8 @@ def follow_up_command(
         configs: files of the next command, the first one complete, the others laid over it.
         options: what the next command sets in any case.
         given: of the present command, see :func:`given_options`.
-        keep: names to repeat; None for all that the rules above name.
+        keep: names to repeat; None for all that the rules above name. Overlays that only describe components are kept
+            in any case.
         known_otherwise: names that the next run has from elsewhere, such as its weights.
 
     Returns:
@@ -81,7 +82,8 @@ def follow_up_command(
     base, added = _content(configs[:1]), _content(configs[1:])
     known = set(base | added)
     overlays = [path for path in present[1:] if path not in configs and not Path(path).name.startswith("multi_gpu")]
-    fitting = [path for path in overlays if goes_on or set(_content([path])) <= set(base)] if keep is None else []
+    fits = _fits if keep is None else _is_part_for
+    fitting = [path for path in overlays if (goes_on and keep is None) or fits(_content([path]), base)]
     values = _content([path for path in overlays if path not in fitting])
     settings = {name: str(v) for name, v in values.items() if _is_plain(v) and v != base.get(name)} | dict(given)
     left_out = _OF_ONE_RUN | set(added) | set(options) | set(known_otherwise) | (set() if goes_on else _PLACES)
@@ -118,6 +120,16 @@ def _content(paths: Sequence[str]) -> dict[str, Any]:
         except (OSError, ValueError, AttributeError):
             continue
     return merged
+
+
+def _fits(overlay: Mapping[str, Any], base: Mapping[str, Any]) -> bool:
+    """Whether a config knows all that an overlay sets."""
+    return set(overlay) <= set(base)
+
+
+def _is_part_for(overlay: Mapping[str, Any], base: Mapping[str, Any]) -> bool:
+    """Whether an overlay only describes components, such as an encoder, which weights cannot bring by themselves."""
+    return bool(overlay) and _fits(overlay, base) and all(isinstance(value, dict) for value in overlay.values())
 
 
 def _is_plain(value: Any) -> bool:
