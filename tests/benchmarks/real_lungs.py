@@ -2,9 +2,9 @@
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
 """Lungs of another hospital: networks that learnt to segment JSRT, on Montgomery's radiographs without training there.
 
-``python -m tests.benchmarks.real_lungs --data /path/to/sets --runs results/real_tasks/jsrt/fine_tuned/runs`` goes on after
-``real_tasks``: every run's masks of the right and left lung together are compared with Montgomery's, in the pixels of
-its files.
+``python -m tests.benchmarks.real_lungs --data /path/to/sets --runs results/real_tasks/jsrt/fine_tuned/runs`` goes on
+after ``real_tasks``: every run's masks of right and left lung together are compared with Montgomery's, in the pixels
+of its files.
 """
 
 from __future__ import annotations
