@@ -12,6 +12,7 @@ from monai_afire.anomaly.writer import SAVED_KINDS
 from monai_afire.losses.token_similarity import SIMILARITIES
 from monai_afire.networks.nets.afire import CONTRAST_SPACES
 from monai_afire.networks.nets.dino import TEACHER_BALANCES
+from monai_afire.networks.nets.peac import GLOBAL_BALANCES
 from monai_afire.networks.weights.swin import SWIN_SOURCES
 from monai_afire.networks.weights.vit_filters import VIT_SOURCES
 from monai_afire.options.kinds import Choice, Integer, ListOf, Mapping, Number, Path, Switch, Text
@@ -83,6 +84,12 @@ METHOD_SECTIONS = {
         Option("grid", _AT_LEAST_1, "cells on a side of the grid that crops are cut from", travels="result"),
         Option("cell", _AT_LEAST_1, "ACE: side of a cell in pixels (PEAC: patch_size)", travels="result"),
         Option("global_weight", _WEIGHT, "of the global consistency in the loss; 0 leaves it out"),
+        Option(
+            "global_balance",
+            Choice(GLOBAL_BALANCES),
+            "PEAC: what keeps embeddings of whole crops from a collapse; none as printed",
+            travels="network",
+        ),
         Option("local_weight", _WEIGHT, "PEAC: of the local consistency in the loss; 0 leaves it out"),
         Option("order_weight", _WEIGHT, "PEAC: of the patch order in the loss; 0 leaves it out"),
         Option("shuffle_prob", _PROBABILITY, "PEAC: probability of shuffled patches"),
@@ -95,7 +102,7 @@ METHOD_SECTIONS = {
         Option("decomposition_weight", _WEIGHT, "ACE: of the decomposition in the loss; 0 leaves it out"),
         Option("composition_alpha", Number(above=0, below=1), "ACE: weight of matching pairs in the composition"),
         Option("decomposition_alpha", Number(above=0, below=1), "ACE: weight of matching pairs in the decomposition"),
-        Option("center_momentum", Number(0, below=1), "ACE, DINO: moving average of the teacher's centre"),
+        Option("center_momentum", Number(0, below=1), "moving average of the teacher's centre (DINO, too)"),
     ),
     "DINO": (
         Option("num_local_crops", Integer(minimum=0), "small crops of each image, beside two large ones"),
