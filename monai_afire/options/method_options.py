@@ -9,6 +9,8 @@ from monai_afire.anomaly.field_of_view import MAX_VIEWS
 from monai_afire.anomaly.scores import AGGREGATIONS
 from monai_afire.anomaly.token_features import LAYERS
 from monai_afire.anomaly.writer import SAVED_KINDS
+from monai_afire.losses.peac import SWAPPED_SAMPLES
+from monai_afire.losses.reductions import REDUCTIONS
 from monai_afire.losses.token_similarity import SIMILARITIES
 from monai_afire.networks.nets.afire import CONTRAST_SPACES
 from monai_afire.networks.nets.dino import TEACHER_BALANCES
@@ -48,6 +50,11 @@ METHOD_SECTIONS = {
         Option("structure_weight", _WEIGHT, "of the structure consistency: tokens and the prototype of their position"),
         Option("category_weight", _WEIGHT, "of the category consistency: normal tokens and other patients'"),
         Option("restoration_weight", _WEIGHT, "of the restoration in the loss (PEAC, too); 0 leaves the decoder out"),
+        Option(
+            "loss_reduction",
+            Choice(REDUCTIONS),
+            "mean, or sum as printed, of the restoration (AFiRe, PEAC), of order and local consistency (PEAC)",
+        ),
         Option("abnormal_weight", _POSITIVE, "weight of lesion patches against normal ones in the restoration"),
         Option(
             "contrast_space",
@@ -91,6 +98,11 @@ METHOD_SECTIONS = {
             travels="network",
         ),
         Option("local_weight", _WEIGHT, "PEAC: of the local consistency in the loss; 0 leaves it out"),
+        Option(
+            "swapped_samples",
+            Choice(SWAPPED_SAMPLES),
+            "PEAC: whose local consistency counts in the swapped pass",
+        ),
         Option("order_weight", _WEIGHT, "PEAC: of the patch order in the loss; 0 leaves it out"),
         Option("shuffle_prob", _PROBABILITY, "PEAC: probability of shuffled patches"),
         Option("num_blocks", Integer(minimum=0), "PEAC: blocks in which pixels are shuffled"),
@@ -225,6 +237,11 @@ METHOD_SECTIONS = {
         Option("classifier_weights", Mapping(), "classifiers to look into: name and file"),
         Option("max_images", _AT_LEAST_1, "number of images, evenly spaced in the list", null="all"),
         Option("stride", _AT_LEAST_1, "pixels between two places of dense features, a divisor of patch_size"),
+        Option(
+            "sliding_windows",
+            Switch(),
+            "find landmarks by windows that are encoded alone, too (ACE, Fig. 7): a pass for each place",
+        ),
         Option("title", Text(), "title of the report"),
     ),
 }

@@ -51,7 +51,9 @@ class PEAC(nn.Module):
 
     * "center": the teacher's mean is taken away before Eq. 1 normalises its embedding, as in DINO,
 
-      .. math:: \bar y_t = \frac{y_t - c}{\lVert y_t - c \rVert}, \qquad c \leftarrow m c + (1 - m) \operatorname{mean}(y_t)
+      .. math::
+          \bar y_t = \frac{y_t - c}{\lVert y_t - c \rVert}, \qquad
+          c \leftarrow m c + (1 - m) \operatorname{mean}(y_t)
 
     * "predictor": a further perceptron of two layers on the student's embedding, as in BYOL,
     * "none": as printed.
