@@ -39,7 +39,7 @@ _QUESTION = (
     "beat across patients, where anatomy is much in the same place, and fails across perturbations. In columns that "
     "end in position_removed the mean feature map of all images is subtracted first, which takes from an encoder what "
     "it knows of positions alone; columns that end in windows are by windows that slide over the image, each enlarged "
-    "and encoded alone, which know nothing of positions (ACE, Fig. 7). The lower, the better; a "
+    "and encoded alone, which are not told its position (ACE, Fig. 7). The lower, the better; a "
     "place drawn at random is off by about half of the side."
 )
 

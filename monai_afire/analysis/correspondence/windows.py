@@ -42,9 +42,10 @@ def window_correspondence(
     with :math:`c_j` the centres of windows that slide by ``stride`` pixels from border to border. The paper has images
     of 1024 pixels, windows of 448 and a stride of 8.
 
-    The encoder never learns where in the image a window lies, so that, unlike the tokens of
-    :func:`monai_afire.analysis.landmark_correspondence`, features cannot give positions away. The price is one pass for
-    each place: :math:`(S / stride)^n` for each image. Any number of axes.
+    The encoder is not told where in the image a window lies, so that, unlike the tokens of
+    :func:`monai_afire.analysis.landmark_correspondence`, features give no positions away, but for the zeros that those
+    near the border see. The price is one pass for each place: :math:`(S / stride)^n` for each image. Any number of
+    axes.
 
     Args:
         encoder: any :class:`monai_afire.networks.RadiographEncoder`, on any device, which the work is done on.
@@ -75,8 +76,8 @@ def window_correspondence(
     size, window = tuple(images.shape[2:]), encoder.img_size
     if images.shape[1] != encoder.in_channels or len(size) != len(window):
         raise ValueError(
-            f"windows of {encoder.in_channels} channels and {window} pixels, which this encoder takes, cannot be cut out "
-            f"of images {tuple(images.shape)}"
+            f"windows of {encoder.in_channels} channels and {window} pixels, which this encoder takes, cannot be cut "
+            f"out of images {tuple(images.shape)}"
         )
     if stride < 1:
         raise ValueError(f"stride must be at least 1 pixel, got {stride}")
