@@ -187,12 +187,7 @@ def test_schedules_end_at_the_end_and_teachers_follow_optimizer_steps(
     assert steps[-1] == pytest.approx(parser["final_learning_rate"])
     assert steps[0] > steps[1] > steps[2] > steps[3]
     assert not has_teacher or decays[-1] == pytest.approx(1.0)
-    memory = {
-        "afire": "bank.momentum",
-        "ace": "center_momentum",
-        "dino": "center_momentum",
-        "peac": "center_momentum",
-    }.get(method)
+    memory = {"afire": "bank.momentum", "ace": "center_momentum", "dino": "center_momentum"}.get(method)
     if memory is not None:  # as long in optimizer steps as without accumulation
         owner = network.bank if method == "afire" else network
         assert getattr(owner, memory.split(".")[-1]) ** 2 == pytest.approx(0.9)

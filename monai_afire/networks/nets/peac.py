@@ -73,7 +73,7 @@ class PEAC(nn.Module):
         global_consistency: False leaves out the embedding of whole crops.
         local_consistency: False leaves out the embeddings of patches.
         global_balance: "center", "predictor" or "none", see above.
-        center_momentum: m in [0, 1); 0 keeps no memory.
+        center_momentum: m in [0, 1), of a pass; 0 keeps no memory.
 
     Raises:
         TypeError: when the encoder is none, see :func:`monai_afire.networks.as_encoder`.
