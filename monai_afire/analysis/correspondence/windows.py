@@ -108,10 +108,10 @@ def _features(
     padded = F.pad(image.to(encoder.mean), widths)
 
     def windows(rows: slice) -> torch.Tensor:
-        parts = [
-            padded[(slice(None), *(slice(a + w, a + 2 * w) for a, w in zip(start, window, strict=True)))]
-            for start in starts[rows].tolist()
-        ]
+        parts = []
+        for start in starts[rows].tolist():
+            box = (slice(None), *(slice(a + w, a + 2 * w) for a, w in zip(start, window, strict=True)))
+            parts.append(padded[box])
         return torch.stack(parts) if parts else padded.new_empty((0, len(image), *window))
 
     return token_features(encoder, len(starts), windows, batch_size=batch_size, bar=bar)
