@@ -29,6 +29,7 @@ from monai_afire.analysis.correspondence import (
     label_pairs,
     landmark_correspondence,
     same_place_correspondence,
+    window_correspondence,
 )
 from monai_afire.analysis.cosegmentation import (
     CosegmentationStudy,
@@ -217,6 +218,7 @@ __all__ = [
     "symmetry_summary",
     "token_features",
     "tsne_map",
+    "window_correspondence",
     "with_perturbations",
     "with_raw_pixels",
 ]

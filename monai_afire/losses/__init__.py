@@ -16,6 +16,7 @@ from monai_afire.losses.dino import DINOLoss, MultiCropCrossEntropy
 from monai_afire.losses.global_mean import global_mean, global_weighted_mean
 from monai_afire.losses.heatmap import HeatmapLoss
 from monai_afire.losses.mae import MAELoss, MaskedReconstructionLoss
+from monai_afire.losses.matching_balance import composition_alpha, decomposition_alpha, matching_balance
 from monai_afire.losses.multiclass import MaskedMulticlassLoss, classification_loss
 from monai_afire.losses.multilabel import MaskedMultilabelLoss
 from monai_afire.losses.peac import (
@@ -51,7 +52,10 @@ __all__ = [
     "CompositeLoss",
     "LossTerm",
     "classification_loss",
+    "composition_alpha",
+    "decomposition_alpha",
     "global_mean",
     "global_weighted_mean",
+    "matching_balance",
     "matching_target",
 ]

@@ -97,8 +97,9 @@ class MatchingLoss(nn.Module):
 
     with x the logits, T the target, i the teacher's and j the student's patches: the sum over the student's patches
     and the mean over the teacher's, as in the paper's Algorithm 1. Positives and negatives share this divisor, since
-    α itself makes up for their numbers: there are about 49 student's patches for each of the teacher's in the
-    composition (α = 0.9) and 784 in the decomposition (α = 0.99), of which up to 9 are positive. The printed
+    α itself makes up for their numbers: on the paper's grid of 14 x 14 there are 49 student's patches for each of the
+    teacher's in the composition (α = 0.9) and 784 in the decomposition (α = 0.99), of which up to 9 are positive. On
+    another grid :func:`composition_alpha` and :func:`decomposition_alpha` keep this balance. The printed
     equations weight the cross-entropy by α alone, the algorithm has the positive part alone, and the text says that α
     "balances the positive and negative samples": both parts are here.
 
@@ -162,6 +163,9 @@ class SelfDistillationLoss(nn.Module):
 
     with x and x' the two crops. The paper prints the first summand alone; here the loss is the mean of both.
 
+    Args:
+        symmetric: False for the printed summand, the first crop in the student and the second in the teacher.
+
     Example:
         >>> teacher = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
         >>> student = torch.tensor([[[0.1, 0.9], [0.9, 0.1]]])
@@ -169,6 +173,10 @@ class SelfDistillationLoss(nn.Module):
         >>> bool(loss(student.log(), teacher) < loss(student.flip(1).log(), teacher))
         True
     """
+
+    def __init__(self, symmetric: bool = True) -> None:
+        super().__init__()
+        self.symmetric = symmetric
 
     def forward(self, student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
         """
@@ -191,7 +199,8 @@ class SelfDistillationLoss(nn.Module):
             )
         with torch.autocast(student.device.type, enabled=False):
             student = at_least_float32(student)
-            return -global_mean((teacher.to(student.dtype).flip(1) * student).sum(-1))
+            entropy = (teacher.to(student.dtype).flip(1) * student).sum(-1)
+            return -global_mean(entropy if self.symmetric else entropy[:, 0])
 
 
 class ACELoss(CompositeLoss):
@@ -201,8 +210,8 @@ class ACELoss(CompositeLoss):
     .. math:: L = \lambda_1 L_{global} + \lambda_2 L_{comp} + \lambda_3 L_{decomp}
 
     A term of weight 0 is not computed, and the outputs that it needs may be missing. The decomposition has inputs of
-    its own (the paper's Algorithm 1 computes it from those of the composition) and no factor 1/2 (which the algorithm
-    has and Eq. 8 has not).
+    its own (the paper's Algorithm 1 computes it from those of the composition). Both have a factor of 1/2 in that
+    algorithm and none in Eq. 8 with λ2 = λ3 = 1, which is the default here; weights of 0.5 are the algorithm's.
 
     Attributes:
         terms: detached values of the last call, for logging: "total" and the unweighted "global", "composition" and
@@ -216,6 +225,7 @@ class ACELoss(CompositeLoss):
         decomposition_alpha: α of the decomposition.
         sigma: width of the matching targets' Gaussian in patches, see :func:`matching_target`.
         kernel_size: edge length of its support in patches; 1 for exact matches only.
+        symmetric: of the global consistency, see :class:`SelfDistillationLoss`.
 
     Raises:
         ValueError: for weights that are negative or all zero.
@@ -239,6 +249,7 @@ class ACELoss(CompositeLoss):
         decomposition_alpha: float = 0.99,
         sigma: float = 1.0,
         kernel_size: int = 3,
+        symmetric: bool = True,
     ) -> None:
         offsets = ("offset_1", "offset_2")
         terms = {
@@ -247,7 +258,7 @@ class ACELoss(CompositeLoss):
             "decomposition": LossTerm(decomposition_weight, self._decomposition, ("decomposition_logits", *offsets)),
         }
         super().__init__(terms, "build the network with global_consistency, compose and decompose")
-        self.self_distillation = SelfDistillationLoss()
+        self.self_distillation = SelfDistillationLoss(symmetric)
         self.composition = MatchingLoss(composition_alpha)
         self.decomposition = MatchingLoss(decomposition_alpha)
         self.sigma = sigma

@@ -9,6 +9,7 @@ from torch import nn
 
 from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.global_mean import global_mean, global_weighted_mean
+from monai_afire.losses.reductions import check_reduction
 from monai_afire.losses.token_similarity import TokenSimilarity
 from monai_afire.utils.distributed import all_gather, global_rank
 from monai_afire.utils.precision import at_least_float32
@@ -175,11 +176,16 @@ class AnomalyRestorationLoss(nn.Module):
     .. math:: L_{recon} = \frac{\sum_j w_j \operatorname{mean}_P (y_j - x_j)^2}{\sum_j w_j}, \quad
         w_j = w \text{ on abnormal patches, else } 1
 
+    The paper prints :math:`\frac{1}{L} \sum_j w_j \lVert y_j - x_j \rVert^2`, the sum over a patch's P pixels and the
+    number of patches as the divisor: P times this (256 with patches of 16 x 16), and more the more patches are
+    abnormal. The mean depends on neither.
+
     Args:
         abnormal_weight: w >= 1, 5 by default (the paper gives no value).
+        reduction: "mean" for the first equation, "sum" for the printed one.
 
     Raises:
-        ValueError: for a weight that is not positive.
+        ValueError: for a weight that is not positive, or another reduction.
 
     Example:
         >>> target = torch.zeros(1, 2, 4)
@@ -189,8 +195,9 @@ class AnomalyRestorationLoss(nn.Module):
         (tensor(0.7500), tensor(0.2500))
     """
 
-    def __init__(self, abnormal_weight: float = 5.0) -> None:
+    def __init__(self, abnormal_weight: float = 5.0, reduction: str = "mean") -> None:
         super().__init__()
+        self.reduction = check_reduction(reduction)
         if not abnormal_weight > 0:
             raise ValueError(f"abnormal_weight must be positive, got {abnormal_weight}")
         self.abnormal_weight = abnormal_weight
@@ -216,9 +223,11 @@ class AnomalyRestorationLoss(nn.Module):
                 f"{tuple(restored.shape)}, {tuple(target.shape)} and {tuple(abnormal.shape)}"
             )
         with torch.autocast(restored.device.type, enabled=False):
-            error = (at_least_float32(restored) - at_least_float32(target)).square().mean(-1)
-            weight = torch.ones_like(error).masked_fill(abnormal, self.abnormal_weight)
-            return global_weighted_mean(error, weight)
+            error = (at_least_float32(restored) - at_least_float32(target)).square()
+            weight = torch.ones_like(error[..., 0]).masked_fill(abnormal, self.abnormal_weight)
+            if self.reduction == "sum":
+                return global_mean(weight * error.sum(-1))
+            return global_weighted_mean(error.mean(-1), weight)
 
 
 class AFiReLoss(CompositeLoss):
@@ -245,6 +254,7 @@ class AFiReLoss(CompositeLoss):
         abnormal_weight: see :class:`AnomalyRestorationLoss`.
         gather: see :class:`CategoryConsistencyLoss`.
         contrast_weight: weight w of both consistency losses.
+        reduction: of the restoration, see :class:`AnomalyRestorationLoss`.
 
     Example:
         >>> outputs = {
@@ -268,6 +278,7 @@ class AFiReLoss(CompositeLoss):
         abnormal_weight: float = 5.0,
         gather: bool = True,
         contrast_weight: float = 1.0,
+        reduction: str = "mean",
     ) -> None:
         terms = {
             "structure": LossTerm(contrast_weight * structure_weight, self._structure, ("q", "prototypes", "abnormal")),
@@ -277,7 +288,7 @@ class AFiReLoss(CompositeLoss):
         super().__init__(terms, "build the network with contrast=True and restore=True")
         self.structure = StructureConsistencyLoss(temperature, similarity)
         self.category = CategoryConsistencyLoss(temperature, similarity, include_abnormal_pairs, gather)
-        self.restoration = AnomalyRestorationLoss(abnormal_weight)
+        self.restoration = AnomalyRestorationLoss(abnormal_weight, reduction)
 
     def _structure(self, q: torch.Tensor, prototypes: torch.Tensor, abnormal: torch.Tensor) -> torch.Tensor:
         if prototypes.ndim == 3:  # of each image: the same for its variants

@@ -10,6 +10,8 @@ from torch import nn
 
 from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.global_mean import global_mean
+from monai_afire.losses.reductions import check_reduction, reduced
+from monai_afire.losses.sphere_distance import length, sphere_distance
 from monai_afire.utils.precision import at_least_float32
 
 __all__ = [
@@ -22,9 +24,7 @@ __all__ = [
 
 ORDER_SAMPLES = ("all", "shuffled")
 RESTORATION_SAMPLES = ("all", "in_order")
-
-# no embedding counts as shorter: an embedding of zeros then has a finite loss and gradient
-SHORTEST = 1e-6
+SWAPPED_SAMPLES = ("in_order", "all")
 
 
 class OrderClassificationLoss(nn.Module):
@@ -36,12 +36,22 @@ class OrderClassificationLoss(nn.Module):
     with P the softmax of the classifier's logits and B the samples that count. The paper sums over the patches of a
     crop; the mean does not depend on their number.
 
+    Args:
+        reduction: over a crop's patches: "mean", or "sum" as printed, N times as much.
+
+    Raises:
+        ValueError: for another reduction.
+
     Example:
         >>> logits = 10 * torch.eye(4)[None]
         >>> loss = OrderClassificationLoss()
         >>> bool(loss(logits, torch.arange(4)[None]) < 0.01 < loss(logits, torch.tensor([[1, 0, 3, 2]])))
         True
     """
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__()
+        self.reduction = check_reduction(reduction)
 
     def forward(self, logits: torch.Tensor, order: torch.Tensor, samples: torch.Tensor | None = None) -> torch.Tensor:
         """
@@ -65,7 +75,7 @@ class OrderClassificationLoss(nn.Module):
         with torch.autocast(logits.device.type, enabled=False):
             scores = at_least_float32(logits).flatten(0, 1)
             loss = F.cross_entropy(scores, order.long().flatten(), reduction="none").view(order.shape)
-            return global_mean(loss.mean(1), samples)
+            return global_mean(reduced(loss, self.reduction), samples)
 
 
 class AppearanceRestorationLoss(nn.Module):
@@ -77,10 +87,21 @@ class AppearanceRestorationLoss(nn.Module):
     with p the original patch, :math:`p^a` its restoration and B the samples that count. The paper sums over the patches
     and their P pixels; the mean does not depend on their number.
 
+    Args:
+        reduction: over a crop's patches and their pixels: "mean", or "sum" as printed, N P times as much (200,704
+            times with 14 x 14 patches of 32 x 32 pixels).
+
+    Raises:
+        ValueError: for another reduction.
+
     Example:
         >>> AppearanceRestorationLoss()(torch.ones(2, 4, 9), torch.full((2, 4, 9), 3.0))
         tensor(4.)
     """
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__()
+        self.reduction = check_reduction(reduction)
 
     def forward(
         self, restored: torch.Tensor, target: torch.Tensor, samples: torch.Tensor | None = None
@@ -105,7 +126,7 @@ class AppearanceRestorationLoss(nn.Module):
             )
         with torch.autocast(restored.device.type, enabled=False):
             error = (at_least_float32(restored) - at_least_float32(target)).square()
-            return global_mean(error.flatten(1).mean(1), samples)
+            return global_mean(reduced(error, self.reduction), samples)
 
 
 class GlobalConsistencyLoss(nn.Module):
@@ -142,7 +163,7 @@ class GlobalConsistencyLoss(nn.Module):
                 f"student and teacher must both be (B, H), got {tuple(student.shape)} and {tuple(teacher.shape)}"
             )
         with torch.autocast(student.device.type, enabled=False):
-            return global_mean(_sphere_distance(student, teacher, _length(teacher)))
+            return global_mean(sphere_distance(student, teacher, length(teacher)))
 
 
 class LocalConsistencyLoss(nn.Module):
@@ -154,11 +175,17 @@ class LocalConsistencyLoss(nn.Module):
         \left\lVert \bar p_{m_i} - \bar p_{n_i} \right\rVert_2^2
 
     with :math:`(m_i, n_i)` the :math:`z_b` pairs of matching patches and I the samples that count. The paper sums over
-    the pairs; with their mean the loss does not depend on the size of the overlap. (For the size of the printed sum
-    multiply the weight by the mean number of pairs, 154 for crops of 14 x 14 out of 18 x 18 cells.)
+    the pairs; with their mean the loss does not depend on the size of the overlap. (For crops of 14 x 14 out of 18 x 18
+    cells the sum is that of 154 pairs in the mean.)
 
     The teacher's rows are gathered by index for all of the batch at once: shapes do not depend on the overlap, and
     nothing waits for the device.
+
+    Args:
+        reduction: over an image's pairs: "mean", or "sum" as printed.
+
+    Raises:
+        ValueError: for another reduction.
 
     Example:
         >>> teacher = torch.eye(4)[None]
@@ -166,6 +193,10 @@ class LocalConsistencyLoss(nn.Module):
         >>> LocalConsistencyLoss()(student, teacher, torch.tensor([[-1, 0, 1, 2]]))
         tensor(0.)
     """
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__()
+        self.reduction = check_reduction(reduction)
 
     def forward(
         self,
@@ -185,7 +216,7 @@ class LocalConsistencyLoss(nn.Module):
             samples: ``(B,)`` bool, I; None for all. Those that do not count enter the mean as 0.
 
         Returns:
-            Scalar in [0, 4]; 0 where nothing matches.
+            Scalar, with the reduction "mean" in [0, 4]; 0 where nothing matches.
 
         Raises:
             ValueError: when the shapes do not fit.
@@ -200,10 +231,12 @@ class LocalConsistencyLoss(nn.Module):
             first_rows = torch.arange(len(teacher), device=matches.device).unsqueeze(1) * teacher.shape[1]
             rows = (matches.clamp_min(0) + first_rows).flatten()
             partners = teacher.flatten(0, 1).index_select(0, rows).view(*matches.shape, -1)
-            partner_lengths = _length(teacher).flatten().index_select(0, rows).view(matches.shape)
+            partner_lengths = length(teacher).flatten().index_select(0, rows).view(matches.shape)
             matched = matches >= 0
-            distance = torch.where(matched, _sphere_distance(student, partners, partner_lengths), 0.0)
-            of_sample = distance.sum(1) / matched.sum(1).clamp_min(1)
+            distance = torch.where(matched, sphere_distance(student, partners, partner_lengths), 0.0)
+            of_sample = distance.sum(1)
+            if self.reduction == "mean":
+                of_sample = of_sample / matched.sum(1).clamp_min(1)
             return global_mean(of_sample if samples is None else torch.where(samples, of_sample, 0.0))
 
 
@@ -215,8 +248,8 @@ class PEACLoss(CompositeLoss):
         L = w_o L_{oc} + w_a L_{ar} + w_g (L_{global} + \tilde L_{global}) + w_l (L_{local} + \tilde L_{local})
 
     The tilde is the swapped pass, where the student sees the second crop and the teacher the first. A sample whose
-    patches were shuffled has no local loss in either pass (I = 0). A term of weight 0 is not computed, and the outputs
-    that it needs may be missing.
+    patches were shuffled has no local loss in either pass (I = 0), unless asked for in the swapped one, where neither
+    crop is distorted here. A term of weight 0 is not computed, and the outputs that it needs may be missing.
 
     The order is classified where it was shuffled: elsewhere a patch's own place is its target, which a position
     embedding gives away, and half of the gradients would teach to rely on it. Restored are all samples, those that
@@ -233,9 +266,13 @@ class PEACLoss(CompositeLoss):
         local_weight: weight of the local consistency.
         order_samples: "shuffled", or "all" to classify the order of the others, too.
         restoration_samples: "all", or "in_order" to restore only those that were not shuffled.
+        swapped_samples: "in_order", or "all" to have the local consistency of the swapped pass for samples whose first
+            crop was shuffled, too.
+        reduction: of the order, the restoration and the local consistency: "mean", or "sum" over patches, pixels and
+            pairs as printed. The sums outweigh the global consistency by far.
 
     Raises:
-        ValueError: for negative weights, no positive weight or an unknown choice of samples.
+        ValueError: for negative weights, no positive weight, an unknown choice of samples or another reduction.
 
     Example:
         >>> outputs = {
@@ -255,12 +292,12 @@ class PEACLoss(CompositeLoss):
         local_weight: float = 1.0,
         order_samples: str = "shuffled",
         restoration_samples: str = "all",
+        swapped_samples: str = "in_order",
+        reduction: str = "mean",
     ) -> None:
-        if order_samples not in ORDER_SAMPLES or restoration_samples not in RESTORATION_SAMPLES:
-            raise ValueError(
-                f"order_samples must be one of {ORDER_SAMPLES} and restoration_samples one of {RESTORATION_SAMPLES}, "
-                f"got {order_samples!r} and {restoration_samples!r}"
-            )
+        _check_samples("order_samples", order_samples, ORDER_SAMPLES)
+        _check_samples("restoration_samples", restoration_samples, RESTORATION_SAMPLES)
+        _check_samples("swapped_samples", swapped_samples, SWAPPED_SAMPLES)
         ordered = ("order_logits", "order", *(["shuffled"] if order_samples == "shuffled" else []))
         restored = ("restored", "target", *(["shuffled"] if restoration_samples == "in_order" else []))
         global_outputs = ("global_1", "global_2", "teacher_global_1", "teacher_global_2")
@@ -274,10 +311,11 @@ class PEACLoss(CompositeLoss):
         }
         switches = "classify_order, restore, global_consistency and local_consistency"
         super().__init__(terms, f"build the network with all of {switches} that have a weight")
-        self.order = OrderClassificationLoss()
-        self.restoration = AppearanceRestorationLoss()
+        self.order = OrderClassificationLoss(reduction)
+        self.restoration = AppearanceRestorationLoss(reduction)
         self.global_consistency = GlobalConsistencyLoss()
-        self.local_consistency = LocalConsistencyLoss()
+        self.local_consistency = LocalConsistencyLoss(reduction)
+        self.swapped_samples = swapped_samples
 
     def _order(self, logits: torch.Tensor, order: torch.Tensor, shuffled: torch.Tensor | None = None) -> torch.Tensor:
         return self.order(logits, order, shuffled)
@@ -303,20 +341,10 @@ class PEACLoss(CompositeLoss):
         shuffled: torch.Tensor,
     ) -> torch.Tensor:
         as_drawn = self.local_consistency(first, teacher_2, matches_1, ~shuffled)
-        return as_drawn + self.local_consistency(second, teacher_1, matches_2, ~shuffled)
+        in_swapped = None if self.swapped_samples == "all" else ~shuffled
+        return as_drawn + self.local_consistency(second, teacher_1, matches_2, in_swapped)
 
 
-def _length(vectors: torch.Tensor) -> torch.Tensor:
-    """Euclidean length of vectors ``(..., H)``, never 0."""
-    return torch.linalg.vector_norm(at_least_float32(vectors), dim=-1).clamp_min(SHORTEST)
-
-
-def _sphere_distance(student: torch.Tensor, teacher: torch.Tensor, teacher_length: torch.Tensor) -> torch.Tensor:
-    """
-    Squared distance ``(...,)`` of vectors ``(..., H)`` after L2 normalisation, as 2 - 2 cos.
-
-    The lengths are divided out of the product, which spares two normalised copies of the vectors.
-    """
-    student = at_least_float32(student)
-    product = (student * teacher.to(student.dtype)).sum(-1)
-    return 2 - 2 * product / (_length(student) * teacher_length.to(student.dtype))
+def _check_samples(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {choices}, got {value!r}")

@@ -36,8 +36,9 @@ def peac_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]
         * "restoration_gain" of those that were not, see :func:`monai_afire.metrics.restoration_gain`,
         * "correspondence_accuracy" of undistorted patches, see
           :func:`monai_afire.metrics.correspondence_accuracy`,
-        * "global_spread" and "local_spread" of the teacher's embeddings, see
-          :func:`monai_afire.metrics.embedding_spread`.
+        * "global_spread" of the student's embeddings of second crops and "local_spread" of the teacher's of patches,
+          see :func:`monai_afire.metrics.embedding_spread`. (What the teacher says of whole crops may be centred, and so
+          be spread however little it differs.)
 
     Example:
         >>> order, logits = torch.arange(4)[None], torch.eye(4)[None]
@@ -60,8 +61,8 @@ def peac_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]
     if "local_2" in outputs:
         metrics["correspondence_accuracy"] = correspondence_accuracy(*peac_correspondence(outputs))
         metrics["local_spread"] = embedding_spread(outputs["teacher_local_1"].flatten(0, 1))
-    if "teacher_global_1" in outputs:
-        metrics["global_spread"] = embedding_spread(outputs["teacher_global_1"])
+    if "global_2" in outputs:
+        metrics["global_spread"] = embedding_spread(outputs["global_2"])
     return metrics
 
 

@@ -9,9 +9,12 @@ from monai_afire.anomaly.field_of_view import MAX_VIEWS
 from monai_afire.anomaly.scores import AGGREGATIONS
 from monai_afire.anomaly.token_features import LAYERS
 from monai_afire.anomaly.writer import SAVED_KINDS
+from monai_afire.losses.peac import SWAPPED_SAMPLES
+from monai_afire.losses.reductions import REDUCTIONS
 from monai_afire.losses.token_similarity import SIMILARITIES
 from monai_afire.networks.nets.afire import CONTRAST_SPACES
 from monai_afire.networks.nets.dino import TEACHER_BALANCES
+from monai_afire.networks.nets.peac import GLOBAL_BALANCES
 from monai_afire.networks.weights.swin import SWIN_SOURCES
 from monai_afire.networks.weights.vit_filters import VIT_SOURCES
 from monai_afire.options.kinds import Choice, Integer, ListOf, Mapping, Number, Path, Switch, Text
@@ -47,6 +50,11 @@ METHOD_SECTIONS = {
         Option("structure_weight", _WEIGHT, "of the structure consistency: tokens and the prototype of their position"),
         Option("category_weight", _WEIGHT, "of the category consistency: normal tokens and other patients'"),
         Option("restoration_weight", _WEIGHT, "of the restoration in the loss (PEAC, too); 0 leaves the decoder out"),
+        Option(
+            "loss_reduction",
+            Choice(REDUCTIONS),
+            "mean, or sum as printed, of the restoration (AFiRe, PEAC), of order and local consistency (PEAC)",
+        ),
         Option("abnormal_weight", _POSITIVE, "weight of lesion patches against normal ones in the restoration"),
         Option(
             "contrast_space",
@@ -83,7 +91,18 @@ METHOD_SECTIONS = {
         Option("grid", _AT_LEAST_1, "cells on a side of the grid that crops are cut from", travels="result"),
         Option("cell", _AT_LEAST_1, "ACE: side of a cell in pixels (PEAC: patch_size)", travels="result"),
         Option("global_weight", _WEIGHT, "of the global consistency in the loss; 0 leaves it out"),
+        Option(
+            "global_balance",
+            Choice(GLOBAL_BALANCES),
+            "PEAC: what keeps embeddings of whole crops from a collapse; none as printed",
+            travels="network",
+        ),
         Option("local_weight", _WEIGHT, "PEAC: of the local consistency in the loss; 0 leaves it out"),
+        Option(
+            "swapped_samples",
+            Choice(SWAPPED_SAMPLES),
+            "PEAC: whose local consistency counts in the swapped pass",
+        ),
         Option("order_weight", _WEIGHT, "PEAC: of the patch order in the loss; 0 leaves it out"),
         Option("shuffle_prob", _PROBABILITY, "PEAC: probability of shuffled patches"),
         Option("num_blocks", Integer(minimum=0), "PEAC: blocks in which pixels are shuffled"),
@@ -95,7 +114,7 @@ METHOD_SECTIONS = {
         Option("decomposition_weight", _WEIGHT, "ACE: of the decomposition in the loss; 0 leaves it out"),
         Option("composition_alpha", Number(above=0, below=1), "ACE: weight of matching pairs in the composition"),
         Option("decomposition_alpha", Number(above=0, below=1), "ACE: weight of matching pairs in the decomposition"),
-        Option("center_momentum", Number(0, below=1), "ACE, DINO: moving average of the teacher's centre"),
+        Option("center_momentum", Number(0, below=1), "moving average of the teacher's centre (DINO, too)"),
     ),
     "DINO": (
         Option("num_local_crops", Integer(minimum=0), "small crops of each image, beside two large ones"),
@@ -218,6 +237,11 @@ METHOD_SECTIONS = {
         Option("classifier_weights", Mapping(), "classifiers to look into: name and file"),
         Option("max_images", _AT_LEAST_1, "number of images, evenly spaced in the list", null="all"),
         Option("stride", _AT_LEAST_1, "pixels between two places of dense features, a divisor of patch_size"),
+        Option(
+            "sliding_windows",
+            Switch(),
+            "find landmarks by windows that are encoded alone, too (ACE, Fig. 7): a pass for each place",
+        ),
         Option("title", Text(), "title of the report"),
     ),
 }

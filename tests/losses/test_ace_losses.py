@@ -303,3 +303,20 @@ def test_wrong_shapes() -> None:
     with pytest.raises(ValueError, match="15 tokens"):
         patches_per_axis(15, 2)
     assert [patches_per_axis(n**dims, dims) for dims in (1, 2, 3) for n in (1, 2, 7, 28)] == [1, 2, 7, 28] * 3
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_global_loss_of_one_direction_is_the_printed_summand(symmetric: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    student = torch.rand(3, 2, 5, generator=generator, dtype=torch.float64).log_softmax(-1)
+    teacher = torch.rand(3, 2, 5, generator=generator, dtype=torch.float64).softmax(-1)
+    directions = [(0, 1), (1, 0)] if symmetric else [(0, 1)]  # first crop in the student, second in the teacher
+    expected = 0.0
+    for b in range(3):
+        for ours, other in directions:
+            for k in range(5):
+                expected -= float(teacher[b, other, k] * student[b, ours, k]) / 3 / len(directions)
+    assert float(SelfDistillationLoss(symmetric)(student, teacher)) == pytest.approx(expected)
+    outputs = {"global_student": student, "global_teacher": teacher}
+    loss = ACELoss(composition_weight=0, decomposition_weight=0, symmetric=symmetric)
+    assert float(loss(outputs)) == pytest.approx(0.1 * expected)

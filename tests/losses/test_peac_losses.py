@@ -105,6 +105,42 @@ def test_every_term_and_their_sum_equal_the_reference(
             torch.testing.assert_close(gradient, wanted, rtol=0, atol=1e-10, msg=name)
 
 
+@pytest.mark.parametrize("shape", GRIDS)
+def test_sums_as_printed_and_a_swapped_pass_for_all(shape: tuple[int, int, int]) -> None:
+    """L_oc is N times the mean, L_ar N P times, L_L the sum over the pairs; the second crop was never shuffled."""
+    for seed in SEEDS:
+        case, offset_1, offset_2 = random_outputs(seed, *shape)
+        outputs, names = with_gradient(case)
+        loss = PEACLoss(reduction="sum", swapped_samples="all")
+        gradients = torch.autograd.grad(loss(outputs), [outputs[name] for name in names])
+        reference, _ = with_gradient(case)
+        patches, cells = reference["order"].shape[1], shape[1]
+        expected = naive_terms(reference, offset_1, offset_2, "shuffled", "all")
+        expected["order"] = patches * expected["order"]
+        expected["restoration"] = patches * P * expected["restoration"]
+        expected["local"] = peac.local_consistency_loss(
+            *(reference[name] for name in ("local_1", "teacher_local_2", "local_2", "teacher_local_1")),
+            *(offset_1, offset_2, cells, reference["shuffled"], torch.zeros_like(reference["shuffled"])),
+            reduce="all",
+            pair_reduction="sum",
+        )
+        for name, value in expected.items():
+            torch.testing.assert_close(loss.terms[name], value.detach(), rtol=0, atol=1e-9, msg=name)
+        wanted = torch.autograd.grad(
+            peac.total_loss(*expected.values()), [reference[name] for name in names], materialize_grads=True
+        )
+        for name, gradient, naive in zip(names, gradients, wanted, strict=True):
+            torch.testing.assert_close(gradient, naive, rtol=0, atol=1e-9, msg=name)
+
+
+def test_unknown_forms_are_refused() -> None:
+    for kind in (OrderClassificationLoss, AppearanceRestorationLoss, LocalConsistencyLoss):
+        with pytest.raises(ValueError, match="reduction must be one of"):
+            kind(reduction="none")
+    with pytest.raises(ValueError, match="swapped_samples must be one of"):
+        PEACLoss(swapped_samples="shuffled")
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_optimizer_step_leads_where_the_reference_leads(seed: int) -> None:
     case, offset_1, offset_2 = random_outputs(seed)

@@ -120,7 +120,7 @@ def test_metrics_are_those_of_the_parts() -> None:
     assert figures["correspondence_accuracy"] == 1.0
     spread = embedding_spread(outputs["teacher_local_1"].flatten(0, 1))
     assert figures["local_spread"] == spread
-    assert figures["global_spread"] == embedding_spread(outputs["teacher_global_1"])
+    assert figures["global_spread"] == embedding_spread(outputs["global_2"])
     outputs["corrupted"] = outputs["target"]  # nothing was distorted: nothing to restore
     assert peac_metrics(outputs)["restoration_gain"].isnan()
 

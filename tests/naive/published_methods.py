@@ -162,7 +162,18 @@ class PublishedPEAC(PublishedMethod):
             with torch.no_grad():
                 outputs[f"teacher_global_{crop}"] = network.teacher_global_expander(teacher.mean(1))
                 outputs[f"teacher_local_{crop}"] = network.teacher_local_expander(teacher)
+        if network.global_balance == "center":
+            self._center(outputs)
         return outputs
+
+    def _center(self, outputs: Outputs) -> None:
+        """Takes the centre from the teacher's embeddings, then moves it."""
+        center, momentum = self.network.global_center, self.network.center_momentum
+        names = ("teacher_global_1", "teacher_global_2")
+        mean = torch.cat([outputs[name] for name in names]).mean(0)
+        for name in names:
+            outputs[name] = outputs[name] - center
+        center.copy_(momentum * center + (1 - momentum) * mean)
 
     def loss(self, outputs: Mapping[str, Tensor]) -> Tensor:
         """Eq. 3, the local consistency image by image."""

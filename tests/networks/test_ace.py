@@ -337,3 +337,23 @@ def test_impossible_networks() -> None:
         ACE(encoder((16, 16)), center_momentum=1.0)
     with pytest.raises(ValueError, match="nothing is left"):
         ACE(encoder((16, 16)), compose=False, decompose=False, global_consistency=False)
+
+
+def test_printed_forms_without_centre_normalisation_and_scale() -> None:
+    network = tiny_ace(torch.float64, centering=False, normalize=False)
+    crops = batch(dtype=torch.float64)
+    outputs = network(*crops)
+    assert not network.center.any()
+    assert not network.logit_scale.requires_grad
+    teacher = [network.teacher_encoder(image) for image in crops[:2]]
+    composed, decomposed = network.composer(network.encoder(crops[0])), network.decomposer(network.encoder(crops[1]))
+    for name, rows, columns in (("composition", teacher[1], composed), ("decomposition", teacher[0], decomposed)):
+        for b, i, j in np.ndindex(*outputs[f"{name}_logits"].shape):
+            expected = sum(rows[b, i, k] * columns[b, j, k] for k in range(D))
+            torch.testing.assert_close(outputs[f"{name}_logits"][b, i, j], expected, rtol=0, atol=1e-9)
+            if i > 2 or j > 2:
+                break
+    listed = ace.overlap_patches(*crops[2:], (CELLS, 2 * CELLS))
+    pooled = [ace.pool_overlap(y, [patches[n] for patches in listed]) for n, y in enumerate(teacher)]
+    distribution = torch.stack([torch.softmax(y / 0.04, -1) for y in pooled], 1)
+    torch.testing.assert_close(network(*crops)["global_teacher"], distribution, rtol=0, atol=1e-9)

@@ -183,6 +183,7 @@ def test_abnormal_patches_are_restored_without_their_own_tokens() -> None:
     assert not gradient[hidden].any()
     assert (gradient[~hidden].abs().amax(-1) > 0).all()
 
+    assert tiny_afire(mask_token_per_position=False).decoder.mask_tokens.shape[1] == 1
     open_network = tiny_afire(torch.float64, use_mask_tokens=False)
     seen = open_network(image, lesion_image, mask)["restored"]
     plain = open_network.decoder(open_network.encoder(lesion_image.flatten(0, 1)))

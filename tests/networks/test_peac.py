@@ -24,6 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from monai_afire.handlers.teacher import TeacherUpdate
 from monai_afire.losses.peac import LocalConsistencyLoss, PEACLoss
+from monai_afire.metrics.pretraining import embedding_spread
 from monai_afire.networks.blocks.patches import patchify
 from monai_afire.networks.blocks.projection_mlp import ProjectionMLP
 from monai_afire.networks.nets.peac import PEAC
@@ -293,6 +294,7 @@ def test_inputs_stay_as_they_are_and_metadata_do_no_harm() -> None:
     before = [argument.clone() for argument in arguments]
     plain = network(*arguments)
     assert all(torch.equal(a, b) for a, b in zip(arguments, before, strict=True))
+    network.global_center.zero_()  # the pass has moved it
     with_meta = network(*(MetaTensor(argument) for argument in arguments))
     for name, value in plain.items():
         torch.testing.assert_close(torch.as_tensor(with_meta[name]), value, rtol=0, atol=1e-6)
@@ -369,3 +371,56 @@ def test_projection_mlp(num_layers: int) -> None:
     torch.testing.assert_close(mlp(x)[1, 2], mlp(x[1, 2]))  # no statistics of the batch
     with pytest.raises(ValueError, match="num_layers=0"):
         ProjectionMLP(5, 7, 3, num_layers=0)
+
+
+def test_centre_is_taken_from_the_teacher_and_then_moves() -> None:
+    network, plain = tiny_peac(center_momentum=0.75).double(), tiny_peac(global_balance="none").double()
+    center = torch.zeros(6, dtype=torch.float64)
+    for seed in range(3):
+        arguments = tuple(x.double() if x.is_floating_point() else x for x in batch(seed))
+        outputs, raw = network(*arguments), plain(*arguments)
+        embeddings = [raw[f"teacher_global_{crop}"] for crop in (1, 2)]
+        for crop, embedding in enumerate(embeddings, start=1):
+            torch.testing.assert_close(outputs[f"teacher_global_{crop}"], embedding - center, rtol=0, atol=1e-12)
+            torch.testing.assert_close(outputs[f"global_{crop}"], raw[f"global_{crop}"], rtol=0, atol=1e-12)
+        center = 0.75 * center + 0.25 * torch.stack([y for part in embeddings for y in part]).mean(0)
+        torch.testing.assert_close(network.global_center, center, rtol=0, atol=1e-12)
+    network.eval()(*arguments)
+    torch.testing.assert_close(network.global_center, center, rtol=0, atol=1e-12)
+    assert "global_center" in network.state_dict()
+    assert not plain.global_center.any()
+
+
+def test_predictor_is_the_students_alone_and_learns() -> None:
+    network = tiny_peac(global_balance="predictor")
+    arguments = batch()
+    outputs = network(*arguments)
+    for crop, image in ((1, arguments[2]), (2, arguments[1])):
+        embedding = network.global_expander(network.encoder(image).mean(1))
+        torch.testing.assert_close(outputs[f"global_{crop}"], network.global_predictor(embedding))
+        teacher = network.teacher_global_expander(network.teacher_encoder(arguments[crop - 1]).mean(1))
+        torch.testing.assert_close(outputs[f"teacher_global_{crop}"], teacher)
+    PEACLoss()(outputs).backward()
+    assert all(parameter.grad is not None for parameter in network.global_predictor.parameters())
+    frozen = tiny_peac(global_balance="predictor", global_consistency=False)
+    assert not any(parameter.requires_grad for parameter in frozen.global_predictor.parameters())
+
+
+def test_centre_keeps_the_targets_of_a_collapsed_teacher_apart() -> None:
+    """A common direction a thousand times as long as what tells images apart leaves no target but that direction."""
+    networks = {balance: tiny_peac(global_balance=balance, center_momentum=0.0) for balance in ("none", "center")}
+    spreads = {}
+    for balance, network in networks.items():
+        network.teacher_global_expander.layers[-1].bias.data[0] = 1e3
+        network(*batch(0, images=6))  # the centre is that of the pass before
+        outputs = network(*batch(0, images=6))
+        spreads[balance] = float(embedding_spread(outputs["teacher_global_1"]))
+    assert spreads["none"] < 1e-3
+    assert spreads["center"] > 0.5
+
+
+def test_unknown_balance_and_momentum_are_refused() -> None:
+    with pytest.raises(ValueError, match="global_balance must be one of"):
+        tiny_peac(global_balance="sinkhorn")
+    with pytest.raises(ValueError, match="center_momentum"):
+        tiny_peac(center_momentum=1.0)

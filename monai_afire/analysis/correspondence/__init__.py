@@ -13,6 +13,7 @@ from monai_afire.analysis.correspondence.measures import (
     same_place_correspondence,
 )
 from monai_afire.analysis.correspondence.study import CorrespondenceStudy
+from monai_afire.analysis.correspondence.windows import window_correspondence
 
 __all__ = [
     "ACROSS",
@@ -23,4 +24,5 @@ __all__ = [
     "label_pairs",
     "landmark_correspondence",
     "same_place_correspondence",
+    "window_correspondence",
 ]

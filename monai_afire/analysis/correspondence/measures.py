@@ -21,7 +21,9 @@ from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 
 __all__ = [
     "ACROSS",
+    "checked_landmarks",
     "correspondence_summary",
+    "correspondence_table",
     "label_pairs",
     "landmark_correspondence",
     "same_place_correspondence",
@@ -46,7 +48,7 @@ def landmark_correspondence(
     batch_size: int = 32,
 ) -> pd.DataFrame:
     r"""
-    Find the landmarks of reference images in all other images by the most similar feature (PEAC, Fig. 5; ACE, Fig. 7).
+    Find the landmarks of reference images in all other images by the most similar feature (PEAC, Fig. 5).
 
     The feature :math:`f(x)` of landmark x is interpolated linearly between the cells of
     :func:`monai_afire.analysis.dense_features`. Its place in another image, of features :math:`g_j` at :math:`c_j`, is
@@ -57,7 +59,8 @@ def landmark_correspondence(
     nothing but positions reaches what copying the coordinates does, :func:`same_place_correspondence`: any method has
     to beat that. ``remove_position=True`` takes this way out: the mean feature map of all images is subtracted from
     every image's, which leaves nothing of a feature that depends on the position alone; such a feature counts as 0. It
-    wants many images: of two, the one is the negative of the other afterwards.
+    wants many images: of two, the one is the negative of the other afterwards. ACE's Fig. 7 encodes windows instead,
+    see :func:`monai_afire.analysis.window_correspondence`.
 
     Images are encoded in chunks, the references twice; with ``remove_position`` all of them twice. Memory grows with
     the references' landmarks and ``batch_size``, not with the number of images.
@@ -94,7 +97,7 @@ def landmark_correspondence(
         ((10, 8), ['mean_error', 'mean_error_fraction'])
     """
     encoder.check_images(images)
-    places = _checked_landmarks(landmarks, encoder.img_size, len(images))
+    places = checked_landmarks(landmarks, encoder.img_size, len(images))
     references = reference_indices(reference, len(images))
     total = len(images) + (len(images) if remove_position else len(references))
     with tqdm(total=total, disable=not progress, unit="image", desc="correspondence") as bar, torch.no_grad():
@@ -107,7 +110,7 @@ def landmark_correspondence(
     shape = (len(images), len(references), places.shape[1])
     predicted = torch.cat([place for place, _ in matches]).reshape(*shape, -1).transpose(0, 1)
     similarity = torch.cat([cosine for _, cosine in matches]).reshape(shape).transpose(0, 1)
-    return _table(predicted.numpy(), places.numpy(), references, encoder.img_size, similarity.numpy())
+    return correspondence_table(predicted.numpy(), places.numpy(), references, encoder.img_size, similarity.numpy())
 
 
 def same_place_correspondence(
@@ -132,11 +135,11 @@ def same_place_correspondence(
         >>> same_place_correspondence(landmarks, (32, 32), reference=1)["error"].tolist()
         [5.0]
     """
-    places = _checked_landmarks(landmarks, tuple(img_size), len(landmarks))
+    places = checked_landmarks(landmarks, tuple(img_size), len(landmarks))
     references = reference_indices(reference, len(places))
     copied = places[references].unsqueeze(1).expand(-1, len(places), -1, -1)
     unknown = np.full(copied.shape[:-1], np.nan, dtype=np.float32)
-    return _table(copied.numpy(), places.numpy(), references, img_size, unknown)
+    return correspondence_table(copied.numpy(), places.numpy(), references, img_size, unknown)
 
 
 def correspondence_summary(table: pd.DataFrame, names: Sequence[str] | None = None) -> dict[str, Any]:
@@ -197,7 +200,7 @@ def label_pairs(table: pd.DataFrame, num_images: int) -> pd.DataFrame:
     return table.assign(across=np.select([same_perturbation, same_patient], ACROSS[:2], ACROSS[2]))
 
 
-def _checked_landmarks(landmarks: torch.Tensor | NDArray, img_size: Sequence[int], num_images: int) -> torch.Tensor:
+def checked_landmarks(landmarks: torch.Tensor | NDArray, img_size: Sequence[int], num_images: int) -> torch.Tensor:
     """The landmarks as plain float32 on the CPU."""
     places = convert_to_tensor(landmarks, dtype=torch.float32, device=torch.device("cpu"), track_meta=False)
     if num_images < 2 or places.ndim != 3 or len(places) != num_images or places.shape[2] != len(img_size):
@@ -268,7 +271,7 @@ def _peak_offset(similarity: torch.Tensor, index: torch.Tensor, centers: Sequenc
     return torch.stack(offsets, dim=-1)
 
 
-def _table(
+def correspondence_table(
     predicted: NDArray, places: NDArray, references: Sequence[int], img_size: Sequence[int], similarity: NDArray
 ) -> pd.DataFrame:
     """The rows of predictions (R, M, P, n) that can be compared with the truth (M, P, n)."""

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+import torch
+import torch.nn.functional as F
 
 from monai_afire.analysis.correspondence.figures import correspondence_figure, found_landmarks_figure
 from monai_afire.analysis.correspondence.measures import (
@@ -16,8 +18,10 @@ from monai_afire.analysis.correspondence.measures import (
     landmark_correspondence,
     same_place_correspondence,
 )
+from monai_afire.analysis.correspondence.windows import window_correspondence
 from monai_afire.analysis.features.dense import finest_stride
 from monai_afire.analysis.features.raw_pixels import with_raw_pixels
+from monai_afire.analysis.features.tokens import WINDOW
 from monai_afire.analysis.images.affine import DEFAULT_PERTURBATIONS, Perturbation, with_perturbations
 from monai_afire.analysis.images.study_images import StudyImages, names_or_numbers, reference_indices
 from monai_afire.analysis.study import StudyResult
@@ -34,7 +38,9 @@ _QUESTION = (
     "and across both. Copying the coordinates ('{same_place}') is the baseline that needs no encoder: it is hard to "
     "beat across patients, where anatomy is much in the same place, and fails across perturbations. In columns that "
     "end in position_removed the mean feature map of all images is subtracted first, which takes from an encoder what "
-    "it knows of positions alone. The lower, the better; a place drawn at random is off by about half of the side."
+    "it knows of positions alone; columns that end in windows are by windows that slide over the image, each enlarged "
+    "and encoded alone, which are not told its position (ACE, Fig. 7). The lower, the better; a "
+    "place drawn at random is off by about half of the side."
 )
 
 
@@ -48,6 +54,9 @@ class CorrespondenceStudy:
             patch, the next smaller that does.
         perturbations: synthetic ones of each image.
         remove_position: whether to add the errors without the mean feature map.
+        windows: whether to add the errors by sliding windows, see
+            :func:`monai_afire.analysis.window_correspondence`: a pass of the encoder for each place. Images are
+            enlarged so that a window of the encoder's size is 448 / 1024 of the side, and the stride with them.
         max_images: how many images to look at; a seeded sample where there are more.
         seed: of the sampling.
         batch_size: pictures in a pass of an encoder.
@@ -71,6 +80,7 @@ class CorrespondenceStudy:
         stride: int = 8,
         perturbations: Sequence[Perturbation] = DEFAULT_PERTURBATIONS,
         remove_position: bool = True,
+        windows: bool = False,
         max_images: int = 50,
         seed: int = 0,
         batch_size: int = 32,
@@ -80,6 +90,7 @@ class CorrespondenceStudy:
         self.stride = stride
         self.perturbations = tuple(perturbations)
         self.variants = (False, True) if remove_position else (False,)
+        self.windows = windows
         self.max_images = max_images
         self.seed = seed
         self.options: dict[str, Any] = {"batch_size": batch_size, "progress": progress}
@@ -103,6 +114,9 @@ class CorrespondenceStudy:
                 table = label_pairs(table, number)
                 metrics[name] |= _errors(table, "_position_removed" if removed else "")
                 tables.setdefault(name, table)  # of the features as they are
+            if self.windows:
+                table = _by_windows(encoder, pictures, landmarks, references, self.stride, self.options)
+                metrics[name] |= _errors(label_pairs(table, number), "_windows")
         copied = same_place_correspondence(landmarks, pictures.shape[2:], references)
         tables[SAME_PLACE] = label_pairs(copied, number)
         metrics[SAME_PLACE] = _errors(tables[SAME_PLACE], "")
@@ -139,6 +153,23 @@ class CorrespondenceStudy:
         size = " x ".join(str(side) for side in pictures.shape[2:])
         question = _QUESTION.format(size=size, same_place=SAME_PLACE)
         return StudyResult("Landmarks across patients and perturbations", question, metrics, figures, details)
+
+
+def _by_windows(
+    encoder: RadiographEncoder,
+    pictures: torch.Tensor,
+    landmarks: torch.Tensor,
+    references: Sequence[int],
+    stride: int,
+    options: Mapping[str, Any],
+) -> pd.DataFrame:
+    """Correspondences by windows of ACE's share of the pictures, errors in pixels of these."""
+    size = [round(side / WINDOW) for side in pictures.shape[2:]]
+    larger = F.interpolate(pictures, size, mode=("linear", "bilinear", "trilinear")[len(size) - 1])
+    scale = torch.tensor([new / old for new, old in zip(size, pictures.shape[2:], strict=True)])
+    places = ((landmarks + 0.5) * scale - 0.5).minimum(torch.tensor(size) - 0.5)
+    table = window_correspondence(encoder, larger, places, references, max(1, round(stride / WINDOW)), **options)
+    return table.assign(error=table["error"] / float(scale.mean()))
 
 
 def _errors(table: pd.DataFrame, suffix: str) -> dict[str, float]:

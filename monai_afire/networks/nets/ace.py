@@ -47,8 +47,9 @@ class ACE(nn.Module):
 
     with :math:`\bar y` a crop's mean token over the overlap and c the centre, as in DINO, against a collapse. The
     matching matrices (Eq. 3) are :math:`\sigma(e^s \hat y_t^T \hat y_s)` with L2-normalised embeddings and a learned
-    logarithmic scale s that starts at ln(1 / 0.07); the paper prints neither. Composer and decomposer are the
-    student's alone, as printed: the teacher is an encoder.
+    logarithmic scale s that starts at ln(1 / 0.07); the paper prints neither. ``centering=False`` and
+    ``normalize=False`` are the printed forms, :math:`c = 0` and :math:`\sigma(y_t^T y_s)`. Composer and decomposer are
+    the student's alone, as printed: the teacher is an encoder.
 
     A part that is switched off costs nothing, and its parameters are frozen. The teacher always is in evaluation
     mode: dropout and stochastic depth would blur its targets.
@@ -65,6 +66,8 @@ class ACE(nn.Module):
         compose: False leaves out the composition.
         decompose: False leaves out the decomposition.
         global_consistency: False leaves out the distributions.
+        centering: False keeps the centre at 0.
+        normalize: False compares embeddings as they are, without normalisation and scale.
 
     Raises:
         TypeError: when the encoder is none, see :func:`monai_afire.networks.as_encoder`.
@@ -96,6 +99,8 @@ class ACE(nn.Module):
         compose: bool = True,
         decompose: bool = True,
         global_consistency: bool = True,
+        centering: bool = True,
+        normalize: bool = True,
     ) -> None:
         super().__init__()
         encoder = as_encoder(encoder)
@@ -111,7 +116,9 @@ class ACE(nn.Module):
         self.encoder = encoder
         self.composer = Composer(encoder.hidden_size, encoder.grid_size, head_dim).requires_grad_(compose)
         self.decomposer = Decomposer(encoder.hidden_size, encoder.grid_size, head_dim).requires_grad_(decompose)
-        self.logit_scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)), requires_grad=compose or decompose)
+        self.logit_scale = nn.Parameter(
+            torch.tensor(math.log(1 / 0.07)), requires_grad=normalize and (compose or decompose)
+        )
         self.teacher_encoder = copy.deepcopy(encoder).requires_grad_(False)
         self.register_buffer("center", torch.zeros(encoder.hidden_size))
         self.teacher_decay = teacher_decay
@@ -121,6 +128,8 @@ class ACE(nn.Module):
         self.compose = compose
         self.decompose = decompose
         self.global_consistency = global_consistency
+        self.centering = centering
+        self.normalize = normalize
         self.train()
 
     @overload
@@ -208,10 +217,13 @@ class ACE(nn.Module):
         return self
 
     def _matching_logits(self, teacher: torch.Tensor, student: torch.Tensor) -> torch.Tensor:
-        """Scaled cosines of every pair: (B, N, D) and (B, M, D) to (B, N, M)."""
+        """Scaled cosines, or products, of every pair: (B, N, D) and (B, M, D) to (B, N, M)."""
         with torch.autocast(student.device.type, enabled=False):
-            teacher = F.normalize(at_least_float32(teacher), dim=-1, eps=1e-6)
-            student = F.normalize(at_least_float32(student), dim=-1, eps=1e-6)
+            teacher, student = at_least_float32(teacher), at_least_float32(student)
+            if not self.normalize:
+                return teacher @ student.mT
+            teacher = F.normalize(teacher, dim=-1, eps=1e-6)
+            student = F.normalize(student, dim=-1, eps=1e-6)
             return self.logit_scale.exp() * (teacher @ student.mT)
 
     def _student_distribution(
@@ -226,7 +238,7 @@ class ACE(nn.Module):
         """With the centre of the passes before; then, when training, moves the centre."""
         means = _mean_tokens(tokens, masks)
         distribution = torch.softmax((means - self.center) / self.teacher_temperature, dim=-1)
-        if self.training:
+        if self.training and self.centering:
             self._move_center(means.flatten(0, 1))
         return distribution
 

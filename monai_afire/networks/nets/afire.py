@@ -53,6 +53,7 @@ class AFiRe(nn.Module):
             row 2; use ``similarity="cosine"`` in the loss).
         contrast: False leaves out teacher, head and bank's work (ablation, Table 1 row 4).
         restore: False leaves out the decoder's work (ablation, Table 1 row 7).
+        mask_token_per_position: one mask token for every position, or one for all (the paper does not say).
 
     Raises:
         TypeError: when the encoder is none, see :func:`monai_afire.networks.as_encoder`.
@@ -88,6 +89,7 @@ class AFiRe(nn.Module):
         contrast_space: str = "probabilities",
         contrast: bool = True,
         restore: bool = True,
+        mask_token_per_position: bool = True,
     ) -> None:
         super().__init__()
         encoder = as_encoder(encoder)
@@ -103,6 +105,7 @@ class AFiRe(nn.Module):
             decoder_dim,
             decoder_layers,
             decoder_heads,
+            mask_token_per_position,
         )
         # parameters that an ablation leaves without a gradient would stop distributed training
         if not contrast or contrast_space == "features":

@@ -16,8 +16,12 @@ from monai_afire.networks.blocks.patches import patchify, unpatchify
 from monai_afire.networks.blocks.projection_mlp import ProjectionMLP
 from monai_afire.networks.nets.encoders.interface import as_encoder
 from monai_afire.transforms.grid_crop.correspondence import matching_patches
+from monai_afire.utils.distributed import all_reduce
+from monai_afire.utils.precision import at_least_float32
 
-__all__ = ["PEAC"]
+__all__ = ["GLOBAL_BALANCES", "PEAC"]
+
+GLOBAL_BALANCES = ("center", "predictor", "none")
 
 
 class PEAC(nn.Module):
@@ -41,6 +45,19 @@ class PEAC(nn.Module):
 
     Student and teacher each encode their two crops as one batch of 2 B images.
 
+    As printed, nothing keeps the embeddings of whole crops apart: a student that sees one crop can at best guess the
+    mean of what the teacher may say of the other, that guess is nearer to the mean of all images, and the teacher
+    follows. ``global_balance`` says what stands against this collapse, both taken from the paper's references:
+
+    * "center": the teacher's mean is taken away before Eq. 1 normalises its embedding, as in DINO,
+
+      .. math::
+          \bar y_t = \frac{y_t - c}{\lVert y_t - c \rVert}, \qquad
+          c \leftarrow m c + (1 - m) \operatorname{mean}(y_t)
+
+    * "predictor": a further perceptron of two layers on the student's embedding, as in BYOL,
+    * "none": as printed.
+
     A part that is switched off costs nothing, and its parameters are frozen: ``DistributedDataParallel`` works without
     ``find_unused_parameters`` as long as every part that is on has a positive weight in the loss. Without both
     consistencies there is no teacher's pass either (POPAR, the method that PEAC is built on). The teacher always is in
@@ -55,6 +72,12 @@ class PEAC(nn.Module):
         restore: False leaves out the restoration.
         global_consistency: False leaves out the embedding of whole crops.
         local_consistency: False leaves out the embeddings of patches.
+        global_balance: "center", "predictor" or "none", see above.
+        center_momentum: m in [0, 1), of a pass; 0 keeps no memory.
+
+    Raises:
+        TypeError: when the encoder is none, see :func:`monai_afire.networks.as_encoder`.
+        ValueError: for an unknown balance, or a momentum out of range.
 
     Example:
         >>> from monai_afire.networks.nets.vit_encoder import ViTEncoder
@@ -74,6 +97,8 @@ class PEAC(nn.Module):
         torch.Size([3, 1, 32, 32])
     """
 
+    global_center: torch.Tensor
+
     def __init__(
         self,
         encoder: nn.Module,
@@ -84,8 +109,14 @@ class PEAC(nn.Module):
         restore: bool = True,
         global_consistency: bool = True,
         local_consistency: bool = True,
+        global_balance: str = "center",
+        center_momentum: float = 0.9,
     ) -> None:
         super().__init__()
+        if global_balance not in GLOBAL_BALANCES:
+            raise ValueError(f"global_balance must be one of {GLOBAL_BALANCES}, got {global_balance!r}")
+        if not 0 <= center_momentum < 1:
+            raise ValueError(f"center_momentum must be in [0, 1), got {center_momentum}")
         encoder = as_encoder(encoder)
         width, pixels = encoder.hidden_size, encoder.in_channels * math.prod(encoder.patch_size)
         self.encoder = encoder
@@ -101,7 +132,13 @@ class PEAC(nn.Module):
         self.teacher_encoder = copy.deepcopy(encoder).requires_grad_(False)
         self.teacher_global_expander = copy.deepcopy(self.global_expander).requires_grad_(False)
         self.teacher_local_expander = copy.deepcopy(self.local_expander).requires_grad_(False)
+        if global_balance == "predictor":
+            self.global_predictor = ProjectionMLP(expander_dim, expander_hidden_dim, expander_dim, num_layers=2)
+            self.global_predictor.requires_grad_(global_consistency)
+        self.register_buffer("global_center", torch.zeros(expander_dim))
         self.teacher_decay = teacher_decay
+        self.global_balance = global_balance
+        self.center_momentum = center_momentum
         self.classify_order = classify_order
         self.restore = restore
         self.global_consistency = global_consistency
@@ -152,7 +189,8 @@ class PEAC(nn.Module):
             * "restored" and "target" ``(B, L, P)``: patches in normalised intensity, the target of ``image_1``,
             * in evaluation mode "corrupted" ``(B, L, P)``: the patches of ``distorted``, to compare with,
             * "global_1", "global_2" ``(B, H)``: the student's embeddings of ``distorted`` and ``image_2``,
-            * "teacher_global_1", "teacher_global_2" ``(B, H)``: the teacher's of ``image_1`` and ``image_2``,
+            * "teacher_global_1", "teacher_global_2" ``(B, H)``: the teacher's of ``image_1`` and ``image_2``, less
+              their centre if ``global_balance`` is "center",
             * "local_1", "local_2", "teacher_local_1", "teacher_local_2" ``(B, L, H)``: the same of each patch,
             * "matches_1" ``(B, L)`` int64: the patch of the second crop that shows what each patch of the first crop
               does, -1 where there is none; "matches_2" the other way round,
@@ -219,6 +257,10 @@ class PEAC(nn.Module):
         with torch.no_grad():
             teacher_tokens = self.teacher_encoder(crops)
             teacher = self._expand(teacher_tokens, self.teacher_global_expander, self.teacher_local_expander)
+        if self.global_consistency and self.global_balance == "predictor":
+            student["global"] = self.global_predictor(student["global"])
+        if self.global_consistency and self.global_balance == "center":
+            teacher["global"] = self._centered(teacher["global"])
         embeddings = student | {f"teacher_{name}": embedding for name, embedding in teacher.items()}
         halves = {name: embedding.chunk(2) for name, embedding in embeddings.items()}
         return {f"{name}_{crop + 1}": pair[crop] for name, pair in halves.items() for crop in (0, 1)}
@@ -232,6 +274,17 @@ class PEAC(nn.Module):
         if self.local_consistency:
             embeddings["local"] = local_expander(tokens)
         return embeddings
+
+    @torch.no_grad()
+    def _centered(self, embeddings: torch.Tensor) -> torch.Tensor:
+        """(M, H) less the centre of the passes before; then, when training, moves the centre."""
+        embeddings = at_least_float32(embeddings)
+        centered = embeddings - self.global_center
+        if self.training:
+            total = all_reduce(embeddings.to(self.global_center.dtype).sum(0))
+            count = all_reduce(total.new_full((), len(embeddings)))
+            self.global_center.lerp_(total / count, 1 - self.center_momentum)
+        return centered
 
     def _patches(self, images: torch.Tensor) -> torch.Tensor:
         return patchify(self.encoder.normalize(images), self.encoder.patch_size)
