@@ -66,11 +66,14 @@ def make_trainer(
         TeacherUpdate(network),
         ResumableCheckpoint(str(folder), network, {"optimizer": optimizer}, resume=resume, **options),
     ]
+    # DDP orders gradients anew after the first step of a process, unless it must look for unused parameters; the sum of
+    # more than two numbers depends on their order
+    model = DistributedDataParallel(network, find_unused_parameters=True) if world_size() > 1 else network
     return SupervisedTrainer(
         device="cpu",
         max_epochs=epochs,
         train_data_loader=loader,
-        network=DistributedDataParallel(network) if world_size() > 1 else network,
+        network=model,
         optimizer=optimizer,
         loss_function=AFiReLoss(),
         prepare_batch=PrepareBatchExtraInput(["lesion_image", "lesion_mask"]),
