@@ -19,11 +19,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TextIO
 
-import torch
 from tqdm.auto import tqdm
 
 from monai_afire.experiments.plan import Experiment, Run
 from monai_afire.experiments.pretraining import Pretraining
+from monai_afire.utils.device import device_count
 from monai_afire.utils.files import atomic_path, check_writable
 
 __all__ = ["Outcome", "execute_runs", "read_metrics"]
@@ -265,7 +265,7 @@ def _environments(num_processes: int) -> list[dict[str, str]]:
         "PYTHONIOENCODING": "utf-8",
     }
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    devices = [*map(str, range(torch.cuda.device_count()))] if visible is None else [*filter(None, visible.split(","))]
+    devices = [*map(str, range(device_count("cuda")))] if visible is None else [*filter(None, visible.split(","))]
     if num_processes == 1 or len(devices) < 2:
         return [shared] * num_processes
     return [{**shared, "CUDA_VISIBLE_DEVICES": devices[k % len(devices)]} for k in range(num_processes)]

@@ -5,18 +5,17 @@
 from __future__ import annotations
 
 import logging
-import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 from ignite.engine import Engine, Events
 from monai.utils import CommonKeys, convert_to_tensor
 from torch import nn
 from tqdm import tqdm  # that of tqdm.auto starts a loader's workers twice
 
+from monai_afire.handlers.random_state import random_state, set_random_state
 from monai_afire.metrics.classification import mean_auc
 from monai_afire.metrics.nearest_neighbors import knn_predict
 from monai_afire.utils.distributed import global_rank
@@ -103,7 +102,7 @@ class KNNProbe:
 
     def __call__(self, engine: Any) -> None:
         """Probe the network as it is now."""
-        with _unchanged_random_state(self._device()), eval_mode(self.network), torch.no_grad():
+        with _unchanged_random_state(), eval_mode(self.network), torch.no_grad():
             auc = self.evaluate()
         engine.state.metrics[self.name] = auc
         if not global_rank():
@@ -192,12 +191,10 @@ def _encoder_of(network: nn.Module) -> nn.Module:
 
 
 @contextmanager
-def _unchanged_random_state(device: torch.device) -> Iterator[None]:
+def _unchanged_random_state() -> Iterator[None]:
     """A loader draws the seeds of its workers from PyTorch's state, and transforms may draw from the others."""
-    python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        try:
-            yield
-        finally:
-            random.setstate(python_state)
-            np.random.set_state(numpy_state)  # noqa: NPY002
+    state = random_state()
+    try:
+        yield
+    finally:
+        set_random_state(state)

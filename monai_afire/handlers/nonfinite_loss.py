@@ -16,6 +16,7 @@ from monai.engines.utils import IterationEvents
 from monai.utils import CommonKeys, ImageMetaKey
 from torch import nn
 
+from monai_afire.utils.device import pins_memory
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import atomic_path
 from monai_afire.utils.text import first_few
@@ -57,7 +58,7 @@ class NonFiniteLoss:
         self.network = network
         self.file_key = file_key
         self.loss = torch.zeros(())
-        self.arrived: torch.cuda.Event | None = None
+        self.arrived: Any = None  # an event of the device, once there was one
         self.files_before: list[str] = []
 
     def attach(self, engine: Engine) -> None:
@@ -68,12 +69,12 @@ class NonFiniteLoss:
     def fetch(self, engine: Any) -> None:
         """Let the loss come to the host."""
         loss = engine.state.output[CommonKeys.LOSS].detach().float()
-        if not loss.is_cuda:
+        if not pins_memory(loss.device):
             self.loss = loss.cpu()
             return
         # pinned: a copy into other memory would make the host wait here, and the GPU for the backward pass
         self.loss = torch.empty(loss.shape, pin_memory=True).copy_(loss, non_blocking=True)
-        self.arrived = torch.cuda.Event()
+        self.arrived = torch.get_device_module(loss.device).Event()
         self.arrived.record()
 
     def check(self, engine: Any) -> None:

@@ -14,6 +14,7 @@ from ignite.engine import Engine, Events
 from monai.data.utils import set_rnd
 from torch.utils.data import Dataset
 
+from monai_afire.utils.device import current_random_state, restore_random_state
 from monai_afire.utils.distributed import global_rank
 
 __all__ = ["EpochSeed", "random_state", "set_random_state"]
@@ -84,7 +85,7 @@ def random_state(generators: Sequence[Any] = ()) -> dict[str, Any]:
 
     Returns:
         Tensors, numbers and text only, which ``torch.load(..., weights_only=True)`` reads: of Python, NumPy, PyTorch
-        (CPU and the current GPU) and the generators.
+        (CPU and the current device) and the generators.
 
     Example:
         >>> state = random_state()
@@ -97,9 +98,7 @@ def random_state(generators: Sequence[Any] = ()) -> dict[str, Any]:
     numpy_state = np.random.get_state(legacy=False)  # noqa: NPY002  third-party transforms use the global state
     words = torch.from_numpy(numpy_state["state"]["key"].astype(np.int64))
     state["numpy"] = {**numpy_state, "state": {**numpy_state["state"], "key": words}}
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        state["cuda"] = torch.cuda.get_rng_state()
-    return state | {"generators": [generator.get_state() for generator in generators]}
+    return state | current_random_state() | {"generators": [generator.get_state() for generator in generators]}
 
 
 def set_random_state(state: Mapping[str, Any], generators: Sequence[Any] = ()) -> None:
@@ -118,7 +117,6 @@ def set_random_state(state: Mapping[str, Any], generators: Sequence[Any] = ()) -
     words = state["numpy"]["state"]["key"].numpy().astype(np.uint32)
     np.random.set_state({**state["numpy"], "state": {**state["numpy"]["state"], "key": words}})  # noqa: NPY002
     torch.set_rng_state(state["torch"])
-    if "cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state(state["cuda"])
+    restore_random_state(state)
     for generator, generator_state in zip(generators, state["generators"], strict=True):
         generator.set_state(generator_state)

@@ -31,13 +31,13 @@ class RemainingBatches:
     """
 
     def __init__(self, loader: Iterable, num_done: int, after_skipping: Callable[[], None] | None = None) -> None:
-        self.loader = loader
+        self.whole = loader
         self.num_done = num_done
         self.after_skipping = after_skipping
 
     def __iter__(self) -> Iterator[Any]:
         num_done, self.num_done = self.num_done, 0
-        batches = iter(self.loader)
+        batches = iter(self.whole)
         for _ in tqdm(range(num_done), desc="skipping batches that are done", delay=3.0, leave=False):
             next(batches)
         if num_done and self.after_skipping is not None:

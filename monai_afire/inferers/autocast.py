@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from monai.inferers import SimpleInferer
 
+from monai_afire.utils.device import has_bfloat16
+
 __all__ = ["AutocastInferer"]
 
 
@@ -18,7 +20,8 @@ class AutocastInferer(SimpleInferer):
     Run the network under autocast on the device of its input.
 
     The ``amp`` option of MONAI's engines covers CUDA only. This covers CPUs too, where bfloat16 is native on many
-    server processors. bfloat16 has the range of float32 and needs no gradient scaler; for float16 use ``amp``.
+    server processors; a device that lacks it computes in the network's own precision. bfloat16 has the range of float32
+    and needs no gradient scaler; for float16 use ``amp``.
 
     Args:
         enabled: False runs in the network's own precision.
@@ -36,5 +39,6 @@ class AutocastInferer(SimpleInferer):
 
     def __call__(self, inputs: torch.Tensor, network: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Call ``network(inputs, *args, **kwargs)`` under autocast."""
-        with torch.autocast(inputs.device.type, dtype=self.dtype, enabled=self.enabled):
+        is_possible = self.dtype != torch.bfloat16 or has_bfloat16(inputs.device)
+        with torch.autocast(inputs.device.type, dtype=self.dtype, enabled=self.enabled and is_possible):
             return network(inputs, *args, **kwargs)

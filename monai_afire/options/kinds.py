@@ -16,6 +16,7 @@ from monai.bundle.utils import ID_REF_KEY
 
 from monai_afire.networks.nets.encoders.name import parse_encoder_name
 from monai_afire.utils.command_line import as_bool
+from monai_afire.utils.device import ACCELERATORS, device_count
 
 __all__ = [
     "Choice",
@@ -210,14 +211,14 @@ class Encoder:
 @dataclass(frozen=True)
 class Device:
     """
-    A device of PyTorch, by name: "cpu", "cuda", "cuda:1".
+    A device of PyTorch, by name: "cpu", "cuda", "cuda:1", "xpu", "mps".
 
     Example:
         >>> Device().read("cpu")
         "$torch.device('cpu')"
     """
 
-    description = "cpu, cuda or cuda:N"
+    description = "cpu, cuda, xpu or mps, or one of several: cuda:N"
 
     def read(self, value: Any) -> Any:
         """An expression that gives the device: configs ask for its type, and stay writable as JSON."""
@@ -225,8 +226,10 @@ class Device:
             device = torch.device(value)
         except (RuntimeError, TypeError) as error:
             raise ValueError from error
-        if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-            raise ValueError(f"this machine has {torch.cuda.device_count()} CUDA devices")
+        if device.type not in ("cpu", *ACCELERATORS):
+            raise ValueError
+        if (device.index or 0) >= (count := device_count(device.type)):
+            raise ValueError(f"this machine has {count} {device.type.upper()} devices")
         return f"$torch.device({str(device)!r})"
 
 

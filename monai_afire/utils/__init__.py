@@ -7,6 +7,7 @@ from __future__ import annotations
 from monai_afire.utils.bundle_start import bundle_root, default_num_workers
 from monai_afire.utils.command_line import as_bool, show_cause_last
 from monai_afire.utils.cpu import tune_cpu
+from monai_afire.utils.device import default_device, has_bfloat16, pins_memory
 from monai_afire.utils.distributed import (
     all_gather,
     all_gather_object,
@@ -39,6 +40,7 @@ __all__ = [
     "barrier",
     "bundle_root",
     "check_writable",
+    "default_device",
     "default_num_workers",
     "destroy_process_group",
     "folder_lock",
@@ -46,9 +48,11 @@ __all__ = [
     "full_matmul_precision",
     "garbage_collection_paused",
     "global_rank",
+    "has_bfloat16",
     "init_process_group",
     "output_path",
     "pack_bundle",
+    "pins_memory",
     "rank_device",
     "read_options",
     "resolve_uncertain",

@@ -43,4 +43,4 @@ def default_num_workers(device: torch.device | str) -> int:
         >>> default_num_workers("cpu")
         0
     """
-    return min(8, os.cpu_count() or 1) if torch.device(device).type == "cuda" else 0
+    return min(8, os.cpu_count() or 1) if torch.device(device).type != "cpu" else 0

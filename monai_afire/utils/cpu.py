@@ -9,6 +9,8 @@ import sys
 
 import torch
 
+from monai_afire.utils.device import accelerator_kind
+
 __all__ = ["tune_cpu"]
 
 # parameters of glibc's mallopt
@@ -33,7 +35,7 @@ def tune_cpu() -> None:
         >>> tune_cpu()
         >>> torch.set_float32_matmul_precision(before)
     """
-    torch.set_float32_matmul_precision("high" if torch.cuda.is_available() else "medium")
+    torch.set_float32_matmul_precision("high" if accelerator_kind() else "medium")
     if sys.platform == "linux":
         try:
             libc = ctypes.CDLL("libc.so.6")

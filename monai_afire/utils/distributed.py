@@ -19,6 +19,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from monai_afire.utils.device import default_device, device_count, distributed_backend
+
 __all__ = [
     "all_gather",
     "all_gather_object",
@@ -39,7 +41,8 @@ LONGEST_WAIT = timedelta(hours=2)
 
 def rank_device() -> torch.device:
     """
-    Device of this process: the GPU with the number that ``torchrun`` gave it on its machine, or else the CPU.
+    Device of this process: the GPU with the number that ``torchrun`` gave it on its machine, or else the CPU, as where
+    the GPUs' processes cannot train together (Apple's).
 
     Returns:
         The device.
@@ -52,7 +55,7 @@ def rank_device() -> torch.device:
         >>> with pytest.MonkeyPatch.context() as patch:
         ...     patch.setenv("LOCAL_RANK", "0")
         ...     device = rank_device()
-        >>> device.type == ("cuda" if torch.cuda.is_available() else "cpu")
+        >>> device.type in ("cuda", "xpu", "cpu")
         True
     """
     local_rank = os.environ.get("LOCAL_RANK")
@@ -61,23 +64,24 @@ def rank_device() -> torch.device:
             "LOCAL_RANK is not set: multi_gpu_train.json is for `torchrun --nproc_per_node=N -m monai.bundle run ...`; "
             "leave it out to train in one process"
         )
-    if not torch.cuda.is_available():
+    kind = default_device().type
+    if distributed_backend(torch.device(kind)) == "gloo":
         return torch.device("cpu")
-    if int(local_rank) >= torch.cuda.device_count():
+    if int(local_rank) >= device_count(kind):
         raise RuntimeError(
-            f"process {local_rank} of this machine has no GPU, there are {torch.cuda.device_count()}: start one "
+            f"process {local_rank} of this machine has no GPU, there are {device_count(kind)}: start one "
             "process per GPU with --nproc_per_node"
         )
-    return torch.device("cuda", int(local_rank))
+    return torch.device(kind, int(local_rank))
 
 
 def init_process_group(device: torch.device) -> None:
     """
-    Join the processes that ``torchrun`` started: by NCCL on GPUs, by gloo on CPUs; all but the main one fall silent.
+    Join the processes that ``torchrun`` started: by NCCL (Intel's: XCCL) on GPUs, by gloo on CPUs.
 
-    What they print goes nowhere, and of what they log only warnings and errors are kept; errors still reach the
-    terminal. Changes ``sys.stdout`` and the handlers of the root logger: for applications, such as a bundle's
-    ``initialize``. Leave the group with :func:`destroy_process_group`.
+    All but the main one fall silent: what they print goes nowhere, and of what they log only warnings and errors are
+    kept; errors still reach the terminal. Changes ``sys.stdout`` and the handlers of the root logger: for applications,
+    such as a bundle's ``initialize``. Leave the group with :func:`destroy_process_group`.
 
     Args:
         device: of this process, see :func:`rank_device`.
@@ -85,9 +89,9 @@ def init_process_group(device: torch.device) -> None:
     Raises:
         ValueError: when ``torchrun`` did not start this process.
     """
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=LONGEST_WAIT)
+    if device.type != "cpu":
+        torch.get_device_module(device).set_device(device)
+    dist.init_process_group(distributed_backend(device), timeout=LONGEST_WAIT)
     if global_rank():
         for handler in logging.getLogger().handlers:
             handler.setLevel(max(handler.level, logging.WARNING))
@@ -111,7 +115,7 @@ def synchronized(network: nn.Module, device: torch.device) -> nn.Module:
         >>> type(synchronized(nn.BatchNorm2d(3), torch.device("cpu"))).__name__
         'BatchNorm2d'
     """
-    if device.type == "cuda":
+    if device.type != "cpu":
         network = nn.SyncBatchNorm.convert_sync_batchnorm(network)
     return network.to(device)
 

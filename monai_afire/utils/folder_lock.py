@@ -22,13 +22,15 @@ __all__ = ["LOCK_FILE", "folder_lock"]
 
 LOCK_FILE = ".lock"
 
+_BETWEEN_TRIES = 0.5  # seconds
+
 logger = logging.getLogger(__name__)
 
 _held: dict[Path, int] = {}  # folders that this process holds -> how often
 
 
 @contextmanager
-def folder_lock(folder: str | os.PathLike) -> Iterator[None]:
+def folder_lock(folder: str | os.PathLike, patience: float = 0.0) -> Iterator[None]:
     """
     Keep other processes from writing into a folder that exists, for as long as the context lasts.
 
@@ -38,9 +40,10 @@ def folder_lock(folder: str | os.PathLike) -> Iterator[None]:
 
     Args:
         folder: the folder.
+        patience: seconds to wait for another process to end.
 
     Raises:
-        RuntimeError: when another process holds it; the message names folder and process.
+        RuntimeError: when another process holds it, still; the message names folder and process.
 
     Example:
         >>> import tempfile
@@ -52,7 +55,7 @@ def folder_lock(folder: str | os.PathLike) -> Iterator[None]:
         []
     """
     path = Path(folder).resolve() / LOCK_FILE
-    handle = None if fcntl is None or path in _held else _acquire(path)
+    handle = None if fcntl is None or path in _held else _acquire(path, time.monotonic() + patience)
     _held[path] = _held.get(path, 0) + 1
     try:
         yield
@@ -65,8 +68,9 @@ def folder_lock(folder: str | os.PathLike) -> Iterator[None]:
             os.close(handle)
 
 
-def _acquire(path: Path) -> int | None:
+def _acquire(path: Path, deadline: float) -> int | None:
     """The locked file, None where the file system has no locks."""
+    has_told = False
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
@@ -76,6 +80,12 @@ def _acquire(path: Path) -> int | None:
             owner = os.read(handle, 200).decode(errors="replace").strip() or "another process"
             os.close(handle)
             if error.errno in (errno.EACCES, errno.EAGAIN):
+                if time.monotonic() < deadline:
+                    if not has_told:
+                        logger.warning(f"waiting for another run to leave {path.parent} ({owner})")
+                    has_told = True
+                    time.sleep(_BETWEEN_TRIES)
+                    continue
                 raise RuntimeError(
                     f"another run is writing into {path.parent} ({owner}): wait for its end, stop it, or choose other "
                     "folders for this run (--output_dir, in training also --ckpt_dir)"

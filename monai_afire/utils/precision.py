@@ -54,7 +54,7 @@ def without_autocast(device_type: str) -> AbstractContextManager:
     torch.export writes a block without autocast as a subgraph that ``torch.export.load`` cannot read back.
 
     Args:
-        device_type: "cpu" or "cuda".
+        device_type: kind of the device, "cpu" or that of an accelerator.
 
     Returns:
         A context manager.

@@ -35,7 +35,7 @@ from statistics import median
 import torch
 from tqdm.auto import tqdm
 
-from monai_afire.utils import tune_cpu
+from monai_afire.utils import default_device, tune_cpu
 from tests.benchmarks.pretraining_step import METHODS, PARTS, BundleCase, TrainingStep, loader_rate
 from tests.benchmarks.throughput import count_flops, matmul_peak, nominal_peak
 from tests.benchmarks.timing import machine, peak_memory, reset_peak_memory, take_turns
@@ -58,7 +58,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--compile", action="store_true", help="torch.compile of the package's network")
     parser.add_argument("--no-naive", action="store_true", help="leave the slow way out")
     parser.add_argument("--no-memory", action="store_true", help="no process per way for its memory on a CPU")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", default=str(default_device()))
     return parser.parse_args()
 
 

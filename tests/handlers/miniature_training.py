@@ -14,20 +14,31 @@ from monai.engines import SupervisedTrainer
 from monai.engines.utils import PrepareBatchExtraInput
 from monai.handlers import ParamSchedulerHandler
 from monai.transforms import Compose, RandScaleIntensityd
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DistributedSampler
 
 from monai_afire.handlers import EpochSeed, GradientClipping, ResumableCheckpoint, TeacherUpdate, cosine_schedule
 from monai_afire.losses import AFiReLoss
 from monai_afire.networks import AFiRe, ViTEncoder
 from monai_afire.optimizers import weight_decay_groups
 from monai_afire.transforms import SynthLesionMaskd
+from monai_afire.utils.distributed import world_size
 
 
 def make_trainer(
-    folder: Path, seed: int = 0, epochs: int = 4, num_workers: int = 0, resume: bool = False, **options: Any
+    folder: Path,
+    seed: int = 0,
+    epochs: int = 4,
+    num_workers: int = 0,
+    resume: bool = False,
+    num_items: int = 6,
+    batch_size: int = 2,
+    **options: Any,
 ) -> SupervisedTrainer:
-    """A whole pre-training in miniature; `seed` is that of the initial weights only."""
+    """A whole pre-training in miniature, by all processes of the group; `seed` is that of the initial weights only."""
     torch.manual_seed(seed)
-    items = [{"image": torch.linspace(0, 0.3 + 0.1 * i, 256).reshape(1, 16, 16)} for i in range(6)]
+    brightest = [0.3 + 0.6 * i / num_items for i in range(num_items)]
+    items = [{"image": torch.linspace(0, value, 256).reshape(1, 16, 16)} for value in brightest]
     transform = Compose(
         [
             RandScaleIntensityd("image", factors=0.2, prob=1.0),
@@ -35,7 +46,10 @@ def make_trainer(
         ]
     )
     dataset = Dataset(items, transform)
-    loader = DataLoader(dataset, batch_size=2, shuffle=True, num_workers=num_workers)
+    sampler = DistributedSampler(dataset, seed=5) if world_size() > 1 else None
+    loader = DataLoader(
+        dataset, batch_size=batch_size, sampler=sampler, shuffle=sampler is None, num_workers=num_workers
+    )
     encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=8, num_layers=1, num_heads=2, dropout_rate=0.1)
     network = AFiRe(encoder, num_clusters=4, head_dim=6, decoder_dim=8, decoder_layers=1, decoder_heads=2)
     optimizer = torch.optim.AdamW(weight_decay_groups(network), lr=1e-2)
@@ -52,11 +66,14 @@ def make_trainer(
         TeacherUpdate(network),
         ResumableCheckpoint(str(folder), network, {"optimizer": optimizer}, resume=resume, **options),
     ]
+    # DDP orders gradients anew after the first step of a process, unless it must look for unused parameters; the sum of
+    # more than two numbers depends on their order
+    model = DistributedDataParallel(network, find_unused_parameters=True) if world_size() > 1 else network
     return SupervisedTrainer(
         device="cpu",
         max_epochs=epochs,
         train_data_loader=loader,
-        network=network,
+        network=model,
         optimizer=optimizer,
         loss_function=AFiReLoss(),
         prepare_batch=PrepareBatchExtraInput(["lesion_image", "lesion_mask"]),

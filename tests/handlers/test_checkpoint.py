@@ -273,7 +273,7 @@ def test_save_contains_the_named_objects(tmp_path: Path) -> None:
     loaded: list[Any] = []
     counting_engine(tmp_path, network, objects={"scheduler": scheduler}).run([0])
     saved = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
-    assert sorted(saved) == ["network", "scheduler", "trainer"]
+    assert sorted(saved) == ["dealing", "network", "scheduler", "trainer"]
     counting_engine(tmp_path, linear(), objects={"scheduler": scheduler}, resume=True).run([0])
     assert loaded == [{"step": 7}]
 

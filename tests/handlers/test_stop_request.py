@@ -100,17 +100,6 @@ def test_gradients_that_are_being_accumulated_are_not_lost(tmp_path: Path) -> No
     assert iteration_in(tmp_path) == 5
 
 
-def test_another_length_of_the_epoch_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoppedBySignal):
-        signal_at(make_trainer(tmp_path), 4).run()
-    resumed = make_trainer(tmp_path, resume=True)
-    resumed.data_loader = [next(iter(resumed.data_loader))]
-    with pytest.raises(
-        RuntimeError, match=r"epoch of 3 batches on 1 processes, but now there are 1 batches on 1: resu"
-    ):
-        resumed.run()
-
-
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
 def test_signals_and_loaders_are_given_back(tmp_path: Path, name: str) -> None:
     number = signal.Signals[name]

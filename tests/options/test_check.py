@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from monai_afire.options import OPTIONS, OptionError, check_call
+from monai_afire.utils.device import device_count
 from tests.options.bundle_configs import call_of, config_files, runs
 
 TRAIN = ["afire/train"]
@@ -203,5 +204,6 @@ def test_a_device_by_name_is_a_device() -> None:
 
 
 def test_a_device_that_the_machine_lacks_is_refused() -> None:
-    number = torch.cuda.device_count()
+    number = device_count("cuda")
     assert f"(this machine has {number} CUDA devices)" in problems(TRAIN, device=f"cuda:{number}")
+    assert "found 'meta', needs cpu, cuda, xpu or mps" in problems(TRAIN, device="meta")

@@ -51,7 +51,7 @@ def test_what_the_config_computes_is_left_to_it(computed: str) -> None:
         (Path(), ["a/b", "", 2024], [True, 1.5, None]),
         (ListOf(Integer(1), 2, ascending=True), [[1, 4], (2, 2), ["$1 + 1", 3]], [[4, 1], [1], 3, "12"]),
         (Switch(), [True, 0, "no", "TRUE"], [2, "tru", None]),
-        (Device(), ["cpu"], ["gpu", "", -1]),
+        (Device(), ["cpu"], ["gpu", "", -1, "meta", "cpu:1"]),
     ],
 )
 def test_kinds_hold_their_bounds(kind: Kind, inside: list[Any], outside: list[Any]) -> None:

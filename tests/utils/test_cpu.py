@@ -44,7 +44,7 @@ def test_products_keep_the_error_of_float32() -> None:
 
 
 def test_gpu_gets_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr("torch.accelerator.current_accelerator", lambda **options: torch.device("cuda"))
     tune_cpu()
     assert torch.get_float32_matmul_precision() == "high"
 

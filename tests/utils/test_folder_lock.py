@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,17 @@ def test_a_folder_is_locked_until_its_process_ends(tmp_path: Path) -> None:
         other.wait()
         assert (tmp_path / ".lock").is_file()
         assert not is_locked(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_patience_waits_for_the_end_of_another_process(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with holding_process(tmp_path) as other:
+        with pytest.raises(RuntimeError, match=f"process {other.pid}"):
+            folder_lock(tmp_path, patience=0.1).__enter__()
+        assert caplog.text.count(f"waiting for another run to leave {tmp_path} (process {other.pid} on") == 1
+        threading.Timer(0.2, other.kill).start()
+        with folder_lock(tmp_path, patience=60):
+            assert locked_for_others(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -65,7 +65,7 @@ class DeviceSelfAttention(SABlock):
         batch, length, width = x.shape
         qkv = self.qkv(x).reshape(batch, length, 3, self.num_heads, self.dim_head).permute(2, 0, 3, 1, 4)
         query, key, value = qkv.unbind(0)
-        if (x.is_cuda if self.fused is None else self.fused) and not self.save_attn:
+        if (x.device.type != "cpu" if self.fused is None else self.fused) and not self.save_attn:
             dropout = self.dropout_rate if self.training else 0.0
             mixed = F.scaled_dot_product_attention(query, key, value, dropout_p=dropout)
         else:

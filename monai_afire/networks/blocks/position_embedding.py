@@ -12,6 +12,8 @@ from contextlib import contextmanager
 import torch
 import torch.nn.functional as F
 
+from monai_afire.utils.device import widest_float
+
 __all__ = ["along_axes", "resize_matrix", "resize_position_embedding", "without_meshgrid_warning"]
 
 
@@ -41,14 +43,14 @@ def resize_matrix(old: int, new: int, device: torch.device | str = "cpu") -> tor
         device: of the result, which is computed there.
 
     Returns:
-        ``(new, old)`` float64, rows sum to 1.
+        ``(new, old)`` float64 (float32 where the device has no more), rows sum to 1.
 
     Example:
         >>> resize_matrix(4, 2).shape
         torch.Size([2, 4])
     """
     # the rows of an identity matrix; not one column at a time, since PyTorch errs for images one pixel wide
-    identity = torch.eye(old, dtype=torch.float64, device=device)[None, None]
+    identity = torch.eye(old, dtype=widest_float(device), device=device)[None, None]
     return F.interpolate(identity, (new, old), mode="bicubic", antialias=True)[0, 0]
 
 
@@ -70,7 +72,7 @@ def resize_position_embedding(
         >>> resize_position_embedding(torch.rand(1, 6, 8), (2, 3), (4, 4)).shape
         torch.Size([1, 16, 8])
     """
-    values = embedding.double().reshape(*old_grid, -1)
+    values = embedding.to(widest_float(embedding.device)).reshape(*old_grid, -1)
     matrices = [resize_matrix(old, new, values.device) for old, new in zip(old_grid, new_grid, strict=True)]
     return along_axes(values, matrices, first=0).reshape(1, math.prod(new_grid), -1).to(embedding.dtype)
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from monai_afire.utils.device import widest_float
+
 __all__ = ["otsu_threshold", "random_foreground_points"]
 
 
@@ -40,7 +42,7 @@ def otsu_threshold(images: Tensor, num_bins: int = 256) -> Tensor:
     # Integer sums are exact on every device, so that ties (empty bins between two modes) resolve alike everywhere.
     count_below = counts.cumsum(1)
     level_below = (counts * torch.arange(num_bins, device=flat.device)).cumsum(1)
-    exact = torch.float32 if flat.device.type == "mps" else torch.float64
+    exact = widest_float(flat.device)
     weight = count_below.to(exact) / flat.shape[1]
     level = level_below.to(exact) / flat.shape[1]
     spread = weight * (1 - weight)

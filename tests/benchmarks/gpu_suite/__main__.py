@@ -20,9 +20,7 @@ import argparse
 import time
 from pathlib import Path
 
-import torch
-
-from monai_afire.utils import tune_cpu
+from monai_afire.utils import default_device, tune_cpu
 from tests.benchmarks.gpu_suite.checks import run_checks
 from tests.benchmarks.gpu_suite.results import Deadline, Results
 from tests.benchmarks.gpu_suite.speed import WAYS, measure_speed
@@ -40,7 +38,7 @@ def parse_options(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--stage", nargs="+", choices=list(STAGES), default=list(STAGES))
     parser.add_argument("--size", choices=("paper", "tiny"), default="paper", help="networks of the speed stage")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), help="of taking a step")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", default=str(default_device()))
     parser.add_argument("--images", type=Path, help="packed file to train from")
     parser.add_argument("--bundle", default="afire", help="to train")
     parser.add_argument("--train_options", nargs="*", default=[], metavar="KEY=VALUE", help="of the training")

@@ -1,0 +1,116 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The folder that a training run saves to, and what happens to the files of the runs before it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from monai_afire.networks.weights.checkpoint_files import write_pickle
+from monai_afire.utils.files import atomic_path, check_writable, keep_previous, remove_leftovers
+from monai_afire.utils.folder_lock import folder_lock
+
+__all__ = ["RunFolder"]
+
+logger = logging.getLogger(__name__)
+
+_REMEDY = "run the same command with resume set to true (--resume true)"
+
+# seconds for which a run that torchrun may have started again waits for the lock of a machine that is gone: a network
+# drive gives it back after its lease, of 90 s on most
+_LAUNCHER_PATIENCE = 120.0
+
+
+class RunFolder:
+    """
+    ``checkpoint.pt``, ``model.pt`` and, where the checkpoint is from the midst of an epoch, ``checkpoint_epoch.pt`` of
+    the last complete one. Every file is complete or absent.
+
+    Args:
+        folder: that the files are in.
+
+    Example:
+        >>> import tempfile
+        >>> files = RunFolder(tempfile.mkdtemp())
+        >>> for name, is_epoch_complete in (("epoch 1", True), ("half of epoch 2", False)):
+        ...     files.write_checkpoint({"place": name}, is_epoch_complete)
+        >>> [torch.load(path)["place"] for path in (files.checkpoint, files.epoch)]
+        ['half of epoch 2', 'epoch 1']
+        >>> files.write_checkpoint({"place": "epoch 2"}, is_epoch_complete=True)
+        >>> files.epoch.exists()
+        False
+    """
+
+    def __init__(self, folder: str | os.PathLike) -> None:
+        self.checkpoint, self.epoch, self.model = (
+            Path(folder) / name for name in ("checkpoint.pt", "checkpoint_epoch.pt", "model.pt")
+        )
+        self.is_epoch_complete = False  # that of the checkpoint on disk, if it is this run's
+        self.is_first_write = True
+
+    def claim(self, resume: bool) -> ExitStack:
+        """
+        Keep other processes from writing into the folder.
+
+        Args:
+            resume: whether this run may be one that a launcher has started again.
+
+        Returns:
+            What gives it back when it is closed.
+        """
+        lock = ExitStack()
+        patience = _LAUNCHER_PATIENCE if resume and "TORCHELASTIC_RUN_ID" in os.environ else 0.0
+        lock.enter_context(folder_lock(check_writable(self.checkpoint.parent), patience))
+        return lock
+
+    def check_room(self, checkpoint_bytes: int, model_bytes: int, is_resumed: bool) -> None:
+        """Make sure that the files of a run can be written, each beside the one that it is going to replace."""
+        for path in (self.checkpoint, self.epoch, self.model):
+            remove_leftovers(path)
+        files = (self.checkpoint, self.model) if is_resumed else ()
+        replaced = sum(path.stat().st_size for path in files if path.is_file())
+        check_writable(self.checkpoint.parent, needed_bytes=2 * checkpoint_bytes + model_bytes - replaced)
+
+    def keep_older_checkpoint(self) -> None:
+        """Move an older run's checkpoint out of the way."""
+        for kept in keep_previous(self.checkpoint, self.epoch):
+            logger.info(f"the checkpoint of an older run is kept as {kept}")
+
+    def write_checkpoint(self, state: dict[str, Any], is_epoch_complete: bool) -> None:
+        """Write ``checkpoint.pt``; that of a complete epoch stays beside one from within an epoch."""
+        self._keep_older_model()
+        if self.is_epoch_complete and not is_epoch_complete:
+            _keep_beside(self.checkpoint, self.epoch)
+        write_pickle(state, self.checkpoint, _REMEDY)
+        self.is_epoch_complete = is_epoch_complete
+        if is_epoch_complete:
+            self.epoch.unlink(missing_ok=True)
+
+    def write_model(self, state: dict[str, torch.Tensor]) -> None:
+        """Write ``model.pt``."""
+        self._keep_older_model()
+        write_pickle(state, self.model, _REMEDY)
+
+    def _keep_older_model(self) -> None:
+        """Move an older run's ``model.pt`` out of the way, once this run has something to write."""
+        if self.is_first_write:
+            for kept in keep_previous(self.model):
+                logger.info(f"the model of an older run is kept as {kept}")
+        self.is_first_write = False
+
+
+def _keep_beside(path: Path, other: Path) -> None:
+    """Give a file that is going to be replaced a second name, without a moment in which it has none."""
+    other.unlink(missing_ok=True)
+    try:
+        os.link(path, other)
+    except OSError:  # a file system without hard links
+        with atomic_path(other) as temporary:
+            shutil.copyfile(path, temporary)

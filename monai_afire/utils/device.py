@@ -1,0 +1,174 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Which device a run computes on, and what each kind of device can do: the only place that asks for kinds by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+__all__ = [
+    "ACCELERATORS",
+    "accelerator_kind",
+    "current_random_state",
+    "default_device",
+    "device_count",
+    "distributed_backend",
+    "has_bfloat16",
+    "pins_memory",
+    "restore_random_state",
+    "widest_float",
+]
+
+ACCELERATORS = ("cuda", "xpu", "mps")
+"""Kinds of devices that are chosen by themselves: GPUs of NVIDIA and (as "cuda", too) AMD, of Intel and of Apple."""
+
+_BACKENDS = {"cuda": "nccl", "xpu": "xccl"}  # of processes that train together, elsewhere gloo
+
+
+def accelerator_kind() -> str | None:
+    """
+    Kind of the accelerator that this machine has and PyTorch was built for.
+
+    Returns:
+        One of :data:`ACCELERATORS`, None without one.
+
+    Example:
+        >>> accelerator_kind() in (*ACCELERATORS, None)
+        True
+    """
+    device = torch.accelerator.current_accelerator(check_available=True)
+    return device.type if device is not None and device.type in ACCELERATORS else None
+
+
+def default_device() -> torch.device:
+    """
+    The device of a run that names none: the accelerator if there is one, or else the CPU.
+
+    Returns:
+        The device, without a number: the current one of its kind.
+
+    Example:
+        >>> default_device().type in (*ACCELERATORS, "cpu")
+        True
+    """
+    return torch.device(accelerator_kind() or "cpu")
+
+
+def device_count(kind: str) -> int:
+    """
+    Number of devices of a kind that this process can use.
+
+    Args:
+        kind: "cpu" or one of :data:`ACCELERATORS`; of others there are none.
+
+    Returns:
+        1 for a CPU; 0 for an accelerator that is not there.
+
+    Example:
+        >>> device_count("cpu"), device_count("abacus")
+        (1, 0)
+    """
+    if kind == "cpu":
+        return 1
+    return torch.accelerator.device_count() if kind == accelerator_kind() else 0
+
+
+def distributed_backend(device: torch.device) -> str:
+    """
+    How processes on such devices talk to one another.
+
+    Args:
+        device: of one of them.
+
+    Returns:
+        "nccl", "xccl" or "gloo".
+
+    Example:
+        >>> distributed_backend(torch.device("cpu"))
+        'gloo'
+    """
+    return _BACKENDS.get(device.type, "gloo")
+
+
+def pins_memory(device: torch.device | str) -> bool:
+    """
+    Whether batches reach a device faster from pinned memory.
+
+    Args:
+        device: that the run trains on.
+
+    Returns:
+        False for a CPU, and for Apple's GPUs, which share its memory.
+
+    Example:
+        >>> pins_memory("cpu")
+        False
+    """
+    return torch.device(device).type in _BACKENDS
+
+
+def has_bfloat16(device: torch.device | str) -> bool:
+    """
+    Whether autocast to bfloat16 works on a device.
+
+    Args:
+        device: that the network is on.
+
+    Returns:
+        False for GPUs and versions of macOS (before 14) that lack it.
+
+    Example:
+        >>> has_bfloat16("cpu")
+        True
+    """
+    kind = torch.device(device).type
+    if kind == "cuda":
+        return torch.cuda.is_bf16_supported()
+    return kind != "mps" or torch.backends.mps.is_macos_or_newer(14, 0)
+
+
+def widest_float(device: torch.device | str) -> torch.dtype:
+    """
+    The floating-point type of a device with the most digits.
+
+    Args:
+        device: that is to compute.
+
+    Returns:
+        float64, on Apple's GPUs float32.
+
+    Example:
+        >>> widest_float("cpu")
+        torch.float64
+    """
+    return torch.float32 if torch.device(device).type == "mps" else torch.float64
+
+
+def current_random_state() -> dict[str, torch.Tensor]:
+    """
+    State of the accelerator's random numbers, if this process uses one.
+
+    Returns:
+        The state by the kind of the accelerator; nothing without one.
+    """
+    kind = accelerator_kind()
+    if kind is None:
+        return {}
+    module = torch.get_device_module(kind)
+    is_used = getattr(module, "is_initialized", lambda: True)()
+    return {kind: module.get_rng_state()} if is_used else {}
+
+
+def restore_random_state(state: Mapping[str, Any]) -> None:
+    """
+    Go on from a state of :func:`current_random_state`; that of an accelerator that is not there is passed over.
+
+    Args:
+        state: what it returned, other entries included.
+    """
+    kind = accelerator_kind()
+    if kind is not None and kind in state:
+        torch.get_device_module(kind).set_rng_state(state[kind])

@@ -1,0 +1,141 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The device of a run, on machines that this one is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from bundles.bundle_runs import REPOSITORY_ROOT
+from monai.bundle import ConfigParser
+
+from monai_afire.handlers.random_state import random_state, set_random_state
+from monai_afire.inferers import AutocastInferer
+from monai_afire.options.kinds import Device
+from monai_afire.utils import default_num_workers, rank_device, tune_cpu
+from monai_afire.utils.device import (
+    accelerator_kind,
+    default_device,
+    device_count,
+    distributed_backend,
+    has_bfloat16,
+    pins_memory,
+    widest_float,
+)
+
+KINDS = ["cuda", "xpu", "mps"]
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, kind: str | None, count: int = 1) -> None:
+    """A machine with these accelerators."""
+    device = None if kind is None else torch.device(kind)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: device)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: count)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_there_is_chosen(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, kind)
+    assert default_device() == torch.device(kind)
+    assert {name: device_count(name) for name in ("cpu", *KINDS)} == {"cpu": 1, **dict.fromkeys(KINDS, 0), kind: 1}
+    assert default_num_workers(default_device()) >= 1
+
+
+@pytest.mark.parametrize("kind", [None, "mtia"])
+def test_without_one_that_is_known_it_is_the_cpu(kind: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, kind)
+    assert (accelerator_kind(), default_device()) == (None, torch.device("cpu"))
+    assert device_count("mtia") == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "backend", "is_pinned", "widest"),
+    [
+        ("cpu", "gloo", False, torch.float64),
+        ("cuda", "nccl", True, torch.float64),
+        ("xpu", "xccl", True, torch.float64),
+        ("mps", "gloo", False, torch.float32),
+    ],
+)
+def test_what_the_kinds_can_do(kind: str, backend: str, is_pinned: bool, widest: torch.dtype) -> None:
+    device = torch.device(kind)
+    assert (distributed_backend(device), pins_memory(kind), widest_float(kind)) == (backend, is_pinned, widest)
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("cuda", "cuda:1"), ("xpu", "xpu:1"), ("mps", "cpu"), (None, "cpu")])
+def test_each_process_has_a_device(kind: str | None, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, kind, count=2)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert str(rank_device()) == expected
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    if expected == "cpu":
+        assert str(rank_device()) == "cpu"
+    else:
+        with pytest.raises(RuntimeError, match=r"process 2 of this machine has no GPU, there are 2: start one"):
+            rank_device()
+
+
+@pytest.mark.parametrize("kind", [*KINDS, None])
+def test_products_are_tuned_to_what_computes_them(kind: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, kind)
+    chosen: list[str] = []
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", chosen.append)
+    tune_cpu()
+    assert chosen == ["medium" if kind is None else "high"]
+
+
+def test_a_named_device_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, "xpu", count=2)
+    for name in ("cpu", "xpu", "xpu:1"):
+        assert Device().read(name) == f"$torch.device({name!r})"
+    for name, words in (("xpu:2", "this machine has 2 XPU devices"), ("cuda", "this machine has 0 CUDA devices")):
+        with pytest.raises(ValueError, match=words):
+            Device().read(name)
+
+
+@pytest.mark.parametrize("has_it", [True, False])
+def test_bfloat16_only_where_it_is(has_it: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: has_it)
+    monkeypatch.setattr(torch.backends.mps, "is_macos_or_newer", lambda major, minor: has_it)
+    assert (has_bfloat16("cuda:1"), has_bfloat16("mps"), has_bfloat16("cpu"), has_bfloat16("xpu")) == (
+        has_it,
+        has_it,
+        True,
+        True,
+    )
+    monkeypatch.setattr("monai_afire.inferers.autocast.has_bfloat16", lambda device: has_it)
+    result = AutocastInferer()(torch.rand(2, 3), torch.nn.Linear(3, 4))
+    assert result.dtype == (torch.bfloat16 if has_it else torch.float32)
+
+
+def test_random_numbers_of_the_device_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend(monkeypatch, "xpu")
+    generator = torch.Generator().manual_seed(3)
+    module = SimpleNamespace(
+        is_initialized=lambda: True, get_rng_state=generator.get_state, set_rng_state=generator.set_state
+    )
+    monkeypatch.setattr(torch, "get_device_module", lambda kind: module)
+    state = random_state()
+    assert "xpu" in state
+    first = torch.rand(3, generator=generator)
+    set_random_state(state)
+    assert torch.equal(torch.rand(3, generator=generator), first)
+    module.is_initialized = lambda: False
+    assert "xpu" not in random_state()
+    pretend(monkeypatch, None)
+    set_random_state(state)  # a checkpoint of another machine
+
+
+@pytest.mark.parametrize("path", sorted((REPOSITORY_ROOT / "bundles").glob("*/configs/*.json")), ids=str)
+def test_configs_ask_in_one_place(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = path.read_text()
+    assert "cuda" not in text
+    config: dict[str, Any] = ConfigParser.load_config_file(str(path))
+    if path.stem in ("train", "inference"):
+        pretend(monkeypatch, "mps")
+        parser = ConfigParser({name: config[name] for name in ("imports", "device")})
+        assert parser.get_parsed_content("device") == torch.device("mps")
