@@ -59,8 +59,9 @@ class AnomalyWriter(ResultFiles):
     by threads beside the network, in memory that does not depend on the number of images. ``worklist.csv``
     (:func:`monai_afire.anomaly.write_worklist`) is made of the whole table when the run is complete.
 
-    The batches need "index" (the number in ``items``), "rejected", "spatial_shape", "affine" and "picture", see
-    :class:`monai_afire.transforms.LoadRadiographd` and :class:`monai_afire.transforms.DescribeRadiographd`.
+    The batches need "index" (the number in ``items``), "rejected", "spatial_shape", "affine", "original_affine",
+    "input_affine" and "picture", see :func:`monai_afire.transforms.image_loader`,
+    :class:`monai_afire.transforms.DescribeRadiographd` and :class:`monai_afire.transforms.NoteAffined`.
 
     Args:
         detector: the evaluator's network.
@@ -166,10 +167,13 @@ class AnomalyWriter(ResultFiles):
             root=self.root,
             heat=heat,
             tokens=tokens,
-            picture=torch.as_tensor(batch["picture"][row, 0]).numpy(),
+            # of a picture in colour its gray
+            picture=torch.as_tensor(batch["picture"][row]).float().mean(0).to(torch.uint8).numpy(),
             spatial_shape=tuple(batch["spatial_shape"][row].tolist()),
             affine=batch["affine"][row].numpy(),
             heat_range=(self.low, self.high),
             score=score,
             threshold=self.thresholds[-1],
+            original_affine=batch["original_affine"][row].numpy(),
+            input_affine=batch["input_affine"][row].numpy(),
         )

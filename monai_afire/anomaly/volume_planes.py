@@ -1,0 +1,107 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Planes of a volume, as radiologists look at them: pictures of what has three axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from monai.data import MetaTensor
+from monai.transforms import SpatialResample
+from nibabel.orientations import apply_orientation, axcodes2ornt, io_orientation, ornt_transform
+from numpy.typing import NDArray
+from torch.nn import functional as F
+
+__all__ = ["axial_plane", "hottest_planes", "in_file_geometry"]
+
+
+def axial_plane(image: NDArray, place: Sequence[int]) -> NDArray:
+    """
+    The axial plane through a place of a volume; a picture as it is.
+
+    Args:
+        image: ``(X, Y, Z)``, axes to the right, the front and up, or ``(H, W)``.
+        place: indices of the place.
+
+    Returns:
+        A plane with the patient's front at the top and right side on the left, or the picture.
+
+    Example:
+        >>> axial_plane(np.arange(8).reshape(2, 2, 2), (0, 0, 1)).tolist()
+        [[7, 3], [5, 1]]
+    """
+    return image if image.ndim == 2 else _upright(image[:, :, int(place[2])])
+
+
+def hottest_planes(
+    picture: NDArray, heat: NDArray, voxel_size: Sequence[float], shape: Sequence[int]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """
+    Axial, coronal and sagittal plane through the hottest place, side by side in the proportions of the patient.
+
+    Args:
+        picture: ``(p, p, p)`` uint8, the volume squeezed to a cube.
+        heat: ``(x, y, z)`` of any size, over the same volume.
+        voxel_size: millimetres of the volume's voxels.
+        shape: voxels of the volume.
+
+    Returns:
+        The planes of the picture in [0, 1] and those of the heat, both ``(H, W)``.
+
+    Example:
+        >>> heat = np.arange(64.0).reshape(4, 4, 4)
+        >>> planes, hot = hottest_planes(np.zeros((8, 8, 8), np.uint8), heat, [1.0] * 3, [8] * 3)
+        >>> planes.shape == hot.shape == (8, 24)
+        True
+    """
+    sides = np.asarray(voxel_size, dtype=float) * np.asarray(shape)
+    pixels = np.maximum(np.rint(sides * max(picture.shape) / sides.max()), 1).astype(int)
+    size = tuple(int(count) for count in pixels)
+    volumes = [
+        F.interpolate(
+            torch.as_tensor(np.ascontiguousarray(each), dtype=torch.float32)[None, None], size, mode="trilinear"
+        )
+        for each in (picture, heat)
+    ]
+    gray, hot = (volume[0, 0].numpy() for volume in volumes)
+    x, y, z = np.unravel_index(hot.argmax(), hot.shape)
+    rows = max(size[1], size[2])
+    shown = [
+        np.concatenate([_padded(_upright(plane), rows, fill) for plane in (v[:, :, z], v[:, y, :], v[x, :, :])], axis=1)
+        for v, fill in ((gray / 255, 0.0), (hot, float(hot.min())))
+    ]
+    return shown[0].astype(np.float32), shown[1].astype(np.float32)
+
+
+def in_file_geometry(
+    heat: NDArray, input_affine: NDArray, affine: NDArray, shape: Sequence[int], original_affine: NDArray
+) -> tuple[NDArray[np.float32], NDArray]:
+    """
+    A heat map over the network's input, on the voxels of the volume's file.
+
+    Args:
+        heat: ``(x, y, z)``.
+        input_affine: ``(4, 4)`` of the input.
+        affine: ``(4, 4)`` of the loaded volume, its axes to the right, the front and up.
+        shape: voxels of the loaded volume.
+        original_affine: ``(4, 4)`` of the file, whose axes may run otherwise.
+
+    Returns:
+        The heat in the file's own order of axes, continued from the border where the input did not reach, and the
+        affine that belongs to it.
+    """
+    resample = SpatialResample(mode="bilinear", padding_mode="border")
+    source = MetaTensor(torch.as_tensor(np.ascontiguousarray(heat), dtype=torch.float32)[None], affine=input_affine)
+    loaded = resample(source, dst_affine=torch.as_tensor(affine), spatial_size=tuple(shape))
+    turn = ornt_transform(axcodes2ornt("RAS"), io_orientation(original_affine))
+    return apply_orientation(np.asarray(loaded[0]), turn).astype(np.float32), original_affine
+
+
+def _upright(plane: NDArray) -> NDArray:
+    return plane.T[::-1, ::-1]
+
+
+def _padded(plane: NDArray, rows: int, fill: float) -> NDArray:
+    return np.pad(plane, ((0, rows - plane.shape[0]), (0, 0)), constant_values=fill)
