@@ -21,9 +21,9 @@ from monai_afire.anomaly.items import lesion_truth
 from monai_afire.anomaly.localization import POSITION_ONLY, localization_row, map_aupro, upsampled
 from monai_afire.anomaly.report_text import report_lines
 from monai_afire.anomaly.results import HEAT_UNIT
-from monai_afire.anomaly.volume_planes import axial_plane
 from monai_afire.handlers.reports.metrics_report import MetricsReport
 from monai_afire.visualize import contact_sheet, roc_pr_figure
+from monai_afire.visualize.volume_planes import axial_plane
 
 __all__ = ["AnomalyReport"]
 

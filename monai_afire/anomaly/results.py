@@ -17,9 +17,10 @@ from PIL import Image
 from torch.nn import functional as F
 
 from monai_afire.anomaly.secondary_capture import NoStudyError, read_source, secondary_capture
-from monai_afire.anomaly.volume_planes import hottest_planes, in_file_geometry
+from monai_afire.utils.file_geometry import FileGeometry
 from monai_afire.utils.files import atomic_path, output_path
 from monai_afire.visualize.heat_panels import heat_panels
+from monai_afire.visualize.volume_planes import hottest_planes
 
 __all__ = ["HEAT_UNIT", "AnomalyResult", "save_embedding", "save_map", "save_overlay", "save_secondary_capture"]
 
@@ -43,8 +44,7 @@ class AnomalyResult:
         heat_range: heat at which the overlay's colour begins and ends.
         score: fused score.
         threshold: of the fused score, NaN for none.
-        original_affine: ``(4, 4)`` of the file before that.
-        input_affine: ``(4, 4)`` of the network's input.
+        geometry: of a volume, for its map.
     """
 
     source: str
@@ -57,8 +57,7 @@ class AnomalyResult:
     heat_range: tuple[float, float]
     score: float
     threshold: float
-    original_affine: np.ndarray | None = None
-    input_affine: np.ndarray | None = None
+    geometry: FileGeometry | None = None
 
     @property
     def is_volume(self) -> bool:
@@ -146,7 +145,10 @@ def save_map(result: AnomalyResult, folder: str | os.PathLike) -> Path:
         The file.
     """
     path = output_path(folder, result.source, result.root, ".nii.gz")
-    volume = nibabel.Nifti1Image(*_heat_of_file(result))
+    if result.geometry is not None:
+        result.geometry.save(result.geometry.to_file(result.heat), path)
+        return path
+    volume = nibabel.Nifti1Image(_resized(result.heat, result.spatial_shape), result.affine)
     with atomic_path(path) as temporary:
         temporary.write_bytes(gzip.compress(volume.to_bytes(), compresslevel=1, mtime=0))
     return path
@@ -167,15 +169,6 @@ def save_embedding(result: AnomalyResult, folder: str | os.PathLike) -> Path:
     with atomic_path(path) as temporary, temporary.open("wb") as file:
         np.savez(file, tokens=result.tokens, embedding=result.tokens.mean(0))
     return path
-
-
-def _heat_of_file(result: AnomalyResult) -> tuple[np.ndarray, np.ndarray]:
-    """The heat on the pixels of the file, and its affine."""
-    if not result.is_volume or result.input_affine is None or result.original_affine is None:
-        return _resized(result.heat, result.spatial_shape), result.affine
-    return in_file_geometry(
-        result.heat, result.input_affine, result.affine, result.spatial_shape, result.original_affine
-    )
 
 
 def _resized(heat: np.ndarray, size: tuple[int, ...]) -> np.ndarray:

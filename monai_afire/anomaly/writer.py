@@ -28,6 +28,7 @@ from monai_afire.handlers.writers.implausible_decisions import warn_if_implausib
 from monai_afire.handlers.writers.result_files import ResultFiles
 from monai_afire.handlers.writers.result_tables import OUTPUT_IS_NAN
 from monai_afire.handlers.writers.unfinished_table import written_name
+from monai_afire.utils.file_geometry import FileGeometry
 
 __all__ = ["AnomalyWriter"]
 
@@ -59,8 +60,8 @@ class AnomalyWriter(ResultFiles):
     by threads beside the network, in memory that does not depend on the number of images. ``worklist.csv``
     (:func:`monai_afire.anomaly.write_worklist`) is made of the whole table when the run is complete.
 
-    The batches need "index" (the number in ``items``), "rejected", "spatial_shape", "affine", "original_affine",
-    "input_affine" and "picture", see :func:`monai_afire.transforms.image_loader`,
+    The batches need "index" (the number in ``items``), "rejected", "spatial_shape", "affine" and "picture", of volumes
+    "original_affine" and "input_affine", too, see :func:`monai_afire.transforms.image_loader`,
     :class:`monai_afire.transforms.DescribeRadiographd` and :class:`monai_afire.transforms.NoteAffined`.
 
     Args:
@@ -174,6 +175,5 @@ class AnomalyWriter(ResultFiles):
             heat_range=(self.low, self.high),
             score=score,
             threshold=self.thresholds[-1],
-            original_affine=batch["original_affine"][row].numpy(),
-            input_affine=batch["input_affine"][row].numpy(),
+            geometry=FileGeometry.of(batch, row) if heat.ndim == 3 else None,
         )

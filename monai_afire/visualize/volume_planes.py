@@ -8,13 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from monai.data import MetaTensor
-from monai.transforms import SpatialResample
-from nibabel.orientations import apply_orientation, axcodes2ornt, io_orientation, ornt_transform
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
-__all__ = ["axial_plane", "hottest_planes", "in_file_geometry"]
+__all__ = ["axial_plane", "frontal_projection", "fullest_plane", "hottest_planes"]
 
 
 def axial_plane(image: NDArray, place: Sequence[int]) -> NDArray:
@@ -75,28 +72,46 @@ def hottest_planes(
     return shown[0].astype(np.float32), shown[1].astype(np.float32)
 
 
-def in_file_geometry(
-    heat: NDArray, input_affine: NDArray, affine: NDArray, shape: Sequence[int], original_affine: NDArray
-) -> tuple[NDArray[np.float32], NDArray]:
+def fullest_plane(masks: NDArray) -> int:
     """
-    A heat map over the network's input, on the voxels of the volume's file.
+    The axial plane of a volume in which most voxels belong to something.
 
     Args:
-        heat: ``(x, y, z)``.
-        input_affine: ``(4, 4)`` of the input.
-        affine: ``(4, 4)`` of the loaded volume, its axes to the right, the front and up.
-        shape: voxels of the loaded volume.
-        original_affine: ``(4, 4)`` of the file, whose axes may run otherwise.
+        masks: ``(C, X, Y, Z)``.
 
     Returns:
-        The heat in the file's own order of axes, continued from the border where the input did not reach, and the
-        affine that belongs to it.
+        Its index along Z; the middle one where nothing is to be seen.
+
+    Example:
+        >>> masks = np.zeros((1, 4, 4, 5), dtype=bool)
+        >>> masks[0, 1, :, 3] = True
+        >>> fullest_plane(masks), fullest_plane(~masks & False)
+        (3, 2)
     """
-    resample = SpatialResample(mode="bilinear", padding_mode="border")
-    source = MetaTensor(torch.as_tensor(np.ascontiguousarray(heat), dtype=torch.float32)[None], affine=input_affine)
-    loaded = resample(source, dst_affine=torch.as_tensor(affine), spatial_size=tuple(shape))
-    turn = ornt_transform(axcodes2ornt("RAS"), io_orientation(original_affine))
-    return apply_orientation(np.asarray(loaded[0]), turn).astype(np.float32), original_affine
+    voxels = (masks != 0).sum(axis=(0, 1, 2))
+    return int(voxels.argmax()) if voxels.any() else len(voxels) // 2
+
+
+def frontal_projection(image: NDArray, positions: NDArray | None = None) -> tuple[NDArray, NDArray | None]:
+    """
+    A volume as seen from the front: its mean along the second axis, like a radiograph.
+
+    Args:
+        image: ``(X, Y, Z)``, axes to the right, the front and up.
+        positions: ``(P, 3)`` in voxels, or None.
+
+    Returns:
+        The picture ``(Z, X)``, right side on the left, and the positions ``(P, 2)``, (row, column), in it.
+
+    Example:
+        >>> picture, points = frontal_projection(np.zeros((4, 3, 5)), np.array([[0.0, 1.0, 4.0]]))
+        >>> picture.shape, points.tolist()
+        ((5, 4), [[0.0, 3.0]])
+    """
+    picture = _upright(image.mean(axis=1))
+    if positions is None:
+        return picture, None
+    return picture, np.stack([image.shape[2] - 1 - positions[:, 2], image.shape[0] - 1 - positions[:, 0]], axis=1)
 
 
 def _upright(plane: NDArray) -> NDArray:
