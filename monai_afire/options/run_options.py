@@ -83,6 +83,11 @@ RUN_SECTIONS = {
         Option("device", Device(), "where the network computes"),
         Option("num_workers", _AT_LEAST_0, "processes that load images, 0 for none beside the main one"),
         Option("bf16", Switch(), "compute in bfloat16 where the device has it"),
+        Option(
+            "activation_checkpointing",
+            Switch(),
+            "compute the activations of the ViT's blocks again in the backward pass: less memory, more time",
+        ),
         Option("compile", Switch(), "compile the network (torch.compile)"),
         Option("seed", Integer(0, 2**32 - 1), "of everything that is drawn at random"),
     ),
