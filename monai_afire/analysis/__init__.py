@@ -23,11 +23,14 @@ from monai_afire.analysis.composition import (
 from monai_afire.analysis.correspondence import (
     ACROSS,
     CorrespondenceStudy,
+    LandmarkPair,
     correspondence_figure,
     correspondence_summary,
     found_landmarks_figure,
     label_pairs,
     landmark_correspondence,
+    pair_correspondence,
+    read_landmark_pairs,
     same_place_correspondence,
 )
 from monai_afire.analysis.cosegmentation import (
@@ -204,6 +207,9 @@ __all__ = [
     "restoration_summary",
     "restorations",
     "saliency_figure",
+    "LandmarkPair",
+    "pair_correspondence",
+    "read_landmark_pairs",
     "same_place_correspondence",
     "score_segments",
     "segments_figure",

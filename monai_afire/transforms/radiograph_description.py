@@ -78,7 +78,7 @@ class DescribeRadiographd(MapTransform):
             item["spatial_shape"] = torch.tensor(plane.shape[1:])
             item["affine"] = torch.eye(4, dtype=torch.float64) if affine is None else torch.as_tensor(affine).double()
             original = meta.get(MetaKeys.ORIGINAL_AFFINE)
-            item["original_affine"] = item["affine"] if original is None else torch.as_tensor(original).double()
+            item["original_affine"] = item["affine"].clone() if original is None else torch.as_tensor(original).double()
             item["brightness"] = float(plane.mean())
             steps = [_mean_step(plane, axis) for axis in range(1, plane.ndim)]
             item["sharpness"] = sum(steps) / len(steps)

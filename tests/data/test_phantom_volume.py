@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 import torch
 
-from monai_afire.data import ChestVolumeDataset, draw_chest_phantom, draw_chest_volume, export_phantom, scan_volumes
+from monai_afire.data import (
+    ChestVolumeDataset,
+    DatalistError,
+    bundle_items,
+    draw_chest_phantom,
+    draw_chest_volume,
+    export_phantom,
+    labelled_items,
+    scan_volumes,
+)
 from monai_afire.data.phantom import LANDMARK_NAMES, LESION_KINDS, ORGAN_NAMES
 from monai_afire.transforms import LoadVolume
 
@@ -76,3 +85,18 @@ def test_files_hold_what_the_data_set_holds(tmp_path: Path) -> None:
     masks = np.concatenate([LoadVolume(raw=True)(str(tmp_path / name)) for name in entry["organs"]])
     np.testing.assert_array_equal(masks, item["organs"])
     assert "images/test_00001.nii.gz" in scan_volumes(tmp_path)
+
+
+def test_a_list_may_name_series(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.dcm").touch()
+    content = {"test": [{"image": "one", "label": [1]}, {"image": "two", "label": [0]}]}
+    (tmp_path / "list.json").write_text(json.dumps(content))
+    source = {"section": "test", "dataset_dir": str(tmp_path), "datalist": str(tmp_path / "list.json")}
+    for items in (bundle_items(**source, spatial_dims=3), labelled_items(**source, spatial_dims=3)):
+        assert [Path(item["image"]).name for item in items] == ["one", "two"]
+    with pytest.raises(DatalistError, match="is a folder"):
+        bundle_items(**source)
+    searched = bundle_items("test", dataset_dir=str(tmp_path), spatial_dims=3)
+    assert [Path(item["image"]).name for item in searched] == ["one", "two"]

@@ -19,7 +19,7 @@ from monai_afire.utils.files import atomic_path, check_writable
 
 __all__ = ["bundle_items", "cached_phantom", "indexed_images"]
 
-PATH_KEYS = ("image", "mask", "lesion_truth", "organs")
+PATH_KEYS = ("image", "image_2", "mask", "lesion_truth", "organs")
 
 
 def bundle_items(

@@ -200,6 +200,7 @@ def _items_of(
                 name,
                 path_keys=PATH_KEYS,
                 hold_out=hold_out and not everything,
+                volumes=spatial_dims == 3,
             )
     if shared:
         raise DatalistError(f"{source}: {shared}")

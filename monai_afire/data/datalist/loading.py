@@ -64,7 +64,7 @@ def load_radiograph_datalist(
             gives the patient. By default the names of NIH, CheXpert and MIMIC-CXR are known.
         hold_out: take "validation" out of "training", as for a folder, where a datalist has no such section.
         check_files: look whether each file exists.
-        volumes: a folder holds volumes: those of its own folders with DICOM slices are one each.
+        volumes: items may be folders, DICOM series; searched for, each folder with DICOM slices is one.
 
     Returns:
         New dictionaries, one for each item, in the order of the list, or sorted by name for a folder.
@@ -100,6 +100,7 @@ def load_radiograph_datalist(
         patient_pattern=patient_pattern,
         hold_out=hold_out,
         check_files=check_files,
+        volumes=volumes,
     )
 
 
@@ -117,6 +118,7 @@ def section_items(
     patient_pattern: str | None = None,
     hold_out: bool = False,
     check_files: bool = True,
+    volumes: bool = False,
 ) -> list[dict[str, Any]]:
     """
     Items of one section of a datalist whose ``content`` was read from ``source``, see :func:`load_radiograph_datalist`.
@@ -132,7 +134,7 @@ def section_items(
     items = [_to_item(entry, number, listed, source, path_keys, base, folders) for number, entry in enumerate(entries)]
     require_keys(items, required_keys, listed, source)
     if check_files:
-        require_files(items, path_keys, listed, source)
+        require_files(items, path_keys, listed, source, folders=volumes)
     if divide:
         patients = [_patient(item, patient_key, path_keys[0], patient_pattern) for item in items]
         try:
