@@ -20,14 +20,15 @@ POSITION_ONLY = "position_only"
 
 def upsampled(token_map: torch.Tensor, grid_size: Sequence[int], size: Sequence[int]) -> np.ndarray:
     """
-    Token maps ``(..., L)`` of a 2-D grid as pictures ``(..., rows, columns)``, linearly interpolated.
+    Token maps ``(..., L)`` of a 2-D or 3-D grid as pictures or volumes ``(..., *S)``, linearly interpolated.
 
     Example:
         >>> upsampled(torch.arange(4.0), (2, 2), (4, 4)).shape
         (4, 4)
     """
     maps = token_map.float().reshape(-1, 1, *grid_size)
-    pictures = F.interpolate(maps, size=tuple(size), mode="bilinear")
+    mode = {2: "bilinear", 3: "trilinear"}[len(grid_size)]
+    pictures = F.interpolate(maps, size=tuple(size), mode=mode)
     return pictures.reshape(*token_map.shape[:-1], *size).numpy()
 
 
@@ -39,7 +40,7 @@ def localization_row(
 
     Args:
         token_maps: ``(L,)`` by name.
-        truth: ``(rows, columns)``, non-zero where abnormal; None, empty or full gives no metrics.
+        truth: ``(*S)``, non-zero where abnormal; None, empty or full gives no metrics.
         grid_size: tokens along each axis.
 
     Returns:

@@ -23,6 +23,7 @@ from monai_afire.anomaly.report_text import report_lines
 from monai_afire.anomaly.results import HEAT_UNIT
 from monai_afire.handlers.reports.metrics_report import MetricsReport
 from monai_afire.visualize import contact_sheet, roc_pr_figure
+from monai_afire.visualize.volume_planes import axial_plane
 
 __all__ = ["AnomalyReport"]
 
@@ -42,6 +43,8 @@ class AnomalyReport(MetricsReport):
         num_bootstraps: samples of each interval.
         num_pictures: pictures of the contact sheet.
         max_aupro_images: AUPRO needs the pixels of all images at once and takes so many of them.
+        spacing: millimetres between the voxels of the input where volumes are resampled to it, see
+            :func:`monai_afire.transforms.fit_images`.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class AnomalyReport(MetricsReport):
         num_bootstraps: int = 1000,
         num_pictures: int = 24,
         max_aupro_images: int = 500,
+        spacing: float | Sequence[float] | None = None,
     ) -> None:
         super().__init__(output_dir)
         self.detector = detector
@@ -61,6 +65,7 @@ class AnomalyReport(MetricsReport):
         self.num_bootstraps = num_bootstraps
         self.num_pictures = num_pictures
         self.max_aupro_images = max_aupro_images
+        self.spacing = spacing
         self.encoder = detector.network.encoder
         self.map_names = (*detector.map_names, "fused")
 
@@ -84,7 +89,7 @@ class AnomalyReport(MetricsReport):
                 truth = batch["lesion_mask"][row, 0].bool().numpy()
             else:
                 shape = batch["spatial_shape"][row].tolist()
-                truth = lesion_truth(item, shape, self.encoder.img_size) if item["label"] else None
+                truth = lesion_truth(item, shape, self.encoder.img_size, self.spacing) if item["label"] else None
                 self.maps[index], self.truths[index] = maps[row], truth
             named = {name: maps[row, number] for number, name in enumerate(self.map_names)}
             self.rows.append(
@@ -133,11 +138,14 @@ class AnomalyReport(MetricsReport):
         images, heats, titles, truths = [], [], [], []
         for row in self._pictured(originals):
             index = row["number"]
-            images.append(np.asarray(self.dataset[index][CommonKeys.IMAGE][0]))
-            heats.append(upsampled(self.maps[index][-1], self.encoder.grid_size, self.encoder.img_size))
+            heat = upsampled(self.maps[index][-1], self.encoder.grid_size, self.encoder.img_size)
+            places = np.unravel_index(heat.argmax(), heat.shape)
+            images.append(axial_plane(np.asarray(self.dataset[index][CommonKeys.IMAGE]).mean(0), places))
+            heats.append(axial_plane(heat, places))
             kind = "abnormal" if row["label"] else "normal"
             titles.append(f"{Path(row['image']).name}\n{kind}, fused {row['fused']:.2f}")
-            truths.append(self.truths[index])
+            truth = self.truths[index]
+            truths.append(None if truth is None else axial_plane(truth, places))
         low, high = self.detector.heat_range.tolist()
         known = sum(truth is not None for truth in truths)
         title = (

@@ -17,8 +17,10 @@ from PIL import Image
 from torch.nn import functional as F
 
 from monai_afire.anomaly.secondary_capture import NoStudyError, read_source, secondary_capture
+from monai_afire.utils.file_geometry import FileGeometry
 from monai_afire.utils.files import atomic_path, output_path
 from monai_afire.visualize.heat_panels import heat_panels
+from monai_afire.visualize.volume_planes import hottest_planes
 
 __all__ = ["HEAT_UNIT", "AnomalyResult", "save_embedding", "save_map", "save_overlay", "save_secondary_capture"]
 
@@ -34,14 +36,15 @@ class AnomalyResult:
     Attributes:
         source: its file.
         root: folder that its place in the output folder is relative to.
-        heat: ``(h, w)`` fused heat at the resolution of the network's input.
+        heat: ``(h, w)`` fused heat at the resolution of the network's input, of a volume ``(x, y, z)``.
         tokens: ``(L, D)``.
-        picture: ``(h, w)`` uint8 to draw the overlay on.
-        spatial_shape: (rows, columns) of the file.
-        affine: ``(4, 4)`` of the file.
+        picture: ``(h, w)`` or ``(x, y, z)`` uint8 to draw the overlay on.
+        spatial_shape: (rows, columns) of the file, or the sides of the volume.
+        affine: ``(4, 4)`` of the file, of a volume after its axes were turned.
         heat_range: heat at which the overlay's colour begins and ends.
         score: fused score.
         threshold: of the fused score, NaN for none.
+        geometry: of a volume, for its map.
     """
 
     source: str
@@ -49,11 +52,17 @@ class AnomalyResult:
     heat: np.ndarray
     tokens: np.ndarray
     picture: np.ndarray
-    spatial_shape: tuple[int, int]
+    spatial_shape: tuple[int, ...]
     affine: np.ndarray
     heat_range: tuple[float, float]
     score: float
     threshold: float
+    geometry: FileGeometry | None = None
+
+    @property
+    def is_volume(self) -> bool:
+        """Whether the image has three axes."""
+        return len(self.spatial_shape) == 3
 
     @property
     def title(self) -> str:
@@ -64,7 +73,15 @@ class AnomalyResult:
         return f"score {self.score:.2f}, {decision} the threshold of {self.threshold:.2f}"
 
     def picture_with_heat(self) -> NDArray[np.uint8]:
-        """Radiograph and heat map side by side, in the proportions of the file, the longer side as the picture's."""
+        """
+        Radiograph and heat map side by side, in the proportions of the file, the longer side as the picture's.
+
+        Of a volume the three planes through the hottest place.
+        """
+        if self.is_volume:
+            voxel_size = np.linalg.norm(self.affine[:3, :3], axis=0)
+            planes, heat = hottest_planes(self.picture, self.heat, voxel_size, self.spatial_shape)
+            return heat_panels(planes, heat, *self.heat_range, self.title, HEAT_UNIT)
         rows, columns = self.spatial_shape
         scale = max(self.picture.shape) / max(rows, columns)
         size = (max(1, round(rows * scale)), max(1, round(columns * scale)))
@@ -128,6 +145,9 @@ def save_map(result: AnomalyResult, folder: str | os.PathLike) -> Path:
         The file.
     """
     path = output_path(folder, result.source, result.root, ".nii.gz")
+    if result.geometry is not None:
+        result.geometry.save(result.geometry.to_file(result.heat), path)
+        return path
     volume = nibabel.Nifti1Image(_resized(result.heat, result.spatial_shape), result.affine)
     with atomic_path(path) as temporary:
         temporary.write_bytes(gzip.compress(volume.to_bytes(), compresslevel=1, mtime=0))
@@ -151,6 +171,6 @@ def save_embedding(result: AnomalyResult, folder: str | os.PathLike) -> Path:
     return path
 
 
-def _resized(heat: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+def _resized(heat: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
     plane = torch.from_numpy(np.ascontiguousarray(heat, dtype=np.float32))[None, None]
     return F.interpolate(plane, size=size, mode="bilinear")[0, 0].numpy()

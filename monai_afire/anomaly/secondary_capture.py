@@ -74,6 +74,8 @@ def read_source(path: str | os.PathLike, keywords: Collection[str] = (*_NEEDED, 
     Raises:
         NoStudyError: when it is no DICOM file.
     """
+    if Path(path).is_dir():
+        raise NoStudyError(f"{path} is a series, of whose slices none is the source of the picture alone")
     with Path(path).open("rb") as file:
         if identify_content(file.read(HEAD_BYTES)) != "DICOM":
             raise NoStudyError(f"{path} is no DICOM file: it belongs to no study")

@@ -28,6 +28,7 @@ from monai_afire.handlers.writers.implausible_decisions import warn_if_implausib
 from monai_afire.handlers.writers.result_files import ResultFiles
 from monai_afire.handlers.writers.result_tables import OUTPUT_IS_NAN
 from monai_afire.handlers.writers.unfinished_table import written_name
+from monai_afire.utils.file_geometry import FileGeometry
 
 __all__ = ["AnomalyWriter"]
 
@@ -59,8 +60,9 @@ class AnomalyWriter(ResultFiles):
     by threads beside the network, in memory that does not depend on the number of images. ``worklist.csv``
     (:func:`monai_afire.anomaly.write_worklist`) is made of the whole table when the run is complete.
 
-    The batches need "index" (the number in ``items``), "rejected", "spatial_shape", "affine" and "picture", see
-    :class:`monai_afire.transforms.LoadRadiographd` and :class:`monai_afire.transforms.DescribeRadiographd`.
+    The batches need "index" (the number in ``items``), "rejected", "spatial_shape", "affine" and "picture", of volumes
+    "original_affine" and "input_affine", too, see :func:`monai_afire.transforms.image_loader`,
+    :class:`monai_afire.transforms.DescribeRadiographd` and :class:`monai_afire.transforms.NoteAffined`.
 
     Args:
         detector: the evaluator's network.
@@ -166,10 +168,12 @@ class AnomalyWriter(ResultFiles):
             root=self.root,
             heat=heat,
             tokens=tokens,
-            picture=torch.as_tensor(batch["picture"][row, 0]).numpy(),
+            # of a picture in colour its gray
+            picture=torch.as_tensor(batch["picture"][row]).float().mean(0).to(torch.uint8).numpy(),
             spatial_shape=tuple(batch["spatial_shape"][row].tolist()),
             affine=batch["affine"][row].numpy(),
             heat_range=(self.low, self.high),
             score=score,
             threshold=self.thresholds[-1],
+            geometry=FileGeometry.of(batch, row) if heat.ndim == 3 else None,
         )

@@ -24,6 +24,7 @@ from monai_afire.data.datalist import (
     save_class_names,
     saved_class_names,
     scan_radiographs,
+    scan_volumes,
     select_normal_items,
     split_by_patient,
 )
@@ -33,9 +34,12 @@ from monai_afire.data.phantom import (
     ORGAN_NAMES,
     ChestPhantom,
     ChestPhantomDataset,
+    ChestVolume,
+    ChestVolumeDataset,
     Lesion,
     Patient,
     draw_chest_phantom,
+    draw_chest_volume,
     export_phantom,
 )
 from monai_afire.data.samplers import DistributedRandomSampler
@@ -43,6 +47,8 @@ from monai_afire.data.samplers import DistributedRandomSampler
 __all__ = [
     "ChestPhantom",
     "ChestPhantomDataset",
+    "ChestVolume",
+    "ChestVolumeDataset",
     "DatalistError",
     "DiskCachedDataset",
     "DistributedRandomSampler",
@@ -59,6 +65,7 @@ __all__ = [
     "class_names",
     "cross_validation_items",
     "draw_chest_phantom",
+    "draw_chest_volume",
     "export_phantom",
     "few_shots",
     "indexed_images",
@@ -71,6 +78,7 @@ __all__ = [
     "save_class_names",
     "saved_class_names",
     "scan_radiographs",
+    "scan_volumes",
     "select_normal_items",
     "split_by_patient",
 ]

@@ -150,7 +150,8 @@ class RestorationPreview(Preview):
 
 class CorrespondencePreview(Preview):
     """
-    Pictures of the patch of one crop that is most similar to each patch of the other (2-D).
+    Pictures of the patch of one crop that is most similar to each patch of the other (of volumes in the
+    middle slice).
 
     Every patch of the reference crop has a colour by its place. The other crop is shown twice: with the colours of
     the patches that show the same place (none where the crops do not overlap), and with those of the patches that the
@@ -211,16 +212,24 @@ class CorrespondencePreview(Preview):
         return rows
 
     def _colors(self, places: np.ndarray) -> np.ndarray:
-        """Colour of each patch by the place it stands for, ``(n, n, 3)``; NaN without a place."""
-        row, column = np.divmod(places, self.grid_size[1]) / np.array([[self.grid_size[0]], [self.grid_size[1]]])
-        colors = np.stack([row, 1 - 0.5 * (row + column), column], axis=-1)
-        side = round(len(places) ** 0.5)
-        return np.where(places[:, None] >= 0, colors, np.nan).reshape(side, side, 3)
+        """
+        Colour of each patch by the place it stands for, ``(n, n, 3)``; NaN without a place.
+
+        Of a volume's those of its middle slice, see :func:`middle_plane`.
+        """
+        dims = len(self.grid_size)
+        indices = np.unravel_index(np.maximum(places, 0), self.grid_size)
+        axes = [index / side for index, side in zip(indices, self.grid_size, strict=True)]
+        shown = [axes[0], 1 - 0.5 * (axes[0] + axes[1]), axes[1]] if dims == 2 else axes
+        side = round(len(places) ** (1 / dims))
+        colors = np.where(places[:, None] >= 0, np.stack(shown, axis=-1), np.nan).reshape(*[side] * dims, 3)
+        return colors if dims == 2 else colors[:, :, side // 2]
 
 
 class TokenColorPreview(Preview):
     """
-    Pictures of two crops of each image beside their tokens, coloured by principal components (2-D).
+    Pictures of two crops of each image beside their tokens, coloured by principal components (of volumes
+    in the middle slice).
 
     Patches of one colour have similar tokens, whichever crop or image they are of
     (:func:`monai_afire.visualize.token_colors`): a network that knows the anatomy gives an organ one colour in all of
@@ -265,6 +274,8 @@ class TokenColorPreview(Preview):
         crops, small = (batch[key][: self.num_images] for key in (self.crops, self.small_crops))
         colors = token_colors(outputs[self.tokens][: self.num_images, :2])
         colors = colors.reshape(*colors.shape[:2], *self.grid_size, 3)
+        if len(self.grid_size) == 3:
+            colors = colors[..., self.grid_size[2] // 2, :]  # that of the middle slice
         self.columns = ("large crop", "its tokens", "another one", "its tokens")[: 2 * colors.shape[1]]
         self.columns += ("small crop",) if small.shape[1] else ()
         rows = []

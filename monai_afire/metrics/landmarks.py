@@ -178,7 +178,7 @@ class MeanRadialError(DefinedAverage):
     Mean distance between the landmarks of predicted and true heat maps, as a metric of MONAI's evaluators.
 
     Args:
-        image_size: side of the image in pixels, the unit of the distance.
+        image_size: side of the image in pixels, the unit of the distance; of several the longest.
         window: see :func:`landmark_positions`.
 
     Example:
@@ -190,8 +190,8 @@ class MeanRadialError(DefinedAverage):
         0.25
     """
 
-    def __init__(self, image_size: int, window: int = 5) -> None:
-        self.image_size = image_size
+    def __init__(self, image_size: int | Sequence[int], window: int = 5) -> None:
+        self.image_size = image_size if isinstance(image_size, int) else max(image_size)
         self.window = window
         super().__init__(output_transform=self.error)
 

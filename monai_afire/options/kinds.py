@@ -28,6 +28,7 @@ __all__ = [
     "Mapping",
     "Number",
     "Path",
+    "PerAxis",
     "Switch",
     "Text",
     "is_computed",
@@ -269,6 +270,35 @@ class ListOf:
         if self.ascending and values != sorted(values):
             raise ValueError
         return values
+
+
+@dataclass(frozen=True)
+class PerAxis:
+    """
+    A value for all axes of an image, or a list of one for each.
+
+    Args:
+        kind: of the values.
+
+    Example:
+        >>> PerAxis(Integer(minimum=1)).read([64, 64, 32]), PerAxis(Integer(minimum=1)).read(64)
+        ([64, 64, 32], 64)
+    """
+
+    kind: Kind
+
+    @property
+    def description(self) -> str:
+        """Of such a value."""
+        return f"{self.kind.description}, or a list of one for each axis"
+
+    def read(self, value: Any) -> Any:
+        """The value, or the list."""
+        if not isinstance(value, (list, tuple)):
+            return self.kind.read(value)
+        if len(value) not in (2, 3):
+            raise ValueError
+        return [self.kind.read(each) for each in value]
 
 
 @dataclass(frozen=True)

@@ -43,11 +43,55 @@ class Relation:
         return None if self.holds(*found) else self.condition.format(*found)
 
 
-def _divides(divisor: int, number: int) -> bool:
-    return number % divisor == 0
+def _divides(divisor: int | list[int], number: int | list[int]) -> bool:
+    return all(whole % part == 0 for part, whole in _per_axis(divisor, number))
 
+
+def _per_axis(*values: int | list[int]) -> list[tuple[int, ...]]:
+    """The values along each axis, of which some have one for all."""
+    axes = max((len(value) for value in values if isinstance(value, list)), default=1)
+    return list(zip(*(value if isinstance(value, list) else [value] * axes for value in values), strict=True))
+
+
+def _is_one(_: Any, *sides: int | list[int]) -> bool:
+    return not any(isinstance(side, list) for side in sides)
+
+
+def _fits_axes(dims: int, *sides: int | list[int]) -> bool:
+    return all(not isinstance(side, list) or len(side) == dims for side in sides)
+
+
+_CUBES = "image_size {1} and patch_size {2}: this method's crops have one size along all axes; give a number each"
 
 RELATIONS = (
+    Relation(
+        ("spatial_dims", "image_size", "patch_size"),
+        _fits_axes,
+        "image_size {1} and patch_size {2} are not one number each, or one for each of spatial_dims {0} axes",
+    ),
+    Relation(
+        ("spatial_dims", "spacing"),
+        _fits_axes,
+        "spacing {1} is not one number, or one for each of spatial_dims {0} axes",
+    ),
+    Relation(
+        ("spatial_dims", "spacing"),
+        lambda dims, _: dims == 3,
+        "spacing {1} is for volumes, and spatial_dims is {0}; leave it out",
+    ),
+    Relation(
+        ("spatial_dims", "intensity_window"),
+        lambda dims, _: dims == 3,
+        "intensity_window {1} is for volumes, and spatial_dims is {0}; leave it out",
+    ),
+    Relation(
+        ("spatial_dims", "channels"),
+        lambda dims, channels: channels == 1 or (dims == 2 and channels == 3),
+        "channels is {1} with spatial_dims {0}: pictures have 1 or 3, volumes 1",
+    ),
+    Relation(("grid", "image_size", "patch_size"), _is_one, _CUBES),
+    Relation(("num_local_crops", "image_size", "patch_size"), _is_one, _CUBES),
+    Relation(("mask_ratio", "image_size", "patch_size"), _is_one, _CUBES),
     Relation(
         ("num_heads", "hidden_size"),
         _divides,
@@ -80,13 +124,13 @@ RELATIONS = (
     ),
     Relation(
         ("grid", "image_size", "patch_size"),
-        lambda grid, image, patch: grid * patch >= image,
+        lambda grid, image, patch: all(grid * p >= side for side, p in _per_axis(image, patch)),
         "grid {0} has fewer cells on a side than a crop has patches (image_size {1} / patch_size {2}); enlarge it",
         without="cell",
     ),
     Relation(
         ("grid", "image_size", "patch_size", "cell"),
-        lambda grid, image, patch, _: grid * patch >= 2 * image,
+        lambda grid, image, patch, _: all(grid * p >= 2 * side for side, p in _per_axis(image, patch)),
         "grid {0} has fewer cells on a side than the larger crop has (2 * image_size {1} / patch_size {2}); enlarge it",
     ),
     Relation(

@@ -5,7 +5,19 @@
 from __future__ import annotations
 
 from monai_afire.data.cache.cached_dataset import CACHES
-from monai_afire.options.kinds import Choice, Device, Encoder, Integer, Mapping, Number, Path, Switch, Text
+from monai_afire.options.kinds import (
+    Choice,
+    Device,
+    Encoder,
+    Integer,
+    ListOf,
+    Mapping,
+    Number,
+    Path,
+    PerAxis,
+    Switch,
+    Text,
+)
 from monai_afire.options.option import Option
 
 __all__ = ["RUN_SECTIONS"]
@@ -47,6 +59,20 @@ RUN_SECTIONS = {
             "the phantom that stands in for data: arguments of monai_afire.data.export_phantom",
         ),
         Option(
+            "spacing",
+            PerAxis(Number(above=0)),
+            "millimetres between the voxels of volumes, which are then padded or cropped to the input",
+            null="resize the whole volume",
+            travels="encoder",
+        ),
+        Option(
+            "intensity_window",
+            ListOf(Number(), 2, ascending=True),
+            "numbers in the files of volumes that become 0 and 1, such as Hounsfield units",
+            null="each volume's own range",
+            travels="encoder",
+        ),
+        Option(
             "standardize",
             Switch(),
             "give every neighbourhood of an image the same brightness and contrast",
@@ -57,6 +83,11 @@ RUN_SECTIONS = {
         Option("device", Device(), "where the network computes"),
         Option("num_workers", _AT_LEAST_0, "processes that load images, 0 for none beside the main one"),
         Option("bf16", Switch(), "compute in bfloat16 where the device has it"),
+        Option(
+            "activation_checkpointing",
+            Switch(),
+            "compute the activations of the ViT's blocks again in the backward pass: less memory, more time",
+        ),
         Option("compile", Switch(), "compile the network (torch.compile)"),
         Option("seed", Integer(0, 2**32 - 1), "of everything that is drawn at random"),
     ),
@@ -68,10 +99,18 @@ RUN_SECTIONS = {
             null="a ViT of the sizes below",
             travels="encoder",
         ),
-        Option("image_size", _AT_LEAST_1, "side of the network's input in pixels", travels="encoder", fitted=True),
+        Option("spatial_dims", Integer(2, 3), "axes of the images: 2 for pictures, 3 for volumes", travels="encoder"),
+        Option("channels", Integer(1, 3), "channels of pictures: 1 for gray, 3 for colour", travels="encoder"),
+        Option(
+            "image_size",
+            PerAxis(_AT_LEAST_1),
+            "side of the network's input in pixels",
+            travels="encoder",
+            fitted=True,
+        ),
         Option(
             "patch_size",
-            _AT_LEAST_1,
+            PerAxis(_AT_LEAST_1),
             "side of a patch, which becomes one token, in pixels",
             travels="encoder",
             fitted=True,

@@ -87,6 +87,9 @@ from monai_afire.transforms.radiograph_description import (
     DescribeRadiographD,
     DescribeRadiographd,
     DescribeRadiographDict,
+    NoteAffineD,
+    NoteAffined,
+    NoteAffineDict,
 )
 from monai_afire.transforms.radiograph_loading import (
     LoadRadiograph,
@@ -96,6 +99,15 @@ from monai_afire.transforms.radiograph_loading import (
     RadiographError,
     RadiographWarning,
     find_unreadable,
+)
+from monai_afire.transforms.volume_loading import (
+    LoadVolume,
+    LoadVolumeD,
+    LoadVolumed,
+    LoadVolumeDict,
+    fit_images,
+    image_loader,
+    input_shape,
 )
 
 __all__ = [
@@ -143,10 +155,17 @@ __all__ = [
     "LoadRadiographD",
     "LoadRadiographDict",
     "LoadRadiographd",
+    "LoadVolume",
+    "LoadVolumeD",
+    "LoadVolumeDict",
+    "LoadVolumed",
     "MultiCrop",
     "MultiCropD",
     "MultiCropDict",
     "MultiCropd",
+    "NoteAffineD",
+    "NoteAffineDict",
+    "NoteAffined",
     "RadiographError",
     "RadiographWarning",
     "RandVisiblePatches",
@@ -177,6 +196,9 @@ __all__ = [
     "controlled_lesion_items",
     "draw_lesion_parameters",
     "find_unreadable",
+    "fit_images",
+    "image_loader",
+    "input_shape",
     "landmark_array",
     "matching_patches",
     "num_lesion_uniforms",

@@ -37,13 +37,14 @@ __all__ = [
 CONTROLLED_LESION_KINDS = ("SoftNodule", "AnatPaste", "CutPaste")
 VISIBLE_SHARE = 0.1  # of the contrast that must have been added for a pixel to belong to the lesion
 TYPICAL_QUANTILE = 0.95  # of the changes in a pasted lesion: its largest may be that of a single odd pixel
+BLACK_SHARE = 0.05  # of a volume's largest value, below which there is air around the patient
 RADIUS_IN_SIGMAS = math.sqrt(-2 * math.log(VISIBLE_SHARE))  # where a Gaussian has fallen to this share
 NO_LESION: dict[str, Any] = {"kind": "", "contrast": 0.0, "size": 0.0, "seed": 0}
 
 
 class SoftNodule(Randomizable, Transform):
     """
-    Add one soft round nodule to the lungs of a radiograph (bright = dense).
+    Add one soft round nodule to the lungs of a radiograph, or to a volume (bright = dense).
 
     The nodule is a Gaussian without any edge, ``x' = min(1, x + contrast * exp(-r² / (2 s²)))``, and the same in every
     channel. Its place is drawn uniformly among the places in the lungs (``segment_lungs``; the whole image where none
@@ -87,11 +88,11 @@ class SoftNodule(Randomizable, Transform):
         Add a nodule to a copy of the image.
 
         Args:
-            img: radiograph (C, H, W), floating point in [0, 1].
+            img: radiograph (C, H, W) or volume (C, X, Y, Z), floating point in [0, 1].
             randomize: draw a new place; False repeats that of the last call.
 
         Returns:
-            The lesion image (C, H, W), and the mask (1, H, W), bool, of the pixels to which at least a tenth of the
+            The lesion image, and the mask (1, *S), bool, of the pixels to which at least a tenth of the
             contrast was added: fewer than those of the circle where the image was white before. Both have the metadata
             of ``img``.
 
@@ -100,7 +101,7 @@ class SoftNodule(Randomizable, Transform):
             RuntimeError: when ``randomize`` is False and nothing was drawn before.
         """
         image = convert_to_tensor(img, track_meta=get_track_meta())
-        plain = _checked_radiograph(image)
+        plain = _checked_image(image)
         if randomize:
             self.randomize()
         if self.uniform is None:
@@ -112,22 +113,23 @@ class SoftNodule(Randomizable, Transform):
         mask = (added >= VISIBLE_SHARE * self.contrast).any(0, keepdim=True)
         return _like(exact + added, image, plain.dtype), _like(mask, image, torch.bool)
 
-    def _centre(self, image: Tensor, radius: float) -> tuple[int, int]:
-        lungs = segment_lungs(image.float().mean(0)).cpu().numpy()
-        if not lungs.any():
-            lungs = np.ones_like(lungs)
-        depth = ndimage.distance_transform_edt(np.pad(lungs, 1))[1:-1, 1:-1]  # the image's border is a rim, too
+    def _centre(self, image: Tensor, radius: float) -> tuple[int, ...]:
+        gray = image.float().mean(0)
+        region = segment_lungs(gray).cpu().numpy() if gray.ndim == 2 else _inner_tissue(gray.cpu().numpy())
+        if not region.any():
+            region = np.ones_like(region)
+        inner = (slice(1, -1),) * region.ndim
+        depth = ndimage.distance_transform_edt(np.pad(region, 1))[inner]  # the image's border is a rim, too
         places = np.flatnonzero(depth >= (radius if radius <= depth.max() else depth.max() / 2))
         rank = min(int((self.uniform or 0.0) * len(places)), len(places) - 1)
-        row, column = divmod(int(places[rank]), depth.shape[1])
-        return row, column
+        return tuple(int(index) for index in np.unravel_index(places[rank], depth.shape))
 
 
 def controlled_lesion(
     image: NdarrayOrTensor, kind: str, contrast: float, size: float, seed: int
 ) -> tuple[Tensor, Tensor]:
     """
-    Paint one lesion of a given kind, contrast and size into a radiograph.
+    Paint one lesion of a given kind, contrast and size into a radiograph or a volume.
 
     The result depends on the arguments only: neither on the global state of any random generator nor on earlier calls.
     The place and, for the pasting kinds, the source depend on image, kind, size and seed, not on the contrast.
@@ -139,8 +141,8 @@ def controlled_lesion(
     contrast, or to be 1 (nothing of the original left at the strongest pixel) where that does not suffice.
 
     Args:
-        image: radiograph (C, H, W), floating point in [0, 1]; it stays as it is.
-        kind: one of ``CONTROLLED_LESION_KINDS``.
+        image: radiograph (C, H, W) or volume (C, X, Y, Z), floating point in [0, 1]; it stays as it is.
+        kind: one of ``CONTROLLED_LESION_KINDS``; AnatPaste, which looks for lungs in a projection, is for radiographs.
         contrast: how much the intensity changes, in (0, 1].
         size: how large, in (0, 1).
         seed: of place and source.
@@ -162,12 +164,15 @@ def controlled_lesion(
     if kind == "SoftNodule":
         return SoftNodule(contrast, size).set_random_state(seed)(image)
     source = convert_to_tensor(image, track_meta=get_track_meta())
-    plain = _checked_radiograph(source)
+    plain = _checked_image(source)
     paste: AnatPaste | CutPaste
+    if kind == "AnatPaste" and plain.ndim == 4:
+        raise ValueError("AnatPaste finds the lungs in 2-D radiographs: for volumes take SoftNodule and CutPaste.")
     if kind == "AnatPaste":
         paste = AnatPaste(patch_size=(size, size), strength=(1.0, 1.0))
     else:
-        paste = CutPaste(area=(size**2, size**2), aspect_ratio=(1.0, 1.0))
+        share = size ** (plain.ndim - 1)
+        paste = CutPaste(area=(share, share), aspect_ratio=(1.0, 1.0))
     exact = plain.to(torch.promote_types(plain.dtype, torch.float32))
     [pasted], [weight] = (convert_to_tensor(x, track_meta=False) for x in paste.set_random_state(seed)(exact))
     mask = weight >= VISIBLE_SHARE * weight.max()
@@ -186,7 +191,7 @@ class AddControlledLesiond(MapTransform):
     that neither seeds, nor workers, nor the order of the items matter, and cached datasets may cache its result.
 
     Args:
-        keys: keys of the radiographs (C, H, W), floating point in [0, 1], before intensity normalisation. They are
+        keys: keys of the images (C, *S), 2-D or 3-D, floating point in [0, 1], before intensity normalisation. They are
             replaced, not changed in place. All keys get the same lesion.
         spec_key: key of the lesion, ``{"kind": ..., "contrast": ..., "size": ..., "seed": ...}``. None, an empty kind
             or no such key stands for no lesion. In the output every item has all four, so that items with and without
@@ -243,7 +248,7 @@ class AddControlledLesiond(MapTransform):
                 output[key], output[mask_key] = controlled_lesion(output[key], **lesion)
             else:
                 image = output[key] = convert_to_tensor(output[key], track_meta=get_track_meta())
-                output[mask_key] = _like(torch.zeros_like(_checked_radiograph(image)[:1]), image, torch.bool)
+                output[mask_key] = _like(torch.zeros_like(_checked_image(image)[:1]), image, torch.bool)
         return output
 
 
@@ -320,21 +325,32 @@ def _hash(*parts: object) -> int:
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4], "little")
 
 
-def _gaussian(centre: tuple[int, int], sigma: float, like: Tensor) -> Tensor:
-    """Gaussian (H, W) of height 1 around a pixel, at least in float32."""
+def _inner_tissue(volume: np.ndarray) -> np.ndarray:
+    """Places of a volume that may be tissue of whatever organ: neither air around it nor the densest or lightest."""
+    smooth = ndimage.gaussian_filter(volume, sigma=min(volume.shape) / 64)
+    inside = smooth > smooth.max() * BLACK_SHARE
+    if not inside.any():
+        return inside
+    low, high = np.quantile(smooth[inside], (0.1, 0.9))
+    return inside & (smooth >= low) & (smooth <= high)
+
+
+def _gaussian(centre: tuple[int, ...], sigma: float, like: Tensor) -> Tensor:
+    """Gaussian (*S) of height 1 around a pixel, at least in float32."""
     dtype = torch.promote_types(like.dtype, torch.float32)
     squares = [
         ((torch.arange(length, device=like.device, dtype=dtype) - middle) / sigma).square()
         for length, middle in zip(like.shape[1:], centre, strict=True)
     ]
-    return torch.exp(-(squares[0][:, None] + squares[1]) / 2)
+    total = squares[0]
+    for square in squares[1:]:
+        total = total.unsqueeze(-1) + square
+    return torch.exp(-total / 2)
 
 
-def _checked_radiograph(image: Tensor) -> Tensor:
+def _checked_image(image: Tensor) -> Tensor:
     plain = convert_to_tensor(image, track_meta=False)
     check_image_range(plain, channel_axis=0)
-    if plain.ndim != 3:
-        raise ValueError(f"controlled lesions are for radiographs (C, H, W), got shape {tuple(plain.shape)}.")
     return plain
 
 

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from monai_afire.transforms.radiograph_io.common import RadiographError, refuse
 from monai_afire.transforms.radiograph_loading import LoadRadiograph
+from monai_afire.transforms.volume_loading import LoadVolume
 from monai_afire.utils.text import image_name
 
 __all__ = ["LoadMasks", "LoadMasksD", "LoadMasksDict", "LoadMasksd"]
@@ -45,6 +46,7 @@ class LoadMasks(Transform):
         num_channels: how many masks are expected; None for as many as names, or as there are.
         fit_size: bring masks of another resolution to the radiograph's size, by the nearest pixel. The ratio of the
             sides must be the radiograph's.
+        spatial_dims: 3 for masks of volumes ``(C, X, Y, Z)``, which are loaded by :py:class:`LoadVolume`.
 
     Raises:
         ValueError: when names and number of channels differ.
@@ -62,7 +64,11 @@ class LoadMasks(Transform):
     backend = LoadRadiograph.backend
 
     def __init__(
-        self, names: Sequence[str] | None = None, num_channels: int | None = None, fit_size: bool = False
+        self,
+        names: Sequence[str] | None = None,
+        num_channels: int | None = None,
+        fit_size: bool = False,
+        spatial_dims: int = 2,
     ) -> None:
         if num_channels is not None and (num_channels < 1 or (names is not None and len(names) != num_channels)):
             raise ValueError(f"num_channels must be at least 1 and the number of names, got {num_channels} and {names}")
@@ -70,7 +76,8 @@ class LoadMasks(Transform):
         self.num_channels = num_channels if names is None else len(names)
         self.fit_size = fit_size
         # a radiograph of any shape has masks of that shape
-        self.loader = LoadRadiograph(scaling="none", min_size=1, max_aspect=float("inf"))
+        pictures = LoadRadiograph(scaling="none", min_size=1, max_aspect=float("inf"))
+        self.loader = LoadVolume(raw=True) if spatial_dims == 3 else pictures
 
     def __call__(self, files: PathLike | Sequence[PathLike], image: torch.Tensor | None = None) -> torch.Tensor:
         """
@@ -117,9 +124,12 @@ class LoadMasks(Transform):
 
     def _fitted(self, path: Any, values: torch.Tensor, image: torch.Tensor) -> torch.Tensor:
         """Values at the image's size, or an error."""
-        (height, width), (rows, columns) = values.shape[1:], image.shape[1:]
-        if (height, width) == (rows, columns):
+        if values.shape[1:] == image.shape[1:]:
             return values
+        if values.ndim == 4 or image.ndim == 4:
+            found = f"has the shape {tuple(values.shape[1:])}, but its image {image_name({'image': image})} has "
+            raise refuse(path, f"{found}{tuple(image.shape[1:])}", "resample one of them to the other")
+        (height, width), (rows, columns) = values.shape[1:], image.shape[1:]
         if self.fit_size and height * columns == width * rows:
             return F.interpolate(values[None], size=(rows, columns), mode="nearest-exact")[0]
         remedy = "the ratio of the sides differs, too: look whether they belong together, and crop or pad one of them"
@@ -142,7 +152,7 @@ class LoadMasksd(MapTransform):
     Args:
         keys: keys of the file names, or lists of them.
         image_key: key of the loaded radiograph.
-        names, num_channels, fit_size: as for :py:class:`LoadMasks`.
+        names, num_channels, fit_size, spatial_dims: as for :py:class:`LoadMasks`.
         normal_key: an item that has 0 under this key needs no masks (the value is None, or the key is missing): it
             gets ``num_channels`` empty ones, or one where their number is not known.
         allow_missing_keys: skip keys that other items lack instead of raising.
@@ -167,11 +177,12 @@ class LoadMasksd(MapTransform):
         fit_size: bool = False,
         normal_key: str = "abnormal",
         allow_missing_keys: bool = False,
+        spatial_dims: int = 2,
     ) -> None:
         super().__init__(keys, allow_missing_keys)
         self.image_key = image_key
         self.normal_key = normal_key
-        self.loader = LoadMasks(names, num_channels, fit_size)
+        self.loader = LoadMasks(names, num_channels, fit_size, spatial_dims)
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Load the masks of one item; the item itself is left as it is."""
@@ -207,7 +218,8 @@ def _binary(path: Any, values: torch.Tensor) -> torch.Tensor:
     if not ((values == low) | (values == high)).all():
         start, end = (low + share * (high - low) for share in _INTERMEDIATE)
         between = ((values > start) & (values < end)).float()
-        if min(values.shape[1:]) >= _BAND and (F.max_pool2d(1 - between[None], _BAND, stride=1) == 0).any():
+        pool = F.max_pool3d if values.ndim == 4 else F.max_pool2d
+        if min(values.shape[1:]) >= _BAND and (pool(1 - between[None], _BAND, stride=1) == 0).any():
             raise refuse(
                 path,
                 f"is no mask: it has {len(values.unique())} values from {low:g} to {high:g}, and regions between them",

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Description of a radiograph before it is resized: shape, brightness, sharpness, a small picture."""
+"""Description of an image before it is resized: shape, brightness, sharpness, a small picture."""
 
 from __future__ import annotations
 
@@ -14,7 +14,16 @@ from monai.transforms import MapTransform
 from monai.utils import MetaKeys, TransformBackends
 from torch.nn import functional as F
 
-__all__ = ["DescribeRadiographd", "DescribeRadiographD", "DescribeRadiographDict"]
+__all__ = [
+    "DescribeRadiographD",
+    "DescribeRadiographDict",
+    "DescribeRadiographd",
+    "NoteAffineD",
+    "NoteAffineDict",
+    "NoteAffined",
+]
+
+_LARGEST_CUBE = 128  # side; beyond it a batch of volumes to draw on takes more memory than the network
 
 
 class DescribeRadiographd(MapTransform):
@@ -23,14 +32,16 @@ class DescribeRadiographd(MapTransform):
 
     Adds plain tensors and numbers that collate whatever the sizes of the originals:
 
-    * ``"spatial_shape"`` ``(2,)`` int64, rows and columns, and ``"affine"`` ``(4, 4)`` float64;
+    * ``"spatial_shape"`` ``(2,)`` int64, rows and columns (of a volume ``(3,)``), and ``"affine"`` ``(4, 4)`` float64;
+      ``"original_affine"``, that of the file, whose axes a volume's may have been turned from;
     * ``"brightness"``, the mean of the picture, and ``"sharpness"``, the mean absolute difference of neighbouring
       pixels: two measures of how an image was acquired, by which a detector may tell patient groups apart without
       looking at any lesion;
-    * ``"picture"`` uint8 ``(1, picture_size, picture_size)``, squeezed to a square, if ``picture_size`` is not 0.
+    * ``"picture"`` uint8 ``(C, picture_size, picture_size)``, squeezed to a square (a volume to a cube of
+      at most 128 voxels a side), if ``picture_size`` is not 0.
 
     Args:
-        keys: the one key of the radiograph ``(1, H, W)`` in [0, 1], as :class:`LoadRadiographd` gives it.
+        keys: the one key of the image ``(C, *S)`` in [0, 1], 2-D or 3-D, as :func:`image_loader` loads it.
         picture_size: side of the picture in pixels, 0 for none.
         allow_missing_keys: do not raise an error if the key is missing.
 
@@ -56,16 +67,24 @@ class DescribeRadiographd(MapTransform):
         item = dict(data)
         for key in self.key_iterator(item):
             image = torch.as_tensor(item[key])
-            if image.ndim != 3 or image.shape[0] != 1:
-                raise ValueError(f"{key} has shape {tuple(image.shape)} instead of (1, H, W): use LoadRadiographd")
-            affine = item[key].meta.get(MetaKeys.AFFINE) if isinstance(item[key], MetaTensor) else None
+            if image.ndim not in (3, 4) or image.shape[0] not in (1, 3):
+                raise ValueError(
+                    f"{key} has shape {tuple(image.shape)} instead of (1, H, W), (3, H, W) or (1, X, Y, Z): use "
+                    "LoadRadiographd or LoadVolumed"
+                )
+            meta = item[key].meta if isinstance(item[key], MetaTensor) else {}
+            affine = meta.get(MetaKeys.AFFINE)
             plane = image.as_tensor() if isinstance(image, MetaTensor) else image
             item["spatial_shape"] = torch.tensor(plane.shape[1:])
             item["affine"] = torch.eye(4, dtype=torch.float64) if affine is None else torch.as_tensor(affine).double()
+            original = meta.get(MetaKeys.ORIGINAL_AFFINE)
+            item["original_affine"] = item["affine"].clone() if original is None else torch.as_tensor(original).double()
             item["brightness"] = float(plane.mean())
-            item["sharpness"] = (_mean_step(plane, 1) + _mean_step(plane, 2)) / 2
+            steps = [_mean_step(plane, axis) for axis in range(1, plane.ndim)]
+            item["sharpness"] = sum(steps) / len(steps)
             if self.picture_size:
-                size = (self.picture_size, self.picture_size)
+                side = self.picture_size if plane.ndim == 3 else min(self.picture_size, _LARGEST_CUBE)
+                size = (side,) * (plane.ndim - 1)
                 picture = plane if plane.shape[1:] == size else F.interpolate(plane[None], size=size, mode="area")[0]
                 item["picture"] = (picture.clamp(0, 1) * 255).round().to(torch.uint8)
         return item
@@ -77,3 +96,38 @@ def _mean_step(plane: torch.Tensor, dim: int) -> float:
 
 
 DescribeRadiographD = DescribeRadiographDict = DescribeRadiographd
+
+
+class NoteAffined(MapTransform):
+    """
+    Add the affine matrix of an image as it is now, a plain tensor that outlasts its metadata.
+
+    Args:
+        keys: the one key of the image.
+        affine_key: new key, ``(4, 4)`` float64; the identity for a tensor without metadata.
+        allow_missing_keys: do not raise an error if the key is missing.
+
+    Example:
+        >>> NoteAffined("image")({"image": torch.rand(1, 8, 8)})["input_affine"].shape
+        torch.Size([4, 4])
+    """
+
+    backend = [TransformBackends.TORCH]  # noqa: RUF012  MONAI declares it so
+
+    def __init__(
+        self, keys: KeysCollection, affine_key: str = "input_affine", allow_missing_keys: bool = False
+    ) -> None:
+        super().__init__(keys, allow_missing_keys)
+        self.affine_key = affine_key
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        """Note the affine of one item, which itself is left as it is."""
+        item = dict(data)
+        for key in self.key_iterator(item):
+            image = item[key]
+            affine = image.affine if isinstance(image, MetaTensor) else torch.eye(4)
+            item[self.affine_key] = torch.as_tensor(affine).double().cpu()
+        return item
+
+
+NoteAffineD = NoteAffineDict = NoteAffined

@@ -86,6 +86,7 @@ class LoadRadiograph(Transform):
         max_pixels: largest accepted height times width, checked before the pixels are decompressed.
         max_aspect: largest accepted ratio of the longer to the shorter side.
         dtype: data type of the output, of NumPy or PyTorch.
+        channels: 1 for gray; 3 keeps the colours of PNG, JPEG, TIFF and BMP, ``(3, H, W)``, and repeats what is gray.
 
     Raises:
         RadiographError: When a file cannot be read as one radiograph; one line: the file, the reason and the remedy.
@@ -111,7 +112,10 @@ class LoadRadiograph(Transform):
         max_pixels: int = 2**26,
         max_aspect: float = 8.0,
         dtype: DtypeLike | torch.dtype = np.float32,
+        channels: int = 1,
     ) -> None:
+        if channels not in (1, 3):
+            raise ValueError(f"channels must be 1 (gray) or 3 (red, green, blue), got {channels}.")
         if scaling not in SCALINGS:
             raise ValueError(f"scaling must be one of {', '.join(SCALINGS)}, got {scaling!r}.")
         if min_size < 1 or max_pixels < 1 or max_aspect < 1:
@@ -121,6 +125,7 @@ class LoadRadiograph(Transform):
         self.use_window = use_window
         self.limits = SizeLimits(min_size, max_pixels, max_aspect)
         self.dtype = dtype
+        self.channels = channels
 
     def __call__(self, filename: PathLike | Sequence[PathLike]) -> torch.Tensor:
         """
@@ -128,9 +133,9 @@ class LoadRadiograph(Transform):
             filename: the file, or a list of this one file.
 
         Returns:
-            ``MetaTensor`` (a plain tensor under ``set_track_meta(False)``) of shape ``(1, H, W)``.
+            ``MetaTensor`` (a plain tensor under ``set_track_meta(False)``) of shape ``(channels, H, W)``.
         """
-        path = _single_path(filename)
+        path = single_path(filename)
         pixels = self._read(path, identify_file(path))
         if self.scaling == "none" and pixels.slope != (1.0, 0.0):
             pixels.values = pixels.values * pixels.slope[0] + pixels.slope[1]
@@ -140,20 +145,26 @@ class LoadRadiograph(Transform):
             warn_about(path, f"is blank: every pixel is {pixels.values.flat[0]:g}")
         image, intensity_range, scaled_by = self._scale(pixels)
         meta = _metadata(path, pixels, intensity_range, scaled_by)
-        tensor = convert_to_dst_type(image[None], torch.empty(0), dtype=self.dtype)[0]
+        tensor = convert_to_dst_type(self._channels_first(image), torch.empty(0), dtype=self.dtype)[0]
         return MetaTensor(tensor, meta=meta) if get_track_meta() else tensor
 
     def blank(self, filename: Any) -> torch.Tensor:
         """A black picture of the smallest accepted size with the metadata of a loaded one, for a rejected file."""
         try:
-            path = _single_path(filename)
+            path = single_path(filename)
         except RadiographError:
             path = str(filename)
         side = self.limits.min_size
         values = np.zeros((side, side), dtype=np.float32)
         meta = _metadata(path, RadiographPixels(values, "", "", 0, planar_affine()), (0.0, 1.0), "none")
-        tensor = convert_to_dst_type(values[None], torch.empty(0), dtype=self.dtype)[0]
+        tensor = convert_to_dst_type(self._channels_first(values), torch.empty(0), dtype=self.dtype)[0]
         return MetaTensor(tensor, meta=meta) if get_track_meta() else tensor
+
+    def _channels_first(self, values: np.ndarray) -> np.ndarray:
+        """``(channels, H, W)`` from ``(H, W)``, whose channels are the same, or ``(H, W, 3)``."""
+        if values.ndim == 3:
+            return np.ascontiguousarray(np.moveaxis(values, -1, 0))
+        return np.repeat(values[None], self.channels, axis=0)
 
     def _read(self, path: str, file_format: str) -> RadiographPixels:
         raw = self.scaling == "none"
@@ -164,7 +175,8 @@ class LoadRadiograph(Transform):
                 return read_nifti(path, self.limits)
             if file_format in ("MetaImage", "NRRD"):
                 return read_itk_plane(path, file_format, self.limits)
-            return read_picture(path, file_format, self.limits, raw=raw)
+            colour = self.channels == 3 and not raw
+            return read_picture(path, file_format, self.limits, raw=raw, colour=colour)
         except (RadiographError, ImportError):  # a package that is missing is no fault of the file
             raise
         except Exception as error:  # a damaged header can raise anything in the libraries that decode it
@@ -193,7 +205,7 @@ class LoadRadiographd(MapTransform):
         allow_missing_keys: skip keys that an item lacks instead of raising.
         rejected_key: None raises on a file that cannot be read. With a key, one bad file does not stop a run over
             thousands: the item gets a black picture in its place and, under this key, the reason ("" for a good one).
-        scaling, use_window, min_size, max_pixels, max_aspect, dtype: as for :py:class:`LoadRadiograph`.
+        scaling, use_window, min_size, max_pixels, max_aspect, dtype, channels: as for :py:class:`LoadRadiograph`.
 
     Example:
         >>> import os, tempfile
@@ -218,10 +230,11 @@ class LoadRadiographd(MapTransform):
         dtype: DtypeLike | torch.dtype = np.float32,
         allow_missing_keys: bool = False,
         rejected_key: str | None = None,
+        channels: int = 1,
     ) -> None:
         super().__init__(keys, allow_missing_keys)
         self.rejected_key = rejected_key
-        self.loader = LoadRadiograph(scaling, use_window, min_size, max_pixels, max_aspect, dtype)
+        self.loader = LoadRadiograph(scaling, use_window, min_size, max_pixels, max_aspect, dtype, channels)
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Load the pictures of one item; the item itself is left as it is."""
@@ -315,7 +328,7 @@ def _read_head(path: str) -> bytes:
     return head
 
 
-def _single_path(filename: PathLike | Sequence[PathLike]) -> str:
+def single_path(filename: PathLike | Sequence[PathLike]) -> str:
     """One path from a path or a list of one path, as datalists of MONAI have them."""
     names = [filename] if isinstance(filename, (str, os.PathLike)) else filename
     if isinstance(names, (list, tuple)) and len(names) == 1 and isinstance(names[0], (str, os.PathLike)):
@@ -331,7 +344,7 @@ def _metadata(path: str, pixels: RadiographPixels, intensity_range: tuple[float,
     """Metadata of plain types under keys that every picture has, so that any batch of pictures can be collated."""
     return {
         ImageMetaKey.FILENAME_OR_OBJ: path,
-        MetaKeys.SPATIAL_SHAPE.value: np.asarray(pixels.values.shape),
+        MetaKeys.SPATIAL_SHAPE.value: np.asarray(pixels.values.shape[:2]),
         MetaKeys.ORIGINAL_CHANNEL_DIM.value: 0,
         MetaKeys.AFFINE.value: torch.as_tensor(pixels.affine, dtype=torch.float64),
         MetaKeys.ORIGINAL_AFFINE.value: pixels.affine.astype(np.float64),

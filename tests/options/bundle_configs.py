@@ -15,7 +15,7 @@ from monai_afire.options import BundleCall
 BUNDLES = Path(__file__).resolve().parents[2] / "bundles"
 # overlays of inference.json; evaluate.json is one of train.json in the fine-tuning bundles
 _OF_INFERENCE = {"analysis", "encoder_only", "released", "restore"}
-_OF_BOTH = {"paper", "paper_vit", "swin_b", "vit_b"}
+_OF_BOTH = {"colour", "paper", "paper_vit", "swin_b", "vit_b", "volume"}
 
 
 def config_files() -> dict[str, dict[str, Any]]:

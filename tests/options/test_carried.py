@@ -111,8 +111,12 @@ def drawn(kind: kinds.Kind, rng: random.Random) -> Any:
         return rng.choice(kind.words)
     if isinstance(kind, kinds.Encoder):
         return rng.choice(["timm:vit_small_patch16_224", "hub:some/model", "hub:folder:random"])
+    if isinstance(kind, kinds.PerAxis):
+        value = drawn(kind.kind, rng)
+        return rng.choice([value, [value] * 2, [value] * 3])
     assert isinstance(kind, kinds.ListOf), kind
-    return [drawn(kind.kind, rng) for _ in range(rng.randint(1, 3))]
+    values = [drawn(kind.kind, rng) for _ in range(kind.length or rng.randint(1, 3))]
+    return sorted(values) if kind.ascending else values
 
 
 @pytest.mark.parametrize("seed", range(25))

@@ -18,7 +18,7 @@ from monai_afire.transforms.radiograph_description import (
     DescribeRadiographDict,
 )
 
-ADDED = {"spatial_shape", "affine", "brightness", "sharpness"}
+ADDED = {"spatial_shape", "affine", "original_affine", "brightness", "sharpness"}
 AFFINE = torch.tensor([[0.0, -0.3, 0, 5], [-0.2, 0, 0, 6], [0, 0, 1, 7], [0, 0, 0, 1]], dtype=torch.float64)
 
 
@@ -113,7 +113,7 @@ def test_originals_of_different_sizes_make_one_batch() -> None:
     assert batch["brightness"].shape == batch["sharpness"].shape == (2,)
 
 
-@pytest.mark.parametrize("shape", [(8, 8), (3, 8, 8), (1, 8, 8, 8)])
+@pytest.mark.parametrize("shape", [(8, 8), (2, 8, 8), (1, 8, 8, 8, 8)])
 def test_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="LoadRadiographd") as caught:
         described(torch.zeros(shape))

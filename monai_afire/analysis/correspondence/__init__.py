@@ -12,17 +12,21 @@ from monai_afire.analysis.correspondence.measures import (
     landmark_correspondence,
     same_place_correspondence,
 )
+from monai_afire.analysis.correspondence.pairs import LandmarkPair, pair_correspondence, read_landmark_pairs
 from monai_afire.analysis.correspondence.study import CorrespondenceStudy
 from monai_afire.analysis.correspondence.windows import window_correspondence
 
 __all__ = [
     "ACROSS",
     "CorrespondenceStudy",
+    "LandmarkPair",
     "correspondence_figure",
     "correspondence_summary",
     "found_landmarks_figure",
     "label_pairs",
     "landmark_correspondence",
+    "pair_correspondence",
+    "read_landmark_pairs",
     "same_place_correspondence",
     "window_correspondence",
 ]

@@ -63,7 +63,7 @@ def read_study_images(
     taken = [items[index] for index in np.linspace(0, len(items), number, endpoint=False).astype(int)]
     loaded = [transform(dict(item)) for item in tqdm(taken, desc="loading", unit="image", disable=not progress)]
     pictures = [item["image"] for item in loaded]
-    landmarks, masks = _landmarks(taken, pictures), _masks(taken, loaded)
+    landmarks, masks, boxes = _landmarks(taken, pictures), _masks(taken, loaded), _boxes(taken, pictures)
 
     def names(key: str, number: int) -> list[str]:
         return class_names(datalist, dataset_dir, number, key)
@@ -75,8 +75,8 @@ def read_study_images(
         landmark_names=None if landmarks is None else names("landmarks", landmarks.shape[1]),
         masks=masks,
         mask_names=None if masks is None else names("organs", masks.shape[1]),
-        boxes=_boxes(taken, pictures),
-        box_kinds=_box_kinds(taken),
+        boxes=boxes,
+        box_kinds=_box_kinds(taken, boxes),
     )
 
 
@@ -128,7 +128,8 @@ def _stack(arrays: Sequence[torch.Tensor], what: str) -> torch.Tensor:
 
 
 def _landmarks(items: Sequence[Mapping[str, Any]], pictures: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    known = [landmark_array(item["landmarks"]) if item.get("landmarks") else None for item in items]
+    dims = pictures[0].ndim - 1
+    known = [landmark_array(item["landmarks"], dims) if item.get("landmarks") else None for item in items]
     shapes = {points.shape for points in known if points is not None}
     if not shapes:
         return None
@@ -149,8 +150,8 @@ def _masks(items: Sequence[Mapping[str, Any]], loaded: Sequence[Mapping[str, Any
 
 
 def _boxes(items: Sequence[Mapping[str, Any]], pictures: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:
-    """Boxes (row, column, height, width) on the images; None if no item says whether it has some."""
-    if not any("boxes" in item for item in items):
+    """Boxes (row, column, height, width) on the images; None if no item says whether it has some, and of volumes."""
+    if pictures[0].ndim != 3 or not any("boxes" in item for item in items):
         return None
     moved = []
     for item, picture in zip(items, pictures, strict=True):
@@ -162,9 +163,9 @@ def _boxes(items: Sequence[Mapping[str, Any]], pictures: Sequence[torch.Tensor])
     return moved
 
 
-def _box_kinds(items: Sequence[Mapping[str, Any]]) -> list[list[str]] | None:
+def _box_kinds(items: Sequence[Mapping[str, Any]], boxes: list[torch.Tensor] | None) -> list[list[str]] | None:
     """The finding of each box; None unless all boxes have one."""
-    if not any("box_findings" in item for item in items):
+    if boxes is None or not any("box_findings" in item for item in items):
         return None
     kinds = [[str(finding) for finding in item.get("box_findings") or []] for item in items]
     complete = all(len(own) == len(item.get("boxes") or []) for own, item in zip(kinds, items, strict=True))

@@ -12,7 +12,7 @@ from monai_afire.data.datalist.loading import load_radiograph_datalist
 from monai_afire.data.datalist.names import save_class_names, saved_class_names
 from monai_afire.data.datalist.normal_items import abnormal_label, normal_items, select_normal_items
 from monai_afire.data.datalist.patients import item_patients, patient_of, split_by_patient
-from monai_afire.data.datalist.scanning import scan_radiographs
+from monai_afire.data.datalist.scanning import scan_radiographs, scan_volumes
 from monai_afire.data.datalist.subsets import cross_validation_items, few_shots, label_subset
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "save_class_names",
     "saved_class_names",
     "scan_radiographs",
+    "scan_volumes",
     "select_normal_items",
     "split_by_patient",
 ]

@@ -84,13 +84,16 @@ def require_keys(items: Sequence[Mapping[str, Any]], keys: Sequence[str], sectio
             raise DatalistError(f"{source}: {text}: item {first_few(lacking)}; keys found: {found}.")
 
 
-def require_files(items: Sequence[Mapping[str, Any]], keys: Sequence[str], section: str, source: Path) -> None:
+def require_files(
+    items: Sequence[Mapping[str, Any]], keys: Sequence[str], section: str, source: Path, folders: bool = False
+) -> None:
     """Refuse a section that names files which do not exist, or folders.
 
     Raises:
         DatalistError: With the count, and the first items and their paths.
     """
     absent = _absent_files(path for item in items for key in keys if key in item for path in _as_list(item[key]))
+    absent = {path: reason for path, reason in absent.items() if not (folders and reason == _FOLDER)}
     if absent:
         paths = [
             (number, path) for number, item in enumerate(items) for key in keys for path in _as_list(item.get(key))
@@ -99,6 +102,9 @@ def require_files(items: Sequence[Mapping[str, Any]], keys: Sequence[str], secti
         text = f"section {section!r} names {len(wrong)} of {len(paths)} files that cannot be used"
         shown = first_few(f"item {number} {reason}: {path}" for number, path, reason in wrong)
         raise DatalistError(f"{source}: {text}: {shown}; check dataset_dir and the list.")
+
+
+_FOLDER = "is a folder"
 
 
 def _absent_files(paths: Iterable[str]) -> dict[str, str]:
@@ -129,7 +135,7 @@ def _is_file(entry: os.DirEntry[str]) -> bool:
 def _what_it_is(path: str) -> str:
     """Say why a path is not that of a file."""
     if os.path.isdir(path):
-        return "is a folder"
+        return _FOLDER
     if os.path.exists(path):
         return "is no regular file"
     return "is a link that leads nowhere" if os.path.islink(path) else "does not exist"

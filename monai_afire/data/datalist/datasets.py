@@ -19,7 +19,7 @@ from monai_afire.utils.files import atomic_path, check_writable
 
 __all__ = ["bundle_items", "cached_phantom", "indexed_images"]
 
-PATH_KEYS = ("image", "mask", "lesion_truth", "organs")
+PATH_KEYS = ("image", "image_2", "mask", "lesion_truth", "organs")
 
 
 def bundle_items(
@@ -29,6 +29,7 @@ def bundle_items(
     phantom_dir: str = "data/phantom",
     phantom: Mapping[str, Any] | None = None,
     check_files: bool = True,
+    spatial_dims: int = 2,
 ) -> list[dict[str, Any]]:
     """
     Items of one section for a bundle's data set.
@@ -44,6 +45,7 @@ def bundle_items(
         phantom_dir: folder of the phantom's files.
         phantom: arguments of :func:`monai_afire.data.export_phantom`.
         check_files: False leaves it to the loading to find files that do not exist.
+        spatial_dims: 3 for volumes: a folder with DICOM slices is then one of them, and so is ``dataset_dir`` itself.
 
     Returns:
         Dictionaries with at least "image", the path of a file that exists.
@@ -62,10 +64,21 @@ def bundle_items(
         return [{"image": os.path.abspath(os.path.expanduser(dataset_dir))}]
     if dataset_dir or datalist:
         return load_radiograph_datalist(
-            dataset_dir, datalist, section, path_keys=PATH_KEYS, hold_out=True, check_files=check_files
+            dataset_dir,
+            datalist,
+            section,
+            path_keys=PATH_KEYS,
+            hold_out=True,
+            check_files=check_files,
+            volumes=spatial_dims == 3,
         )
-    source = cached_phantom(phantom_dir, dict(phantom or {}))
+    source = cached_phantom(phantom_dir, phantom_arguments(phantom, spatial_dims))
     return load_radiograph_datalist(None, source, section, path_keys=PATH_KEYS)
+
+
+def phantom_arguments(phantom: Mapping[str, Any] | None, spatial_dims: int) -> dict[str, Any]:
+    """Arguments of :func:`export_phantom`; those of radiographs are the same as ever, and so is what was drawn."""
+    return {**(phantom or {}), **({"spatial_dims": spatial_dims} if spatial_dims != 2 else {})}
 
 
 def indexed_images(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from monai_afire.data.datalist.checks import DatalistError, item_name
-from monai_afire.data.datalist.datasets import PATH_KEYS, bundle_items, cached_phantom
+from monai_afire.data.datalist.datasets import PATH_KEYS, bundle_items, cached_phantom, phantom_arguments
 from monai_afire.data.datalist.label_table import check_label_table
 from monai_afire.data.datalist.loading import read_sections, section_items
 from monai_afire.data.datalist.patients import item_patients
@@ -50,6 +50,7 @@ def labelled_items(
     as_key: str = "label",
     class_names: Sequence[str] | None = None,
     label_kind: str = "multilabel",
+    spatial_dims: int = 2,
 ) -> list[dict[str, Any]]:
     """
     Labelled items of one section, of which training takes a part where few labels are to be learnt from.
@@ -75,6 +76,7 @@ def labelled_items(
         class_names: of findings or classes, whose values are checked (:func:`check_label_table`); None for masks and
             landmarks.
         label_kind: "multilabel" or "multiclass", what the values may be, see :func:`check_label_table`.
+        spatial_dims: 3 for volumes, see :func:`monai_afire.data.bundle_items`.
 
     Returns:
         New items, each with ``as_key`` and "index", its place in the returned list.
@@ -102,8 +104,8 @@ def labelled_items(
         raise DatalistError(f"the sections are training, validation and test, not {section!r}.")
     source = Path(datalist).expanduser() if datalist else None
     if not datalist and not dataset_dir:
-        source = cached_phantom(phantom_dir, dict(phantom or {}))
-    items = _items_of(source, dataset_dir, section, num_folds is not None, hold_out=bool(datalist))
+        source = cached_phantom(phantom_dir, phantom_arguments(phantom, spatial_dims))
+    items = _items_of(source, dataset_dir, section, num_folds is not None, bool(datalist), spatial_dims)
     name = str(source or dataset_dir)
     _require(items, [label_key] if required is None else required, section if num_folds is None else "all", name)
     is_file = label_key in PATH_KEYS  # masks are no classes to stratify by
@@ -176,11 +178,11 @@ def class_names(
 
 
 def _items_of(
-    source: Path | None, dataset_dir: str | None, section: str, everything: bool, hold_out: bool
+    source: Path | None, dataset_dir: str | None, section: str, everything: bool, hold_out: bool, spatial_dims: int
 ) -> list[dict[str, Any]]:
     """Items of a section, or those of all sections, each image once; of a datalist, or of a folder without one."""
     if source is None:
-        return bundle_items("all" if everything else section, dataset_dir)
+        return bundle_items("all" if everything else section, dataset_dir, spatial_dims=spatial_dims)
     content = read_sections(source)
     sections = [section]
     if everything:
@@ -198,6 +200,7 @@ def _items_of(
                 name,
                 path_keys=PATH_KEYS,
                 hold_out=hold_out and not everything,
+                volumes=spatial_dims == 3,
             )
     if shared:
         raise DatalistError(f"{source}: {shared}")

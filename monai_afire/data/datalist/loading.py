@@ -17,7 +17,7 @@ from monai_afire.data.datalist.checks import (
     warn_about_leaks,
 )
 from monai_afire.data.datalist.patients import patient_of, split_by_patient
-from monai_afire.data.datalist.scanning import scan_radiographs
+from monai_afire.data.datalist.scanning import scan_radiographs, scan_volumes
 from monai_afire.transforms.radiograph_io.formats import supported_types
 from monai_afire.utils.garbage_collection import garbage_collection_paused
 
@@ -38,6 +38,7 @@ def load_radiograph_datalist(
     patient_pattern: str | None = None,
     hold_out: bool = False,
     check_files: bool = True,
+    volumes: bool = False,
 ) -> list[dict[str, Any]]:
     """
     Items of one section of a datalist, or of a folder without a datalist, with absolute file names, all checked.
@@ -63,6 +64,7 @@ def load_radiograph_datalist(
             gives the patient. By default the names of NIH, CheXpert and MIMIC-CXR are known.
         hold_out: take "validation" out of "training", as for a folder, where a datalist has no such section.
         check_files: look whether each file exists.
+        volumes: items may be folders, DICOM series; searched for, each folder with DICOM slices is one.
 
     Returns:
         New dictionaries, one for each item, in the order of the list, or sorted by name for a folder.
@@ -82,7 +84,8 @@ def load_radiograph_datalist(
     if not datalist:
         if not dataset_dir:
             raise DatalistError("neither dataset_dir nor datalist is given; give the folder of the radiographs.")
-        return _folder_items(os.fspath(dataset_dir), section, path_keys, validation_fraction, seed, patient_pattern)
+        folder = os.fspath(dataset_dir)
+        return _folder_items(folder, section, path_keys, validation_fraction, seed, patient_pattern, volumes)
     source = Path(datalist).expanduser()
     return section_items(
         read_sections(source),
@@ -97,6 +100,7 @@ def load_radiograph_datalist(
         patient_pattern=patient_pattern,
         hold_out=hold_out,
         check_files=check_files,
+        volumes=volumes,
     )
 
 
@@ -114,6 +118,7 @@ def section_items(
     patient_pattern: str | None = None,
     hold_out: bool = False,
     check_files: bool = True,
+    volumes: bool = False,
 ) -> list[dict[str, Any]]:
     """
     Items of one section of a datalist whose ``content`` was read from ``source``, see :func:`load_radiograph_datalist`.
@@ -129,7 +134,7 @@ def section_items(
     items = [_to_item(entry, number, listed, source, path_keys, base, folders) for number, entry in enumerate(entries)]
     require_keys(items, required_keys, listed, source)
     if check_files:
-        require_files(items, path_keys, listed, source)
+        require_files(items, path_keys, listed, source, folders=volumes)
     if divide:
         patients = [_patient(item, patient_key, path_keys[0], patient_pattern) for item in items]
         try:
@@ -146,13 +151,19 @@ def _patient(item: Mapping[str, Any], patient_key: str, path_key: str, pattern: 
 
 
 def _folder_items(
-    folder: str, section: str, path_keys: Sequence[str], fraction: float, seed: int, pattern: str | None
+    folder: str,
+    section: str,
+    path_keys: Sequence[str],
+    fraction: float,
+    seed: int,
+    pattern: str | None,
+    volumes: bool = False,
 ) -> list[dict[str, Any]]:
     """Items of a folder without datalist."""
     if section not in ("training", "validation", "test", "all"):
         accepted = "training, validation, test and all"
         raise DatalistError(f"{folder}: a folder without datalist has the sections {accepted}, not {section!r}.")
-    names = scan_radiographs(folder)
+    names = scan_volumes(folder) if volumes else scan_radiographs(folder)
     if not names:
         raise DatalistError(f"no radiographs found under {folder}; supported: {supported_types()}.")
     if section in ("training", "validation"):

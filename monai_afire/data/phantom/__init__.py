@@ -9,6 +9,8 @@ from monai_afire.data.phantom.dataset import ChestPhantomDataset
 from monai_afire.data.phantom.export import export_phantom
 from monai_afire.data.phantom.lesions import LESION_KINDS, Lesion
 from monai_afire.data.phantom.phantom import ChestPhantom, draw_chest_phantom
+from monai_afire.data.phantom.volume import ChestVolume, draw_chest_volume
+from monai_afire.data.phantom.volume_files import ChestVolumeDataset
 
 __all__ = [
     "LANDMARK_NAMES",
@@ -16,8 +18,11 @@ __all__ = [
     "ORGAN_NAMES",
     "ChestPhantom",
     "ChestPhantomDataset",
+    "ChestVolume",
+    "ChestVolumeDataset",
     "Lesion",
     "Patient",
     "draw_chest_phantom",
+    "draw_chest_volume",
     "export_phantom",
 ]

@@ -10,14 +10,16 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from tqdm import tqdm
 
 from monai_afire.data.phantom.lesions import LESION_KINDS
-from monai_afire.data.phantom.phantom import ChestPhantom, draw_chest_phantom
+from monai_afire.data.phantom.phantom import draw_chest_phantom
+from monai_afire.data.phantom.volume import ChestVolume, draw_chest_volume
 
-__all__ = ["MAX_LESIONS", "SECTIONS", "Cohort", "as_kinds"]
+__all__ = ["MAX_LESIONS", "SECTIONS", "Cohort", "VolumeCohort", "as_kinds"]
 
 SECTIONS = ("training", "validation", "test")
 
@@ -94,11 +96,11 @@ class Cohort:
             return main, others[int(rng.integers(len(others)))]
         return (main,)
 
-    def draw(self, index: int) -> ChestPhantom:
-        """The radiograph of one patient."""
+    def draw(self, index: int) -> Any:
+        """The :class:`ChestPhantom` of one patient."""
         return draw_chest_phantom(self._stream(index), self.image_size, self.lesions(index))
 
-    def draw_all(self, num_processes: int = 1, progress: bool = True) -> Iterator[ChestPhantom]:
+    def draw_all(self, num_processes: int = 1, progress: bool = True) -> Iterator[Any]:
         """The radiographs of all patients in order.
 
         Args:
@@ -113,6 +115,22 @@ class Cohort:
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(num_processes, mp_context=context) as pool:
             yield from bar(pool.map(self.draw, range(self.num_patients), chunksize=8))
+
+
+@dataclass(frozen=True)
+class VolumeCohort(Cohort):
+    """
+    The patients of one section in volumes: those of the :class:`Cohort` with the same arguments, lesions alike.
+
+    Attributes:
+        image_size: voxels along each axis, one number or three.
+    """
+
+    image_size: Any = 64
+
+    def draw(self, index: int) -> ChestVolume:
+        """The volume of one patient."""
+        return draw_chest_volume(self._stream(index), self.image_size, self.lesions(index))
 
 
 def as_kinds(kinds: Sequence[str]) -> tuple[str, ...]:

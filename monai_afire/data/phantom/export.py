@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The phantom as files: PNG pictures and masks with a MONAI datalist."""
+"""The phantom as files: pictures or volumes and their masks, with a MONAI datalist."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import numpy as np
 from PIL import Image
 
 from monai_afire.data.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES
-from monai_afire.data.phantom.cohort import SECTIONS, Cohort, as_kinds
+from monai_afire.data.phantom.cohort import SECTIONS, Cohort, VolumeCohort, as_kinds
 from monai_afire.data.phantom.lesions import LESION_KINDS
 from monai_afire.data.phantom.phantom import ChestPhantom
+from monai_afire.data.phantom.volume_files import write_volume
 from monai_afire.utils.files import atomic_path
 
 __all__ = ["export_phantom"]
@@ -28,14 +29,15 @@ _NUM_PATIENTS = {"training": 16, "validation": 4, "test": 8}
 def export_phantom(
     out_dir: str | os.PathLike[str],
     num_patients: Mapping[str, int] | None = None,
-    image_size: int = 224,
+    image_size: int | Sequence[int] = 224,
     abnormal_fraction: float | Mapping[str, float] = 0.5,
     lesion_kinds: Sequence[str] = LESION_KINDS,
     seed: int = 0,
     num_processes: int = 1,
     progress: bool = True,
+    spatial_dims: int = 2,
 ) -> Path:
-    """Writes phantom radiographs as 8-bit PNG files, with masks and a MONAI datalist in JSON.
+    """Writes phantom radiographs as 8-bit PNG files, or volumes as NIfTI, with masks and a MONAI datalist in JSON.
 
     The files hold the same patients and gray levels as `ChestPhantomDataset` with the same arguments, and an entry of
     the datalist has the same keys as one of its items: ``image``, ``lesion_truth`` (paths relative to ``out_dir``;
@@ -43,15 +45,20 @@ def export_phantom(
     ``abnormal``, ``landmarks`` (row, column), ``boxes`` (x, y, width, height; one for each lesion, without padding),
     ``box_findings`` (kind of each box), ``patient_id``, ``sex`` and ``pixel_size``.
 
+    Volumes are those of `ChestVolumeDataset`, in whole Hounsfield units; masks hold 0 and 1, landmarks are voxels along
+    the axes right, front and up, boxes the first voxel along each axis and then the lengths.
+
     Args:
         out_dir: folder to write to, made if it is missing; files of an earlier phantom are replaced.
         num_patients: number of patients by section, 16, 4 and 8 if None; a section that is not named is left out.
-        image_size: rows and columns of the pictures.
+        image_size: rows and columns of the pictures; of volumes voxels along each axis, one number or three. Pictures
+            are square, with the longer side of two.
         abnormal_fraction: share of patients with lesions, for all sections or by section.
         lesion_kinds: kinds of lesions that occur.
         seed: seed of all sections.
         num_processes: processes that draw.
         progress: whether to show progress bars.
+        spatial_dims: 2 for radiographs, 3 for volumes.
 
     Returns:
         Path of the datalist, ``out_dir/datalist.json``.
@@ -76,14 +83,21 @@ def export_phantom(
     cohorts = []
     for section, number in numbers.items():
         share = abnormal_fraction.get(section, 0.5) if isinstance(abnormal_fraction, Mapping) else abnormal_fraction
-        cohorts.append(Cohort(section, number, image_size, share, kinds, seed))
+        cohorts.append(_cohort(spatial_dims, section, number, image_size, share, kinds, seed))
+    write = _write_patient if spatial_dims == 2 else write_volume
     lists: dict[str, list[dict[str, Any]]] = {}
     for cohort in sorted(cohorts, key=lambda cohort: SECTIONS.index(cohort.section)):
         lists[cohort.section] = [
-            _write_patient(folder, cohort.patient_id(index), phantom)
+            write(folder, cohort.patient_id(index), phantom)
             for index, phantom in enumerate(cohort.draw_all(num_processes, progress))
         ]
-    return _write_list(folder, lists)
+    return _write_list(folder, lists, spatial_dims)
+
+
+def _cohort(spatial_dims: int, section: str, number: int, size: int | Sequence[int], *others: Any) -> Cohort:
+    if spatial_dims == 3:
+        return VolumeCohort(section, number, size, *others)
+    return Cohort(section, number, size if isinstance(size, int) else max(size), *others)
 
 
 def _refuse_foreign(path: Path) -> None:
@@ -129,16 +143,16 @@ def _write_patient(folder: Path, patient_id: str, phantom: ChestPhantom) -> dict
     }
 
 
-def _write_list(folder: Path, lists: Mapping[str, list[dict[str, Any]]]) -> Path:
+def _write_list(folder: Path, lists: Mapping[str, list[dict[str, Any]]], spatial_dims: int) -> Path:
     content: dict[str, Any] = {
         "name": _NAME,
         "description": "Procedurally drawn chest radiographs with organ masks, landmarks and lesions.",
         "finding_names": list(LESION_KINDS),
         "organ_names": list(ORGAN_NAMES),
         "landmark_names": list(LANDMARK_NAMES),
-        "box_mode": "xywh",
-        "tensorImageSize": "2D",
-        "modality": {"0": "CR/DX"},
+        "box_mode": "xywh" if spatial_dims == 2 else "xyzwhd",
+        "tensorImageSize": f"{spatial_dims}D",
+        "modality": {"0": "CR/DX" if spatial_dims == 2 else "CT"},
     }
     content.update({f"num{section.capitalize()}": len(items) for section, items in lists.items()})
     content.update(lists)

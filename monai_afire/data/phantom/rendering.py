@@ -13,7 +13,7 @@ from monai_afire.data.phantom.anatomy import DEPTH, ChestAnatomy, Projection
 from monai_afire.data.phantom.drawing import dome, fill_polygon, smooth_curve, splat_points
 from monai_afire.data.phantom.skeleton import Ribbon, clavicle_outline, draw_ribbons, skeleton, vessel_tree
 
-__all__ = ["ThicknessMaps", "organ_masks", "smooth_noise", "thickness_maps"]
+__all__ = ["ThicknessMaps", "airways", "lung_depth", "organ_masks", "smooth_noise", "thickness_maps"]
 
 LUNG_CONTRAST = 0.74  # water that a millimetre of lung lacks
 BONE_CONTRAST = 2.6  # water that a millimetre of bone adds
@@ -116,12 +116,8 @@ def _lung_air(anatomy: ChestAnatomy, projection: Projection, masks: dict[str, np
     """Depth of aerated lung, the parts behind the heart and behind the domes of the diaphragm included."""
     patient = anatomy.patient
     x, y = projection.grid()
-    across = np.abs(x) / np.maximum(anatomy.half_width_at(y), 20.0).astype(np.float32)
-    lateral = np.sqrt(np.clip(1.0 - across**3.0, 0.0, 1.0))
-    levels = [anatomy.top, anatomy.top + 30, anatomy.top + 90, anatomy.bottom - 110, anatomy.bottom]
-    height = np.interp(y, levels, [0.36, 0.50, 0.80, 1.0, 0.72])
-    height *= 1.0 - 0.12 * np.exp(-((x / 60.0) ** 2))  # the lungs are deepest at their middle
-    full = (0.70 * patient.thickness * lateral * height).astype(np.float32)
+    lateral = _lateral_profile(anatomy, x, y)
+    full = lung_depth(anatomy, x, y)
     cavity = np.maximum(masks["cavity_right"], masks["cavity_left"])
     ppmm = projection.pixels_per_mm
     heart = dome(masks["heart"], 42.0 * ppmm) * 0.50 * patient.thickness
@@ -131,6 +127,19 @@ def _lung_air(anatomy: ChestAnatomy, projection: Projection, masks: dict[str, np
     below = np.clip((anatomy.bottom - y) / 50.0, 0.0, 1.0) * (y > 0.0) * (1.0 - cavity) * np.clip(lateral * 1.6, 0, 1)
     sulcus = uniform_filter(cavity, max(int(26 * ppmm), 1)) * below * 0.30 * full
     return air + sulcus.astype(np.float32)
+
+
+def _lateral_profile(anatomy: ChestAnatomy, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    across = np.abs(x) / np.maximum(anatomy.half_width_at(y), 20.0).astype(np.float32)
+    return np.sqrt(np.clip(1.0 - across**3.0, 0.0, 1.0))
+
+
+def lung_depth(anatomy: ChestAnatomy, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Depth of the chest's cavity from front to back at places ``x, y`` (mm) of the frontal plane, mm."""
+    levels = [anatomy.top, anatomy.top + 30, anatomy.top + 90, anatomy.bottom - 110, anatomy.bottom]
+    height = np.interp(y, levels, [0.36, 0.50, 0.80, 1.0, 0.72])
+    height = height * (1.0 - 0.12 * np.exp(-((x / 60.0) ** 2)))  # the lungs are deepest at their middle
+    return (0.70 * anatomy.patient.thickness * _lateral_profile(anatomy, x, y) * height).astype(np.float32)
 
 
 def _hilar_tissue(anatomy: ChestAnatomy, projection: Projection) -> np.ndarray:
@@ -145,19 +154,18 @@ def _hilar_tissue(anatomy: ChestAnatomy, projection: Projection) -> np.ndarray:
     return total
 
 
-def _airways(anatomy: ChestAnatomy, projection: Projection) -> np.ndarray:
-    """Air in the trachea and the main bronchi, mm."""
+def airways(anatomy: ChestAnatomy) -> list[Ribbon]:
+    """The trachea and the main bronchi."""
     top = anatomy.top
     trachea = smooth_curve([(0, top - 120), (0.0, top - 30), (2, top + 40), (0, 2)], 40)
     right, left = anatomy.landmarks["hilum_right"], anatomy.landmarks["hilum_left"]
-    tubes = [
+    return [
         Ribbon(trachea, DEPTH["mediastinum"], np.full(40, 8.5), 17.0, 0.0),
         Ribbon(
             smooth_curve([(0, -4), (-16, 10), (right[0] - 4, right[1] + 8)], 20), 0.0, np.linspace(7.5, 5, 20), 13, 0
         ),
         Ribbon(smooth_curve([(0, -4), (22, 12), (left[0] + 2, left[1] + 14)], 20), 0.0, np.linspace(7, 4.5, 20), 12, 0),
     ]
-    return draw_ribbons(tubes, projection)
 
 
 def _bowel_gas(anatomy: ChestAnatomy, projection: Projection, rng: np.random.Generator) -> np.ndarray:
@@ -226,7 +234,7 @@ def thickness_maps(
     vessels = _vessels(anatomy, projection, rng)
     air = (
         _lung_air(anatomy, projection, masks)
-        + _airways(anatomy, projection) * (1.0 - 0.85 * lungs)
+        + draw_ribbons(airways(anatomy), projection) * (1.0 - 0.85 * lungs)
         + _bowel_gas(anatomy, projection, rng)
     )
     tissue = _body(anatomy, projection) + _breasts(anatomy, projection, rng)

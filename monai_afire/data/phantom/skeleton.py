@@ -11,7 +11,7 @@ import numpy as np
 from monai_afire.data.phantom.anatomy import DEPTH, ChestAnatomy, Projection
 from monai_afire.data.phantom.drawing import ribbon_outline, ribbon_points, smooth_curve, splat_points, tube_profile
 
-__all__ = ["Ribbon", "clavicle_outline", "draw_ribbons", "skeleton", "vessel_tree"]
+__all__ = ["Ribbon", "clavicle", "clavicle_outline", "draw_ribbons", "skeleton", "vessel_tree"]
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,13 @@ def skeleton(anatomy: ChestAnatomy) -> list[Ribbon]:
     for index, side in enumerate((-1, 1)):
         bones.extend(_rib(anatomy, side, number) for number in range(12))
         bones.extend(_shoulder(anatomy, side))
-        bones.append(Ribbon(anatomy.clavicles[index], _clavicle_depth(anatomy), anatomy.clavicle_half_width, 5.0, 4.5))
+        bones.append(clavicle(anatomy, index))
     return bones
+
+
+def clavicle(anatomy: ChestAnatomy, index: int) -> Ribbon:
+    """The clavicle, ``index`` 0 right, 1 left."""
+    return Ribbon(anatomy.clavicles[index], _clavicle_depth(anatomy), anatomy.clavicle_half_width, 5.0, 4.5)
 
 
 def _clavicle_depth(anatomy: ChestAnatomy) -> np.ndarray:

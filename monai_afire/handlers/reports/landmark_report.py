@@ -21,8 +21,9 @@ from monai_afire.metrics.classification import check_class_names
 from monai_afire.metrics.landmarks import landmark_positions, radial_errors, rescaled_positions, success_rates
 from monai_afire.utils.formatting import format_number, table_lines
 from monai_afire.visualize.outlines import CLASS_COLORS, TRUTH_COLOR, landmark_picture
+from monai_afire.visualize.volume_planes import frontal_projection
 
-__all__ = ["LandmarkReport"]
+__all__ = ["LandmarkReport", "axis_names"]
 
 # suffixes of columns and metrics
 _UNITS = ("", "_pixels", "_mm")
@@ -32,8 +33,8 @@ class LandmarkReport(PicturedReport):
     """
     Write ``landmarks.csv``, ``metrics.json`` and ``landmarks.png``, and print the metrics.
 
-    The evaluator's output has "pred", heat maps ``(B, P, *S)``. The batches need "index", "image" ``(B, 1, rows,
-    columns)`` and "landmarks" ``(B, P, 2)``, the truth as (row, column) in pixels of "image", 0 at the centre of the
+    The evaluator's output has "pred", heat maps ``(B, P, *S)``. The batches need "index", "image" ``(B, C, *S)`` and
+    "landmarks" ``(B, P, dims)``, the truth in pixels of "image", 0 at the centre of the
     first pixel, NaN where it is not known; for errors in mm the items need "pixel_size", see
     :func:`input_pixel_sizes`. Heat maps may be coarser than the image. ``decollate`` must be False.
 
@@ -55,7 +56,8 @@ class LandmarkReport(PicturedReport):
         output_dir: where to write.
         radii: of the success rates, as fractions of the side.
         window: see :func:`monai_afire.metrics.landmark_positions`.
-        num_pictures: pictures of each kind: worst, median, best.
+        num_pictures: pictures of each kind: worst, median, best; of volumes the projection to the front.
+        spacing: see :func:`input_pixel_sizes`.
 
     Raises:
         ValueError: for landmark names that are not P different ones, an empty data set, or an output that is NaN; the
@@ -70,12 +72,14 @@ class LandmarkReport(PicturedReport):
         radii: Sequence[float] = (0.01, 0.02, 0.03, 0.04),
         window: int = 5,
         num_pictures: int = 4,
+        spacing: float | Sequence[float] | None = None,
     ) -> None:
         super().__init__(items, output_dir, "landmarks.csv", "landmarks.png", num_pictures)
         check_class_names(landmark_names)
         self.landmark_names = tuple(landmark_names)
         self.radii = tuple(radii)
         self.window = window
+        self.spacing = spacing
 
     def collect(self, engine: Engine) -> None:
         """One row per image of the batch."""
@@ -83,11 +87,11 @@ class LandmarkReport(PicturedReport):
         maps = engine.state.output[CommonKeys.PRED].as_subclass(torch.Tensor)  # type: ignore[index]
         check_class_names(self.landmark_names, maps.shape[1])
         refuse_nan(maps, batch, self.items)
-        images = batch[CommonKeys.IMAGE][:, 0].float().cpu().numpy()
+        images = batch[CommonKeys.IMAGE].float().mean(1).cpu().numpy()
         size = images.shape[1:]
         positions = rescaled_positions(landmark_positions(maps, self.window).cpu().double(), maps.shape[2:], size)
         truth = torch.as_tensor(batch["landmarks"]).as_subclass(torch.Tensor).double().cpu()
-        sizes = input_pixel_sizes(self.items, batch, size)
+        sizes = input_pixel_sizes(self.items, batch, size, self.spacing)
         fraction = (1 / torch.tensor(size, dtype=torch.float64)).expand_as(sizes)
         errors = [radial_errors(positions, truth, unit) for unit in (fraction, None, sizes)]
         for row, index in enumerate(batch["index"].tolist()):
@@ -95,7 +99,11 @@ class LandmarkReport(PicturedReport):
             missed = bool(errors[0][row].isinf().any())
             self.rows.append({**self.item_facts(index), **self._columns(positions[row], [e[row] for e in errors])})
             points = (positions[row].numpy(), truth[row].numpy())
-            drawing = partial(landmark_picture, images[row].astype(np.float16), *points)
+            image = images[row]
+            if image.ndim == 3:
+                points = tuple(frontal_projection(image, found)[1] for found in points)
+                image = frontal_projection(image)[0]
+            drawing = partial(landmark_picture, image.astype(np.float16), *points)
             error = f"mean error {format_number(100 * mean, 2)} % of the side{', some not found' * missed}"
             self.keep_example(-np.inf if missed else -mean, f"{self.name_of(index)}\n{error}", drawing)
 
@@ -133,7 +141,8 @@ class LandmarkReport(PicturedReport):
     def _columns(self, positions: torch.Tensor, errors: Sequence[torch.Tensor]) -> dict[str, float]:
         columns = {"mean_radial_error": _mean_found(errors[0].numpy())}
         for number, name in enumerate(self.landmark_names):
-            columns |= {f"{name}_row": float(positions[number, 0]), f"{name}_column": float(positions[number, 1])}
+            axes = axis_names(positions.shape[-1])
+            columns |= {f"{name}_{axis}": float(value) for axis, value in zip(axes, positions[number], strict=True)}
             columns |= {f"{name}_error{u}": float(e[number]) for u, e in zip(_UNITS, errors, strict=True)}
         return columns
 
@@ -148,6 +157,11 @@ class LandmarkReport(PicturedReport):
             "num_known": int((~np.isnan(errors[""])).sum()),
             "num_not_found": int(np.isinf(errors[""]).sum()),
         }
+
+
+def axis_names(dims: int) -> tuple[str, ...]:
+    """What the numbers of a position are called in tables: of pictures, or of volumes."""
+    return ("row", "column") if dims == 2 else ("x", "y", "z")
 
 
 def _mean_found(errors: NDArray) -> float:

@@ -107,18 +107,22 @@ class PicturedReport(MetricsReport):
 
 
 def input_pixel_sizes(
-    items: Sequence[Mapping[str, Any]], batch: Mapping[str, Any], size: Sequence[int]
+    items: Sequence[Mapping[str, Any]],
+    batch: Mapping[str, Any],
+    size: Sequence[int],
+    spacing: float | Sequence[float] | None = None,
 ) -> torch.Tensor:
     """
     Size of a pixel of the network's input in mm, for images that were resized to it without cropping or padding.
 
     Args:
-        items: with the "pixel_size" of the file in mm, a number or (rows, columns), where it is known.
+        items: with the "pixel_size" of the file in mm, a number or one for each axis, where it is known.
         batch: with "index" and, where files and input differ in size, "spatial_shape" ``(B, 2)`` of the files.
-        size: (rows, columns) of the input.
+        size: (rows, columns) of the input, or the sides of a volume.
+        spacing: of the voxels in mm where volumes were resampled to it.
 
     Returns:
-        ``(B, 2)`` float64, along rows and columns; NaN where it is not known.
+        ``(B, dims)`` float64, along each axis; NaN where it is not known.
 
     Example:
         >>> batch = {"index": torch.tensor([0, 1]), "spatial_shape": torch.tensor([[512, 256], [512, 512]])}
@@ -126,9 +130,14 @@ def input_pixel_sizes(
         tensor([[2.,  1.],
                 [nan, nan]], dtype=torch.float64)
     """
+    if spacing is not None:
+        return torch.as_tensor(spacing, dtype=torch.float64).expand(len(batch["index"]), len(size))
     known = [items[index].get("pixel_size") for index in batch["index"].tolist()]
     file_pixels = torch.tensor(
-        [np.broadcast_to(np.nan if value is None else np.asarray(value, dtype=float), 2).tolist() for value in known],
+        [
+            np.broadcast_to(np.nan if value is None else np.asarray(value, dtype=float), len(size)).tolist()
+            for value in known
+        ],
         dtype=torch.float64,
     )
     here = torch.tensor(tuple(size), dtype=torch.float64)

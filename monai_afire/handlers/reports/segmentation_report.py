@@ -22,6 +22,7 @@ from monai_afire.metrics.segmentation import segmentation_metrics
 from monai_afire.utils.formatting import format_number, table_lines
 from monai_afire.utils.precision import at_least_float32
 from monai_afire.visualize.outlines import TRUTH_COLOR, class_color, outline_picture
+from monai_afire.visualize.volume_planes import axial_plane, fullest_plane
 
 __all__ = ["SegmentationReport"]
 
@@ -32,7 +33,7 @@ class SegmentationReport(PicturedReport):
 
     The evaluator's output has "pred", logits ``(B, C, *S)`` of C classes that may overlap, and "label", masks
     ``(B, C, *S)``; a mask with a NaN in it is not known and does not count. The batches need "index" and "image"
-    ``(B, 1, *S)``, and for distances in mm the items "pixel_size", see :func:`input_pixel_sizes`. S is the network's
+    ``(B, C, *S)``, and for distances in mm the items "pixel_size", see :func:`input_pixel_sizes`. S is the network's
     input, and distances in pixels are in its pixels. ``decollate`` must be False.
 
     ``metrics.json`` has
@@ -50,7 +51,8 @@ class SegmentationReport(PicturedReport):
         class_names: of the C classes.
         output_dir: where to write.
         threshold: smallest probability inside a mask, in (0, 1).
-        num_pictures: pictures of each kind: worst, median, best.
+        num_pictures: pictures of each kind: worst, median, best; of volumes the axial plane that holds most.
+        spacing: see :func:`input_pixel_sizes`.
 
     Raises:
         ValueError: for a threshold out of range, class names that are not C different ones, an empty data set, or an
@@ -64,6 +66,7 @@ class SegmentationReport(PicturedReport):
         output_dir: str,
         threshold: float = 0.5,
         num_pictures: int = 4,
+        spacing: float | Sequence[float] | None = None,
     ) -> None:
         super().__init__(items, output_dir, "evaluation.csv", "segmentation.png", num_pictures)
         if not 0 < threshold < 1:
@@ -71,6 +74,7 @@ class SegmentationReport(PicturedReport):
         check_class_names(class_names)
         self.class_names = tuple(class_names)
         self.threshold = threshold
+        self.spacing = spacing
 
     def collect(self, engine: Engine) -> None:
         """One row per image of the batch."""
@@ -83,12 +87,13 @@ class SegmentationReport(PicturedReport):
         known = ~label.isnan().flatten(2).any(-1)
         columns = self._measure(batch, masks, truth, known)
         drawn = [stack.cpu().numpy() for stack in (masks, truth)]
-        images = batch[CommonKeys.IMAGE][:, 0].float().cpu().numpy()
+        images = batch[CommonKeys.IMAGE].float().mean(1).cpu().numpy()
         for row, index in enumerate(batch["index"].tolist()):
             values = {name: float(column[row]) for name, column in columns.items()}
             dice = _mean([values[f"dice_{name}"] for name in self.class_names])
             self.rows.append({**self.item_facts(index), "mean_dice": dice, **values})
-            drawing = partial(_draw, images[row].astype(np.float16), *(_packed(stack[row]) for stack in drawn))
+            planes = _planes(images[row], *(stack[row] for stack in drawn))
+            drawing = partial(_draw, planes[0].astype(np.float16), *(_packed(stack) for stack in planes[1:]))
             self.keep_example(dice, f"{self.name_of(index)}\nmean Dice {dice:.3f}", drawing)
 
     def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
@@ -131,7 +136,7 @@ class SegmentationReport(PicturedReport):
     ) -> dict[str, torch.Tensor]:
         """Columns of the table, ``(B,)`` each."""
         measured = segmentation_metrics(masks, truth)
-        sizes = input_pixel_sizes(self.items, batch, masks.shape[2:])
+        sizes = input_pixel_sizes(self.items, batch, masks.shape[2:], self.spacing)
         if not sizes.isnan().all():
             measured["hd95_mm"] = segmentation_metrics(masks, truth, sizes)["hd95"]
         measured["truth_pixels"] = truth.flatten(2).sum(-1).float()
@@ -142,6 +147,15 @@ class SegmentationReport(PicturedReport):
             for kind, values in measured.items()
             for number, name in enumerate(self.class_names)
         }
+
+
+def _planes(image: NDArray, predicted: NDArray, truth: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    """A picture as it is, of a volume the axial plane with most of the truth."""
+    if image.ndim == 2:
+        return image, predicted, truth
+    place = (0, 0, fullest_plane(truth))
+    stacks = (np.stack([axial_plane(mask, place) for mask in masks]) for masks in (predicted, truth))
+    return (axial_plane(image, place), *stacks)  # type: ignore[return-value]
 
 
 def _packed(masks: NDArray) -> tuple[NDArray[np.uint8], tuple[int, ...]]:

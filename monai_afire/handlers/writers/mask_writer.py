@@ -17,13 +17,16 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch.nn import functional as F
 
+from monai_afire.handlers.reports.landmark_report import axis_names
 from monai_afire.handlers.writers.result_files import ResultFiles
 from monai_afire.handlers.writers.result_tables import OUTPUT_IS_NAN
 from monai_afire.metrics.classification import check_class_names
 from monai_afire.metrics.landmarks import landmark_positions, rescaled_positions
+from monai_afire.utils.file_geometry import FileGeometry
 from monai_afire.utils.files import atomic_path, output_path
 from monai_afire.utils.precision import at_least_float32
 from monai_afire.visualize.outlines import landmark_picture, outline_picture
+from monai_afire.visualize.volume_planes import axial_plane, frontal_projection, fullest_plane
 
 __all__ = ["LandmarkWriter", "SegmentationWriter"]
 
@@ -52,15 +55,23 @@ class _PictureWriter(ResultFiles):
             if outputs[row].isnan().any():
                 self.reject(source, OUTPUT_IS_NAN)
             else:
-                self.add_image(source, outputs[row], tuple(batch["spatial_shape"][row].tolist()), _picture(batch, row))
+                picture = _picture(batch, row)
+                if picture.ndim == 3:
+                    self.add_volume(source, outputs[row], FileGeometry.of(batch, row), picture)
+                else:
+                    self.add_image(source, outputs[row], tuple(batch["spatial_shape"][row].tolist()), picture)
 
     @abstractmethod
     def add_image(self, source: str, output: torch.Tensor, shape: tuple[int, int], picture: NDArray) -> None:
         """Write what the network says of one image."""
 
-    def path_of(self, kind: str, source: str) -> Path:
-        """PNG file of an image in a folder of the output."""
-        return output_path(self.output_dir / kind, source, self.root, ".png")
+    @abstractmethod
+    def add_volume(self, source: str, output: torch.Tensor, geometry: FileGeometry, picture: NDArray) -> None:
+        """Write what the network says of one volume."""
+
+    def path_of(self, kind: str, source: str, extension: str = ".png") -> Path:
+        """File of an image in a folder of the output."""
+        return output_path(self.output_dir / kind, source, self.root, extension)
 
 
 class SegmentationWriter(_PictureWriter):
@@ -75,6 +86,9 @@ class SegmentationWriter(_PictureWriter):
     * ``segmentation.csv``: for each image and class the share of the image inside the mask, "area_<class>", at the
       resolution of the network;
     * ``rejected.csv``: files that could not be read, or for which the network's output is NaN, with the reason.
+
+    Masks of volumes are ``.nii.gz`` of 0 and 1 on the voxels of the file, and the picture is of one axial plane, the
+    one that holds most. Their batches need "affine", "original_affine" and "input_affine", too.
 
     The evaluator's output has the logits ``(B, C, rows, columns)`` as "pred", of images that were resized to the
     network's input without cropping or padding; the batches need "index", "spatial_shape" and "picture" (else "image"
@@ -129,12 +143,35 @@ class SegmentationWriter(_PictureWriter):
         """Write masks, picture and areas of one image."""
         check_class_names(self.class_names, len(output))
         probabilities = output.sigmoid()
-        areas = (probabilities >= self.threshold).float().mean((1, 2)).tolist()
-        self.add_row([source, *(f"{area:.6g}" for area in areas)])
+        self._add_areas(source, probabilities)
         for name, probability in zip(self.class_names, probabilities, strict=True):
             self.hand_over(self._save_mask, probability, shape, self.path_of(f"masks/{name}", source))
         if self.overlays:
             self.hand_over(self._save_overlay, probabilities, shape, picture, self.path_of("overlays", source))
+
+    def add_volume(self, source: str, output: torch.Tensor, geometry: FileGeometry, picture: NDArray) -> None:
+        """Write masks as NIfTI on the voxels of the file, the picture of one axial plane, and shares of the volume."""
+        check_class_names(self.class_names, len(output))
+        probabilities = output.sigmoid()
+        self._add_areas(source, probabilities)
+        for name, probability in zip(self.class_names, probabilities.numpy(), strict=True):
+            path = self.path_of(f"masks/{name}", source, ".nii.gz")
+            self.hand_over(self._save_volume, probability, geometry, path)
+        if self.overlays:
+            masks = F.interpolate(probabilities[None], size=picture.shape, mode="trilinear")[0] >= self.threshold
+            place = (0, 0, fullest_plane(masks.numpy()))
+            plane = axial_plane(picture, place).astype(np.float32) / 255
+            shown = np.stack([axial_plane(mask, place) for mask in masks.numpy()])
+            drawn = outline_picture(plane, shown, side=max(plane.shape))
+            self.hand_over(_save_png, drawn, self.path_of("overlays", source))
+
+    def _add_areas(self, source: str, probabilities: torch.Tensor) -> None:
+        areas = (probabilities >= self.threshold).float().flatten(1).mean(1).tolist()
+        self.add_row([source, *(f"{area:.6g}" for area in areas)])
+
+    def _save_volume(self, probability: NDArray, geometry: FileGeometry, path: Path) -> None:
+        inside = geometry.to_file(probability, outside="zeros") >= self.threshold
+        geometry.save(inside.astype(np.uint8), path)
 
     def _save_mask(self, probability: torch.Tensor, shape: tuple[int, int], path: Path) -> None:
         inside = self._masks(probability[None], shape)[0]
@@ -170,6 +207,8 @@ class LandmarkWriter(_PictureWriter):
         overlays: whether to write the pictures.
         num_threads: threads that write pictures.
         resume: go on where a run was stopped, see :class:`ResultTables`.
+        spatial_dims: 3 for volumes, of which the table has "x", "y" and "z" in voxels of the file along its own axes,
+            and the picture is the projection to the front.
 
     Raises:
         ValueError: for landmark names that repeat or are not P.
@@ -185,27 +224,43 @@ class LandmarkWriter(_PictureWriter):
         overlays: bool = True,
         num_threads: int = 2,
         resume: bool = False,
+        spatial_dims: int = 2,
     ) -> None:
         super().__init__(items, output_dir, "landmarks.csv", overlays, num_threads, resume)
         check_class_names(landmark_names)
+        self.spatial_dims = spatial_dims
         self.landmark_names = tuple(landmark_names)
         self.window = window
 
     def header(self) -> Sequence[str]:
         """File, landmark and position."""
-        return ["image", "landmark", "row", "column", "peak"]
+        return ["image", "landmark", *axis_names(self.spatial_dims), "peak"]
 
     def add_image(self, source: str, output: torch.Tensor, shape: tuple[int, int], picture: NDArray) -> None:
         """Write positions and picture of one image."""
         check_class_names(self.landmark_names, len(output))
         found = landmark_positions(output[None], self.window)[0]
         positions = rescaled_positions(found, output.shape[1:], shape)
-        peaks = output.flatten(1).amax(1).tolist()
-        for name, position, peak in zip(self.landmark_names, positions.tolist(), peaks, strict=True):
-            cells = ["" if np.isnan(value) else f"{value:.2f}" for value in position]
-            self.add_row([source, name, *cells, f"{peak:.4g}"])
+        self._add_positions(source, output, positions.tolist())
         if self.overlays:
             self.hand_over(_save_landmarks, positions, shape, picture, self.path_of("overlays", source))
+
+    def add_volume(self, source: str, output: torch.Tensor, geometry: FileGeometry, picture: NDArray) -> None:
+        """Write positions of one volume, and the picture of its projection."""
+        check_class_names(self.landmark_names, len(output))
+        found = landmark_positions(output[None], self.window)[0]
+        self._add_positions(source, output, geometry.positions_in_file(found.double().numpy()).tolist())
+        if self.overlays:
+            shown = rescaled_positions(found, output.shape[1:], picture.shape).numpy()
+            image, points = frontal_projection(picture.astype(np.float32) / 255, shown)
+            drawn = landmark_picture(image, points, side=max(image.shape))
+            self.hand_over(_save_png, drawn, self.path_of("overlays", source))
+
+    def _add_positions(self, source: str, output: torch.Tensor, positions: list[list[float]]) -> None:
+        peaks = output.flatten(1).amax(1).tolist()
+        for name, position, peak in zip(self.landmark_names, positions, peaks, strict=True):
+            cells = ["" if np.isnan(value) else f"{value:.2f}" for value in position]
+            self.add_row([source, name, *cells, f"{peak:.4g}"])
 
 
 def _save_landmarks(positions: torch.Tensor, shape: tuple[int, int], picture: NDArray, path: Path) -> None:
@@ -215,10 +270,10 @@ def _save_landmarks(positions: torch.Tensor, shape: tuple[int, int], picture: ND
 
 
 def _picture(batch: Mapping[str, Any], row: int) -> NDArray[np.uint8]:
-    """What to draw on, ``(rows, columns)``, in proportions of its own."""
+    """What to draw on, ``(rows, columns)`` or a volume, in proportions of its own; of colours their mean."""
     if "picture" in batch:
-        return torch.as_tensor(batch["picture"][row, 0]).cpu().numpy()
-    image = batch[CommonKeys.IMAGE][row, 0].float().cpu()
+        return torch.as_tensor(batch["picture"][row]).float().mean(0).to(torch.uint8).cpu().numpy()
+    image = batch[CommonKeys.IMAGE][row].float().mean(0).cpu()
     low, high = image.aminmax()
     if low < 0 or high > 1:
         image = (image - low) / (high - low)

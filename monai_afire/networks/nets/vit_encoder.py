@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from monai.networks.nets import ViT
 from monai.utils import ensure_tuple_rep
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from monai_afire.networks.blocks.attention import prepare_transformer_blocks
 from monai_afire.networks.blocks.patches import grid_size
@@ -50,6 +51,7 @@ class ViTEncoder(RadiographEncoder, ViT):
         std: standard deviation to divide by, one value or one per channel.
         norm_eps: eps of the layer norms, which no state dict keeps: 1e-5 in MONAI, 1e-6 in timm, 1e-12 in Hugging
             Face's ViT. ``load_encoder_weights`` sets the source's; a network built anew for its result needs it here.
+        use_checkpoint: recompute the activations of each block in the backward pass: less memory, more time.
 
     Raises:
         ValueError: when an axis of the image is not a multiple of the patch, or norm_eps is not positive.
@@ -78,6 +80,7 @@ class ViTEncoder(RadiographEncoder, ViT):
         mean: Sequence[float] | float = GRAY_MEAN,
         std: Sequence[float] | float = GRAY_STD,
         norm_eps: float = 1e-5,
+        use_checkpoint: bool = False,
     ) -> None:
         if not norm_eps > 0:
             raise ValueError(f"norm_eps must be positive, since a layer norm divides by it, got {norm_eps}")
@@ -102,6 +105,7 @@ class ViTEncoder(RadiographEncoder, ViT):
         for layer in self.modules():
             if isinstance(layer, nn.LayerNorm):
                 layer.eps = norm_eps
+        self.use_checkpoint = use_checkpoint
         widths = [hidden_size] * NUM_FEATURE_MAPS
         self.set_interface(in_channels, image_shape, patch_shape, hidden_size, mean, std, widths)
 
@@ -192,7 +196,7 @@ class ViTEncoder(RadiographEncoder, ViT):
         tokens = self.patch_embedding(self.normalize(images))
         maps: dict[int, torch.Tensor] = {}
         for number, block in enumerate(self.blocks[: max(layers) + 1]):
-            tokens = block(tokens)
+            tokens = self._through_block(block, tokens)
             if number in layers:
                 maps[number] = self._as_map(tokens, last=number == count - 1)
         return [maps[layer] for layer in layers]
@@ -209,8 +213,13 @@ class ViTEncoder(RadiographEncoder, ViT):
     def _through_blocks(self, tokens: torch.Tensor) -> torch.Tensor:
         """From embedded patches (B, L, D) to the tokens after the last layer norm."""
         for block in self.blocks:
-            tokens = block(tokens)
+            tokens = self._through_block(block, tokens)
         return self.norm(tokens)
+
+    def _through_block(self, block: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
+        if self.use_checkpoint and torch.is_grad_enabled():
+            return checkpoint(block, tokens, use_reentrant=False)
+        return block(tokens)
 
     def _as_map(self, tokens: torch.Tensor, last: bool) -> torch.Tensor:
         """Normalise (B, L, D) tokens and put them on the grid, (B, D, *grid)."""

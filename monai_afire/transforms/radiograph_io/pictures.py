@@ -32,7 +32,9 @@ _MOST_COUNTED = 10  # pictures in a file that is refused; each is looked for amo
 _TIFF_BITS, _TIFF_PHOTOMETRIC, _TIFF_WHITE_IS_ZERO = 258, 262, 0
 
 
-def read_picture(path: str, file_format: str, limits: SizeLimits, raw: bool = False) -> RadiographPixels:
+def read_picture(
+    path: str, file_format: str, limits: SizeLimits, raw: bool = False, colour: bool = False
+) -> RadiographPixels:
     """Read a PNG, JPEG, TIFF or BMP file as one upright gray picture.
 
     Transparency is dropped, a palette is applied, colours are reduced to luma, the EXIF orientation is honoured.
@@ -42,6 +44,7 @@ def read_picture(path: str, file_format: str, limits: SizeLimits, raw: bool = Fa
         file_format: "PNG", "JPEG", "TIFF" or "BMP", as found from the content.
         limits: sizes that are accepted, checked on the header.
         raw: keep the indices of a palette, as label maps store their classes.
+        colour: keep the colours of a picture that has some; its values are ``(H, W, 3)`` then.
 
     Raises:
         RadiographError: When the file is cut, damaged, of the wrong size, or holds several pictures.
@@ -60,7 +63,7 @@ def read_picture(path: str, file_format: str, limits: SizeLimits, raw: bool = Fa
         limits.check(path, image.height, image.width)
         _require_single(path, image, file_format)
         _load(path, image, file_format)
-        return _to_pixels(path, ImageOps.exif_transpose(image), image, file_format, raw)
+        return _to_pixels(path, ImageOps.exif_transpose(image), image, file_format, raw, colour)
 
 
 def _require_single(path: str, image: Image.Image, file_format: str) -> None:
@@ -109,11 +112,11 @@ def _quiet_libtiff() -> Iterator[None]:
 
 
 def _to_pixels(
-    path: str, image: Image.Image, source: Image.Image, file_format: str, raw: bool = False
+    path: str, image: Image.Image, source: Image.Image, file_format: str, raw: bool = False, colour: bool = False
 ) -> RadiographPixels:
     mode = source.mode
     tags = getattr(source, "tag_v2", {})
-    gray = _to_gray(path, image, raw)
+    gray = _to_values(path, image, raw, colour)
     bits = 1 if mode == "1" else 16 if mode.startswith("I;16") else 32 if mode in ("I", "F") else 8
     if file_format == "TIFF":
         bits = int(np.max(tags.get(_TIFF_BITS, bits)))
@@ -172,8 +175,8 @@ def _has_second_page(tiff: Any) -> bool:
         return False
 
 
-def _to_gray(path: str, image: Image.Image, raw: bool) -> np.ndarray:
-    """Numbers ``(H, W)`` of a picture of any mode."""
+def _to_values(path: str, image: Image.Image, raw: bool, colour: bool) -> np.ndarray:
+    """Numbers ``(H, W)`` of a picture of any mode, ``(H, W, 3)`` of one in colour where that is to be kept."""
     if image.mode == "1":
         image = image.convert("L")
     if image.mode in _GRAY_MODES or image.mode.startswith("I;16") or (raw and image.mode == "P"):
@@ -183,6 +186,8 @@ def _to_gray(path: str, image: Image.Image, raw: bool) -> np.ndarray:
         return np.asarray(image.getchannel(0))
     # Through RGBA: the colours under a transparent pixel are kept, not mixed with a background.
     rgb = image.convert("RGBA").convert("RGB") if image.mode in ("P", "PA", "RGBA", "RGBa") else image.convert("RGB")
+    if colour:
+        return np.asarray(rgb)
     _warn_about_colour(path, rgb)
     return np.asarray(rgb.convert("L"))
 
@@ -190,4 +195,4 @@ def _to_gray(path: str, image: Image.Image, raw: bool) -> np.ndarray:
 def _warn_about_colour(path: str, rgb: Image.Image) -> None:
     small = np.asarray(rgb.resize((64, 64), Image.Resampling.BOX)).astype(np.int16)
     if float((small.max(axis=-1) - small.min(axis=-1)).mean()) > 8:
-        warn_about(path, "is a colour picture, perhaps no radiograph; reduced to gray")
+        warn_about(path, "is a colour picture, perhaps no radiograph; reduced to gray (channels 3 keeps the colours)")

@@ -51,6 +51,11 @@ def build_encoder(
         built = as_encoder(encoder, own.img_size)
     else:
         name = parse_encoder_name(encoder)
+        if len(own.img_size) != 2:
+            raise ValueError(
+                f"encoder {encoder!r} takes pictures, and the images have {len(own.img_size)} axes: leave the encoder "
+                "out, or spatial_dims"
+            )
         adapter = {"hub": HuggingFaceEncoder, "timm": TimmEncoder}[name.library]
         built = adapter(name.model, own.img_size, own.in_channels, pretrained=name.pretrained and pretrained)
     for option, attribute in (("image_size", "img_size"), ("patch_size", "patch_size")):

@@ -1,0 +1,280 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Loading of volumes through MONAI's readers, and the choice between volumes and pictures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from monai.config import KeysCollection
+from monai.config.type_definitions import PathLike
+from monai.data import ITKReader, MetaTensor, NibabelReader
+from monai.data.meta_obj import get_track_meta
+from monai.transforms import (
+    Compose,
+    LoadImage,
+    MapTransform,
+    Orientation,
+    Resized,
+    ResizeWithPadOrCropd,
+    Spacingd,
+    Transform,
+)
+from monai.utils import ImageMetaKey, MetaKeys, SpaceKeys, TransformBackends, ensure_tuple_rep
+
+from monai_afire.transforms.radiograph_io.common import RadiographError, first_line, refuse, warn_about
+from monai_afire.transforms.radiograph_loading import LoadRadiographd, identify_file, single_path
+
+__all__ = ["LoadVolume", "LoadVolumeD", "LoadVolumeDict", "LoadVolumed", "fit_images", "image_loader", "input_shape"]
+
+_ORIENTATION = "RAS"
+_BLANK_SIDE = 32
+
+
+class LoadVolume(Transform):
+    """
+    Load one volume from NIfTI, MetaImage, NRRD or a folder with one DICOM series, by MONAI's and ITK's readers.
+
+    The output is ``(1, X, Y, Z)``, its axes turned to run right, front and up (RAS) without resampling, so that
+    volumes of any scanner lie alike.
+
+    Args:
+        intensity_window: numbers of the file, such as Hounsfield units, that become 0 and 1; what lies beyond is
+            clipped. None stretches every volume from its own minimum to its own maximum.
+        raw: keep the numbers, for label maps.
+
+    Raises:
+        ValueError: when the window is empty.
+        RadiographError: when a file cannot be read as one volume; one line: the file, the reason and the remedy.
+
+    Example:
+        >>> import tempfile, nibabel
+        >>> path = os.path.join(tempfile.mkdtemp(), "ct.nii.gz")
+        >>> nibabel.save(nibabel.Nifti1Image(np.full((8, 6, 4), 40, np.int16), np.diag([-1.0, 1.0, 2.0, 1.0])), path)
+        >>> volume = LoadVolume(intensity_window=(-1000, 1000))(path)
+        >>> tuple(volume.shape), round(float(volume.max()), 2), volume.meta["affine"].diagonal().tolist()
+        ((1, 8, 6, 4), 0.52, [1.0, 1.0, 2.0, 1.0])
+    """
+
+    backend = [TransformBackends.NUMPY]  # noqa: RUF012  MONAI declares it so
+
+    def __init__(self, intensity_window: Sequence[float] | None = None, raw: bool = False) -> None:
+        if intensity_window is not None and not intensity_window[0] < intensity_window[1]:
+            raise ValueError(f"intensity_window must be two ascending numbers, got {intensity_window!r}")
+        self.intensity_window = intensity_window
+        self.raw = raw
+        self.to_axes = Orientation(axcodes=_ORIENTATION, labels=(("L", "R"), ("P", "A"), ("I", "S")))
+
+    def __call__(self, filename: PathLike | Sequence[PathLike]) -> torch.Tensor:
+        """
+        Args:
+            filename: the file or folder, or a list of this one.
+
+        Returns:
+            ``MetaTensor`` (a plain tensor under ``set_track_meta(False)``) of shape ``(1, X, Y, Z)`` float32, in [0, 1]
+            unless ``raw``.
+        """
+        path = single_path(filename)
+        loaded = self._read(path)
+        original = np.asarray(loaded.affine, dtype=np.float64)
+        upright = self.to_axes(loaded)
+        values = self._scale(self._finite(path, torch.as_tensor(upright.as_tensor()).float()))
+        return _with_meta(values, path, np.asarray(upright.affine, dtype=np.float64), original)
+
+    def blank(self, filename: Any) -> torch.Tensor:
+        """A black volume with the metadata of a loaded one, for a rejected file."""
+        values = torch.zeros(1, *[_BLANK_SIDE] * 3)
+        return _with_meta(values, str(filename), np.eye(4), np.eye(4))
+
+    def _read(self, path: str) -> MetaTensor:
+        series = os.path.isdir(path)
+        file_format = "DICOM" if series else identify_file(path)
+        if file_format not in ("DICOM", "NIfTI", "MetaImage", "NRRD"):
+            raise refuse(path, f"is a {file_format} picture where a volume is expected", "leave spatial_dims 3 out")
+        reader = NibabelReader() if file_format == "NIfTI" else ITKReader()
+        try:
+            image = LoadImage(reader=reader, image_only=True, ensure_channel_first=True)(path)
+        except Exception as error:  # a damaged header can raise anything in the libraries that decode it
+            reason = f"cannot be read as a volume: its {file_format} data are damaged, or there are none"
+            raise refuse(path, f"{reason} ({first_line(error)})", "copy or export it again") from error
+        if image.ndim != 4 or image.shape[0] != 1 or min(image.shape[1:]) < 2:
+            found = f"has channels and axes {tuple(image.shape)} where one channel and three axes are expected"
+            raise refuse(path, found, "give a volume, of a series the folder of its slices")
+        return image
+
+    def _finite(self, path: str, values: torch.Tensor) -> torch.Tensor:
+        finite = torch.isfinite(values)
+        if finite.all():
+            return values
+        if not finite.any():
+            raise refuse(path, "has no finite voxel", "export it again")
+        warn_about(path, f"has {int((~finite).sum())} voxels that are NaN or infinite, replaced by its extremes")
+        low, high = float(values[finite].min()), float(values[finite].max())
+        return values.nan_to_num(nan=low, neginf=low, posinf=high)
+
+    def _scale(self, values: torch.Tensor) -> torch.Tensor:
+        if self.raw:
+            return values
+        low, high = self.intensity_window or (float(values.min()), float(values.max()))
+        return ((values - low) / max(high - low, 1e-30)).clamp(0, 1)
+
+
+class LoadVolumed(MapTransform):
+    """
+    Dictionary version of :py:class:`LoadVolume`: replaces the file name under each key by the volume.
+
+    Args:
+        keys: keys of the file names.
+        intensity_window, raw: as for :py:class:`LoadVolume`.
+        allow_missing_keys: skip keys that an item lacks instead of raising.
+        rejected_key: as for :py:class:`LoadRadiographd`.
+    """
+
+    backend = LoadVolume.backend
+
+    def __init__(
+        self,
+        keys: KeysCollection,
+        intensity_window: Sequence[float] | None = None,
+        raw: bool = False,
+        allow_missing_keys: bool = False,
+        rejected_key: str | None = None,
+    ) -> None:
+        super().__init__(keys, allow_missing_keys)
+        self.rejected_key = rejected_key
+        self.loader = LoadVolume(intensity_window, raw)
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        """Load the volumes of one item; the item itself is left as it is."""
+        item = dict(data)
+        if self.rejected_key is not None:
+            item[self.rejected_key] = ""
+        for key in self.key_iterator(item):
+            try:
+                item[key] = self.loader(data[key])
+            except RadiographError as error:
+                if self.rejected_key is None:
+                    raise
+                item[key], item[self.rejected_key] = self.loader.blank(data[key]), str(error)
+        return item
+
+
+LoadVolumeD = LoadVolumeDict = LoadVolumed
+
+
+def image_loader(
+    keys: KeysCollection,
+    spatial_dims: int = 2,
+    channels: int = 1,
+    intensity_window: Sequence[float] | None = None,
+    rejected_key: str | None = None,
+    spacing: float | Sequence[float] | None = None,
+) -> Transform:
+    """
+    The transform that loads a bundle's images: pictures, gray or in colour, or volumes.
+
+    Args:
+        keys: keys of the file names.
+        spatial_dims: 2 for :py:class:`LoadRadiographd`, 3 for :py:class:`LoadVolumed`.
+        channels: 1 for gray, 3 for colour, of pictures alone.
+        intensity_window: of volumes alone, see :py:class:`LoadVolume`.
+        rejected_key: see :py:class:`LoadRadiographd`.
+        spacing: millimetres between voxels to resample volumes to, one for all axes or one for each, where crops are
+            cut that keep proportions; None for the file's own. (:py:func:`fit_images` takes it for whole images.)
+
+    Raises:
+        ValueError: for colours of volumes, or a window of pictures.
+
+    Example:
+        >>> type(image_loader("image", spatial_dims=3)).__name__, type(image_loader("image", channels=3)).__name__
+        ('LoadVolumed', 'LoadRadiographd')
+    """
+    if spatial_dims == 3:
+        if channels != 1:
+            raise ValueError(f"volumes have one channel, got channels {channels}; leave channels out")
+        load = LoadVolumed(keys, intensity_window, rejected_key=rejected_key)
+        if spacing is None:
+            return load
+        return Compose([load, Spacingd(keys, ensure_tuple_rep(spacing, 3), padding_mode="border")])
+    if intensity_window is not None:
+        raise ValueError("intensity_window is for volumes: a picture says itself how it is shown; leave it out")
+    return LoadRadiographd(keys, rejected_key=rejected_key, channels=channels)
+
+
+def fit_images(
+    keys: KeysCollection,
+    size: int | Sequence[int],
+    spatial_dims: int = 2,
+    spacing: float | Sequence[float] | None = None,
+    mode: str | Sequence[str] = "area",
+    allow_missing_keys: bool = False,
+) -> Compose:
+    """
+    The transform from whole images to the network's input.
+
+    Args:
+        keys: keys of images and masks.
+        size: side of the input in pixels or voxels, one for all axes or one for each.
+        spatial_dims: number of axes.
+        spacing: millimetres between voxels, one for all axes or one for each: images are resampled to it, then padded
+            or cropped about their middle. None resizes the whole image, whatever its proportions.
+        mode: "area" for images and "nearest" for masks, one for all keys or one for each.
+        allow_missing_keys: do not raise an error if a key is missing.
+
+    Raises:
+        ValueError: for another number of sides than axes.
+
+    Example:
+        >>> image = MetaTensor(torch.rand(1, 8, 8, 4), affine=np.diag([1.0, 1.0, 2.0, 1.0]))
+        >>> fit_images("image", 6, spatial_dims=3)({"image": image})["image"].shape
+        torch.Size([1, 6, 6, 6])
+        >>> fit_images("image", [4, 4, 6], spatial_dims=3, spacing=2.0)({"image": image})["image"].affine.diagonal()
+        tensor([2., 2., 2., 1.], dtype=torch.float64)
+    """
+    shape = ensure_tuple_rep(size, spatial_dims)
+    modes = [mode] * len([keys] if isinstance(keys, str) else list(keys)) if isinstance(mode, str) else list(mode)  # type: ignore[arg-type]
+    if spacing is None:
+        return Compose([Resized(keys, shape, mode=modes, anti_aliasing=False, allow_missing_keys=allow_missing_keys)])
+    sampling = ["nearest" if name == "nearest" else "bilinear" for name in modes]
+    distance = ensure_tuple_rep(spacing, spatial_dims)
+    return Compose(
+        [
+            Spacingd(keys, distance, mode=sampling, padding_mode="border", allow_missing_keys=allow_missing_keys),
+            ResizeWithPadOrCropd(keys, shape, allow_missing_keys=allow_missing_keys),
+        ]
+    )
+
+
+def input_shape(channels: int, size: int | Sequence[int], spatial_dims: int = 2) -> list[int]:
+    """
+    Shape of one image as the network takes it.
+
+    Args:
+        channels: of the image.
+        size: one side for all axes, or one for each.
+        spatial_dims: number of axes.
+
+    Example:
+        >>> input_shape(1, 96, spatial_dims=3)
+        [1, 96, 96, 96]
+    """
+    return [channels, *ensure_tuple_rep(size, spatial_dims)]
+
+
+def _with_meta(values: torch.Tensor, path: str, affine: np.ndarray, original: np.ndarray) -> torch.Tensor:
+    """With the metadata of :py:class:`LoadRadiograph` that MONAI's transforms use."""
+    if not get_track_meta():
+        return values
+    meta = {
+        ImageMetaKey.FILENAME_OR_OBJ: path,
+        MetaKeys.SPATIAL_SHAPE.value: np.asarray(values.shape[1:]),
+        MetaKeys.ORIGINAL_CHANNEL_DIM.value: 0,
+        MetaKeys.AFFINE.value: torch.as_tensor(affine, dtype=torch.float64),
+        MetaKeys.ORIGINAL_AFFINE.value: original,
+        MetaKeys.SPACE.value: SpaceKeys.RAS.value,
+    }
+    return MetaTensor(values, meta=meta)

@@ -1,0 +1,122 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Planes of a volume, as radiologists look at them: pictures of what has three axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional as F
+
+__all__ = ["axial_plane", "frontal_projection", "fullest_plane", "hottest_planes"]
+
+
+def axial_plane(image: NDArray, place: Sequence[int]) -> NDArray:
+    """
+    The axial plane through a place of a volume; a picture as it is.
+
+    Args:
+        image: ``(X, Y, Z)``, axes to the right, the front and up, or ``(H, W)``.
+        place: indices of the place.
+
+    Returns:
+        A plane with the patient's front at the top and right side on the left, or the picture.
+
+    Example:
+        >>> axial_plane(np.arange(8).reshape(2, 2, 2), (0, 0, 1)).tolist()
+        [[7, 3], [5, 1]]
+    """
+    return image if image.ndim == 2 else _upright(image[:, :, int(place[2])])
+
+
+def hottest_planes(
+    picture: NDArray, heat: NDArray, voxel_size: Sequence[float], shape: Sequence[int]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """
+    Axial, coronal and sagittal plane through the hottest place, side by side in the proportions of the patient.
+
+    Args:
+        picture: ``(p, p, p)`` uint8, the volume squeezed to a cube.
+        heat: ``(x, y, z)`` of any size, over the same volume.
+        voxel_size: millimetres of the volume's voxels.
+        shape: voxels of the volume.
+
+    Returns:
+        The planes of the picture in [0, 1] and those of the heat, both ``(H, W)``.
+
+    Example:
+        >>> heat = np.arange(64.0).reshape(4, 4, 4)
+        >>> planes, hot = hottest_planes(np.zeros((8, 8, 8), np.uint8), heat, [1.0] * 3, [8] * 3)
+        >>> planes.shape == hot.shape == (8, 24)
+        True
+    """
+    sides = np.asarray(voxel_size, dtype=float) * np.asarray(shape)
+    pixels = np.maximum(np.rint(sides * max(picture.shape) / sides.max()), 1).astype(int)
+    size = tuple(int(count) for count in pixels)
+    volumes = [
+        F.interpolate(
+            torch.as_tensor(np.ascontiguousarray(each), dtype=torch.float32)[None, None], size, mode="trilinear"
+        )
+        for each in (picture, heat)
+    ]
+    gray, hot = (volume[0, 0].numpy() for volume in volumes)
+    x, y, z = np.unravel_index(hot.argmax(), hot.shape)
+    rows = max(size[1], size[2])
+    shown = [
+        np.concatenate([_padded(_upright(plane), rows, fill) for plane in (v[:, :, z], v[:, y, :], v[x, :, :])], axis=1)
+        for v, fill in ((gray / 255, 0.0), (hot, float(hot.min())))
+    ]
+    return shown[0].astype(np.float32), shown[1].astype(np.float32)
+
+
+def fullest_plane(masks: NDArray) -> int:
+    """
+    The axial plane of a volume in which most voxels belong to something.
+
+    Args:
+        masks: ``(C, X, Y, Z)``.
+
+    Returns:
+        Its index along Z; the middle one where nothing is to be seen.
+
+    Example:
+        >>> masks = np.zeros((1, 4, 4, 5), dtype=bool)
+        >>> masks[0, 1, :, 3] = True
+        >>> fullest_plane(masks), fullest_plane(~masks & False)
+        (3, 2)
+    """
+    voxels = (masks != 0).sum(axis=(0, 1, 2))
+    return int(voxels.argmax()) if voxels.any() else len(voxels) // 2
+
+
+def frontal_projection(image: NDArray, positions: NDArray | None = None) -> tuple[NDArray, NDArray | None]:
+    """
+    A volume as seen from the front: its mean along the second axis, like a radiograph.
+
+    Args:
+        image: ``(X, Y, Z)``, axes to the right, the front and up.
+        positions: ``(P, 3)`` in voxels, or None.
+
+    Returns:
+        The picture ``(Z, X)``, right side on the left, and the positions ``(P, 2)``, (row, column), in it.
+
+    Example:
+        >>> picture, points = frontal_projection(np.zeros((4, 3, 5)), np.array([[0.0, 1.0, 4.0]]))
+        >>> picture.shape, points.tolist()
+        ((5, 4), [[0.0, 3.0]])
+    """
+    picture = _upright(image.mean(axis=1))
+    if positions is None:
+        return picture, None
+    return picture, np.stack([image.shape[2] - 1 - positions[:, 2], image.shape[0] - 1 - positions[:, 0]], axis=1)
+
+
+def _upright(plane: NDArray) -> NDArray:
+    return plane.T[::-1, ::-1]
+
+
+def _padded(plane: NDArray, rows: int, fill: float) -> NDArray:
+    return np.pad(plane, ((0, rows - plane.shape[0]), (0, 0)), constant_values=fill)

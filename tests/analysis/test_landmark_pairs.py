@@ -1,0 +1,61 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Landmarks of pairs of images, in FIRE's form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from monai.transforms import Compose
+from PIL import Image
+
+from monai_afire.analysis import LandmarkPair, pair_correspondence, read_landmark_pairs
+from monai_afire.networks import RadiographEncoder
+from monai_afire.transforms import fit_images, image_loader
+
+
+class BlockColours(RadiographEncoder):
+    """The mean colour of each patch of 4 pixels: a feature whose nearest neighbour can be told by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.set_interface(3, (32, 32), (4, 4), 3, 0.0, 1.0)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.avg_pool2d(images, 4).flatten(2).transpose(1, 2)
+
+
+def test_a_shifted_picture_is_found_where_it_went(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 255, (16, 16, 3), dtype=np.uint8).repeat(4, 0).repeat(4, 1)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    Image.fromarray(np.roll(pixels, 8, axis=1)).save(tmp_path / "b.png")
+    # two blocks of the file, of which the input has half the size: the place moves by 8 pixels, 4 of the input
+    pair = {
+        "image": str(tmp_path / "a.png"),
+        "image_2": str(tmp_path / "b.png"),
+        "landmarks": [[35.5, 19.5], [11.5, 27.5], None],
+        "landmarks_2": [[35.5, 27.5], [11.5, 35.5], [1.0, 1.0]],
+    }
+    transform = Compose([image_loader("image", channels=3), fit_images("image", 32)])
+    [read] = read_landmark_pairs([pair], transform)
+    np.testing.assert_allclose(read.landmarks[1, 0] - read.landmarks[0, 0], [0, 4], atol=1e-5)
+    table = pair_correspondence(BlockColours(), [read, read], progress=False)
+    assert table["pair"].tolist() == [0, 0, 1, 1]
+    # a place between blocks has the mean of their colours; the nearest cell is at most half a patch off on each axis
+    assert (table["error"] <= 2.9).all()
+    np.testing.assert_allclose(table["error_same_place"], 4.0, atol=1e-4)
+
+
+def test_what_is_no_pair_is_refused() -> None:
+    image = torch.rand(1, 8, 8)
+    with pytest.raises(ValueError, match="has no image_2 and no landmarks_2"):
+        read_landmark_pairs([{"image": image, "landmarks": [[1, 1]]}], dict)
+    unequal = {"image": image, "image_2": image, "landmarks": [[1, 1]], "landmarks_2": [[1, 1], [2, 2]]}
+    with pytest.raises(ValueError, match="list each landmark in both"):
+        read_landmark_pairs([unequal], dict)
+    with pytest.raises(ValueError, match="no pair"):
+        pair_correspondence(BlockColours(), [], progress=False)
+    assert LandmarkPair(torch.zeros(2, 1, 8, 8), torch.zeros(2, 1, 2)).images.shape[0] == 2

@@ -1,0 +1,112 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The bundles on volumes: CT-like phantoms through every step."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+from bundles.bundle_runs import copy_bundles, train_in_process
+
+from monai_afire.utils.saved_options import read_options
+
+SIZE = 16
+SHAPE = {"image_size": SIZE, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
+PHANTOM = {"num_patients": {"training": 12, "validation": 4, "test": 4}, "image_size": 20, "progress": False, "seed": 0}
+RUN = {"epochs": 1, "batch_size": 4, "val_interval": 1, "device": "cpu", "cache": "none", "num_workers": 0}
+AFIRE = {"head_dim": 16, "num_clusters": 8, "decoder_dim": 12, "decoder_layers": 1, "decoder_heads": 2}
+
+
+def configs(bundle: str, *names: str) -> list[str]:
+    return [f"bundles/{bundle}/configs/{name}.json" for name in (*names, "volume")]
+
+
+@pytest.mark.slow
+def test_afire_from_pretraining_to_heat_maps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(copy_bundles(tmp_path))
+    phantom = {"phantom": {**PHANTOM, "abnormal_fraction": {"training": 0.0, "validation": 0.5, "test": 0.5}}}
+    network = {**SHAPE, **AFIRE}
+    train_in_process(configs("afire", "train"), {**network, **RUN, **phantom})
+    assert Path("bundles/afire/output/restoration.png").is_file()
+    # from here the shape comes with the weights
+    size = {"image_size": SIZE, "patch_size": 8, "decoder_dim": 12}
+    train_in_process(configs("afire", "train", "finetune_anomaly"), {**size, **RUN, "warmup_epochs": 0, **phantom})
+    overrides = {**size, **phantom, "device": "cpu", "num_workers": 0}
+    train_in_process(configs("afire", "inference", "evaluate"), {**overrides, "num_bootstraps": 2})
+    metrics = json.loads(Path("bundles/afire/output/evaluation/metrics.json").read_text())
+    assert metrics["images"] == {"normal": 2, "abnormal": 2}
+    assert 0 <= metrics["localization"]["fused"]["pixel_auroc"] <= 1
+    assert {name.split(",")[0] for name in metrics["controlled"]} == {"SoftNodule", "CutPaste"}
+    train_in_process(configs("afire", "inference"), {**overrides, "saved": ["overlays", "maps"]})
+    analysis = {**overrides, "max_images": 4, "stride": 8, "phantom_dir": "analysed"}
+    train_in_process(configs("afire", "inference", "analysis"), analysis)
+    with Path("bundles/afire/output/inference/scores.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 4
+    [overlay, *_] = sorted(Path("bundles/afire/output/inference/overlays").rglob("*.jpg"))
+    assert overlay.stat().st_size > 1000
+    [image, *_] = sorted(Path("bundles/afire/data/phantom_volume/images").glob("test*"))
+    [heat, *_] = sorted(Path("bundles/afire/output/inference/maps").rglob("*.nii.gz"))
+    original, written = nibabel.load(image), nibabel.load(heat)
+    assert original.shape == written.shape
+    np.testing.assert_allclose(original.affine, written.affine)
+
+
+METHODS = {
+    "peac": {"grid": 3, "expander_dim": 16, "expander_hidden_dim": 16},
+    "ace": {"grid": 5, "cell": 4},
+    "mae": {"decoder_dim": 12, "decoder_layers": 1, "decoder_heads": 2},
+    "dino": {"local_size": 8, "num_local_crops": 1, "num_prototypes": 8, "head_dim": 16, "bottleneck_dim": 8},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bundle", METHODS)
+def test_every_method_pretrains(bundle: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(copy_bundles(tmp_path))
+    phantom = {**PHANTOM, "num_patients": {"training": 4, "validation": 4, "test": 4}, "abnormal_fraction": 0.0}
+    train_in_process(configs(bundle, "train"), {**SHAPE, **METHODS[bundle], **RUN, "phantom": phantom})
+    options = read_options(f"bundles/{bundle}/models/model.pt")
+    assert {name: options[name] for name in ("spatial_dims", "intensity_window", "image_size")} == {
+        "spatial_dims": 3,
+        "intensity_window": [-1000, 400],
+        "image_size": SIZE,
+    }
+
+
+TASKS = {
+    "radiograph_segmentation": ({"decoder_channels": 4}, "mean_dice"),
+    "radiograph_landmarks": ({"decoder_channels": 4, "window": 5}, "mean_radial_error"),
+    "radiograph_classification": ({}, "mean_auc"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bundle", TASKS)
+def test_every_task_learns_evaluates_and_infers(bundle: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(copy_bundles(tmp_path))
+    extra, metric = TASKS[bundle]
+    numbers = {"training": 4, "validation": 4, "test": 4}
+    phantom = {"phantom": {**PHANTOM, "num_patients": numbers, "abnormal_fraction": 0.5}}
+    steps = {"warmup_epochs": 0, "min_steps_per_epoch": 1}
+    train_in_process(configs(bundle, "train"), {**SHAPE, **extra, **RUN, **steps, **phantom})
+    size = {"image_size": SIZE, "patch_size": 8, **extra, **phantom, "device": "cpu", "num_workers": 0}
+    train_in_process(configs(bundle, "train", "evaluate"), {**size, "output_dir": "evaluated"})
+    found = json.loads(Path("evaluated/metrics.json").read_text())
+    assert found["num_images"] == 4, found
+    assert metric in found, found
+    train_in_process(configs(bundle, "inference"), {**size, "output_dir": "inferred"})
+    if bundle == "radiograph_segmentation":
+        [image, *_] = sorted(Path(f"bundles/{bundle}/data/phantom_volume/images").glob("test*"))
+        [mask, *_] = sorted(Path("inferred/masks/heart").rglob("*.nii.gz"))
+        original, written = nibabel.load(image), nibabel.load(mask)
+        assert original.shape == written.shape
+        np.testing.assert_allclose(original.affine, written.affine)
+    if bundle == "radiograph_landmarks":
+        with Path("inferred/landmarks.csv").open() as file:
+            assert set(next(csv.DictReader(file))) == {"image", "landmark", "x", "y", "z", "peak"}
