@@ -173,7 +173,7 @@ def test_two_processes_stop_and_one_goes_on(tmp_path: Path, caplog: pytest.LogCa
     for result in run_on_two_ranks(partial(two_processes, folder=tmp_path), tmp_path):
         assert result["code"] == 143
         assert "do not see the same" in result["words"]
-        assert "[True, False]: all machines must share the folder" in result["words"]
+        assert "[True, False]): all machines must share the folder" in result["words"]
     assert iteration_in(tmp_path / "parts") == 4
     resumed = make_trainer(tmp_path / "parts", seed=99, resume=True)
     resumed.run()
