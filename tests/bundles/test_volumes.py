@@ -43,8 +43,6 @@ def test_afire_from_pretraining_to_heat_maps(tmp_path: Path, monkeypatch: pytest
     assert 0 <= metrics["localization"]["fused"]["pixel_auroc"] <= 1
     assert {name.split(",")[0] for name in metrics["controlled"]} == {"SoftNodule", "CutPaste"}
     train_in_process(configs("afire", "inference"), {**overrides, "saved": ["overlays", "maps"]})
-    analysis = {**overrides, "max_images": 4, "stride": 8, "phantom_dir": "analysed"}
-    train_in_process(configs("afire", "inference", "analysis"), analysis)
     with Path("bundles/afire/output/inference/scores.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 4
