@@ -113,8 +113,8 @@ def lesion_truth(
     """
     path = next((item[key] for key in _MASK_KEYS if item.get(key)), None)
     if path is not None and len(size) == 3:
-        mask = {"mask": (LoadVolume(raw=True)(path) > 0).float()}
-        fitted = fit_images("mask", size, 3, spacing)(mask)["mask"]
+        volume = {"mask": (LoadVolume(raw=True)(path) > 0).float()}
+        fitted = fit_images("mask", size, 3, spacing)(volume)["mask"]
         return np.asarray(torch.as_tensor(fitted)[0] >= 0.5)
     if path is not None:
         mask = torch.as_tensor(np.asarray(LoadRadiograph(scaling="none")(path))).float() > 0

@@ -139,13 +139,13 @@ class AnomalyReport(MetricsReport):
         for row in self._pictured(originals):
             index = row["number"]
             heat = upsampled(self.maps[index][-1], self.encoder.grid_size, self.encoder.img_size)
-            places = np.unravel_index(heat.argmax(), heat.shape)
-            images.append(axial_plane(np.asarray(self.dataset[index][CommonKeys.IMAGE]).mean(0), places))
-            heats.append(axial_plane(heat, places))
+            place = [int(index) for index in np.unravel_index(heat.argmax(), heat.shape)]
+            images.append(axial_plane(np.asarray(self.dataset[index][CommonKeys.IMAGE]).mean(0), place))
+            heats.append(axial_plane(heat, place))
             kind = "abnormal" if row["label"] else "normal"
             titles.append(f"{Path(row['image']).name}\n{kind}, fused {row['fused']:.2f}")
             truth = self.truths[index]
-            truths.append(None if truth is None else axial_plane(truth, places))
+            truths.append(None if truth is None else axial_plane(truth, place))
         low, high = self.detector.heat_range.tolist()
         known = sum(truth is not None for truth in truths)
         title = (

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -81,7 +81,7 @@ class LoadVolume(Transform):
         path = single_path(filename)
         loaded = self._read(path)
         original = np.asarray(loaded.affine, dtype=np.float64)
-        upright = self.to_axes(loaded)
+        upright = cast(MetaTensor, self.to_axes(loaded))
         values = self._scale(self._finite(path, torch.as_tensor(upright.as_tensor()).float()))
         return _with_meta(values, path, np.asarray(upright.affine, dtype=np.float64), original)
 

@@ -31,7 +31,7 @@ def first_few(texts: Iterable[object], shown: int = 5) -> str:
     return ", ".join(everything[:shown]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def image_name(item: Mapping[Hashable, Any], key: Hashable = "image") -> str:
+def image_name(item: Mapping[Any, Any], key: Hashable = "image") -> str:
     """
     Name an item in a message by its image, be it a file name or loaded from one.
 

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
-__all__ = ["axial_plane", "frontal_projection", "fullest_plane", "hottest_planes"]
+__all__ = ["axial_plane", "frontal_positions", "frontal_projection", "fullest_plane", "hottest_planes"]
 
 
 def axial_plane(image: NDArray, place: Sequence[int]) -> NDArray:
@@ -92,26 +92,39 @@ def fullest_plane(masks: NDArray) -> int:
     return int(voxels.argmax()) if voxels.any() else len(voxels) // 2
 
 
-def frontal_projection(image: NDArray, positions: NDArray | None = None) -> tuple[NDArray, NDArray | None]:
+def frontal_projection(image: NDArray) -> NDArray:
     """
     A volume as seen from the front: its mean along the second axis, like a radiograph.
 
     Args:
         image: ``(X, Y, Z)``, axes to the right, the front and up.
-        positions: ``(P, 3)`` in voxels, or None.
 
     Returns:
-        The picture ``(Z, X)``, right side on the left, and the positions ``(P, 2)``, (row, column), in it.
+        The picture ``(Z, X)``, right side on the left.
 
     Example:
-        >>> picture, points = frontal_projection(np.zeros((4, 3, 5)), np.array([[0.0, 1.0, 4.0]]))
-        >>> picture.shape, points.tolist()
-        ((5, 4), [[0.0, 3.0]])
+        >>> frontal_projection(np.zeros((4, 3, 5))).shape
+        (5, 4)
     """
-    picture = _upright(image.mean(axis=1))
-    if positions is None:
-        return picture, None
-    return picture, np.stack([image.shape[2] - 1 - positions[:, 2], image.shape[0] - 1 - positions[:, 0]], axis=1)
+    return _upright(image.mean(axis=1))
+
+
+def frontal_positions(positions: NDArray, shape: Sequence[int]) -> NDArray:
+    """
+    Where positions in a volume are in its :func:`frontal_projection`.
+
+    Args:
+        positions: ``(P, 3)`` in voxels.
+        shape: of the volume, along X, Y and Z.
+
+    Returns:
+        ``(P, 2)``, (row, column).
+
+    Example:
+        >>> frontal_positions(np.array([[0.0, 1.0, 4.0]]), (4, 3, 5)).tolist()
+        [[0.0, 3.0]]
+    """
+    return np.stack([shape[2] - 1 - positions[:, 2], shape[0] - 1 - positions[:, 0]], axis=1)
 
 
 def _upright(plane: NDArray) -> NDArray:

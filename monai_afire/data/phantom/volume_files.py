@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,7 @@ class _Draw(Transform):
     def __call__(self, data: int) -> dict[str, Any]:
         volume = self.cohort.draw(data)
         return {
-            "image": MetaTensor(volume.image, affine=volume.affine),
+            "image": MetaTensor(volume.image, affine=torch.as_tensor(volume.affine)),
             "label": volume.label,
             "abnormal": int(volume.label.any()),
             "organs": volume.organs,
@@ -94,7 +94,7 @@ class _Draw(Transform):
         }
 
 
-def write_volume(folder: Path, patient_id: str, volume: ChestVolume) -> Mapping[str, Any]:
+def write_volume(folder: Path, patient_id: str, volume: ChestVolume) -> dict[str, Any]:
     """
     Write one patient's files.
 

@@ -21,7 +21,7 @@ from monai_afire.metrics.classification import check_class_names
 from monai_afire.metrics.landmarks import landmark_positions, radial_errors, rescaled_positions, success_rates
 from monai_afire.utils.formatting import format_number, table_lines
 from monai_afire.visualize.outlines import CLASS_COLORS, TRUTH_COLOR, landmark_picture
-from monai_afire.visualize.volume_planes import frontal_projection
+from monai_afire.visualize.volume_planes import frontal_positions, frontal_projection
 
 __all__ = ["LandmarkReport", "axis_names"]
 
@@ -98,12 +98,11 @@ class LandmarkReport(PicturedReport):
             mean = _mean_found(errors[0][row].numpy())
             missed = bool(errors[0][row].isinf().any())
             self.rows.append({**self.item_facts(index), **self._columns(positions[row], [e[row] for e in errors])})
-            points = (positions[row].numpy(), truth[row].numpy())
-            image = images[row]
+            found, known, image = positions[row].numpy(), truth[row].numpy(), images[row]
             if image.ndim == 3:
-                points = tuple(frontal_projection(image, found)[1] for found in points)
-                image = frontal_projection(image)[0]
-            drawing = partial(landmark_picture, image.astype(np.float16), *points)
+                found, known = (frontal_positions(points, image.shape) for points in (found, known))
+                image = frontal_projection(image)
+            drawing = partial(landmark_picture, image.astype(np.float16), found, known)
             error = f"mean error {format_number(100 * mean, 2)} % of the side{', some not found' * missed}"
             self.keep_example(-np.inf if missed else -mean, f"{self.name_of(index)}\n{error}", drawing)
 

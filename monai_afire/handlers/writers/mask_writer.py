@@ -26,7 +26,7 @@ from monai_afire.utils.file_geometry import FileGeometry
 from monai_afire.utils.files import atomic_path, output_path
 from monai_afire.utils.precision import at_least_float32
 from monai_afire.visualize.outlines import landmark_picture, outline_picture
-from monai_afire.visualize.volume_planes import axial_plane, frontal_projection, fullest_plane
+from monai_afire.visualize.volume_planes import axial_plane, frontal_positions, frontal_projection, fullest_plane
 
 __all__ = ["LandmarkWriter", "SegmentationWriter"]
 
@@ -252,8 +252,8 @@ class LandmarkWriter(_PictureWriter):
         self._add_positions(source, output, geometry.positions_in_file(found.double().numpy()).tolist())
         if self.overlays:
             shown = rescaled_positions(found, output.shape[1:], picture.shape).numpy()
-            image, points = frontal_projection(picture.astype(np.float32) / 255, shown)
-            drawn = landmark_picture(image, points, side=max(image.shape))
+            image = frontal_projection(picture.astype(np.float32) / 255)
+            drawn = landmark_picture(image, frontal_positions(shown, picture.shape), side=max(image.shape))
             self.hand_over(_save_png, drawn, self.path_of("overlays", source))
 
     def _add_positions(self, source: str, output: torch.Tensor, positions: list[list[float]]) -> None:
