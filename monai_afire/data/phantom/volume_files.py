@@ -11,6 +11,7 @@ from typing import Any
 
 import nibabel
 import numpy as np
+import torch
 from monai.data import CacheDataset, MetaTensor
 from monai.transforms import Compose, Transform
 
