@@ -20,6 +20,7 @@ from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import joined_path
 from monai_afire.visualize.figures import figure_to_array, middle_plane, picture_grid, save_figure
 from monai_afire.visualize.token_colors import token_colors
+from monai_afire.visualize.volume_planes import fullest_plane, upright
 
 __all__ = ["CorrespondencePreview", "Preview", "RestorationPreview", "TokenColorPreview"]
 
@@ -82,7 +83,8 @@ class RestorationPreview(Preview):
     Pictures of the network's input and of what it makes of it (of 3-D images the middle slice).
 
     With a `region`, such as the lesion mask, the restoration is put in place there alone, and its difference to the
-    last of the inputs follows: what the network has taken away (blue) and added (red).
+    last of the inputs follows: what the network has taken away (blue) and added (red). Of 3-D images that slice is
+    shown of which the region has most.
 
     Args:
         encoder: encoder of the network, for the patch grid and the intensity normalisation.
@@ -136,7 +138,8 @@ class RestorationPreview(Preview):
         mask = _first_variant(batch[self.region], dims + 2)[: self.num_images]
         rows = []
         for *inputs, region, whole in zip(*given, mask, made[0], strict=True):
-            *planes, where, new = (middle_plane(picture) for picture in (*inputs, region, whole))
+            index = fullest_plane(region.cpu().numpy()) if dims == 3 else None
+            *planes, where, new = (middle_plane(picture, index) for picture in (*inputs, region, whole))
             in_place = np.where(where > 0, new, planes[-1])
             rows.append([*planes, where, in_place, signed_colors(in_place - planes[-1])])
         return rows
@@ -223,7 +226,7 @@ class CorrespondencePreview(Preview):
         shown = [axes[0], 1 - 0.5 * (axes[0] + axes[1]), axes[1]] if dims == 2 else axes
         side = round(len(places) ** (1 / dims))
         colors = np.where(places[:, None] >= 0, np.stack(shown, axis=-1), np.nan).reshape(*[side] * dims, 3)
-        return colors if dims == 2 else colors[:, :, side // 2]
+        return colors if dims == 2 else upright(colors[:, :, side // 2])
 
 
 class TokenColorPreview(Preview):
@@ -274,8 +277,6 @@ class TokenColorPreview(Preview):
         crops, small = (batch[key][: self.num_images] for key in (self.crops, self.small_crops))
         colors = token_colors(outputs[self.tokens][: self.num_images, :2])
         colors = colors.reshape(*colors.shape[:2], *self.grid_size, 3)
-        if len(self.grid_size) == 3:
-            colors = colors[..., self.grid_size[2] // 2, :]  # that of the middle slice
         self.columns = ("large crop", "its tokens", "another one", "its tokens")[: 2 * colors.shape[1]]
         self.columns += ("small crop",) if small.shape[1] else ()
         rows = []
@@ -283,7 +284,8 @@ class TokenColorPreview(Preview):
             pictures = []
             for number, of_crop in enumerate(tokens):
                 picture = middle_plane(crops[row, number])
-                pictures += [picture, tinted(picture, of_crop, alpha=0.8)]
+                shown = of_crop if of_crop.ndim == 3 else upright(of_crop[:, :, of_crop.shape[2] // 2])
+                pictures += [picture, tinted(picture, shown, alpha=0.8)]
             rows.append([*pictures, *(middle_plane(crop) for crop in small[row, :1])])
         return rows
 

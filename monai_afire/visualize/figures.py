@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from monai_afire.utils.files import atomic_path
+from monai_afire.visualize.volume_planes import axial_plane
 
 __all__ = ["figure_to_array", "middle_plane", "picture_grid", "save_figure"]
 
@@ -98,21 +99,20 @@ def figure_to_array(figure: Figure) -> NDArray[np.uint8]:
     return np.array(canvas.buffer_rgba())[..., :3]
 
 
-def middle_plane(image: torch.Tensor) -> NDArray:
+def middle_plane(image: torch.Tensor, index: int | None = None) -> NDArray:
     """
-    Plane of an image to show: the first channel, of a volume the middle slice along the last axis.
+    Plane of an image to show: the first channel, of a volume an axial plane as :func:`axial_plane` turns it.
 
     Args:
         image: ``(C, *S)``, on any device.
+        index: of the plane along the last axis of a volume; None for the middle one.
 
     Returns:
         ``(H, W)``.
 
     Example:
         >>> middle_plane(torch.zeros(2, 8, 6, 4)).shape
-        (8, 6)
+        (6, 8)
     """
-    picture = image[0].detach().float().cpu()
-    while picture.ndim > 2:
-        picture = picture[..., picture.shape[-1] // 2]
-    return picture.numpy()
+    picture = image[0].detach().float().cpu().numpy()
+    return axial_plane(picture, (0, 0, picture.shape[-1] // 2 if index is None else index))

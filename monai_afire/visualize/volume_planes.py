@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
-__all__ = ["axial_plane", "frontal_positions", "frontal_projection", "fullest_plane", "hottest_planes"]
+__all__ = ["axial_plane", "frontal_positions", "frontal_projection", "fullest_plane", "hottest_planes", "upright"]
 
 
 def axial_plane(image: NDArray, place: Sequence[int]) -> NDArray:
@@ -29,7 +29,7 @@ def axial_plane(image: NDArray, place: Sequence[int]) -> NDArray:
         >>> axial_plane(np.arange(8).reshape(2, 2, 2), (0, 0, 1)).tolist()
         [[7, 3], [5, 1]]
     """
-    return image if image.ndim == 2 else _upright(image[:, :, int(place[2])])
+    return image if image.ndim == 2 else upright(image[:, :, int(place[2])])
 
 
 def hottest_planes(
@@ -66,7 +66,7 @@ def hottest_planes(
     x, y, z = np.unravel_index(hot.argmax(), hot.shape)
     rows = max(size[1], size[2])
     shown = [
-        np.concatenate([_padded(_upright(plane), rows, fill) for plane in (v[:, :, z], v[:, y, :], v[x, :, :])], axis=1)
+        np.concatenate([_padded(upright(plane), rows, fill) for plane in (v[:, :, z], v[:, y, :], v[x, :, :])], axis=1)
         for v, fill in ((gray / 255, 0.0), (hot, float(hot.min())))
     ]
     return shown[0].astype(np.float32), shown[1].astype(np.float32)
@@ -106,7 +106,7 @@ def frontal_projection(image: NDArray) -> NDArray:
         >>> frontal_projection(np.zeros((4, 3, 5))).shape
         (5, 4)
     """
-    return _upright(image.mean(axis=1))
+    return upright(image.mean(axis=1))
 
 
 def frontal_positions(positions: NDArray, shape: Sequence[int]) -> NDArray:
@@ -127,8 +127,21 @@ def frontal_positions(positions: NDArray, shape: Sequence[int]) -> NDArray:
     return np.stack([shape[2] - 1 - positions[:, 2], shape[0] - 1 - positions[:, 0]], axis=1)
 
 
-def _upright(plane: NDArray) -> NDArray:
-    return plane.T[::-1, ::-1]
+def upright(plane: NDArray) -> NDArray:
+    """
+    A plane of a volume turned to be looked at: the first axis to the left, the second upwards.
+
+    Args:
+        plane: ``(X, Y)``, or ``(X, Y, C)`` in colour.
+
+    Returns:
+        ``(Y, X)`` or ``(Y, X, C)``.
+
+    Example:
+        >>> upright(np.array([[0, 1], [2, 3]])).tolist()
+        [[3, 1], [2, 0]]
+    """
+    return plane.swapaxes(0, 1)[::-1, ::-1]
 
 
 def _padded(plane: NDArray, rows: int, fill: float) -> NDArray:

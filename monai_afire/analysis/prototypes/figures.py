@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from monai_afire.visualize.figures import middle_plane
 from monai_afire.visualize.style import HEAT_COLORS, LABEL_SIZE, MARK_COLOR, TICK_SIZE, TITLE_SIZE, plot_figure
+from monai_afire.visualize.volume_planes import upright
 
 __all__ = ["atlas_figure", "cluster_figure"]
 
@@ -42,9 +43,11 @@ def atlas_figure(image: torch.Tensor, atlas: pd.DataFrame, title: str = "") -> F
         >>> len(atlas_figure(torch.rand(1, 32, 32), prototype_atlas(torch.eye(16), (4, 4))).axes)
         4
     """
-    if "slice" in atlas:
+    is_volume = "slice" in atlas
+    if is_volume:
         atlas = atlas[atlas["slice"] == (atlas["slice"].max() + 1) // 2]
-    clusters, entropy = (_on_grid(atlas, name) for name in ("cluster", "entropy"))
+    grids = [_on_grid(atlas, name) for name in ("cluster", "entropy")]
+    clusters, entropy = map(upright, grids) if is_volume else grids
     figure = plot_figure(12.4, 4.3, pictures=True)
     axes = figure.subplots(1, 3)
     picture = middle_plane(image)
