@@ -18,9 +18,9 @@ from monai_afire.data.datalist.checks import (
 )
 from monai_afire.data.datalist.patients import patient_of, split_by_patient
 from monai_afire.data.datalist.scanning import scan_radiographs, scan_volumes
-from monai_afire.data.datalist.shard_folders import is_shard_folder, listed_shards, shard_files
+from monai_afire.data.datalist.shard_folders import check_shards, is_shard_folder, listed_shards, shard_files
 from monai_afire.transforms.radiograph_io.formats import supported_types
-from monai_afire.transforms.radiograph_io.shards import without_shard
+from monai_afire.transforms.radiograph_io.shards import shard_folder, without_shard
 from monai_afire.utils.garbage_collection import garbage_collection_paused
 
 __all__ = ["load_radiograph_datalist"]
@@ -138,6 +138,8 @@ def section_items(
     items = [_to_item(entry, number, listed, source, path_keys, base, folders) for number, entry in enumerate(entries)]
     require_keys(items, required_keys, listed, source)
     if check_files:
+        for folder in _shard_folders(items, path_keys):
+            check_shards(folder)
         require_files(items, path_keys, listed, source, folders=volumes)
     if divide:
         patients = [_patient(item, patient_key, path_keys[0], patient_pattern) for item in items]
@@ -147,6 +149,13 @@ def section_items(
             raise DatalistError(f"{source}: {error}") from error
         items = [item for item, chosen in zip(items, in_validation, strict=True) if chosen == (section == "validation")]
     return items
+
+
+def _shard_folders(items: Sequence[Mapping[str, Any]], path_keys: Sequence[str]) -> list[str]:
+    """Folders of the shards that items name."""
+    values = (item[key] for item in items for key in path_keys if item.get(key))
+    paths = (path for value in values for path in ([value] if isinstance(value, str) else value))
+    return sorted({folder for path in paths if (folder := shard_folder(path)) is not None})
 
 
 def _patient(item: Mapping[str, Any], patient_key: str, path_key: str, pattern: str | None) -> str:

@@ -74,7 +74,7 @@ def write_shards(
         >>> from monai_afire.data import bundle_items
         >>> from monai_afire.transforms import LoadRadiograph
         >>> [item["image"][-28:] for item in bundle_items("test", str(shards))][:2]
-        ['/radiographs-000000.tar/0.png', '/radiographs-000000.tar/1.png']
+        ['radiographs-000000.tar/0.png', 'radiographs-000000.tar/1.png']
         >>> LoadRadiograph()(shards / "radiographs-000000.tar" / "0.png").shape
         torch.Size([1, 256, 256])
     """

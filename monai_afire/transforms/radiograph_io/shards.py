@@ -35,6 +35,7 @@ __all__ = [
     "member_state",
     "open_file",
     "read_member",
+    "shard_folder",
     "shard_name",
     "without_shard",
 ]
@@ -71,6 +72,17 @@ def is_member(path: str | os.PathLike) -> bool:
         (True, False)
     """
     return _SHARD.search(os.fspath(path)) is not None
+
+
+def shard_folder(path: str) -> str | None:
+    """
+    Folder of the shards that a path leads into, None for a file of its own.
+
+    Example:
+        >>> shard_folder("set/radiographs-000012.tar/p0001/a.png"), shard_folder("set/a.png")
+        ('set', None)
+    """
+    return _split(path)[0] if is_member(path) else None
 
 
 def without_shard(path: str) -> str:
