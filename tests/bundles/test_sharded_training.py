@@ -64,8 +64,8 @@ def test_weights_are_those_of_the_files_interrupted_in_mid_epoch_or_not(
             os.kill(os.getpid(), signal.SIGTERM)
         return open_file(path)
 
-    with monkeypatch.context() as patch, pytest.raises(StoppedBySignal):
-        patch.setattr(pictures, "open_file", open_and_stop)
+    monkeypatch.setattr(pictures, "open_file", open_and_stop)
+    with pytest.raises(StoppedBySignal):
         train("shards", num_workers=0)
     iteration = torch.load("bundles/mae/models/checkpoint.pt", weights_only=True)["trainer"]["iteration"]
     assert 0 < iteration < 4, "the run was not stopped within its first epoch"
