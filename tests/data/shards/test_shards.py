@@ -97,7 +97,7 @@ def test_a_list_keeps_its_items_sections_and_header(files: Path, tmp_path: Path,
         items = json.loads(source.read_text())["training"]
         items[0]["mask"] = items[1]["image"]
         items[1]["organs"] = [items[2]["image"], items[1]["image"]]
-        source = write_list(source, files, training=items[:20], validation=items[20:25], test=items[25:])
+        source = write_list(source, files, training=items[:20], validation=items[20:24], test=items[24:])
     output = tmp_path / "shards"
     write_shards(output, None, source, progress=False)
     for section in SECTIONS if divided else SECTIONS[:2]:
