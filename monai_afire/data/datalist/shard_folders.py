@@ -15,7 +15,16 @@ from monai_afire.data.datalist.checks import DatalistError, parse_json
 from monai_afire.transforms.radiograph_io.shards import INDEX_NAME, INDEX_TYPE, forget_shards, shard_name
 from monai_afire.utils.text import first_few
 
-__all__ = ["FILES_NAME", "LIST_NAME", "MANIFEST_NAME", "VERSION", "check_shards", "is_shard_folder", "listed_shards"]
+__all__ = [
+    "FILES_NAME",
+    "LIST_NAME",
+    "MANIFEST_NAME",
+    "VERSION",
+    "check_shards",
+    "is_shard_folder",
+    "listed_shards",
+    "shard_files",
+]
 
 MANIFEST_NAME, LIST_NAME, FILES_NAME = "shards.json", "datalist.json", "files.json"
 VERSION = 1
