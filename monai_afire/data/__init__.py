@@ -43,6 +43,7 @@ from monai_afire.data.phantom import (
     export_phantom,
 )
 from monai_afire.data.samplers import DistributedRandomSampler
+from monai_afire.data.shards import verify_shards, write_shards
 
 __all__ = [
     "ChestPhantom",
@@ -81,4 +82,6 @@ __all__ = [
     "scan_volumes",
     "select_normal_items",
     "split_by_patient",
+    "verify_shards",
+    "write_shards",
 ]

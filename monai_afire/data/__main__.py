@@ -12,6 +12,7 @@ from typing import Any
 
 from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.data.readers import READERS, LabelReader, write_datalist
+from monai_afire.data.shards.command import add_shards_parser, run_shards
 
 __all__ = ["main"]
 
@@ -20,6 +21,7 @@ examples:
   python -m monai_afire.data nih --root /data/nih --output nih.json
   python -m monai_afire.data mimic --root /data/mimic --output normal.json --normal_only --frontal_only
   python -m monai_afire.data siim --root /data/siim --output siim.json --mask_dir siim_masks
+  python -m monai_afire.data shards --dataset_dir /data/nih --output /data/nih_shards
   python -m monai_afire.data nih --help    shows which files a set needs and all options
 """
 
@@ -39,16 +41,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         1
     """
     options = vars(_parser().parse_args(arguments))
-    reader_type = READERS[options.pop("set")]
-    names = [field.name for field in dataclasses.fields(reader_type)]
+    name = options.pop("set")
     try:
-        reader = reader_type(**{name: options.pop(name) for name in names})
-        report = write_datalist(reader, options.pop("root"), options.pop("output"), **options)
+        report = run_shards(options) if name == "shards" else _read_labels(READERS[name], options)
     except (DatalistError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     print(report)
     return 0
+
+
+def _read_labels(reader_type: type[LabelReader], options: dict[str, Any]) -> Any:
+    """Datalist of a set, and what is to be said about it."""
+    reader = reader_type(**{field.name: options.pop(field.name) for field in dataclasses.fields(reader_type)})
+    return write_datalist(reader, options.pop("root"), options.pop("output"), **options)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -70,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         _add_common(of_set, reader_type)
         for field in dataclasses.fields(reader_type):
             _add_option(of_set, field)
+    add_shards_parser(sets)
     return parser
 
 

@@ -41,6 +41,7 @@ from monai_afire.transforms.radiograph_io.intensity import check_span, repair_no
 from monai_afire.transforms.radiograph_io.itk_planes import read_itk_plane
 from monai_afire.transforms.radiograph_io.nifti import read_nifti
 from monai_afire.transforms.radiograph_io.pictures import read_picture
+from monai_afire.transforms.radiograph_io.shards import is_member, local_file, read_member
 
 __all__ = [
     "LoadRadiograph",
@@ -174,7 +175,8 @@ class LoadRadiograph(Transform):
             if file_format == "NIfTI":
                 return read_nifti(path, self.limits)
             if file_format in ("MetaImage", "NRRD"):
-                return read_itk_plane(path, file_format, self.limits)
+                with local_file(path) as local:
+                    return read_itk_plane(local, file_format, self.limits)
             colour = self.channels == 3 and not raw
             return read_picture(path, file_format, self.limits, raw=raw, colour=colour)
         except (RadiographError, ImportError):  # a package that is missing is no fault of the file
@@ -309,14 +311,10 @@ def identify_file(path: str) -> str:
 
 
 def _read_head(path: str) -> bytes:
-    if os.path.isdir(path):
+    if not is_member(path) and os.path.isdir(path):
         raise refuse(path, "is a folder, not a file", "name the files in it, or give it as dataset_dir")
     try:
-        # asked before it is opened: a named pipe would wait for a writer for ever, a device has no end
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise refuse(path, "is no regular file, but a pipe, a socket or a device", "give files")
-        with open(path, "rb") as stream:
-            head = stream.read(HEAD_BYTES)
+        head = read_member(path, HEAD_BYTES) if is_member(path) else _read_start(path)
     except FileNotFoundError as error:
         raise refuse(path, "does not exist", "check the name and the folder") from error
     except RadiographError:
@@ -326,6 +324,14 @@ def _read_head(path: str) -> bytes:
     if not head:
         raise refuse(path, "is empty (0 bytes)", "copy or download it again")
     return head
+
+
+def _read_start(path: str) -> bytes:
+    # asked before it is opened: a named pipe would wait for a writer for ever, a device has no end
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise refuse(path, "is no regular file, but a pipe, a socket or a device", "give files")
+    with open(path, "rb") as stream:
+        return stream.read(HEAD_BYTES)
 
 
 def single_path(filename: PathLike | Sequence[PathLike]) -> str:

@@ -27,6 +27,7 @@ from monai.transforms import (
 from monai.utils import ImageMetaKey, MetaKeys, SpaceKeys, TransformBackends, ensure_tuple_rep
 
 from monai_afire.transforms.radiograph_io.common import RadiographError, first_line, refuse, warn_about
+from monai_afire.transforms.radiograph_io.shards import is_member
 from monai_afire.transforms.radiograph_loading import LoadRadiographd, identify_file, single_path
 
 __all__ = ["LoadVolume", "LoadVolumeD", "LoadVolumeDict", "LoadVolumed", "fit_images", "image_loader", "input_shape"]
@@ -91,6 +92,8 @@ class LoadVolume(Transform):
         return _with_meta(values, str(filename), np.eye(4), np.eye(4))
 
     def _read(self, path: str) -> MetaTensor:
+        if is_member(path):
+            raise refuse(path, "lies in a shard, which holds pictures alone", "give the files of the volumes")
         series = os.path.isdir(path)
         file_format = "DICOM" if series else identify_file(path)
         if file_format not in ("DICOM", "NIfTI", "MetaImage", "NRRD"):

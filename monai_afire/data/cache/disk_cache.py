@@ -24,6 +24,7 @@ from monai.transforms.traits import RandomizableTrait
 
 from monai_afire.data.cache.serialization import pack_item, unpack_item
 from monai_afire.data.cache.unreadable import UnreadableNamingDataset
+from monai_afire.transforms.radiograph_io.shards import is_member, member_state
 from monai_afire.utils.files import atomic_path, check_writable
 
 __all__ = ["DiskCachedDataset"]
@@ -142,6 +143,9 @@ def _states(item: Mapping[str, Any]) -> list[tuple[int, int] | None]:
     states: list[tuple[int, int] | None] = []
     for path in values:
         if isinstance(path, (str, os.PathLike)) and os.path.isabs(path):
+            if is_member(path):
+                states.append(member_state(os.fspath(path)))
+                continue
             try:
                 status = os.stat(path)
                 states.append((status.st_size, status.st_mtime_ns))

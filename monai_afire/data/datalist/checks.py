@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from monai_afire.transforms.radiograph_io.shards import absent_members, is_member
 from monai_afire.utils.text import first_few
 
 __all__ = [
@@ -110,10 +111,14 @@ _FOLDER = "is a folder"
 def _absent_files(paths: Iterable[str]) -> dict[str, str]:
     """Paths that are not files, with the reason; a folder with many of them is listed once, not asked for each."""
     by_folder: dict[str, list[str]] = {}
+    members: list[str] = []
     for path in paths:
+        if is_member(path):
+            members.append(path)
+            continue
         folder, name = os.path.split(path)
         by_folder.setdefault(folder, []).append(name)
-    absent = {}
+    absent = dict.fromkeys(absent_members(members), "is not in its shard")
     for folder, names in by_folder.items():
         present: set[str] = set()
         if len(names) >= _SCAN_FROM and os.path.isdir(folder):

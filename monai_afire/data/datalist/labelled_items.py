@@ -14,6 +14,7 @@ from monai_afire.data.datalist.datasets import PATH_KEYS, bundle_items, cached_p
 from monai_afire.data.datalist.label_table import check_label_table
 from monai_afire.data.datalist.loading import read_sections, section_items
 from monai_afire.data.datalist.patients import item_patients
+from monai_afire.data.datalist.shard_folders import listed_shards
 from monai_afire.data.datalist.subsets import cross_validation_items, few_shots, label_subset
 from monai_afire.data.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES
 from monai_afire.data.phantom.lesions import LESION_KINDS
@@ -102,6 +103,7 @@ def labelled_items(
         raise DatalistError(f"fold {fold!r} is given without num_folds; give the number of folds, or leave fold out.")
     if section not in _SECTIONS:
         raise DatalistError(f"the sections are training, validation and test, not {section!r}.")
+    datalist = datalist or listed_shards(dataset_dir)
     source = Path(datalist).expanduser() if datalist else None
     if not datalist and not dataset_dir:
         source = cached_phantom(phantom_dir, phantom_arguments(phantom, spatial_dims))
@@ -154,6 +156,7 @@ def class_names(
         (['nodule', 'consolidation', 'effusion', 'cardiomegaly', 'pneumothorax'], ['class 0', 'class 1'])
     """
     names: list[str] = []
+    datalist = datalist or listed_shards(dataset_dir)
     if datalist:
         content = read_sections(Path(datalist).expanduser())
         found = [names for header in _HEADERS.get(key, ()) if (names := _header_names(content.get(header)))]

@@ -18,7 +18,9 @@ from monai_afire.data.datalist.checks import (
 )
 from monai_afire.data.datalist.patients import patient_of, split_by_patient
 from monai_afire.data.datalist.scanning import scan_radiographs, scan_volumes
+from monai_afire.data.datalist.shard_folders import check_shards, is_shard_folder, listed_shards, shard_files
 from monai_afire.transforms.radiograph_io.formats import supported_types
+from monai_afire.transforms.radiograph_io.shards import shard_folder, without_shard
 from monai_afire.utils.garbage_collection import garbage_collection_paused
 
 __all__ = ["load_radiograph_datalist"]
@@ -52,7 +54,8 @@ def load_radiograph_datalist(
 
     Args:
         dataset_dir: folder to search, or that relative names in the datalist start from; None or "" for the folder of
-            the datalist, which they start from, too, if that is how they lead to files in ``dataset_dir``.
+            the datalist, which they start from, too, if that is how they lead to files in ``dataset_dir``. A folder of
+            shards (:func:`monai_afire.data.write_shards`) stands for the folder or the list that it was written from.
         datalist: JSON file, None or "" to search the folder.
         section: name of the list wanted.
         required_keys: keys that every item must have.
@@ -81,6 +84,7 @@ def load_radiograph_datalist(
         >>> Path(item["image"]).name, item["label"]
         ('a.png', 0)
     """
+    datalist = datalist or listed_shards(dataset_dir)
     if not datalist:
         if not dataset_dir:
             raise DatalistError("neither dataset_dir nor datalist is given; give the folder of the radiographs.")
@@ -134,6 +138,8 @@ def section_items(
     items = [_to_item(entry, number, listed, source, path_keys, base, folders) for number, entry in enumerate(entries)]
     require_keys(items, required_keys, listed, source)
     if check_files:
+        for folder in _shard_folders(items, path_keys):
+            check_shards(folder)
         require_files(items, path_keys, listed, source, folders=volumes)
     if divide:
         patients = [_patient(item, patient_key, path_keys[0], patient_pattern) for item in items]
@@ -143,6 +149,13 @@ def section_items(
             raise DatalistError(f"{source}: {error}") from error
         items = [item for item, chosen in zip(items, in_validation, strict=True) if chosen == (section == "validation")]
     return items
+
+
+def _shard_folders(items: Sequence[Mapping[str, Any]], path_keys: Sequence[str]) -> list[str]:
+    """Folders of the shards that items name."""
+    values = (item[key] for item in items for key in path_keys if item.get(key))
+    paths = (path for value in values for path in ([value] if isinstance(value, str) else value))
+    return sorted({folder for path in paths if (folder := shard_folder(path)) is not None})
 
 
 def _patient(item: Mapping[str, Any], patient_key: str, path_key: str, pattern: str | None) -> str:
@@ -163,12 +176,17 @@ def _folder_items(
     if section not in ("training", "validation", "test", "all"):
         accepted = "training, validation, test and all"
         raise DatalistError(f"{folder}: a folder without datalist has the sections {accepted}, not {section!r}.")
-    names = scan_volumes(folder) if volumes else scan_radiographs(folder)
+    shards = is_shard_folder(folder)
+    if shards and volumes:
+        raise DatalistError(f"{folder}: shards hold pictures alone; give the folder of the volumes' own files.")
+    names = shard_files(folder) if shards else scan_volumes(folder) if volumes else scan_radiographs(folder)
     if not names:
         raise DatalistError(f"no radiographs found under {folder}; supported: {supported_types()}.")
     if section in ("training", "validation"):
         try:
-            in_validation = split_by_patient([patient_of(name, pattern) for name in names], fraction, seed)
+            in_validation = split_by_patient(
+                [patient_of(without_shard(name) if shards else name, pattern) for name in names], fraction, seed
+            )
         except DatalistError as error:
             raise DatalistError(f"{folder}: {error}") from error
         names = [name for name, chosen in zip(names, in_validation, strict=True) if chosen == (section == "validation")]

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from monai_afire.data.datalist.checks import DatalistError
+from monai_afire.transforms.radiograph_io.shards import without_shard
 from monai_afire.utils.text import known_text
 
 __all__ = ["item_patients", "patient_of", "split_by_patient"]
@@ -74,6 +75,11 @@ def split_by_patient(patients: Sequence[str], validation_fraction: float, seed: 
     return [patient in chosen for patient in patients]
 
 
+def _file_of(path: str) -> str:
+    """An image's own path; of one in a shard, that of the file which was put there, by its end."""
+    return os.path.normpath(without_shard(path))
+
+
 def item_patients(items: Sequence[Mapping[str, Any]], patient_key: str = "patient_id") -> list[str]:
     """
     Patient of each item.
@@ -93,7 +99,7 @@ def item_patients(items: Sequence[Mapping[str, Any]], patient_key: str = "patien
     patients = [known_text(item.get(patient_key)) for item in items]
     # paths are looked at only where they are needed: it takes long for very many
     names = [
-        "" if patient else f"item {number}" if item.get("image") is None else os.path.normpath(str(item["image"]))
+        "" if patient else f"item {number}" if item.get("image") is None else _file_of(str(item["image"]))
         for number, (item, patient) in enumerate(zip(items, patients, strict=True))
     ]
     # without the folder that all of them are in: its name is no patient, and differs between machines

@@ -22,6 +22,7 @@ from monai_afire.transforms.radiograph_io.common import (
 )
 from monai_afire.transforms.radiograph_io.gdcm import GDCM_SYNTAXES, decode_with_gdcm
 from monai_afire.transforms.radiograph_io.intensity import window_to_unit
+from monai_afire.transforms.radiograph_io.shards import is_member, open_file
 
 __all__ = ["read_dicom"]
 
@@ -45,7 +46,10 @@ def read_dicom(path: str, limits: SizeLimits, use_window: bool = True) -> Radiog
             is of the wrong size, or is compressed in a way that neither pydicom nor ITK decodes.
     """
     _check_inflated_size(path, limits)
-    dataset = pydicom.dcmread(path, force=True, defer_size=_DEFER_BYTES)
+    if is_member(path):
+        dataset = pydicom.dcmread(open_file(path), force=True)
+    else:
+        dataset = pydicom.dcmread(path, force=True, defer_size=_DEFER_BYTES)
     _check_header(path, dataset, limits)
     stored = _decode(path, dataset)
     padding = _padding(dataset, stored)
@@ -59,7 +63,7 @@ def read_dicom(path: str, limits: SizeLimits, use_window: bool = True) -> Radiog
 def _check_inflated_size(path: str, limits: SizeLimits) -> None:
     """Refuse a deflated data set that would inflate to more than the largest accepted picture needs."""
     maximum = 4 * limits.max_pixels + _MAX_HEADER_BYTES
-    with open(path, "rb") as stream:  # to where the deflated part begins, on the very way that pydicom goes
+    with open_file(path) as stream:  # to where the deflated part begins, on the very way that pydicom goes
         pydicom.filereader.read_preamble(stream, force=True)
         file_meta = pydicom.filereader._read_file_meta_info(stream)
         if file_meta.get("TransferSyntaxUID") != pydicom.uid.DeflatedExplicitVRLittleEndian:

@@ -18,6 +18,7 @@ import numpy as np
 
 from monai_afire.transforms.radiograph_io.common import RadiographPixels, SizeLimits, refuse
 from monai_afire.transforms.radiograph_io.planes import picture_axes, plane_pixels
+from monai_afire.transforms.radiograph_io.shards import open_file
 
 __all__ = ["read_nifti"]
 
@@ -39,10 +40,10 @@ def read_nifti(path: str, limits: SizeLimits) -> RadiographPixels:
     Raises:
         RadiographError: When the file is cut, damaged, of the wrong size, or a volume.
     """
-    with open(path, "rb") as stream:
+    with open_file(path) as stream:
         compressed = stream.read(2) == _GZIP_MAGIC
-    with gzip.open(path, "rb") if compressed else open(path, "rb") as stream:
-        image = _read_image(path, stream, limits)
+        stream.seek(0)
+        image = _read_image(path, gzip.GzipFile(fileobj=stream) if compressed else stream, limits)
     bits = int(image.header["bitpix"])
     return plane_pixels(path, np.asanyarray(image.dataobj), image.affine, limits, file_format="NIfTI", bits=bits)
 

@@ -23,6 +23,7 @@ from monai_afire.transforms.radiograph_io.common import (
     require_real,
     warn_about,
 )
+from monai_afire.transforms.radiograph_io.shards import open_file
 
 __all__ = ["read_picture"]
 
@@ -50,7 +51,7 @@ def read_picture(
         RadiographError: When the file is cut, damaged, of the wrong size, or holds several pictures.
     """
     # A stream, not a name: Pillow would map the file into memory, where it ignores the orientation of a TIFF.
-    with open(path, "rb") as stream:
+    with open_file(path) as stream:
         try:
             image = Image.open(stream, formats=("JPEG", "MPO") if file_format == "JPEG" else (file_format,))
         except Image.DecompressionBombError as error:
@@ -140,7 +141,7 @@ def _read_unusual_tiff(path: str, limits: SizeLimits, error: Exception) -> Radio
     try:
         import tifffile
 
-        with tifffile.TiffFile(path) as tiff:
+        with open_file(path) as stream, tifffile.TiffFile(stream) as tiff:
             page = tiff.pages[0]
             several = _has_second_page(tiff)
             if several or page.ndim != 2:

@@ -1,0 +1,222 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Writing of a folder of radiographs, or of a datalist's, into tar files of some hundred megabytes."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from tqdm import tqdm
+
+from monai_afire.data.datalist.checks import DatalistError
+from monai_afire.data.datalist.datasets import PATH_KEYS
+from monai_afire.data.datalist.loading import read_sections, section_items
+from monai_afire.data.datalist.scanning import scan_radiographs
+from monai_afire.data.datalist.shard_folders import FILES_NAME, LIST_NAME, MANIFEST_NAME, VERSION
+from monai_afire.transforms.radiograph_io.formats import supported_types
+from monai_afire.transforms.radiograph_io.shards import INDEX_NAME, INDEX_TYPE, is_member, member_key, shard_name
+from monai_afire.utils.files import atomic_path, check_writable
+from monai_afire.utils.garbage_collection import garbage_collection_paused
+
+__all__ = ["write_shards"]
+
+_SECTIONS = ("training", "validation", "test")
+_END = bytes(2 * tarfile.BLOCKSIZE)  # of a tar file
+_LEAST_MEGABYTES = 1
+
+
+@garbage_collection_paused()
+def write_shards(
+    output: str | os.PathLike,
+    dataset_dir: str | os.PathLike | None = None,
+    datalist: str | os.PathLike | None = None,
+    shard_megabytes: int = 256,
+    progress: bool = True,
+) -> str:
+    """
+    Write radiographs into few large tar files, which any option that takes a folder or a list reads instead.
+
+    The files' own bytes are kept, in the order of the folder or list. Beside the shards lie ``shards.npy``, which says
+    where each file is, ``shards.json``, which says how large the shards are, and ``datalist.json`` with the sections of
+    the list (or ``files.json`` with the names of the folder). The shards alone are plain tar files, as WebDataset has
+    them. A list without a section "validation" is divided by patient as every bundle divides it, and both are written.
+
+    Args:
+        output: folder to write to, empty or with an interrupted writing.
+        dataset_dir: folder of the radiographs, or that the names of the list start from.
+        datalist: JSON file of the sections "training", "validation" and "test"; None for the whole folder.
+        shard_megabytes: size at which the next shard is begun, at least 1.
+        progress: show a bar.
+
+    Returns:
+        One line that says what was written.
+
+    Raises:
+        DatalistError: When folder or list cannot be used, a file cannot be stored, or ``output`` holds shards already.
+        OSError: when a file cannot be read or written.
+
+    Example:
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> source, shards = Path(tempfile.mkdtemp()), Path(tempfile.mkdtemp())
+        >>> for number in range(3):
+        ...     Image.linear_gradient("L").rotate(90 * number).save(source / f"{number}.png")
+        >>> _ = write_shards(shards, source, progress=False)
+        >>> from monai_afire.data import bundle_items
+        >>> from monai_afire.transforms import LoadRadiograph
+        >>> [item["image"][-28:] for item in bundle_items("test", str(shards))][:2]
+        ['radiographs-000000.tar/0.png', 'radiographs-000000.tar/1.png']
+        >>> LoadRadiograph()(shards / "radiographs-000000.tar" / "0.png").shape
+        torch.Size([1, 256, 256])
+    """
+    if shard_megabytes < _LEAST_MEGABYTES:
+        raise DatalistError(f"shard_megabytes must be at least {_LEAST_MEGABYTES}, got {shard_megabytes}.")
+    root = Path(output).expanduser()
+    if (root / MANIFEST_NAME).exists():
+        raise DatalistError(f"{root}: holds shards already; give an empty folder, or delete them first.")
+    content = _listed(Path(datalist).expanduser(), dataset_dir) if datalist else _found(dataset_dir)
+    check_writable(root)
+    for stale in (*root.glob("radiographs-*.tar"), root / INDEX_NAME, root / LIST_NAME, root / FILES_NAME):
+        stale.unlink(missing_ok=True)
+    files = list(dict.fromkeys(_paths(content)))
+    base = os.path.abspath(os.path.expanduser(dataset_dir or ".")) if not datalist else _common_folder(files)
+    writer = _ShardWriter(root, shard_megabytes * 1_000_000, len(files))
+    places = {}
+    for path in tqdm(files, "files", disable=not progress):
+        places[path] = writer.add(path, os.path.relpath(path, base).replace(os.sep, "/"))
+    _finish(root, writer, _replaced(content, places), LIST_NAME if datalist else FILES_NAME)
+    return f"{root}: {len(files):,} files in {len(writer.sizes):,} shards, {sum(writer.sizes) / 1e6:,.0f} MB."
+
+
+def _found(folder: str | os.PathLike | None) -> dict[str, Any]:
+    """What ``files.json`` is to hold, still with the paths of the files."""
+    if not folder:
+        raise DatalistError("neither dataset_dir nor datalist is given; give the folder of the radiographs.")
+    names = scan_radiographs(folder)
+    if not names:
+        raise DatalistError(f"no radiographs found under {folder}; supported: {supported_types()}.")
+    root = os.path.abspath(os.path.expanduser(folder))
+    return {"files": [os.path.join(root, name.replace("/", os.sep)) for name in names]}
+
+
+def _listed(source: Path, dataset_dir: str | os.PathLike | None) -> dict[str, Any]:
+    """A datalist's content with its sections checked as a bundle checks them, and with absolute paths."""
+    content = read_sections(source)
+    sections = [name for name in _SECTIONS if content.get(name)]
+    if not sections:
+        raise DatalistError(f"{source}: has none of the sections {', '.join(_SECTIONS)}.")
+    if "training" in sections and "validation" not in content:
+        sections.append("validation")
+    divided = {
+        name: section_items(content, source, dataset_dir, name, path_keys=PATH_KEYS, hold_out=True) for name in sections
+    }
+    return {**content, **divided}
+
+
+def _paths(content: dict[str, Any]) -> Iterable[str]:
+    """All files of a list or folder."""
+    yield from content.get("files", ()) if not any(name in content for name in _SECTIONS) else ()
+    for name in _SECTIONS:
+        for item in content.get(name) or ():
+            for key in PATH_KEYS:
+                value = item.get(key)
+                yield from [value] if isinstance(value, str) else value or ()
+
+
+def _common_folder(files: list[str]) -> str:
+    return os.path.commonpath({os.path.dirname(path) for path in files})
+
+
+def _replaced(content: dict[str, Any], places: dict[str, str]) -> dict[str, Any]:
+    """The content with the paths of members, relative to the folder of the shards."""
+    if not any(name in content for name in _SECTIONS):
+        return {"files": [places[path] for path in content["files"]]}
+
+    def of(value: Any) -> Any:
+        return places[value] if isinstance(value, str) else [places[path] for path in value] if value else value
+
+    sections = {
+        name: [{key: of(value) if key in PATH_KEYS else value for key, value in item.items()} for item in content[name]]
+        for name in _SECTIONS
+        if content.get(name)
+    }
+    return {**content, **sections}
+
+
+@dataclass
+class _ShardWriter:
+    """Writes files into shards one after another, and notes where."""
+
+    root: Path
+    most_bytes: int
+    count: int
+    sizes: list[int] = field(default_factory=list)
+    stream: IO[bytes] | None = None
+
+    def __post_init__(self) -> None:
+        self.index = np.zeros(self.count, INDEX_TYPE)
+        self.written = 0
+
+    def add(self, path: str, name: str) -> str:
+        """Append a file; returns the member's path relative to the folder of the shards."""
+        if path.lower().endswith(".mhd") or is_member(path):
+            reason = "is in a shard already" if is_member(path) else "has its pixels in another file"
+            raise DatalistError(f"{path}: {reason}, and cannot be stored; save it as a file of its own (.mha, .png).")
+        content = Path(path).read_bytes()
+        header = tarfile.TarInfo(name)
+        header.size = len(content)
+        block = header.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+        padding = bytes(-len(content) % tarfile.BLOCKSIZE)
+        if self.stream is not None and self.stream.tell() + len(block) + len(content) > self.most_bytes:
+            self.close()
+        if self.stream is None:
+            self.stream = open(self.root / shard_name(len(self.sizes)), "wb", buffering=io.DEFAULT_BUFFER_SIZE * 64)  # noqa: SIM115
+        offset = self.stream.tell() + len(block)
+        for part in (block, content, padding):
+            self.stream.write(part)
+        number = len(self.sizes)
+        self.index[self.written] = (member_key(name), number, zlib.crc32(content), offset, len(content))
+        self.written += 1
+        return f"{shard_name(number)}/{name}"
+
+    def close(self) -> None:
+        """End the shard, on the disk."""
+        if self.stream is None:
+            return
+        self.stream.write(_END)
+        self.stream.flush()
+        os.fsync(self.stream.fileno())
+        self.sizes.append(self.stream.tell())
+        self.stream.close()
+        self.stream = None
+
+
+def _finish(root: Path, writer: _ShardWriter, content: dict[str, Any], list_name: str) -> None:
+    """Write index and list, and last of all the file without which nobody takes the folder for one of shards."""
+    writer.close()
+    index = np.sort(writer.index, order="key")
+    if (index["key"][1:] == index["key"][:-1]).any():
+        raise DatalistError(f"{root}: two files have names that cannot be told apart in the index; rename one.")
+    packed = io.BytesIO()
+    np.save(packed, index)
+    with atomic_path(root / INDEX_NAME) as temporary:
+        temporary.write_bytes(packed.getbuffer())
+    with atomic_path(root / list_name) as temporary:
+        temporary.write_text(json.dumps(content), encoding="utf-8")
+    manifest = {
+        "version": VERSION,
+        "members": len(index),
+        "index_crc": zlib.crc32(packed.getbuffer()),
+        "shards": [{"name": shard_name(number), "bytes": size} for number, size in enumerate(writer.sizes)],
+    }
+    with atomic_path(root / MANIFEST_NAME) as temporary:
+        temporary.write_text(json.dumps(manifest, indent=1), encoding="utf-8")

@@ -1,0 +1,263 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""
+Files within shards: many radiographs in few tar files, each read from its place without reading what lies before it.
+
+A member's path is that of its shard with its name behind it, ``FOLDER/radiographs-000012.tar/p0001/a.png``. Where it
+lies is in ``FOLDER/shards.npy``, which is mapped into memory: all processes share the one copy of the system's cache.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import tempfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import IO
+
+import numpy as np
+
+from monai_afire.transforms.radiograph_io.common import RadiographError, refuse
+
+__all__ = [
+    "INDEX_NAME",
+    "INDEX_TYPE",
+    "absent_members",
+    "forget_shards",
+    "is_member",
+    "local_file",
+    "member_key",
+    "member_state",
+    "open_file",
+    "read_member",
+    "shard_folder",
+    "shard_name",
+    "without_shard",
+]
+
+INDEX_NAME = "shards.npy"
+INDEX_TYPE = np.dtype([("key", "<u8"), ("shard", "<u4"), ("crc", "<u4"), ("offset", "<u8"), ("size", "<u8")])
+_SHARD = re.compile(r"(?:^|(?<=[/\\]))radiographs-(\d{6})\.tar[/\\]")
+_OPEN_SHARDS = 64  # of a process at once: a thousand files is often all that it may open
+_REMEDY = "write the shards again"
+
+
+def shard_name(number: int) -> str:
+    """
+    File name of a shard.
+
+    Example:
+        >>> shard_name(12)
+        'radiographs-000012.tar'
+    """
+    return f"radiographs-{number:06d}.tar"
+
+
+def member_key(name: str) -> int:
+    """64 bits that stand for a member's name, relative with "/", in the index."""
+    return int.from_bytes(hashlib.blake2b(name.encode(errors="surrogateescape"), digest_size=8).digest(), "little")
+
+
+def is_member(path: str | os.PathLike) -> bool:
+    """
+    Whether a path is that of a file within a shard, by its name alone.
+
+    Example:
+        >>> is_member("set/radiographs-000012.tar/p0001/a.png"), is_member("set/radiographs-000012.tar")
+        (True, False)
+    """
+    return _SHARD.search(os.fspath(path)) is not None
+
+
+def shard_folder(path: str) -> str | None:
+    """
+    Folder of the shards that a path leads into, None for a file of its own.
+
+    Example:
+        >>> shard_folder("set/radiographs-000012.tar/p0001/a.png"), shard_folder("set/a.png")
+        ('set', None)
+    """
+    return _split(path)[0] if is_member(path) else None
+
+
+def without_shard(path: str) -> str:
+    """
+    The path that a member would have if its shard were no file: that of the file it was written from, by its end.
+
+    Example:
+        >>> without_shard("set/radiographs-000012.tar/p0001/a.png"), without_shard("set/a.png")
+        ('set/p0001/a.png', 'set/a.png')
+    """
+    return _SHARD.sub("", path, count=1)
+
+
+def open_file(path: str) -> IO[bytes]:
+    """
+    Open a file, or a member of a shard, whose bytes are checked first.
+
+    Raises:
+        RadiographError: for a member that cannot be read or is damaged.
+        OSError: for a file that cannot be opened.
+    """
+    return io.BytesIO(read_member(path)) if is_member(path) else open(path, "rb")
+
+
+def read_member(path: str, limit: int | None = None) -> bytes:
+    """
+    Bytes of a file within a shard.
+
+    Args:
+        path: of the member.
+        limit: read at most as many bytes, which are not checked then; None for all.
+
+    Raises:
+        RadiographError: When shard or index are missing, the member is not in it, cut, or its bytes are not those
+            that were written.
+    """
+    folder, number, name = _split(path)
+    entry = _entry(path, folder, number, name)
+    size = int(entry["size"]) if limit is None else min(limit, int(entry["size"]))
+    try:
+        content = _opened(os.path.join(folder, shard_name(number))).read(size, int(entry["offset"]))
+    except OSError as error:
+        raise refuse(path, f"its shard cannot be read ({error.strerror or error})", "check the disk") from error
+    if len(content) < size:
+        raise refuse(path, f"its shard is cut: {len(content)} bytes of {size} are there", _REMEDY)
+    if limit is None and zlib.crc32(content) != int(entry["crc"]):
+        raise refuse(path, "is damaged within its shard: its bytes are not those that were written", _REMEDY)
+    return content
+
+
+@contextmanager
+def local_file(path: str) -> Iterator[str]:
+    """
+    A path that a library can open which reads nothing but files: a member's bytes are copied into a temporary one.
+
+    What a ``RadiographError`` says of the copy, it says of the member.
+    """
+    if not is_member(path):
+        yield path
+        return
+    content = read_member(path)
+    with tempfile.TemporaryDirectory(prefix="monai_afire_") as folder:
+        copy = os.path.join(folder, os.path.basename(path))
+        with open(copy, "wb") as stream:
+            stream.write(content)
+        try:
+            yield copy
+        except RadiographError as error:
+            raise RadiographError(str(error).replace(copy, path)) from error
+
+
+def member_state(path: str) -> tuple[int, int] | None:
+    """Size and checksum of a member as the index has them, None where it is not in it."""
+    folder, number, name = _split(path)
+    try:
+        entry = _entry(path, folder, number, name)
+    except RadiographError:
+        return None
+    return int(entry["size"]), int(entry["crc"])
+
+
+def absent_members(paths: Sequence[str]) -> list[str]:
+    """
+    The paths of members that their index does not have; all of a folder are looked up at once.
+
+    Raises:
+        RadiographError: When an index cannot be read.
+    """
+    by_folder: dict[str, list[tuple[str, int, int]]] = {}
+    for path in paths:
+        folder, number, name = _split(path)
+        by_folder.setdefault(folder, []).append((path, number, member_key(name)))
+    absent = []
+    for folder, members in by_folder.items():
+        index = _index(folder, members[0][0])
+        keys = np.fromiter((key for _, _, key in members), dtype=np.uint64, count=len(members))
+        shards = np.fromiter((number for _, number, _ in members), dtype=np.uint32, count=len(members))
+        if not len(index):
+            return list(paths)
+        places = np.minimum(np.searchsorted(index["key"], keys), len(index) - 1)
+        known = (index["key"][places] == keys) & (index["shard"][places] == shards)
+        absent.extend(members[place][0] for place in np.flatnonzero(~known))
+    return absent
+
+
+def forget_shards() -> None:
+    """Close the shards and indices that this process has opened, when they have been written anew."""
+    _opened.cache_clear()
+    _mapped.cache_clear()
+
+
+class _Shard:
+    """A shard that stays open, read from any place by any thread and any process forked later."""
+
+    def __init__(self, path: str) -> None:
+        self.descriptor = -1
+        self.path = path
+        if hasattr(os, "pread"):
+            self.descriptor = os.open(path, os.O_RDONLY)
+
+    def read(self, size: int, offset: int) -> bytes:
+        """So many bytes from there, fewer at the end of the file."""
+        if self.descriptor < 0:  # no reading without a shared position on this system
+            with open(self.path, "rb") as stream:
+                stream.seek(offset)
+                return stream.read(size)
+        content = os.pread(self.descriptor, size, offset)
+        while len(content) < size:  # a single call reads 2 GiB at most, and may stop sooner on a network's disk
+            part = os.pread(self.descriptor, size - len(content), offset + len(content))
+            if not part:
+                break
+            content += part
+        return content
+
+    def __del__(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+
+
+@lru_cache(maxsize=_OPEN_SHARDS)
+def _opened(path: str) -> _Shard:
+    return _Shard(path)
+
+
+@lru_cache(maxsize=8)
+def _mapped(path: str) -> np.ndarray:
+    index = np.load(path, mmap_mode="r", allow_pickle=False)
+    if index.dtype != INDEX_TYPE or index.ndim != 1:
+        raise ValueError(f"holds {index.dtype} of the shape {index.shape}")
+    return index
+
+
+def _index(folder: str, path: str) -> np.ndarray:
+    """Index of a folder of shards; ``path`` is for messages."""
+    try:
+        return _mapped(os.path.join(folder, INDEX_NAME))
+    except FileNotFoundError as error:
+        reason = f"lies in a shard without its index {INDEX_NAME}"
+        raise refuse(path, reason, "copy the whole folder of shards") from error
+    except (OSError, ValueError, EOFError) as error:
+        raise refuse(path, f"the index {INDEX_NAME} of its shard cannot be read ({error})", _REMEDY) from error
+
+
+def _entry(path: str, folder: str, number: int, name: str) -> np.void:
+    index = _index(folder, path)
+    key = member_key(name)
+    place = int(np.searchsorted(index["key"], np.uint64(key)))
+    if place == len(index) or int(index[place]["key"]) != key or int(index[place]["shard"]) != number:
+        raise refuse(path, "is not in its shard", "check the name, or write the shards again")
+    return index[place]
+
+
+def _split(path: str) -> tuple[str, int, str]:
+    """Folder of the shards, number of the shard, and name of the member with "/"."""
+    match = _SHARD.search(path)
+    if match is None:
+        raise ValueError(f"{path}: is no path of a member of a shard")
+    return path[: match.start()] or ".", int(match.group(1)), path[match.end() :].replace(os.sep, "/")
