@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import IO
+from typing import BinaryIO
 
 import numpy as np
 
@@ -76,11 +76,11 @@ def is_member(path: str | os.PathLike) -> bool:
 
 def shard_folder(path: str) -> str | None:
     """
-    Folder of the shards that a path leads into, None for a file of its own.
+    Folder of the shards that a path leads into, with its slash, None for a file of its own.
 
     Example:
         >>> shard_folder("set/radiographs-000012.tar/p0001/a.png"), shard_folder("set/a.png")
-        ('set', None)
+        ('set/', None)
     """
     return _split(path)[0] if is_member(path) else None
 
@@ -96,7 +96,7 @@ def without_shard(path: str) -> str:
     return _SHARD.sub("", path, count=1)
 
 
-def open_file(path: str) -> IO[bytes]:
+def open_file(path: str) -> BinaryIO:
     """
     Open a file, or a member of a shard, whose bytes are checked first.
 
@@ -175,7 +175,7 @@ def absent_members(paths: Sequence[str]) -> list[str]:
     for path in paths:
         folder, number, name = _split(path)
         by_folder.setdefault(folder, []).append((path, number, member_key(name)))
-    absent = []
+    absent: list[str] = []
     for folder, members in by_folder.items():
         index = _index(folder, members[0][0])
         keys = np.fromiter((key for _, _, key in members), dtype=np.uint64, count=len(members))

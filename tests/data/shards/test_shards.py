@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,11 @@ import pytest
 import torch
 from monai.data import DataLoader
 from PIL import Image
+from torch.utils.data import RandomSampler
 from transforms.radiograph_files import write_dicom
 
 from monai_afire.data import (
     DatalistError,
-    DistributedRandomSampler,
     bundle_items,
     cached_dataset,
     item_patients,
@@ -163,8 +164,7 @@ def test_batches_are_those_of_the_files(
     def batches(folder: Path) -> list[torch.Tensor]:
         items = bundle_items("training", str(folder))
         dataset = cached_dataset(items, LoadRadiographd("image"), cache, tmp_path / "cache")
-        sampler = DistributedRandomSampler(dataset, seed=3)
-        sampler.set_epoch(2)
+        sampler = RandomSampler(dataset, generator=torch.Generator().manual_seed(3))
         loader = DataLoader(dataset, batch_size=4, sampler=sampler, num_workers=num_workers)
         return [batch["image"].as_tensor() for batch in loader]
 
@@ -267,8 +267,11 @@ def test_what_cannot_be_stored_is_refused(files: Path, shards: Path, tmp_path: P
     (files / "a.mhd").write_text("NDims = 2")
     with pytest.raises(DatalistError, match=r"a\.mhd: has its pixels in another file"):
         write_shards(tmp_path / "half", files, progress=False)
+    assert not list((tmp_path / "half").glob("*.tar")), "refused before anything is written"
+    shutil.copytree(shards, tmp_path / "cut")
+    (tmp_path / "cut/shards.json").unlink()
     with pytest.raises(DatalistError, match="interrupted"):
-        bundle_items("training", str(tmp_path / "half"))
+        bundle_items("training", str(tmp_path / "cut"))
     (files / "a.mhd").unlink()
     write_shards(tmp_path / "half", files, progress=False)
     assert len(bundle_items("all", str(tmp_path / "half"))) == 30
