@@ -198,7 +198,38 @@ class LoadRadiograph(Transform):
         return image, intensity_range, scaled_by
 
 
-class LoadRadiographd(MapTransform):
+class FileLoaderd(MapTransform):
+    """
+    Replaces the file name under each key by what a loader makes of it.
+
+    Args:
+        keys: keys of the file names.
+        loader: has a ``blank`` beside its ``__call__``, what stands for a file that cannot be read.
+        allow_missing_keys: skip keys that an item lacks instead of raising.
+        rejected_key: as for :py:class:`LoadRadiographd`.
+    """
+
+    def __init__(self, keys: KeysCollection, loader: Any, allow_missing_keys: bool, rejected_key: str | None) -> None:
+        super().__init__(keys, allow_missing_keys)
+        self.rejected_key = rejected_key
+        self.loader = loader
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        """Load the files of one item; the item itself is left as it is."""
+        item = dict(data)
+        if self.rejected_key is not None:
+            item[self.rejected_key] = ""
+        for key in self.key_iterator(item):
+            try:
+                item[key] = self.loader(data[key])
+            except RadiographError as error:
+                if self.rejected_key is None:
+                    raise
+                item[key], item[self.rejected_key] = self.loader.blank(data[key]), str(error)
+        return item
+
+
+class LoadRadiographd(FileLoaderd):
     """
     Dictionary version of :py:class:`LoadRadiograph`: replaces the file name under each key by the picture.
 
@@ -234,25 +265,8 @@ class LoadRadiographd(MapTransform):
         rejected_key: str | None = None,
         channels: int = 1,
     ) -> None:
-        super().__init__(keys, allow_missing_keys)
-        self.rejected_key = rejected_key
-        self.loader = LoadRadiograph(scaling, use_window, min_size, max_pixels, max_aspect, dtype, channels)
-
-    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        """Load the pictures of one item; the item itself is left as it is."""
-        item = dict(data)
-        if self.rejected_key is None:
-            for key in self.key_iterator(item):
-                item[key] = self.loader(data[key])
-            return item
-        item[self.rejected_key] = ""
-        for key in self.key_iterator(item):
-            try:
-                item[key] = self.loader(data[key])
-            except RadiographError as error:
-                item[key] = self.loader.blank(data[key])
-                item[self.rejected_key] = str(error)
-        return item
+        loader = LoadRadiograph(scaling, use_window, min_size, max_pixels, max_aspect, dtype, channels)
+        super().__init__(keys, loader, allow_missing_keys, rejected_key)
 
 
 LoadRadiographD = LoadRadiographDict = LoadRadiographd

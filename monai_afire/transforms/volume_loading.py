@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -17,18 +17,17 @@ from monai.data.meta_obj import get_track_meta
 from monai.transforms import (
     Compose,
     LoadImage,
-    MapTransform,
     Orientation,
     Resized,
     ResizeWithPadOrCropd,
     Spacingd,
     Transform,
 )
-from monai.utils import ImageMetaKey, MetaKeys, SpaceKeys, TransformBackends, ensure_tuple_rep
+from monai.utils import ImageMetaKey, MetaKeys, SpaceKeys, TransformBackends, ensure_tuple, ensure_tuple_rep
 
-from monai_afire.transforms.radiograph_io.common import RadiographError, first_line, refuse, warn_about
+from monai_afire.transforms.radiograph_io.common import first_line, refuse, warn_about
 from monai_afire.transforms.radiograph_io.shards import is_member
-from monai_afire.transforms.radiograph_loading import LoadRadiographd, identify_file, single_path
+from monai_afire.transforms.radiograph_loading import FileLoaderd, LoadRadiographd, identify_file, single_path
 
 __all__ = ["LoadVolume", "LoadVolumeD", "LoadVolumeDict", "LoadVolumed", "fit_images", "image_loader", "input_shape"]
 
@@ -126,7 +125,7 @@ class LoadVolume(Transform):
         return ((values - low) / max(high - low, 1e-30)).clamp(0, 1)
 
 
-class LoadVolumed(MapTransform):
+class LoadVolumed(FileLoaderd):
     """
     Dictionary version of :py:class:`LoadVolume`: replaces the file name under each key by the volume.
 
@@ -147,23 +146,7 @@ class LoadVolumed(MapTransform):
         allow_missing_keys: bool = False,
         rejected_key: str | None = None,
     ) -> None:
-        super().__init__(keys, allow_missing_keys)
-        self.rejected_key = rejected_key
-        self.loader = LoadVolume(intensity_window, raw)
-
-    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        """Load the volumes of one item; the item itself is left as it is."""
-        item = dict(data)
-        if self.rejected_key is not None:
-            item[self.rejected_key] = ""
-        for key in self.key_iterator(item):
-            try:
-                item[key] = self.loader(data[key])
-            except RadiographError as error:
-                if self.rejected_key is None:
-                    raise
-                item[key], item[self.rejected_key] = self.loader.blank(data[key]), str(error)
-        return item
+        super().__init__(keys, LoadVolume(intensity_window, raw), allow_missing_keys, rejected_key)
 
 
 LoadVolumeD = LoadVolumeDict = LoadVolumed
@@ -239,7 +222,7 @@ def fit_images(
         tensor([2., 2., 2., 1.], dtype=torch.float64)
     """
     shape = ensure_tuple_rep(size, spatial_dims)
-    modes = [mode] * len([keys] if isinstance(keys, str) else list(keys)) if isinstance(mode, str) else list(mode)  # type: ignore[arg-type]
+    modes = ensure_tuple_rep(mode, len(ensure_tuple(keys)))
     if spacing is None:
         return Compose([Resized(keys, shape, mode=modes, anti_aliasing=False, allow_missing_keys=allow_missing_keys)])
     sampling = ["nearest" if name == "nearest" else "bilinear" for name in modes]

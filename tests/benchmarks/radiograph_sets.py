@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -111,3 +111,8 @@ def pictures(paths: Sequence[str], size: int) -> tuple[torch.Tensor, pd.DataFram
         rows.append([float(raw.mean()), *(float(np.abs(np.diff(x, axis=1)).mean()) for x in (small, standard))])
     columns = ["brightness", "sharpness", "standard_sharpness"]
     return torch.stack(images), pd.DataFrame(rows, columns=columns)
+
+
+def option_words(settings: Mapping[str, object]) -> list[str]:
+    """Settings of a bundle as words of a command line."""
+    return [word for name, value in settings.items() for word in (f"--{name}", str(value))]

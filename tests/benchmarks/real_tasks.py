@@ -23,6 +23,7 @@ import pandas as pd
 from monai_afire.data.__main__ import main as write_datalist
 from monai_afire.experiments.__main__ import main as run_experiment
 from monai_afire.networks import released_encoder
+from tests.benchmarks.radiograph_sets import option_words
 
 VALIDATION = 10  # every tenth training patient validates, where the published split has no such part
 SHAPE = {"image_size": 64, "patch_size": 8, "hidden_size": 192, "num_layers": 6, "num_heads": 6, "standardize": "true"}
@@ -125,9 +126,7 @@ def main() -> None:
             words += ["--output_dir", str(folder / mode), "--metrics", *task.metrics]
             words += ["--initializations", "scratch=", f"pretrained={options.weights}", "--seed", *options.seeds]
             words += ["--label_fraction", *task.fractions, "--freeze_encoder", str(mode == "frozen").lower()]
-            for option, value in settings.items():
-                words += [f"--{option}", str(value)]
-            run_experiment(words)
+            run_experiment([*words, *option_words(settings)])
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import Any
 from monai.bundle import run
 
 from monai_afire.experiments.__main__ import main as run_experiment
+from tests.benchmarks.radiograph_sets import option_words
 from tests.benchmarks.real_anomaly import REAL_SHAPE, REAL_TRAINING, TRAIN
 
 CLASSIFY = "bundles/radiograph_classification/configs/train.json"
@@ -55,9 +56,7 @@ def main() -> None:
         words = ["--config_file", CLASSIFY, "--output_dir", str(folder / task), "--num_processes", "2"]
         words += ["--initializations", "scratch=", f"afire={weights}", "--metrics", "mean_auc"]
         words += ["--seed", *options.seeds, "--label_fraction", *options.fractions]
-        for name, value in {**settings, **TASKS[task]}.items():
-            words += [f"--{name}", str(value)]
-        run_experiment(words)
+        run_experiment([*words, *option_words({**settings, **TASKS[task]})])
 
 
 if __name__ == "__main__":

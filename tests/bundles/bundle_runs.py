@@ -40,12 +40,10 @@ SAME_IN_ALL = (
     "weight_decay",
 )
 
+TINY_ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
+
 TINY = {
-    "image_size": 32,
-    "patch_size": 8,
-    "hidden_size": 24,
-    "num_layers": 1,
-    "num_heads": 2,
+    **TINY_ENCODER,
     "head_dim": 16,
     "num_clusters": 8,
     "decoder_dim": 16,

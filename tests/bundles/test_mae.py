@@ -13,6 +13,7 @@ import pytest
 import torch
 from bundles.bundle_runs import (
     REPOSITORY_ROOT,
+    TINY_ENCODER,
     all_messages,
     check_bundle,
     copy_bundles,
@@ -29,8 +30,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from monai_afire.networks import ViTEncoder, load_encoder_weights
 
 TRAIN = "bundles/mae/configs/train.json"
-ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
-TINY = {**ENCODER, "decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2}
+TINY = {**TINY_ENCODER, "decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2}
 PHANTOM = {"num_patients": {"training": 12, "validation": 4}, "image_size": 64, "abnormal_fraction": 0.5, "seed": 0}
 RUN = {"epochs": 2, "batch_size": 4, "val_interval": 1, "phantom": PHANTOM}
 

@@ -11,7 +11,7 @@ from typing import IO
 
 import pytest
 import torch
-from bundles.bundle_runs import copy_bundles, saved_weights, train_in_process, write_images
+from bundles.bundle_runs import TINY_ENCODER, copy_bundles, saved_weights, train_in_process, write_images
 
 from monai_afire.data import write_shards
 from monai_afire.handlers.stop_request import StoppedBySignal
@@ -19,11 +19,7 @@ from monai_afire.transforms.radiograph_io import pictures
 from monai_afire.transforms.radiograph_io.shards import open_file
 
 TINY = {
-    "image_size": 32,
-    "patch_size": 8,
-    "hidden_size": 24,
-    "num_layers": 1,
-    "num_heads": 2,
+    **TINY_ENCODER,
     "decoder_dim": 8,
     "decoder_layers": 1,
     "decoder_heads": 2,

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.ndimage import distance_transform_edt
@@ -14,7 +15,15 @@ from monai_afire.data.phantom.anatomy import DEPTH, ChestAnatomy, Patient, Proje
 from monai_afire.data.phantom.drawing import dome, fill_polygon, ribbon_points, splat_points
 from monai_afire.data.phantom.rendering import LUNG_CONTRAST, ThicknessMaps, organ_masks, smooth_noise
 
-__all__ = ["LESION_KINDS", "Lesion", "add_lesion", "enlarge_heart", "tight_box"]
+__all__ = [
+    "LESION_KINDS",
+    "Lesion",
+    "add_lesion",
+    "check_lesion_kinds",
+    "enlarge_heart",
+    "lesion_labels",
+    "tight_box",
+]
 
 LESION_KINDS = ("nodule", "consolidation", "effusion", "cardiomegaly", "pneumothorax")
 
@@ -163,6 +172,24 @@ _PAINTERS: dict[str, Callable[[_Scene], np.ndarray]] = {
     "cardiomegaly": _cardiomegaly,
     "pneumothorax": _pneumothorax,
 }
+
+
+def check_lesion_kinds(kinds: Sequence[str]) -> None:
+    """
+    Refuse what is no kind of lesion.
+
+    Raises:
+        ValueError: the first such name is in the message.
+    """
+    unknown = [kind for kind in kinds if kind not in LESION_KINDS]
+    if unknown:
+        raise ValueError(f"lesions has {unknown[0]!r}, which is no kind of lesion: use kinds of {LESION_KINDS}.")
+
+
+def lesion_labels(lesions: Iterable[Any]) -> np.ndarray:
+    """float32 ``(5,)``, 1 where one of the lesions, which have a ``kind``, is of that entry of ``LESION_KINDS``."""
+    present = {lesion.kind for lesion in lesions}
+    return np.array([kind in present for kind in LESION_KINDS], dtype=np.float32)
 
 
 def add_lesion(

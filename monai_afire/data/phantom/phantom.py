@@ -19,7 +19,7 @@ from monai_afire.data.phantom.anatomy import (
     sample_patient,
 )
 from monai_afire.data.phantom.image_receptor import expose, sample_exposure
-from monai_afire.data.phantom.lesions import LESION_KINDS, Lesion, add_lesion, enlarge_heart
+from monai_afire.data.phantom.lesions import Lesion, add_lesion, check_lesion_kinds, enlarge_heart, lesion_labels
 from monai_afire.data.phantom.rendering import organ_masks, thickness_maps
 
 __all__ = ["ChestPhantom", "draw_chest_phantom"]
@@ -52,8 +52,7 @@ class ChestPhantom:
     @property
     def label(self) -> np.ndarray:
         """float32 ``(5,)``, 1 where there is a lesion of that entry of ``LESION_KINDS``."""
-        present = {lesion.kind for lesion in self.lesions}
-        return np.array([kind in present for kind in LESION_KINDS], dtype=np.float32)
+        return lesion_labels(self.lesions)
 
     @property
     def lesion_mask(self) -> np.ndarray:
@@ -97,9 +96,7 @@ def _check(image_size: int, lesions: Sequence[str]) -> None:
         )
     if isinstance(lesions, str):
         raise TypeError(f"lesions is the string {lesions!r}: give a sequence of kinds, for example ({lesions!r},).")
-    unknown = [kind for kind in lesions if kind not in LESION_KINDS]
-    if unknown:
-        raise ValueError(f"lesions has {unknown[0]!r}, which is no kind of lesion: use kinds of {LESION_KINDS}.")
+    check_lesion_kinds(lesions)
 
 
 def draw_chest_phantom(

@@ -19,7 +19,7 @@ from monai_afire.data.phantom.anatomy import (
     build_anatomy,
     sample_patient,
 )
-from monai_afire.data.phantom.lesions import LESION_KINDS, enlarge_heart
+from monai_afire.data.phantom.lesions import check_lesion_kinds, enlarge_heart, lesion_labels
 from monai_afire.data.phantom.rendering import airways, lung_depth
 from monai_afire.data.phantom.skeleton import clavicle, skeleton, vessel_tree
 from monai_afire.data.phantom.volume_grid import VolumeGrid
@@ -58,8 +58,7 @@ class ChestVolume:
     @property
     def label(self) -> np.ndarray:
         """float32 ``(5,)``, 1 where there is a lesion of that entry of ``LESION_KINDS``."""
-        present = {lesion.kind for lesion in self.lesions}
-        return np.array([kind in present for kind in LESION_KINDS], dtype=np.float32)
+        return lesion_labels(self.lesions)
 
     @property
     def lesion_mask(self) -> np.ndarray:
@@ -117,9 +116,7 @@ def draw_chest_volume(
         ((1, 24, 24, 24), (5, 24, 24, 24), (15, 3), [1.0, 0.0, 0.0, 0.0, 0.0])
     """
     shape = volume_shape(image_size)
-    unknown = [kind for kind in lesions if kind not in LESION_KINDS]
-    if unknown:
-        raise ValueError(f"lesions has {unknown[0]!r}, which is no kind of lesion: use kinds of {LESION_KINDS}.")
+    check_lesion_kinds(lesions)
     seed = seed_or_sequence
     if not isinstance(seed, np.random.SeedSequence):
         seed = np.random.SeedSequence(seed)

@@ -158,12 +158,7 @@ class SegmentationWriter(_PictureWriter):
             path = self.path_of(f"masks/{name}", source, ".nii.gz")
             self.hand_over(self._save_volume, probability, geometry, path)
         if self.overlays:
-            masks = F.interpolate(probabilities[None], size=picture.shape, mode="trilinear")[0] >= self.threshold
-            place = (0, 0, fullest_plane(masks.numpy()))
-            plane = axial_plane(picture, place).astype(np.float32) / 255
-            shown = np.stack([axial_plane(mask, place) for mask in masks.numpy()])
-            drawn = outline_picture(plane, shown, side=max(plane.shape))
-            self.hand_over(_save_png, drawn, self.path_of("overlays", source))
+            self.hand_over(self._save_plane, probabilities, picture, self.path_of("overlays", source))
 
     def _add_areas(self, source: str, probabilities: torch.Tensor) -> None:
         areas = (probabilities >= self.threshold).float().flatten(1).mean(1).tolist()
@@ -172,6 +167,14 @@ class SegmentationWriter(_PictureWriter):
     def _save_volume(self, probability: NDArray, geometry: FileGeometry, path: Path) -> None:
         inside = geometry.to_file(probability, outside="zeros") >= self.threshold
         geometry.save(inside.astype(np.uint8), path)
+
+    def _save_plane(self, probabilities: torch.Tensor, picture: NDArray, path: Path) -> None:
+        resized = F.interpolate(probabilities[None], size=picture.shape, mode="trilinear")[0]
+        masks = (resized >= self.threshold).numpy()
+        place = (0, 0, fullest_plane(masks))
+        plane = axial_plane(picture, place).astype(np.float32) / 255
+        shown = np.stack([axial_plane(mask, place) for mask in masks])
+        _save_png(outline_picture(plane, shown, side=max(plane.shape)), path)
 
     def _save_mask(self, probability: torch.Tensor, shape: tuple[int, int], path: Path) -> None:
         inside = self._masks(probability[None], shape)[0]
@@ -252,9 +255,7 @@ class LandmarkWriter(_PictureWriter):
         self._add_positions(source, output, geometry.positions_in_file(found.double().numpy()).tolist())
         if self.overlays:
             shown = rescaled_positions(found, output.shape[1:], picture.shape).numpy()
-            image = frontal_projection(picture.astype(np.float32) / 255)
-            drawn = landmark_picture(image, frontal_positions(shown, picture.shape), side=max(image.shape))
-            self.hand_over(_save_png, drawn, self.path_of("overlays", source))
+            self.hand_over(_save_projection, shown, picture, self.path_of("overlays", source))
 
     def _add_positions(self, source: str, output: torch.Tensor, positions: list[list[float]]) -> None:
         peaks = output.flatten(1).amax(1).tolist()
@@ -267,6 +268,11 @@ def _save_landmarks(positions: torch.Tensor, shape: tuple[int, int], picture: ND
     image = _in_proportion(picture, shape)
     rescaled = rescaled_positions(positions, shape, image.shape)
     _save_png(landmark_picture(image, rescaled.numpy(), side=max(image.shape)), path)
+
+
+def _save_projection(positions: NDArray, picture: NDArray, path: Path) -> None:
+    image = frontal_projection(picture.astype(np.float32) / 255)
+    _save_png(landmark_picture(image, frontal_positions(positions, picture.shape), side=max(image.shape)), path)
 
 
 def _picture(batch: Mapping[str, Any], row: int) -> NDArray[np.uint8]:
