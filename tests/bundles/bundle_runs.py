@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import SHARED_IS_MISSING
+from imported_processes import run_python
 from monai.bundle import run
 from PIL import Image
 
@@ -84,15 +85,7 @@ def run_bundle(
     folder: Path, config: str, overrides: Mapping[str, Any], timeout: int = 600
 ) -> subprocess.CompletedProcess:
     """Run to the end and return what was printed."""
-    return subprocess.run(
-        command(config, overrides),
-        cwd=folder,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    return run_python(command(config, overrides)[1:], folder, environment(), timeout)
 
 
 def all_messages(error: BaseException | None) -> str:
@@ -135,12 +128,6 @@ def check_bundle(folder: Path, bundle: str) -> None:
         pytest.skip(SHARED_IS_MISSING)
     published = folder / "published"
     pack_bundle(folder / "bundles" / bundle, published / "bundles", url="https://example.org")
-    checked = subprocess.run(
-        [sys.executable, str(tool), f"bundles/{bundle}", "--repo-root", str(published)],
-        cwd=published,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = [str(tool), f"bundles/{bundle}", "--repo-root", str(published)]
+    checked = run_python(words, published, environment(), timeout=600)
     assert checked.returncode == 0, "\n".join(x for x in checked.stdout.splitlines() if not x.startswith("ok"))
