@@ -128,6 +128,11 @@ def test_the_suite_in_miniature(repository_root: Path, tmp_path: Path) -> None:
         for way in ("naive", "eager"):
             row = found["steps"][f"{method}, tiny, {way}"]
             assert row["images/s"] * row["s/step"] == pytest.approx(row["batch"], rel=0.02)
+            assert {"MFU", "GiB", "shares", "loader processes needed"} < set(row)
+    assert {"mae, tiny, eager", "dino, tiny, eager"} < set(found["steps"])
+    assert "mae, tiny, naive" not in found["steps"], "there is no slow way"
+    for way in ("float32", "bfloat16", "float32, torch.export", "float32, ONNX"):
+        assert found["inference"][way]["images/s"] > 0
     assert set(found["parts"]) == {"lesion maps", "head, forward and backward", "losses, forward and backward"}
     assert found["train"]["ended"] == "exit code 0"
     state = join_pieces(tmp_path / "out")

@@ -81,7 +81,8 @@ def init_process_group(device: torch.device) -> None:
 
     All but the main one fall silent: what they print goes nowhere, and of what they log only warnings and errors are
     kept; errors still reach the terminal. Changes ``sys.stdout`` and the handlers of the root logger: for applications,
-    such as a bundle's ``initialize``. Leave the group with :func:`destroy_process_group`.
+    such as a bundle's ``initialize``. Leave the group with :func:`destroy_process_group`. A process that is in a group
+    already stays in it: MONAI's client of federated learning initializes a bundle four times.
 
     Args:
         device: of this process, see :func:`rank_device`.
@@ -91,6 +92,8 @@ def init_process_group(device: torch.device) -> None:
     """
     if device.type != "cpu":
         torch.get_device_module(device).set_device(device)
+    if dist.is_initialized():
+        return
     dist.init_process_group(distributed_backend(device), timeout=LONGEST_WAIT)
     if global_rank():
         for handler in logging.getLogger().handlers:

@@ -36,7 +36,7 @@ import torch
 from tqdm.auto import tqdm
 
 from monai_afire.utils import default_device, tune_cpu
-from tests.benchmarks.pretraining_step import METHODS, PARTS, BundleCase, TrainingStep, loader_rate
+from tests.benchmarks.pretraining_step import METHODS, PARTS, PUBLISHED, BundleCase, TrainingStep, loader_rate
 from tests.benchmarks.throughput import count_flops, matmul_peak, nominal_peak
 from tests.benchmarks.timing import machine, peak_memory, reset_peak_memory, take_turns
 
@@ -48,7 +48,7 @@ NAIVE = "naive, float32"
 def parse_options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--method", nargs="+", choices=METHODS, default=METHODS)
+    parser.add_argument("--method", nargs="+", choices=METHODS, default=PUBLISHED)
     parser.add_argument("--batch", type=int, default=4, help="images of a step")
     parser.add_argument("--variants", type=int, default=4, help="AFiRe's lesion variants of each image")
     parser.add_argument("--micro-batch", type=int, default=0, help="images of each pass, 0 for all")
@@ -62,9 +62,10 @@ def parse_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def way_names(options: argparse.Namespace) -> list[str]:
-    """What is compared, the slow way first."""
-    return ([] if options.no_naive else [NAIVE]) + [f"monai_afire, {precision}" for precision in options.precision]
+def way_names(options: argparse.Namespace, method: str) -> list[str]:
+    """What is compared, the slow way first, where there is one."""
+    naive = [NAIVE] if method in PUBLISHED and not options.no_naive else []
+    return naive + [f"monai_afire, {precision}" for precision in options.precision]
 
 
 def make_case(options: argparse.Namespace, method: str) -> BundleCase:
@@ -141,7 +142,7 @@ def print_parts(seconds: dict[str, dict[str, float]], memory: dict[str, float]) 
 def bench_method(options: argparse.Namespace, method: str, peaks: dict[str, float]) -> None:
     """Measure and print one method."""
     device, case = torch.device(options.device), make_case(options, method)
-    batch, names = case.make_batch(options.batch), way_names(options)
+    batch, names = case.make_batch(options.batch), way_names(options, method)
     steps = {name: make_step(options, method, name) for name in names}
     warm_up = int(options.compile or device.type == "cuda")
     with tqdm(total=(1 + warm_up + options.rounds) * len(names), desc=f"{method}, steps", leave=False) as progress:

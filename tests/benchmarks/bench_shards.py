@@ -14,11 +14,11 @@ from __future__ import annotations
 import argparse
 import io
 import multiprocessing
-import resource
 import shutil
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from PIL import Image
 from monai_afire.data import DistributedRandomSampler, bundle_items, cached_dataset, write_shards
 from monai_afire.transforms import LoadRadiographd
 from monai_afire.transforms.radiograph_io.shards import open_file
-from tests.benchmarks.timing import machine
+from tests.benchmarks.timing import machine, peak_memory
 
 __all__ = ["main"]
 
@@ -65,15 +65,15 @@ def first_batch(folder: str, from_image: int, num_workers: int) -> None:
     """What a run does until its first batch, which is from within the epoch if it resumes."""
     items = bundle_items("training", folder)
     dataset = cached_dataset(items, LoadRadiographd("image"), "none")
-    sampler = list(DistributedRandomSampler(dataset, seed=0))[from_image:]
+    sampler = list(DistributedRandomSampler(dataset, seed=0, num_replicas=1, rank=0))[from_image:]
     next(iter(DataLoader(dataset, batch_size=64, sampler=sampler, num_workers=num_workers)))
 
 
-def in_process(folder: str, from_image: int, num_workers: int, results: Any) -> None:
-    """Seconds and memory of :func:`first_batch`, in a process of its own."""
-    libraries = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def in_process(folder: str, from_image: int, num_workers: int) -> tuple[float, float, float, float]:
+    """Seconds and memory of :func:`first_batch`, for a process of its own."""
+    libraries = peak_memory()
     seconds = timed(lambda: first_batch(folder, from_image, num_workers))
-    results.put((*seconds, libraries, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024))
+    return (*seconds, libraries, peak_memory())
 
 
 def read(folder: str, reads: int) -> None:
@@ -115,18 +115,17 @@ def compare(root: Path, options: argparse.Namespace) -> None:
     files, shards = root / "files", root / "shards"
     print("files made: {:.0f} s, {:.0f} CPU s".format(*timed(lambda: make_files(files, options.images))), flush=True)
     wall, processor = timed(lambda: print(write_shards(shards, files, progress=False)))
-    print(f"shards written: {wall:.0f} s, {processor:.0f} CPU s, {options.images / wall:,.0f} images a second")
+    print(f"shards written: {wall:.0f} s, {processor:.0f} CPU s, {options.images / processor:,.0f} images a CPU second")
     context = multiprocessing.get_context("spawn")
     for folder in (files, shards):
         print(f"{folder.name}:")
         for name, place in (("start", 0), ("resume in mid-epoch", options.images // 2)):
-            results = context.Queue()
-            process = context.Process(target=in_process, args=(str(folder), place, options.num_workers, results))
-            process.start()
-            wall, processor, libraries, most = results.get()
-            process.join()
+            with ProcessPoolExecutor(1, context) as pool:
+                task = pool.submit(in_process, str(folder), place, options.num_workers)
+                wall, processor, libraries, most = task.result()
             cost = f"{wall:.1f} s, {processor:.1f} CPU s"
-            print(f"  {name} to the first batch: {cost}, {libraries:.0f} MB before, {most:.0f} MB at most", flush=True)
+            memory = f"{most - libraries:.0f} MB beside {libraries:.0f} MB of the libraries"
+            print(f"  {name} to the first batch: {cost}, {memory}", flush=True)
         read(str(folder), options.reads)
 
 

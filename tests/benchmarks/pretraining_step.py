@@ -21,20 +21,29 @@ from monai_afire.optimizers import weight_decay_groups
 from tests.benchmarks.throughput import PartTimer
 from tests.naive.published_methods import published
 
-__all__ = ["METHODS", "PARTS", "SIZES", "BundleCase", "TrainingStep", "loader_rate"]
+__all__ = ["METHODS", "PARTS", "PUBLISHED", "SIZES", "BundleCase", "TrainingStep", "loader_rate"]
 
-# the papers' networks with ViT-B/16 and with Swin-B encoders
+# the papers' networks with ViT encoders (B/16, of DINO S/16) and with Swin-B
 OVERLAYS = {
-    "paper": {"afire": "paper.json", "peac": "paper_vit.json", "ace": "paper_vit.json"},
+    "paper": {
+        "afire": "paper.json",
+        "peac": "paper_vit.json",
+        "ace": "paper_vit.json",
+        "mae": "paper.json",
+        "dino": "paper.json",
+    },
     "paper_swin": {"peac": "paper.json", "ace": "paper.json"},
 }
 SIZES = ("tiny", "default", *OVERLAYS)
 METHODS = tuple(OVERLAYS["paper"])
+PUBLISHED = ("afire", "peac", "ace")  # have a slow way to compare with
 # networks for tests
 TINY: dict[str, dict[str, Any]] = {
     "afire": {"num_clusters": 8, "head_dim": 16, "decoder_dim": 16, "decoder_layers": 1, "decoder_heads": 2},
     "peac": {"grid": 6, "expander_dim": 8, "expander_hidden_dim": 16},
     "ace": {"grid": 10, "cell": 4},
+    "mae": {"decoder_dim": 16, "decoder_layers": 1, "decoder_heads": 2},
+    "dino": {"local_size": 16, "head_dim": 16, "bottleneck_dim": 8, "num_prototypes": 16, "num_local_crops": 2},
 }
 TINY_ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
 
@@ -46,8 +55,8 @@ class BundleCase:
     Network, loss, optimizer and data of a bundle.
 
     Args:
-        method: "afire", "peac" or "ace".
-        size: one of SIZES: "tiny", "default" (the bundle's own), "paper" (ViT-B/16) or "paper_swin".
+        method: one of METHODS.
+        size: one of SIZES: "tiny", "default" (the bundle's own), "paper" (ViT) or "paper_swin".
         device: where to train.
         variants: AFiRe's lesion variants of each image.
     """
@@ -62,7 +71,15 @@ class BundleCase:
             self.parser.update({"num_masks": variants, "lesions_on_device": True})
         if size == "tiny":
             self.parser.update({**TINY_ENCODER, **TINY[method]})
-        self.method, self.device, self.samples_per_image = method, device, variants if method == "afire" else 2
+        self.method, self.device = method, device
+
+    @property
+    def samples_per_image(self) -> int:
+        """Lesion variants, crops or views that a step makes of an image."""
+        samples = {"afire": "num_masks", "dino": "num_local_crops"}
+        if self.method == "mae":
+            return 1
+        return (0 if self.method == "afire" else 2) + (self[samples[self.method]] if self.method in samples else 0)
 
     def __getitem__(self, name: str) -> Any:
         """What the configuration makes of a name."""
@@ -70,11 +87,8 @@ class BundleCase:
 
     def make_item(self) -> dict[str, Any]:
         """One example of noise as a loader's process makes it, from the image on."""
-        if self.method == "afire":
-            side, names = self["image_size"], ["select", "to_tensors"]
-        else:
-            side = self["grid"] * self["patch_size" if self.method == "peac" else "cell"]
-            names = ["make_crops", "select", "to_tensors"]
+        side = self["image_size" if self.method == "afire" else "whole_size"]
+        names = [name for name in ("make_crops", "hide_patches", "select", "to_tensors") if name in self.parser]
         transforms: list[Any] = []
         for name in names:
             part = self[name]
@@ -98,10 +112,10 @@ def loader_rate(case: BundleCase, items: int) -> float:
 @dataclass
 class TrainingStep:
     """
-    Forward, loss and backward of every micro-batch, then optimizer and teacher; `network` has `update_teacher`.
+    Forward, loss and backward of every micro-batch, then optimizer and teacher.
 
     Attributes:
-        network: gets what `prepare` makes of a batch.
+        network: gets what `prepare` makes of a batch; if it has a teacher, `update_teacher` moves it.
         loss: of the network's output.
         optimizer: of the network's parameters.
         prepare: from a loader's batch to the network's arguments, on the device.
@@ -179,8 +193,9 @@ class TrainingStep:
         with part("optimizer"):
             nn.utils.clip_grad_norm_(self.network.parameters(), self.max_norm)
             self.optimizer.step()
-        with part("teacher update"):
-            self.network.update_teacher()
+        if hasattr(self.network, "update_teacher"):
+            with part("teacher update"):
+                self.network.update_teacher()
 
     def seconds(self) -> dict[str, float]:
         """Seconds of each of PARTS in the steps since the last call; the teacher's pass counts as the student's if

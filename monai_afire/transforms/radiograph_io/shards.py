@@ -42,7 +42,8 @@ __all__ = [
 
 INDEX_NAME = "shards.npy"
 INDEX_TYPE = np.dtype([("key", "<u8"), ("shard", "<u4"), ("crc", "<u4"), ("offset", "<u8"), ("size", "<u8")])
-_SHARD = re.compile(r"(?:^|(?<=[/\\]))radiographs-(\d{6})\.tar[/\\]")
+# begins with what it looks for, and then looks back that a folder ended there: a list has very many paths
+_SHARD = re.compile(r"radiographs-(\d{6})(?<![^/\\].{18})\.tar[/\\]", re.DOTALL)
 _OPEN_SHARDS = 64  # of a process at once: a thousand files is often all that it may open
 _REMEDY = "write the shards again"
 
@@ -83,7 +84,8 @@ def shard_folder(path: str) -> str | None:
         >>> shard_folder("set/radiographs-000012.tar/p0001/a.png"), shard_folder("set/a.png")
         ('set/', None)
     """
-    return _split(path)[0] if is_member(path) else None
+    match = _SHARD.search(path) if ".tar" in path else None
+    return None if match is None else _folder(path, match)
 
 
 def without_shard(path: str) -> str:
@@ -261,4 +263,8 @@ def _split(path: str) -> tuple[str, int, str]:
     match = _SHARD.search(path)
     if match is None:
         raise ValueError(f"{path}: is no path of a member of a shard")
-    return path[: match.start()] or ".", int(match.group(1)), path[match.end() :].replace(os.sep, "/")
+    return _folder(path, match), int(match.group(1)), path[match.end() :].replace(os.sep, "/")
+
+
+def _folder(path: str, match: re.Match[str]) -> str:
+    return path[: match.start()] or "."

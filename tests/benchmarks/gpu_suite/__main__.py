@@ -11,7 +11,8 @@ parts and inference; "train" pre-trains for the minutes that are left, from a fi
 ``python -m tests.benchmarks.gpu_suite.packed_images`` has made, and writes weights in pieces. What is known is in
 ``results.json`` and ``results.md`` at every moment, so that a limit of time costs only what was not yet measured.
 
-A machine without a network needs monai, pytorch-ignite, nibabel, pydicom and fire as wheels; itk is not needed.
+A machine without a network needs monai, pytorch-ignite, nibabel, pydicom, fire and what they need as wheels; itk is not
+needed. docs/at_scale.md has the commands.
 """
 
 from __future__ import annotations

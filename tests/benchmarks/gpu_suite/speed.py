@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
-from monai_afire.anomaly import AnomalyDetector
 from monai_afire.transforms import synth_lesion_masks
+from tests.benchmarks.gpu_suite.inference import measure_inference
 from tests.benchmarks.gpu_suite.results import Deadline, Results
-from tests.benchmarks.pretraining_step import METHODS, OVERLAYS, BundleCase, TrainingStep, loader_rate
+from tests.benchmarks.pretraining_step import METHODS, OVERLAYS, PUBLISHED, BundleCase, TrainingStep, loader_rate
 from tests.benchmarks.throughput import count_flops, matmul_peak, nominal_peak
-from tests.benchmarks.timing import take_turns, timed
+from tests.benchmarks.timing import take_turns
 
 __all__ = ["WAYS", "measure_speed"]
 
@@ -52,7 +52,7 @@ def measure_speed(options: argparse.Namespace, results: Results, deadline: Deadl
     cases = [(method, size) for size in sizes for method in METHODS if method in OVERLAYS.get(size, METHODS)]
     for method, size in cases:
         measure_method(method, size, options.ways, device, peak, results, deadline)
-    measure_inference(options, results, device, deadline)
+    measure_inference(options, results, device, deadline, NEEDED)
 
 
 def measure_method(
@@ -67,6 +67,8 @@ def measure_method(
     """One row of each way of taking a method's steps."""
     naive_rate = 0.0
     for way in ways:
+        if way == "naive" and method not in PUBLISHED:
+            continue
         name = f"{method}, {size}, {way}"
         if deadline.left < NEEDED[way]:
             results.add("steps", name, "no time left")
@@ -109,7 +111,9 @@ def measure_way(method: str, size: str, way: str, device: torch.device, peak: fl
     parts = step.seconds()
     total = sum(parts.values())
     row["shares"] = ", ".join(f"{part} {value / total:.0%}" for part, value in parts.items() if value)
-    row["loader images/s and process"] = round(loader_rate(case, 8), 1)
+    prepared = loader_rate(case, 8)
+    row["loader images/s and process"] = round(prepared, 1)
+    row["loader processes needed"] = round(images / middle / prepared, 1)
     return row
 
 
@@ -171,29 +175,3 @@ def measure_parts(options: argparse.Namespace, results: Results, device: torch.d
         with torch.autocast(device.type, torch.bfloat16):
             seconds = median(take_turns({name: call}, 2 if tiny else 20, device)[name])
         results.add("parts", name, {unit: round(amount / seconds, 1), "ms": round(1e3 * seconds, 3)})
-
-
-def measure_inference(options: argparse.Namespace, results: Results, device: torch.device, deadline: Deadline) -> None:
-    """Images per second of an anomaly detector as it is, in bfloat16, and compiled."""
-    case = BundleCase("afire", options.size, device, 2)
-    images = 2 if options.size == "tiny" else 256
-    side = case["image_size"]
-    pictures = torch.rand(images, 1, side, side, device=device)
-    detector = AnomalyDetector(case["network"], memory_size=64 if options.size == "tiny" else 1024).to(device).eval()
-    detector.fit(torch.rand(16, 1, side, side, device=device).split(8))
-    compiled = torch.compile(detector)
-    ways: dict[str, tuple[bool, Callable[[torch.Tensor], Any]]] = {
-        "float32": (False, detector),
-        "bfloat16": (True, detector),
-        "bfloat16, compiled": (True, compiled),
-    }
-    for name, (bf16, call) in ways.items():
-        if "compiled" in name and "compiled" not in options.ways:
-            continue
-        if deadline.left < NEEDED["compiled" if "compiled" in name else "eager"]:
-            results.add("inference", name, "no time left")
-            continue
-        with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=bf16):
-            timed(lambda call=call: call(pictures), device)
-            seconds = median(take_turns({name: lambda call=call: call(pictures)}, 3, device)[name])
-        results.add("inference", name, {"images/s": round(images / seconds, 1), "batch": images})
