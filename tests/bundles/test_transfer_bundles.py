@@ -242,7 +242,9 @@ def test_wrong_masks_and_shared_patients_are_named(workspace: Path) -> None:
 
 @pytest.mark.slow
 def test_segmentation_learns_the_lungs(workspace: Path) -> None:
-    overrides = {"epochs": 24, "phantom::num_patients": {"training": 64, "validation": 16, "test": 16}}
+    # as many tokens as by default, of a quarter of the pixels
+    overrides: dict[str, Any] = {"image_size": 64, "patch_size": 8, "epochs": 24}
+    overrides["phantom::num_patients"] = {"training": 64, "validation": 16, "test": 16}
     result = run_bundle(workspace, configs("segmentation", "train")[0], overrides)
     assert result.returncode == 0, result.stderr[-3000:]
     for words in ("models/model.pt", "evaluate.json", "inference.json"):

@@ -1,0 +1,83 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Detection on real radiographs by the encoders of several pre-trainings, each alone and frozen, beside the controls.
+
+``python -m tests.benchmarks.real_encoders --data /path/to/childcxr --encoders untrained= mae=/path/to/model.pt`` takes
+the statistics of the set's training normals from each encoder's tokens and prints one table of the validation images,
+and with ``--test`` of the test images. What tells is the same for all of them: the Gaussian of the mean token, the
+nearest normal tokens at the position, and the sum of both in standard deviations of the normals ("fused").
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from monai_afire.networks import ViTEncoder, load_encoder_weights
+from tests.benchmarks.real_detection import (
+    SHAPE,
+    controls,
+    detector_scores,
+    figures,
+    fitted_detector,
+    read_set,
+    summary,
+)
+
+SCORES = ("token_mean_density", "token_neighbors", "fused")
+COLUMNS = ["AUC", "Q1", "Q2", "Q3", "Q4", "matched", "AP"]
+
+
+def encoder(weights: str) -> ViTEncoder:
+    """The network of all pre-trainings that are compared, with its weights; "" for random ones."""
+    torch.manual_seed(0)
+    network = ViTEncoder(
+        img_size=SHAPE["image_size"],
+        patch_size=SHAPE["patch_size"],
+        hidden_size=SHAPE["hidden_size"],
+        num_layers=SHAPE["num_layers"],
+        num_heads=SHAPE["num_heads"],
+    )
+    if weights:
+        load_encoder_weights(network, weights)
+    return network
+
+
+def encoder_scores(table: pd.DataFrame, images: torch.Tensor, weights: str, copies: int) -> pd.DataFrame:
+    """Rows of the images that are judged, with their scores."""
+    training = torch.as_tensor((table["section"] == "training").to_numpy())
+    detector = fitted_detector(encoder(weights), images[training], {"copies": copies, "score_fusion": SCORES[:2]})
+    scores = dict(zip(detector.score_names, detector_scores(detector, images[~training]).T, strict=True))
+    return table[table["section"] != "training"].reset_index(drop=True).assign(**scores)
+
+
+def main() -> None:
+    """Run from the repository's root."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="ChildCXR, or a folder with manifest.csv")
+    parser.add_argument("--encoders", nargs="+", required=True, metavar="NAME=WEIGHTS")
+    parser.add_argument("--output", type=Path, default=Path("bundles/afire/output/real_encoders"))
+    parser.add_argument("--copies", type=int, default=0, help="of each normal image with another field of view")
+    parser.add_argument("--test", action="store_true", help="the test images, once everything is chosen")
+    options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
+    section = "test" if options.test else "validation"
+    table, images = read_set(options.data.resolve(), options.output.resolve(), int(SHAPE["image_size"]))
+    shown = {}
+    for name, weights in (text.split("=", 1) for text in options.encoders):
+        rows = encoder_scores(table, images, weights, options.copies)
+        found = figures(rows[rows["section"] == section], SCORES, {})
+        shown |= {f"{name} {score}": row for score, row in summary([found]).iterrows()}
+    result = pd.concat([pd.DataFrame(shown).T, summary([controls(table, images, section)])])[COLUMNS]
+    (options.output / f"summary_{section}.txt").write_text(result.to_string())
+    pd.set_option("display.width", 250)
+    print(result.to_string())
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("OMP_NUM_THREADS", str(os.cpu_count() or 1))
+    main()
