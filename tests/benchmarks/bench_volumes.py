@@ -9,8 +9,9 @@ Time and memory of whole pre-training steps on volumes, as the bundles' overlays
 
 Run it from the repository's root. Every case, a method with a patch size, a setting and a batch, has a process of its
 own: its peak is the largest resident memory (on a GPU: the largest allocated) of its steps, libraries and weights
-included. The volumes are noise, cut and hidden as a loader does it before the steps; AFiRe's lesions belong to the
-step. Printed are, of each method and setting,
+included. tune_cpu() is not called: it keeps freed memory for the next tensor, whose gaps would count with what is in
+use (a training on a CPU does call it, is faster, and takes somewhat more). The volumes are noise, cut and hidden as a
+loader does it before the steps; AFiRe's lesions belong to the step. Printed are, of each method and setting,
 
 * seconds of a step of the smallest batch (on a CPU seconds of the core, so that others on the machine do not count)
   and volumes per second, both at the median step after one that is not counted,
@@ -33,7 +34,7 @@ import torch
 from tqdm.auto import tqdm
 
 from monai_afire.networks.blocks import DeviceSelfAttention
-from monai_afire.utils import default_device, tune_cpu
+from monai_afire.utils import default_device
 from tests.benchmarks.pretraining_step import BundleCase, TrainingStep
 from tests.benchmarks.timing import machine, peak_memory, reset_peak_memory
 
@@ -138,7 +139,6 @@ def make_case(options: argparse.Namespace, case: Case) -> BundleCase:
 
 def measure(options: argparse.Namespace, case: Case, results: Any) -> None:
     """Put seconds of a step and the peak in MB; for a process of its own."""
-    tune_cpu()
     device = torch.device(options.device)
     bundle = make_case(options, case)
     step = TrainingStep.of_package(bundle, case.bf16, micro_batch=0, compiled=False)
