@@ -60,7 +60,7 @@ def _read_labels(reader_type: type[LabelReader], options: dict[str, Any]) -> Any
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m monai_afire.data",
-        description="Read the label files of a public chest radiograph set and write a MONAI datalist.",
+        description="Read the label files of a public set and write a MONAI datalist.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

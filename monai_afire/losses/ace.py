@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.global_mean import global_mean
@@ -16,6 +17,9 @@ from monai_afire.transforms.grid_crop.correspondence import check_patches
 from monai_afire.utils.precision import at_least_float32
 
 __all__ = ["ACELoss", "MatchingLoss", "SelfDistillationLoss", "matching_target", "patches_per_axis"]
+
+# pairs of patches that are compared at once: 64 MB of each of some ten intermediate results
+PAIRS_AT_ONCE = 2**24
 
 
 def matching_target(
@@ -140,6 +144,22 @@ class MatchingLoss(nn.Module):
         Raises:
             ValueError: when the shapes do not fit.
         """
+        return global_mean(self.of_teacher_patches(logits, target))
+
+    def of_teacher_patches(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """
+        The sums whose mean is the loss.
+
+        Args:
+            logits: ``(B, N, M)`` of the teacher's N and the student's M patches.
+            target: T in [0, 1], ``(B, N, M)``.
+
+        Returns:
+            ``(B, N)``.
+
+        Raises:
+            ValueError: when the shapes do not fit.
+        """
         if logits.ndim != 3 or logits.shape != target.shape:
             raise ValueError(
                 f"logits and target must both be (B, N, M), got {tuple(logits.shape)} and {tuple(target.shape)}"
@@ -150,7 +170,7 @@ class MatchingLoss(nn.Module):
             negative = (1 - self.alpha) * (1 - target)
             # -log(1 - sigmoid(x)) = x - log(sigmoid(x))
             loss = negative * logits - (self.alpha * target + negative) * F.logsigmoid(logits)
-            return global_mean(loss.sum(-1))
+            return loss.sum(-1)
 
 
 class SelfDistillationLoss(nn.Module):
@@ -268,10 +288,31 @@ class ACELoss(CompositeLoss):
         return self.self_distillation(student, teacher)
 
     def _composition(self, logits: torch.Tensor, offset_1: torch.Tensor, offset_2: torch.Tensor) -> torch.Tensor:
-        return self.composition(logits, self._target(logits, offset_1, offset_2, patch_cells=2).mT)
+        return self._matching(self.composition, logits, offset_1, offset_2, composed=True)
 
     def _decomposition(self, logits: torch.Tensor, offset_1: torch.Tensor, offset_2: torch.Tensor) -> torch.Tensor:
-        return self.decomposition(logits, self._target(logits, offset_1, offset_2, patch_cells=1))
+        return self._matching(self.decomposition, logits, offset_1, offset_2, composed=False)
+
+    def _matching(
+        self, loss: MatchingLoss, logits: torch.Tensor, offset_1: torch.Tensor, offset_2: torch.Tensor, composed: bool
+    ) -> torch.Tensor:
+        """
+        The loss with its target, of a few images at a time where all pairs of patches are too many.
+
+        Volumes have millions of pairs: 96 x 96 x 96 voxels in patches of 8 are 1728 of the teacher's by 13,824 of the
+        student's. Targets and intermediate results of a few images are made, thrown away, and made again for the
+        gradient; the logits alone are kept.
+        """
+
+        def of_images(logits: torch.Tensor, offset_1: torch.Tensor, offset_2: torch.Tensor) -> torch.Tensor:
+            target = self._target(logits, offset_1, offset_2, patch_cells=2 if composed else 1)
+            return loss.of_teacher_patches(logits, target.mT if composed else target)
+
+        if logits.numel() <= PAIRS_AT_ONCE:
+            return global_mean(of_images(logits, offset_1, offset_2))
+        images = max(1, PAIRS_AT_ONCE // max(1, logits[0].numel()))
+        parts = zip(logits.split(images), offset_1.split(images), offset_2.split(images), strict=True)
+        return global_mean(torch.cat([checkpoint(of_images, *part, use_reentrant=False) for part in parts]))
 
     def _target(
         self, logits: torch.Tensor, offset_1: torch.Tensor, offset_2: torch.Tensor, patch_cells: int

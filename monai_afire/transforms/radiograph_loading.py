@@ -87,7 +87,8 @@ class LoadRadiograph(Transform):
         max_pixels: largest accepted height times width, checked before the pixels are decompressed.
         max_aspect: largest accepted ratio of the longer to the shorter side.
         dtype: data type of the output, of NumPy or PyTorch.
-        channels: 1 for gray; 3 keeps the colours of PNG, JPEG, TIFF and BMP, ``(3, H, W)``, and repeats what is gray.
+        channels: 1 for gray; 3 keeps the colours of DICOM, PNG, JPEG, TIFF and BMP files, ``(3, H, W)``, and repeats
+            what is gray.
 
     Raises:
         RadiographError: When a file cannot be read as one radiograph; one line: the file, the reason and the remedy.
@@ -169,15 +170,15 @@ class LoadRadiograph(Transform):
 
     def _read(self, path: str, file_format: str) -> RadiographPixels:
         raw = self.scaling == "none"
+        colour = self.channels == 3 and not raw
         try:
             if file_format == "DICOM":
-                return read_dicom(path, self.limits, use_window=self.use_window and not raw)
+                return read_dicom(path, self.limits, self.use_window and not raw, colour)
             if file_format == "NIfTI":
                 return read_nifti(path, self.limits)
             if file_format in ("MetaImage", "NRRD"):
                 with local_file(path) as local:
                     return read_itk_plane(local, file_format, self.limits)
-            colour = self.channels == 3 and not raw
             return read_picture(path, file_format, self.limits, raw=raw, colour=colour)
         except (RadiographError, ImportError):  # a package that is missing is no fault of the file
             raise

@@ -12,7 +12,15 @@ import torch
 from monai.transforms import Compose
 from PIL import Image
 
-from monai_afire.analysis import LandmarkPair, pair_correspondence, read_landmark_pairs
+from monai_afire.analysis import (
+    LandmarkPair,
+    PairStudy,
+    StudyImages,
+    pair_correspondence,
+    read_landmark_pairs,
+    read_study_images,
+)
+from monai_afire.analysis.study import NothingToCompareError
 from monai_afire.networks import RadiographEncoder
 from monai_afire.transforms import fit_images, image_loader
 
@@ -59,3 +67,33 @@ def test_what_is_no_pair_is_refused() -> None:
     with pytest.raises(ValueError, match="no pair"):
         pair_correspondence(BlockColours(), [], progress=False)
     assert LandmarkPair(torch.zeros(2, 1, 8, 8), torch.zeros(2, 1, 2)).images.shape[0] == 2
+
+
+def shifted(shift: int, group: str) -> dict:
+    """A pair whose places all move by as many pixels along the rows."""
+    image, places = torch.rand(3, 32, 32), [[6.0, 6.0], [14.0, 10.0]]
+    moved = [[row, column + shift] for row, column in places]
+    second = image.roll(shift, dims=2)
+    return {"image": image, "image_2": second, "landmarks": places, "landmarks_2": moved, "group": group}
+
+
+def test_the_study_compares_encoders_with_copying() -> None:
+    items = [shifted(4, "near"), shifted(8, "far"), {"image": torch.rand(3, 32, 32)}]
+    result = PairStudy(items, dict, stride=4, progress=False)(
+        {"blocks": BlockColours()}, StudyImages(torch.rand(2, 1, 8, 8))
+    )
+    assert list(result.table.index) == ["blocks", "raw pixels", "same place"]
+    copied = result.table.loc["same place"]
+    assert copied["error"] == copied["median_error"] == pytest.approx(6.0)
+    assert copied["error_fraction"] == pytest.approx(6 / 32)
+    assert "2 pairs with 4 places" in result.question
+    [groups] = result.details.values()
+    assert groups["same place"].to_dict() == pytest.approx({"near": 4.0, "far": 8.0})
+    with pytest.raises(NothingToCompareError, match="no item has an image_2"):
+        PairStudy(items[2:], dict)({"blocks": BlockColours()}, StudyImages(torch.rand(2, 1, 8, 8)))
+
+
+def test_places_of_pairs_are_no_landmarks_of_the_other_studies() -> None:
+    """They are other places, and other numbers of them, in each pair."""
+    items = [shifted(4, "near"), {**shifted(4, "near"), "landmarks": [[1.0, 1.0]], "landmarks_2": [[1.0, 5.0]]}]
+    assert read_study_images(items, dict, dataset_dir="fundus", progress=False).landmarks is None

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch import nn
 
 from monai_afire.inferers import AutocastInferer
 from monai_afire.optimizers import weight_decay_groups
+from monai_afire.transforms.volume_loading import input_shape
 from tests.benchmarks.throughput import PartTimer
 from tests.naive.published_methods import published
 
@@ -47,6 +48,8 @@ TINY: dict[str, dict[str, Any]] = {
 }
 TINY_ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
 
+# from the whole image to an example, in this order, as far as a method has them
+ITEM_TRANSFORMS = ("make_crops", "hide_patches", "select", "to_tensors")
 PARTS = ("data", "teacher", "student", "loss", "backward", "optimizer", "teacher update")
 
 
@@ -59,18 +62,28 @@ class BundleCase:
         size: one of SIZES: "tiny", "default" (the bundle's own), "paper" (ViT) or "paper_swin".
         device: where to train.
         variants: AFiRe's lesion variants of each image.
+        overlays: names of further configs of the bundle, such as "volume.json".
+        overrides: options in place of the configs'.
     """
 
-    def __init__(self, method: str, size: str, device: torch.device, variants: int) -> None:
-        folder = f"bundles/{method}/configs"
-        files = [f"{folder}/train.json"] + ([f"{folder}/{OVERLAYS[size][method]}"] if size in OVERLAYS else [])
+    def __init__(
+        self,
+        method: str,
+        size: str,
+        device: torch.device,
+        variants: int,
+        overlays: Sequence[str] = (),
+        overrides: Mapping[str, Any] | None = None,
+    ) -> None:
+        names = ["train.json", *([OVERLAYS[size][method]] if size in OVERLAYS else []), *overlays]
         self.parser = ConfigParser()
-        self.parser.read_config(files)
+        self.parser.read_config([f"bundles/{method}/configs/{name}" for name in names])
         self.parser.update({"device": f"$torch.device({str(device)!r})"})
         if method == "afire":
             self.parser.update({"num_masks": variants, "lesions_on_device": True})
         if size == "tiny":
             self.parser.update({**TINY_ENCODER, **TINY[method]})
+        self.parser.update(dict(overrides or {}))
         self.method, self.device = method, device
 
     @property
@@ -87,13 +100,14 @@ class BundleCase:
 
     def make_item(self) -> dict[str, Any]:
         """One example of noise as a loader's process makes it, from the image on."""
-        side = self["image_size" if self.method == "afire" else "whole_size"]
-        names = [name for name in ("make_crops", "hide_patches", "select", "to_tensors") if name in self.parser]
+        names = [name for name in ITEM_TRANSFORMS if name in self.parser.config]
         transforms: list[Any] = []
         for name in names:
             part = self[name]
             transforms += part if isinstance(part, list) else [part]
-        return Compose(transforms)({"image": torch.rand(1, side, side), "file": "random"})
+        side = self["whole_size" if "whole_size" in self.parser.config else "image_size"]
+        shape = input_shape(self["channels"], side, self["spatial_dims"])
+        return Compose(transforms)({"image": torch.rand(shape), "file": "random"})
 
     def make_batch(self, images: int) -> dict[str, torch.Tensor]:
         """A loader's batch, in pinned memory for a GPU."""

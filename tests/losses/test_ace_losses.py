@@ -243,6 +243,20 @@ def test_settings_reach_the_terms() -> None:
         torch.testing.assert_close(loss.terms[name], expected, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("pairs", [1, 4096, 9000])
+def test_a_few_images_at_a_time_are_the_same(pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """4096 pairs of an image of 2 x 4**3: by one, by two, composition at once and decomposition not."""
+    names = ("composition_logits", "decomposition_logits")
+    found = []
+    for limit in (10**9, pairs):
+        monkeypatch.setattr("monai_afire.losses.ace.PAIRS_AT_ONCE", limit)
+        outputs, loss = random_outputs(1, cells=4, dims=3, images=5), ACELoss(0)
+        gradients = torch.autograd.grad(loss(outputs), [outputs[name] for name in names])
+        found.append([loss.terms["composition"], loss.terms["decomposition"], *gradients])
+    for whole, parts in zip(*found, strict=True):
+        torch.testing.assert_close(parts, whole, rtol=1e-12, atol=0)
+
+
 NEEDED = {
     "global": {"global_student", "global_teacher"},
     "composition": {"offset_1", "offset_2", "composition_logits"},

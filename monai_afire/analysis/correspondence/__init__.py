@@ -12,6 +12,7 @@ from monai_afire.analysis.correspondence.measures import (
     landmark_correspondence,
     same_place_correspondence,
 )
+from monai_afire.analysis.correspondence.pair_study import PairStudy
 from monai_afire.analysis.correspondence.pairs import LandmarkPair, pair_correspondence, read_landmark_pairs
 from monai_afire.analysis.correspondence.study import CorrespondenceStudy
 from monai_afire.analysis.correspondence.windows import window_correspondence
@@ -20,6 +21,7 @@ __all__ = [
     "ACROSS",
     "CorrespondenceStudy",
     "LandmarkPair",
+    "PairStudy",
     "correspondence_figure",
     "correspondence_summary",
     "found_landmarks_figure",

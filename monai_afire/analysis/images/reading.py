@@ -33,7 +33,8 @@ def read_study_images(
 
     "organs" (mask files), "landmarks" (row, column), "boxes" (x, y, width, height) with their "box_findings", and
     "group" or "label" are used where an item has them. Positions are those of the picture in the file and are moved as
-    the image was. Masks count only if all images have them; an image without landmarks has NaN.
+    the image was. Masks count only if all images have them; an image without landmarks has NaN. Landmarks of pairs of
+    images ("landmarks_2") are left to :class:`monai_afire.analysis.PairStudy`.
 
     Args:
         items: of a datalist, see :func:`monai_afire.data.bundle_items`.
@@ -129,7 +130,9 @@ def _stack(arrays: Sequence[torch.Tensor], what: str) -> torch.Tensor:
 
 def _landmarks(items: Sequence[Mapping[str, Any]], pictures: Sequence[torch.Tensor]) -> torch.Tensor | None:
     dims = pictures[0].ndim - 1
-    known = [landmark_array(item["landmarks"], dims) if item.get("landmarks") else None for item in items]
+    # those of a pair of images are any places, as many as were found, and not the same ones in other pairs
+    own = [None if item.get("landmarks_2") else item.get("landmarks") for item in items]
+    known = [landmark_array(points, dims) if points else None for points in own]
     shapes = {points.shape for points in known if points is not None}
     if not shapes:
         return None

@@ -1,7 +1,7 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
 """
-Label files of public chest radiograph sets, read into MONAI datalists.
+Label files of public sets, of chest radiographs above all, read into MONAI datalists.
 
 ``python -m monai_afire.data SET --root FOLDER --output datalist.json`` writes a datalist that
 ``monai.data.load_decathlon_datalist(path, is_segmentation=False)`` and
@@ -16,7 +16,8 @@ Label files of public chest radiograph sets, read into MONAI datalists.
 * "abnormal": 0, 1, or -1 where the labels do not tell.
 * "view": "PA", "AP", "frontal", "lateral", "unknown", or as the set has it.
 * where there are some: "boxes" ([x, y, width, height] in pixels of the header's "box_image_size") with
-  "box_findings", "polygons", "mask" (a path), "organs" (a path for each of the header's "organ_names").
+  "box_findings", "polygons", "mask" (a path), "organs" (a path for each of the header's "organ_names"); of pairs of
+  images "image_2", "landmarks" and "landmarks_2" ((row, column) of the same places in both).
 
 No patient is in two sections. A set is one module; the line in :data:`READERS` makes it a command.
 """
@@ -28,6 +29,7 @@ from monai_afire.data.readers.build import DatalistReport, write_datalist
 from monai_afire.data.readers.chestx_det import ChestXDetReader
 from monai_afire.data.readers.chexpert import CheXpertReader
 from monai_afire.data.readers.childcxr import ChildCXRReader
+from monai_afire.data.readers.fire import FIREReader
 from monai_afire.data.readers.jsrt import JSRTReader
 from monai_afire.data.readers.mimic import MIMICReader
 from monai_afire.data.readers.nih import NIHReader
@@ -60,5 +62,6 @@ READERS: dict[str, type[LabelReader]] = {
     "shenzhen": ShenzhenReader,
     "jsrt": JSRTReader,
     "chestx_det": ChestXDetReader,
+    "fire": FIREReader,
     "table": TableReader,
 }

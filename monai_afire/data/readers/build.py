@@ -24,7 +24,7 @@ from monai_afire.utils.formatting import table_lines
 
 __all__ = ["DatalistReport", "write_datalist"]
 
-_PATH_KEYS = ("mask", "organs")
+_PATH_KEYS = ("image_2", "mask", "organs")
 _FRONTAL_VIEWS = {"AP", "PA", "FRONTAL"}
 
 

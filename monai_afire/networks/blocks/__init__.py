@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from monai_afire.networks.blocks.attention import DeviceSelfAttention, prepare_transformer_blocks
+from monai_afire.networks.blocks.attention import DeviceSelfAttention, prepare_transformer_blocks, through_blocks
 from monai_afire.networks.blocks.composition import Composer, Decomposer, gather_parts, spread_parts
 from monai_afire.networks.blocks.distillation_head import DistillationHead
 from monai_afire.networks.blocks.ema import update_ema
@@ -39,5 +39,6 @@ __all__ = [
     "prepare_transformer_blocks",
     "sinkhorn_knopp",
     "spread_parts",
+    "through_blocks",
     "unpatchify",
 ]

@@ -4,13 +4,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 import torch.nn.functional as F
 from monai.networks.blocks.selfattention import SABlock
 from monai.networks.blocks.transformerblock import TransformerBlock
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
-__all__ = ["DeviceSelfAttention", "prepare_transformer_blocks"]
+__all__ = ["DeviceSelfAttention", "prepare_transformer_blocks", "through_blocks"]
 
 
 class DeviceSelfAttention(SABlock):
@@ -109,3 +112,28 @@ def prepare_transformer_blocks(blocks: nn.ModuleList) -> nn.ModuleList:
                 if layer.bias is not None:
                     nn.init.zeros_(layer.bias)
     return blocks
+
+
+def through_blocks(blocks: Iterable[nn.Module], tokens: torch.Tensor, recompute: bool = False) -> torch.Tensor:
+    """
+    Tokens through transformer blocks, one after the other.
+
+    Args:
+        blocks: each takes and returns tokens.
+        tokens: ``(B, L, D)``.
+        recompute: keep the tokens between the blocks alone, and compute what happens inside a block again in the
+            backward pass: less memory, more time, the same gradients.
+
+    Returns:
+        ``(B, L, D)``.
+
+    Example:
+        >>> blocks = nn.ModuleList([nn.Linear(8, 8), nn.GELU()])
+        >>> through_blocks(blocks, torch.rand(2, 9, 8), recompute=True).shape
+        torch.Size([2, 9, 8])
+    """
+    for block in blocks:
+        tokens = (
+            checkpoint(block, tokens, use_reentrant=False) if recompute and torch.is_grad_enabled() else block(tokens)
+        )
+    return tokens

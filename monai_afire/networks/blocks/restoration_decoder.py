@@ -12,7 +12,7 @@ from monai.networks.blocks.pos_embed_utils import build_sincos_position_embeddin
 from monai.networks.blocks.transformerblock import TransformerBlock
 from torch import nn
 
-from monai_afire.networks.blocks.attention import prepare_transformer_blocks
+from monai_afire.networks.blocks.attention import prepare_transformer_blocks, through_blocks
 from monai_afire.networks.blocks.position_embedding import without_meshgrid_warning
 
 __all__ = ["RestorationDecoder"]
@@ -38,6 +38,7 @@ class RestorationDecoder(nn.Module):
         num_heads: attention heads per block.
         mask_token_per_position: one mask token for every position, or one for all.
         pos_embed_type: "sincos" (fixed) or "learnable".
+        use_checkpoint: recompute the activations of each block in the backward pass: less memory, more time.
 
     Raises:
         ValueError: for an unknown pos_embed_type, or a width that the sine-cosine embedding cannot fill.
@@ -59,8 +60,10 @@ class RestorationDecoder(nn.Module):
         num_heads: int = 16,
         mask_token_per_position: bool = True,
         pos_embed_type: str = "sincos",
+        use_checkpoint: bool = False,
     ) -> None:
         super().__init__()
+        self.use_checkpoint = use_checkpoint
         num_tokens = math.prod(grid_size)
         self.projection = nn.Linear(in_dim, hidden_dim)
         self.mask_tokens = nn.Parameter(torch.empty(1, num_tokens if mask_token_per_position else 1, hidden_dim))
@@ -94,9 +97,7 @@ class RestorationDecoder(nn.Module):
         if hidden is not None:
             x = torch.where(hidden.unsqueeze(-1), self.mask_tokens.to(x.dtype), x)
         x = x + self.position_embeddings.to(x.dtype)
-        for block in self.blocks:
-            x = block(x)
-        return self.to_pixels(self.norm(x))
+        return self.to_pixels(self.norm(through_blocks(self.blocks, x, self.use_checkpoint)))
 
 
 def _position_embedding(grid_size: Sequence[int], hidden_dim: int, pos_embed_type: str) -> nn.Parameter:

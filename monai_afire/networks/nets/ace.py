@@ -224,7 +224,8 @@ class ACE(nn.Module):
                 return teacher @ student.mT
             teacher = F.normalize(teacher, dim=-1, eps=1e-6)
             student = F.normalize(student, dim=-1, eps=1e-6)
-            return self.logit_scale.exp() * (teacher @ student.mT)
+            # scaled before the product, whose many pairs would be kept for the scale's gradient
+            return teacher @ (self.logit_scale.exp() * student).mT
 
     def _student_distribution(
         self, tokens: dict[int, torch.Tensor], masks: tuple[torch.Tensor, torch.Tensor]

@@ -54,6 +54,7 @@ class AFiRe(nn.Module):
         contrast: False leaves out teacher, head and bank's work (ablation, Table 1 row 4).
         restore: False leaves out the decoder's work (ablation, Table 1 row 7).
         mask_token_per_position: one mask token for every position, or one for all (the paper does not say).
+        use_checkpoint: recompute the decoder's activations in the backward pass; the encoder has its own.
 
     Raises:
         TypeError: when the encoder is none, see :func:`monai_afire.networks.as_encoder`.
@@ -90,6 +91,7 @@ class AFiRe(nn.Module):
         contrast: bool = True,
         restore: bool = True,
         mask_token_per_position: bool = True,
+        use_checkpoint: bool = False,
     ) -> None:
         super().__init__()
         encoder = as_encoder(encoder)
@@ -106,6 +108,7 @@ class AFiRe(nn.Module):
             decoder_layers,
             decoder_heads,
             mask_token_per_position,
+            use_checkpoint=use_checkpoint,
         )
         # parameters that an ablation leaves without a gradient would stop distributed training
         if not contrast or contrast_space == "features":

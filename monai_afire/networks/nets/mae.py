@@ -42,6 +42,7 @@ class MAE(nn.Module):
         decoder_heads: its attention heads, 16 in the paper.
         normalize_target: reconstruct patches normalised by their own mean and standard deviation; False takes
             the intensities as the encoder normalises them.
+        use_checkpoint: recompute the decoder's activations in the backward pass; the encoder has its own.
 
     Raises:
         TypeError: when the encoder cannot encode some patches alone.
@@ -63,6 +64,7 @@ class MAE(nn.Module):
         decoder_layers: int = 8,
         decoder_heads: int = 16,
         normalize_target: bool = True,
+        use_checkpoint: bool = False,
     ) -> None:
         super().__init__()
         if not hasattr(encoder, "visible_tokens"):
@@ -78,6 +80,7 @@ class MAE(nn.Module):
             decoder_layers,
             decoder_heads,
             mask_token_per_position=False,
+            use_checkpoint=use_checkpoint,
         )
         self.normalize_target = normalize_target
 

@@ -11,9 +11,8 @@ import torch.nn.functional as F
 from monai.networks.nets import ViT
 from monai.utils import ensure_tuple_rep
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
-from monai_afire.networks.blocks.attention import prepare_transformer_blocks
+from monai_afire.networks.blocks.attention import prepare_transformer_blocks, through_blocks
 from monai_afire.networks.blocks.patches import grid_size
 from monai_afire.networks.blocks.position_embedding import resize_position_embedding, without_meshgrid_warning
 from monai_afire.networks.nets.radiograph_encoder import (
@@ -196,7 +195,7 @@ class ViTEncoder(RadiographEncoder, ViT):
         tokens = self.patch_embedding(self.normalize(images))
         maps: dict[int, torch.Tensor] = {}
         for number, block in enumerate(self.blocks[: max(layers) + 1]):
-            tokens = self._through_block(block, tokens)
+            tokens = through_blocks([block], tokens, self.use_checkpoint)
             if number in layers:
                 maps[number] = self._as_map(tokens, last=number == count - 1)
         return [maps[layer] for layer in layers]
@@ -212,14 +211,7 @@ class ViTEncoder(RadiographEncoder, ViT):
 
     def _through_blocks(self, tokens: torch.Tensor) -> torch.Tensor:
         """From embedded patches (B, L, D) to the tokens after the last layer norm."""
-        for block in self.blocks:
-            tokens = self._through_block(block, tokens)
-        return self.norm(tokens)
-
-    def _through_block(self, block: nn.Module, tokens: torch.Tensor) -> torch.Tensor:
-        if self.use_checkpoint and torch.is_grad_enabled():
-            return checkpoint(block, tokens, use_reentrant=False)
-        return block(tokens)
+        return self.norm(through_blocks(self.blocks, tokens, self.use_checkpoint))
 
     def _as_map(self, tokens: torch.Tensor, last: bool) -> torch.Tensor:
         """Normalise (B, L, D) tokens and put them on the grid, (B, D, *grid)."""

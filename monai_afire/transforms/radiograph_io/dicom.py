@@ -8,7 +8,7 @@ import zlib
 
 import numpy as np
 import pydicom
-from pydicom.pixels import apply_color_lut, apply_modality_lut
+from pydicom.pixels import apply_modality_lut
 
 from monai_afire.transforms.radiograph_io.common import (
     RadiographError,
@@ -19,6 +19,12 @@ from monai_afire.transforms.radiograph_io.common import (
     refuse,
     rgb_to_gray,
     warn_about,
+)
+from monai_afire.transforms.radiograph_io.dicom_colour import (
+    PALETTE,
+    check_colours,
+    colour_fractions,
+    look_up_palette,
 )
 from monai_afire.transforms.radiograph_io.gdcm import GDCM_SYNTAXES, decode_with_gdcm
 from monai_afire.transforms.radiograph_io.intensity import window_to_unit
@@ -33,17 +39,19 @@ _MAX_HEADER_BYTES = 2**24  # of a deflated data set, besides its pixels
 _LACKS_DECODER = ("missing dependencies", "does not support", "not supported")
 
 
-def read_dicom(path: str, limits: SizeLimits, use_window: bool = True) -> RadiographPixels:
-    """Read a DICOM file as one gray picture, with its modality transformation and, if asked, its window.
+def read_dicom(path: str, limits: SizeLimits, use_window: bool = True, colour: bool = False) -> RadiographPixels:
+    """Read a DICOM file as one picture, a gray one with its modality transformation and, if asked, its window.
 
     Args:
         path: the file, with or without the 128-byte preamble.
         limits: sizes that are accepted, checked on the header.
         use_window: apply the file's first window, or its VOI lookup table if it has no window.
+        colour: keep the colours of a picture that has some, red, green and blue; its values are ``(H, W, 3)`` then.
 
     Raises:
         RadiographError: When the file is cut or damaged, lacks pixels or a needed element, holds several frames,
-            is of the wrong size, or is compressed in a way that neither pydicom nor ITK decodes.
+            is of the wrong size, states its colours in another way than the usual ones, or is compressed in a way that
+            neither pydicom nor ITK decodes.
     """
     _check_inflated_size(path, limits)
     if is_member(path):
@@ -52,6 +60,12 @@ def read_dicom(path: str, limits: SizeLimits, use_window: bool = True) -> Radiog
         dataset = pydicom.dcmread(path, force=True, defer_size=_DEFER_BYTES)
     _check_header(path, dataset, limits)
     stored = _decode(path, dataset)
+    if stored.ndim == 3:
+        if colour:
+            return _pixels(dataset, colour_fractions(dataset, stored))
+        text = f"is a colour picture ({dataset.PhotometricInterpretation}), reduced to gray"
+        warn_about(path, f"{text} (channels 3 keeps the colours)")
+        stored = rgb_to_gray(stored)
     padding = _padding(dataset, stored)
     pixels = _modality(path, dataset, stored)
     pixels.padding = padding
@@ -96,6 +110,7 @@ def _check_header(path: str, dataset: pydicom.Dataset, limits: SizeLimits) -> No
     if frames != 1:
         reason = f"holds {frames} frames of {dataset.Columns} x {dataset.Rows} pixels where one picture is expected"
         raise refuse(path, reason, "save the wanted frame as a file of its own")
+    check_colours(path, dataset)
     limits.check(path, int(dataset.Rows), int(dataset.Columns))
     orientation = [str(direction)[:1] for direction in dataset.get("PatientOrientation") or ()]
     if len(orientation) == 2 and (orientation[0] in ("H", "F") or orientation[1] == "H"):
@@ -103,7 +118,7 @@ def _check_header(path: str, dataset: pydicom.Dataset, limits: SizeLimits) -> No
 
 
 def _decode(path: str, dataset: pydicom.Dataset) -> np.ndarray:
-    """Stored numbers ``(H, W)``; colours reduced to gray."""
+    """Stored numbers ``(H, W)``, or red, green and blue ``(H, W, 3)``."""
     file_meta = getattr(dataset, "file_meta", None)
     if file_meta is None or "TransferSyntaxUID" not in file_meta:
         dataset.ensure_file_meta()
@@ -122,12 +137,7 @@ def _decode(path: str, dataset: pydicom.Dataset) -> np.ndarray:
         raise refuse(
             path, f"decodes to the shape {stored.shape}, not to its {dataset.Rows} rows and {dataset.Columns} columns"
         )
-    if dataset.PhotometricInterpretation == "PALETTE COLOR":
-        stored = apply_color_lut(stored, dataset)
-    if stored.ndim == 3:
-        warn_about(path, f"is a colour picture ({dataset.PhotometricInterpretation}), reduced to gray")
-        stored = rgb_to_gray(stored[..., :3])
-    return stored
+    return look_up_palette(path, dataset, stored) if dataset.PhotometricInterpretation == PALETTE else stored
 
 
 def _damaged(path: str, error: Exception) -> RadiographError:
@@ -158,10 +168,9 @@ def _padding(dataset: pydicom.Dataset, stored: np.ndarray) -> np.ndarray | None:
 
 def _modality(path: str, dataset: pydicom.Dataset, stored: np.ndarray) -> RadiographPixels:
     """Apply the modality transformation, up to a factor that :func:`scale_to_unit` does not see."""
-    photometric = str(dataset.PhotometricInterpretation)
-    bits = int(dataset.get("BitsStored") or dataset.BitsAllocated)
+    pixels = _pixels(dataset, stored)
+    bits = pixels.bits
     signed = dataset.get("PixelRepresentation") == 1 and stored.dtype.kind == "i"
-    inverted = photometric == "MONOCHROME1"
     declared: tuple[float, float] | None = (
         (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1) if signed else (0.0, 2.0**bits - 1)
     )
@@ -174,25 +183,27 @@ def _modality(path: str, dataset: pydicom.Dataset, stored: np.ndarray) -> Radiog
     else:
         slope = float(dataset.get("RescaleSlope") or 1.0)
         intercept = float(dataset.get("RescaleIntercept") or 0.0)
-        inverted ^= slope < 0
+        pixels.inverted ^= slope < 0
         units = (slope, intercept)
         if signed:  # only the intercept tells which of the negative numbers means "no signal"
             shift = intercept / slope
             values = stored.astype(np.int32) + int(shift) if shift.is_integer() else stored + shift
             declared, units = (declared[0] + shift, declared[1] + shift) if declared else None, (slope, 0.0)
-    row, column = _spacing(dataset) or (None, None)
-    spacing = (row, column) if row and column else None
+    pixels.values, pixels.declared_range, pixels.floor, pixels.slope = values, declared, floor, units
+    return pixels
+
+
+def _pixels(dataset: pydicom.Dataset, values: np.ndarray) -> RadiographPixels:
+    """What the header says of numbers that are not transformed."""
+    photometric, spacing = str(dataset.PhotometricInterpretation), _spacing(dataset)
     return RadiographPixels(
         values=values,
         file_format="DICOM",
         photometric=photometric,
-        bits=bits,
+        bits=int(dataset.get("BitsStored") or dataset.BitsAllocated),
         affine=planar_affine(spacing),
         spacing=spacing,
-        inverted=inverted,
-        declared_range=declared,
-        floor=floor,
-        slope=units,
+        inverted=photometric == "MONOCHROME1",
     )
 
 
