@@ -80,7 +80,9 @@ class AnomalyResult:
         """
         if self.is_volume:
             voxel_size = np.linalg.norm(self.affine[:3, :3], axis=0)
-            planes, heat = hottest_planes(self.picture, self.heat, voxel_size, self.spatial_shape)
+            # the input may be a part of the volume
+            heat = self.heat if self.geometry is None else self.geometry.on_picture(self.heat, self.picture.shape)
+            planes, heat = hottest_planes(self.picture, heat, voxel_size, self.spatial_shape)
             return heat_panels(planes, heat, *self.heat_range, self.title, HEAT_UNIT)
         rows, columns = self.spatial_shape
         scale = max(self.picture.shape) / max(rows, columns)

@@ -29,6 +29,7 @@ from monai_afire.handlers.validation import EpochValidation
 from monai_afire.handlers.writers.embedding_saver import EmbeddingSaver
 from monai_afire.handlers.writers.mask_writer import LandmarkWriter, SegmentationWriter
 from monai_afire.handlers.writers.prediction_writer import PredictionWriter
+from monai_afire.handlers.writers.restoration_writer import RestorationWriter
 
 __all__ = [
     "AFiReScalars",
@@ -53,6 +54,7 @@ __all__ = [
     "OptimizerSchedule",
     "PredictionWriter",
     "RestorationPreview",
+    "RestorationWriter",
     "ResumableCheckpoint",
     "ResumableEarlyStop",
     "SegmentationReport",

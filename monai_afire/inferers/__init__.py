@@ -5,5 +5,6 @@
 from __future__ import annotations
 
 from monai_afire.inferers.autocast import AutocastInferer
+from monai_afire.inferers.windows import WindowInferer, network_inferer
 
-__all__ = ["AutocastInferer"]
+__all__ = ["AutocastInferer", "WindowInferer", "network_inferer"]

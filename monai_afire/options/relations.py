@@ -21,6 +21,7 @@ class Relation:
         holds: called with their values, in this order.
         condition: what is wrong and what to do, with the values to be filled in.
         without: an option whose presence says that the condition is of another bundle.
+        nulls: whether the condition speaks of null as of any other value; else it holds where one of them is null.
 
     Example:
         >>> heads = Relation(("num_heads", "hidden_size"), lambda n, d: d % n == 0, "{0} does not divide {1}")
@@ -34,12 +35,15 @@ class Relation:
     holds: Callable[..., bool]
     condition: str
     without: str | None = None
+    nulls: bool = False
 
     def violated_by(self, values: Mapping[str, Any]) -> str | None:
         """The condition in words if these values violate it; None if they do not, or one is not among them."""
-        if self.without in values or any(values.get(name) is None for name in self.names):
+        if self.without in values or not all(name in values for name in self.names):
             return None
         found = [values[name] for name in self.names]
+        if None in found and not self.nulls:
+            return None
         return None if self.holds(*found) else self.condition.format(*found)
 
 
@@ -78,6 +82,12 @@ RELATIONS = (
         ("spatial_dims", "spacing"),
         lambda dims, _: dims == 3,
         "spacing {1} is for volumes, and spatial_dims is {0}; leave it out",
+    ),
+    Relation(
+        ("cover_volume", "spacing"),
+        lambda cover, spacing: not cover or spacing is not None,
+        "cover_volume is {0} and spacing {1}: windows of one size need voxels of one size; give spacing in millimetres",
+        nulls=True,
     ),
     Relation(
         ("spatial_dims", "intensity_window"),

@@ -66,6 +66,17 @@ RUN_SECTIONS = {
             travels="encoder",
         ),
         Option(
+            "cover_volume",
+            Switch(),
+            "segmentation: cover volumes of this spacing by windows of the input's size instead of cropping them",
+            travels="network",
+        ),
+        Option(
+            "window_overlap",
+            Number(minimum=0, below=1),
+            "share of a window's side that the next window covers, too, where cover_volume is true",
+        ),
+        Option(
             "intensity_window",
             ListOf(Number(), 2, ascending=True),
             "numbers in the files of volumes that become 0 and 1, such as Hounsfield units",

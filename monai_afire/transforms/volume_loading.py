@@ -21,6 +21,7 @@ from monai.transforms import (
     Resized,
     ResizeWithPadOrCropd,
     Spacingd,
+    SpatialPadd,
     Transform,
 )
 from monai.utils import ImageMetaKey, MetaKeys, SpaceKeys, TransformBackends, ensure_tuple, ensure_tuple_rep
@@ -198,9 +199,10 @@ def fit_images(
     spacing: float | Sequence[float] | None = None,
     mode: str | Sequence[str] = "area",
     allow_missing_keys: bool = False,
+    cover: bool = False,
 ) -> Compose:
     """
-    The transform from whole images to the network's input.
+    The transform from whole images to the network's input, or to what windows of its size cover.
 
     Args:
         keys: keys of images and masks.
@@ -210,9 +212,11 @@ def fit_images(
             or cropped about their middle. None resizes the whole image, whatever its proportions.
         mode: "area" for images and "nearest" for masks, one for all keys or one for each.
         allow_missing_keys: do not raise an error if a key is missing.
+        cover: with ``spacing``, pad alone: larger images stay whole, for
+            :py:class:`monai_afire.inferers.WindowInferer`.
 
     Raises:
-        ValueError: for another number of sides than axes.
+        ValueError: for another number of sides than axes, and to cover images without spacing.
 
     Example:
         >>> image = MetaTensor(torch.rand(1, 8, 8, 4), affine=np.diag([1.0, 1.0, 2.0, 1.0]))
@@ -223,6 +227,8 @@ def fit_images(
     """
     shape = ensure_tuple_rep(size, spatial_dims)
     modes = ensure_tuple_rep(mode, len(ensure_tuple(keys)))
+    if cover and spacing is None:
+        raise ValueError("windows cover volumes of one spacing: give spacing, in millimetres, or leave cover out")
     if spacing is None:
         return Compose([Resized(keys, shape, mode=modes, anti_aliasing=False, allow_missing_keys=allow_missing_keys)])
     sampling = ["nearest" if name == "nearest" else "bilinear" for name in modes]
@@ -230,7 +236,7 @@ def fit_images(
     return Compose(
         [
             Spacingd(keys, distance, mode=sampling, padding_mode="border", allow_missing_keys=allow_missing_keys),
-            ResizeWithPadOrCropd(keys, shape, allow_missing_keys=allow_missing_keys),
+            (SpatialPadd if cover else ResizeWithPadOrCropd)(keys, shape, allow_missing_keys=allow_missing_keys),
         ]
     )
 

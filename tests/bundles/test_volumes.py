@@ -42,6 +42,8 @@ def test_afire_from_pretraining_to_heat_maps(tmp_path: Path, monkeypatch: pytest
     assert metrics["images"] == {"normal": 2, "abnormal": 2}
     assert 0 <= metrics["localization"]["fused"]["pixel_auroc"] <= 1
     assert {name.split(",")[0] for name in metrics["controlled"]} == {"SoftNodule", "CutPaste"}
+    train_in_process(configs("afire", "inference", "restore"), {**overrides, "section": "test"})
+    check_restored(Path("bundles/afire"))
     train_in_process(configs("afire", "inference"), {**overrides, "saved": ["overlays", "maps"]})
     with Path("bundles/afire/output/inference/scores.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -53,6 +55,20 @@ def test_afire_from_pretraining_to_heat_maps(tmp_path: Path, monkeypatch: pytest
     original, written = nibabel.load(image), nibabel.load(heat)
     assert original.shape == written.shape
     np.testing.assert_allclose(original.affine, written.affine)
+
+
+def check_restored(bundle: Path) -> None:
+    """On the voxels of the file, and in its numbers."""
+    [path, *others] = sorted((bundle / "output/restored").rglob("*_restored.nii.gz"))
+    assert len(others) == 3
+    restored = nibabel.load(path)
+    original = nibabel.load(bundle / "data/phantom_volume/images" / path.name.removesuffix("_restored.nii.gz"))
+    assert restored.shape == original.shape
+    np.testing.assert_allclose(restored.affine, original.affine)
+    values = restored.get_fdata()
+    assert values.min() >= -1000
+    assert values.max() <= 400
+    assert np.ptp(values) > 10
 
 
 METHODS = {
@@ -108,3 +124,32 @@ def test_every_task_learns_evaluates_and_infers(bundle: str, tmp_path: Path, mon
     if bundle == "radiograph_landmarks":
         with Path("inferred/landmarks.csv").open() as file:
             assert set(next(csv.DictReader(file))) == {"image", "landmark", "x", "y", "z", "peak"}
+
+
+@pytest.mark.slow
+def test_volumes_larger_than_the_input_are_covered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(copy_bundles(tmp_path))
+    numbers = {"training": 4, "validation": 2, "test": 2}
+    phantom = {"phantom": {**PHANTOM, "num_patients": numbers, "abnormal_fraction": 0.0}}
+    windows = {"spacing": 15.0, "cover_volume": True}  # of 20 voxels, 26 are made on the longest side
+    steps = {"warmup_epochs": 0, "min_steps_per_epoch": 1, "decoder_channels": 4}
+    bundle = "radiograph_segmentation"
+    train_in_process(configs(bundle, "train"), {**SHAPE, **RUN, **steps, **phantom, **windows})
+    options = read_options(f"bundles/{bundle}/models/model.pt")
+    assert (options["cover_volume"], options["spacing"], "window_overlap" in options) == (True, 15.0, False)
+    # what travels need not be given again; the overlap is free
+    size = {"image_size": SIZE, "patch_size": 8, "decoder_channels": 4, **phantom, "device": "cpu", "num_workers": 0}
+    train_in_process(configs(bundle, "train", "evaluate"), {**size, "output_dir": "evaluated"})
+    found = json.loads(Path("evaluated/metrics.json").read_text())
+    assert found["num_images"] == 2
+    train_in_process(configs(bundle, "inference"), {**size, "output_dir": "inferred", "window_overlap": 0.5})
+    masks = np.stack([nibabel.load(path).get_fdata() for path in sorted(Path("inferred/masks").rglob("*.nii.gz"))])
+    assert masks.shape == (10, 20, 20, 20)
+    # the middle of 16 voxels of 15 mm is all that a crop would have seen
+    affine = np.abs(nibabel.load(next(Path("inferred/masks").rglob("*.nii.gz"))).affine.diagonal()[:3])
+    seen = np.ceil(SIZE * 15.0 / affine).astype(int)
+    assert (seen < 20).any()
+    starts = (20 - seen) // 2
+    for axis in np.flatnonzero(seen < 18):
+        outside = np.delete(masks, np.arange(starts[axis], starts[axis] + seen[axis]), axis=axis + 1)
+        assert outside.any()

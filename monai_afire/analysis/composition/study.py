@@ -36,7 +36,7 @@ class CompositionStudy:
     Composition, decomposition and retrieval of patches (ACE, section 5.1) as a study of the report.
 
     Args:
-        parts: see :func:`monai_afire.analysis.compositionality`.
+        parts: see :func:`monai_afire.analysis.compositionality`; None for 2 and 4, of volumes 2 and 8.
         patches_per_image: see there.
         side: smallest and largest side of a patch as a share of the image's.
         gallery: see :func:`monai_afire.analysis.decomposition_and_retrieval`.
@@ -57,7 +57,7 @@ class CompositionStudy:
 
     def __init__(
         self,
-        parts: Sequence[int] = (2, 4),
+        parts: Sequence[int] | None = None,
         patches_per_image: int = 4,
         side: Sequence[float] = (0.3, 0.6),
         gallery: int = 32,
@@ -65,7 +65,7 @@ class CompositionStudy:
         batch_size: int = 32,
         progress: bool = True,
     ) -> None:
-        self.parts = tuple(parts)
+        self.parts = parts
         self.patches_per_image = patches_per_image
         self.gallery = gallery
         self.options: dict[str, Any] = {"side": side, "seed": seed, "batch_size": batch_size, "progress": progress}
@@ -73,10 +73,9 @@ class CompositionStudy:
     def __call__(self, encoders: Mapping[str, RadiographEncoder], images: StudyImages) -> StudyResult:
         """Make the study, see :class:`monai_afire.analysis.Study`."""
         compositions, summaries = {}, {}
+        parts = (2, 2 ** (images.image.ndim - 2)) if self.parts is None else tuple(self.parts)
         for name, encoder in encoders.items():
-            compositions[name] = compositionality(
-                encoder, images.image, self.parts, self.patches_per_image, **self.options
-            )
+            compositions[name] = compositionality(encoder, images.image, parts, self.patches_per_image, **self.options)
             matches = decomposition_and_retrieval(encoder, images.image, gallery=self.gallery, **self.options)
             summaries[name] = composition_summary(compositions[name], *matches)
         table = pd.DataFrame.from_dict(summaries, orient="index")

@@ -22,7 +22,7 @@ from monai_afire.analysis.correspondence.windows import window_correspondence
 from monai_afire.analysis.features.dense import finest_stride
 from monai_afire.analysis.features.raw_pixels import with_raw_pixels
 from monai_afire.analysis.features.tokens import WINDOW
-from monai_afire.analysis.images.affine import DEFAULT_PERTURBATIONS, Perturbation, with_perturbations
+from monai_afire.analysis.images.affine import Perturbation, default_perturbations, with_perturbations
 from monai_afire.analysis.images.study_images import StudyImages, names_or_numbers, reference_indices
 from monai_afire.analysis.study import StudyResult
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
@@ -52,7 +52,7 @@ class CorrespondenceStudy:
         reference: indices of the reference images among those looked at, or how many to take.
         stride: pixels between two places that are compared; PEAC and ACE take 8. Where it does not divide an encoder's
             patch, the next smaller that does.
-        perturbations: synthetic ones of each image.
+        perturbations: synthetic ones of each image; None for :func:`monai_afire.analysis.default_perturbations`.
         remove_position: whether to add the errors without the mean feature map.
         windows: whether to add the errors by sliding windows, see
             :func:`monai_afire.analysis.window_correspondence`: a pass of the encoder for each place. Images are
@@ -78,7 +78,7 @@ class CorrespondenceStudy:
         self,
         reference: Sequence[int] | int = 5,
         stride: int = 8,
-        perturbations: Sequence[Perturbation] = DEFAULT_PERTURBATIONS,
+        perturbations: Sequence[Perturbation] | None = None,
         remove_position: bool = True,
         windows: bool = False,
         max_images: int = 50,
@@ -88,7 +88,7 @@ class CorrespondenceStudy:
     ) -> None:
         self.reference = reference
         self.stride = stride
-        self.perturbations = tuple(perturbations)
+        self.perturbations = perturbations
         self.variants = (False, True) if remove_position else (False,)
         self.windows = windows
         self.max_images = max_images
@@ -101,7 +101,8 @@ class CorrespondenceStudy:
         assert sampled.landmarks is not None
         number = len(sampled.image)
         references = reference_indices(self.reference, number)
-        pictures, landmarks = with_perturbations(sampled.image, sampled.landmarks, self.perturbations)
+        perturbations = self._perturbations(sampled.image)
+        pictures, landmarks = with_perturbations(sampled.image, sampled.landmarks, perturbations)
         tables: dict[str, pd.DataFrame] = {}
         metrics: dict[str, dict[str, Any]] = {}
         for name, encoder in with_raw_pixels(encoders).items():
@@ -124,6 +125,9 @@ class CorrespondenceStudy:
         table = table[[*[column for column in table if column != "stride"], "stride"]]
         return self._result(table, tables, sampled, (pictures, landmarks, references))
 
+    def _perturbations(self, images: torch.Tensor) -> tuple[Perturbation, ...]:
+        return default_perturbations(images.ndim - 2) if self.perturbations is None else tuple(self.perturbations)
+
     def _result(
         self, metrics: pd.DataFrame, tables: Mapping[str, pd.DataFrame], images: StudyImages, pairs: tuple
     ) -> StudyResult:
@@ -143,7 +147,7 @@ class CorrespondenceStudy:
             queries = {} if other is None else {"another patient": other}
             queries |= {
                 f"the same patient, {perturbation.name}": (1 + index) * number + references[0]
-                for index, perturbation in enumerate(self.perturbations[:1])
+                for index, perturbation in enumerate(self._perturbations(images.image)[:1])
             }
             encoders = {name: table for name, table in tables.items() if name != SAME_PLACE}
             if queries:

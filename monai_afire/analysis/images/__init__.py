@@ -7,6 +7,7 @@ from __future__ import annotations
 from monai_afire.analysis.images.affine import (
     DEFAULT_PERTURBATIONS,
     Perturbation,
+    default_perturbations,
     landmark_windows,
     perturbed_images,
     with_perturbations,
@@ -18,6 +19,7 @@ from monai_afire.analysis.images.study_images import StudyImages, names_or_numbe
 __all__ = [
     "DEFAULT_PERTURBATIONS",
     "Perturbation",
+    "default_perturbations",
     "StudyImages",
     "box_masks",
     "crop_and_resize",

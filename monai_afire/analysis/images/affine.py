@@ -12,7 +12,14 @@ import torch
 from monai.networks.layers import AffineTransform
 from monai.utils import convert_to_tensor
 
-__all__ = ["DEFAULT_PERTURBATIONS", "Perturbation", "landmark_windows", "perturbed_images", "with_perturbations"]
+__all__ = [
+    "DEFAULT_PERTURBATIONS",
+    "Perturbation",
+    "default_perturbations",
+    "landmark_windows",
+    "perturbed_images",
+    "with_perturbations",
+]
 
 # repeats the border: black edges would be landmarks of their own
 _RESAMPLE = AffineTransform(padding_mode="border", zero_centered=False)
@@ -46,6 +53,26 @@ DEFAULT_PERTURBATIONS = (
     Perturbation("nearer, moved", rotation=-6.0, scale=1.15, shift=(0.06, -0.08)),
 )
 """Perturbations that move a landmark by about a tenth of the image's side."""
+
+_OF_VOLUMES = (
+    Perturbation("moved right, front and up", shift=(0.1, 0.05, 0.12)),
+    Perturbation("turned about the long axis", rotation=12.0, shift=(0.0, 0.0, 0.0)),
+    Perturbation("enlarged, moved", rotation=-6.0, scale=1.15, shift=(-0.08, 0.0, -0.06)),
+)
+
+
+def default_perturbations(spatial_dims: int) -> tuple[Perturbation, ...]:
+    """
+    Perturbations that move a landmark by about a tenth of the side of a picture or a volume.
+
+    Args:
+        spatial_dims: 2 for :data:`DEFAULT_PERTURBATIONS`; 3 for the same along the axes of a volume.
+
+    Example:
+        >>> [len(perturbation.shift) for perturbation in default_perturbations(3)]
+        [3, 3, 3]
+    """
+    return _OF_VOLUMES if spatial_dims == 3 else DEFAULT_PERTURBATIONS
 
 
 def perturbed_images(

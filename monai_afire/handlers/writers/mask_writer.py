@@ -88,7 +88,8 @@ class SegmentationWriter(_PictureWriter):
     * ``rejected.csv``: files that could not be read, or for which the network's output is NaN, with the reason.
 
     Masks of volumes are ``.nii.gz`` of 0 and 1 on the voxels of the file, and the picture is of one axial plane, the
-    one that holds most. Their batches need "affine", "original_affine" and "input_affine", too.
+    one that holds most. Their batches need "picture", "affine", "original_affine" and "input_affine", too, and the
+    input may be a part of the volume, or resampled.
 
     The evaluator's output has the logits ``(B, C, rows, columns)`` as "pred", of images that were resized to the
     network's input without cropping or padding; the batches need "index", "spatial_shape" and "picture" (else "image"
@@ -158,7 +159,7 @@ class SegmentationWriter(_PictureWriter):
             path = self.path_of(f"masks/{name}", source, ".nii.gz")
             self.hand_over(self._save_volume, probability, geometry, path)
         if self.overlays:
-            self.hand_over(self._save_plane, probabilities, picture, self.path_of("overlays", source))
+            self.hand_over(self._save_plane, probabilities, geometry, picture, self.path_of("overlays", source))
 
     def _add_areas(self, source: str, probabilities: torch.Tensor) -> None:
         areas = (probabilities >= self.threshold).float().flatten(1).mean(1).tolist()
@@ -168,9 +169,8 @@ class SegmentationWriter(_PictureWriter):
         inside = geometry.to_file(probability, outside="zeros") >= self.threshold
         geometry.save(inside.astype(np.uint8), path)
 
-    def _save_plane(self, probabilities: torch.Tensor, picture: NDArray, path: Path) -> None:
-        resized = F.interpolate(probabilities[None], size=picture.shape, mode="trilinear")[0]
-        masks = (resized >= self.threshold).numpy()
+    def _save_plane(self, probabilities: torch.Tensor, geometry: FileGeometry, picture: NDArray, path: Path) -> None:
+        masks = np.stack([geometry.on_picture(each, picture.shape) >= self.threshold for each in probabilities.numpy()])
         place = (0, 0, fullest_plane(masks))
         plane = axial_plane(picture, place).astype(np.float32) / 255
         shown = np.stack([axial_plane(mask, place) for mask in masks])
@@ -254,7 +254,7 @@ class LandmarkWriter(_PictureWriter):
         found = landmark_positions(output[None], self.window)[0]
         self._add_positions(source, output, geometry.positions_in_file(found.double().numpy()).tolist())
         if self.overlays:
-            shown = rescaled_positions(found, output.shape[1:], picture.shape).numpy()
+            shown = geometry.positions_on_picture(found.double().numpy(), picture.shape)
             self.hand_over(_save_projection, shown, picture, self.path_of("overlays", source))
 
     def _add_positions(self, source: str, output: torch.Tensor, positions: list[list[float]]) -> None:

@@ -1,0 +1,77 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Writer of restored volumes, on the voxels of their files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from ignite.engine import Engine
+from monai.utils import CommonKeys
+from numpy.typing import NDArray
+
+from monai_afire.handlers.writers.result_files import ResultFiles
+from monai_afire.handlers.writers.result_tables import OUTPUT_IS_NAN
+from monai_afire.utils.file_geometry import FileGeometry
+from monai_afire.utils.files import output_path
+from monai_afire.utils.precision import at_least_float32
+
+__all__ = ["RestorationWriter"]
+
+
+class RestorationWriter(ResultFiles):
+    """
+    Write what a network restores of volumes, on the voxels and along the axes of their files.
+
+    * ``<volume>_restored.nii.gz``: float32, in the numbers of the file with ``intensity_window``, else in [0, 1];
+    * ``restored.csv``: for each volume the mean absolute difference of the network's output and input, "change";
+    * ``rejected.csv``: files that could not be read, or of which the output is NaN, with the reason.
+
+    The evaluator's output has the restored volumes ``(B, 1, *S)`` in [0, 1] as "pred"; the batches need "image",
+    "index", "spatial_shape", "affine", "original_affine" and "input_affine", see
+    :class:`monai_afire.transforms.DescribeRadiographd` and :class:`monai_afire.transforms.NoteAffined`.
+
+    Args:
+        items: the data set's items, for the names of the files.
+        output_dir: where to write; earlier runs' tables are kept as ``*_previous.csv``, ``*_previous_2.csv``, ....
+        intensity_window: numbers of the files that were loaded as 0 and 1.
+        num_threads: threads that write.
+
+    Raises:
+        OSError: when the run starts and ``output_dir`` cannot be written to.
+    """
+
+    def __init__(
+        self,
+        items: Sequence[Mapping[str, Any]],
+        output_dir: str,
+        intensity_window: Sequence[float] | None = None,
+        num_threads: int = 2,
+    ) -> None:
+        super().__init__(items, output_dir, "restored.csv", num_threads)
+        self.low, self.high = (0.0, 1.0) if intensity_window is None else intensity_window
+
+    def header(self) -> Sequence[str]:
+        """File and mean absolute difference."""
+        return ["image", "change"]
+
+    def collect(self, engine: Engine) -> None:
+        """Add the rows of a batch and hand the volumes to the threads."""
+        batch: Any = engine.state.batch
+        restored, images = (
+            at_least_float32(torch.as_tensor(values).as_subclass(torch.Tensor)).detach().cpu()
+            for values in (engine.state.output[CommonKeys.PRED], batch[CommonKeys.IMAGE])  # type: ignore[index]
+        )
+        for row, source in self.accepted(batch):
+            if restored[row].isnan().any():
+                self.reject(source, OUTPUT_IS_NAN)
+                continue
+            change = float((restored[row] - images[row]).abs().mean())
+            self.add_row([source, f"{change:.6g}"])
+            self.hand_over(self._save, source, restored[row, 0].numpy(), FileGeometry.of(batch, row))
+
+    def _save(self, source: str, restored: NDArray, geometry: FileGeometry) -> None:
+        values = self.low + (self.high - self.low) * geometry.to_file(restored)
+        geometry.save(values, output_path(self.output_dir, source, self.root, "_restored.nii.gz"))
