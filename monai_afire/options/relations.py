@@ -84,6 +84,16 @@ RELATIONS = (
         "spacing {1} is for volumes, and spatial_dims is {0}; leave it out",
     ),
     Relation(
+        ("spatial_dims", "saved"),
+        lambda dims, kinds: dims == 2 or "dicom" not in kinds,
+        "saved {1} has dicom, a Secondary Capture of a picture, but spatial_dims is {0}; take maps, which are NIfTI",
+    ),
+    Relation(
+        ("spatial_dims", "augmentation"),
+        lambda dims, name: dims == 2 or name != "AnatPaste",
+        "augmentation {1} looks for lungs in a projection, but spatial_dims is {0}; take SynthLesionMask or CutPaste",
+    ),
+    Relation(
         ("cover_volume", "spacing"),
         lambda cover, spacing: not cover or spacing is not None,
         "cover_volume is {0} and spacing {1}: windows of one size need voxels of one size; give spacing in millimetres",

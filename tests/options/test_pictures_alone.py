@@ -49,6 +49,15 @@ VOLUME = {"spatial_dims": 3, "channels": 1, "image_size": [32, 32, 16], "patch_s
         ({"channels": 3}, "pictures have 1 or 3, volumes 1"),
         ({"grid": 9}, "give a number each"),
         ({"mask_ratio": 0.75}, "give a number each"),
+        ({"saved": ["overlays", "maps"], "augmentation": "CutPaste", "cover_volume": True}, None),
+        ({"saved": ["maps", "dicom"]}, "take maps, which are NIfTI"),
+        ({"augmentation": "AnatPaste"}, "take SynthLesionMask or CutPaste"),
+        ({"cover_volume": True, "spacing": None}, "give spacing in millimetres"),
+        ({"cover_volume": False, "spacing": None}, None),
+        (
+            {"saved": ["dicom"], "augmentation": "AnatPaste", "spatial_dims": 2, "image_size": 32, "spacing": None},
+            None,
+        ),
         ({"intensity_window": [0, 1], "spatial_dims": 2, "image_size": 32, "spacing": None}, "is for volumes"),
     ],
 )

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import warnings
+from itertools import product
 from pathlib import Path
 
 import itk
@@ -120,6 +121,28 @@ def test_spacing_crops_about_the_middle_and_results_return_to_the_file(tmp_path:
     point = tuple(np.rint(back[0]).astype(int))
     expected = (HU[point] - HU.min()) / float(np.ptp(HU))
     assert float(cropped["image"][0, 0, 0, 0]) == pytest.approx(expected, abs=1e-5)
+
+
+def test_results_lie_on_the_picture_of_the_whole_volume(tmp_path: Path) -> None:
+    values = np.zeros((12, 8, 10), np.int16)
+    values[7, 5, 3] = 100
+    path = str(tmp_path / "a.nii.gz")
+    nibabel.save(nibabel.Nifti1Image(values, np.diag([-2.0, 1.0, 3.0, 1.0])), path)
+    item = DescribeRadiographd("image")(image_loader("image", spatial_dims=3)({"image": path}))
+    for fit in (fit_images("image", (12, 8, 10), 3), fit_images("image", (8, 6, 8), 3, spacing=(2, 1, 3))):
+        fitted = NoteAffined("image")(fit(item))
+        geometry = FileGeometry.of({key: [value] for key, value in fitted.items()}, 0)
+        found = fitted["image"][0].numpy()
+        same = geometry.on_picture(found, (12, 8, 10))
+        np.testing.assert_allclose(same, item["image"][0], atol=1e-5)
+        # twice as fine: voxel i becomes 2 i and 2 i + 1, and its middle lies between them
+        finer = geometry.on_picture(found, (24, 16, 20))
+        assert np.unravel_index(finer.argmax(), finer.shape) in list(product((8, 9), (10, 11), (6, 7)))
+        peak = np.array([np.unravel_index(found.argmax(), found.shape)], dtype=float)
+        np.testing.assert_allclose(geometry.positions_on_picture(peak, (24, 16, 20)), [[8.5, 10.5, 6.5]])
+    # where the input did not reach, the smallest of its values
+    outside = geometry.on_picture(np.full((8, 6, 8), 5.0) + np.eye(8)[:, :6, None], (12, 8, 10))
+    assert outside[0, 0, 0] == 5
 
 
 def test_masks_of_volumes_lie_on_them(tmp_path: Path) -> None:

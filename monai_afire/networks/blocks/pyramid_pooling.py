@@ -68,7 +68,8 @@ class PyramidPooling(nn.Module):
                 "pyramid pooling needs one or more pool_sizes of at least 1 and at least 2 channels (the norm of a "
                 f"single value is zero), got pool_sizes {tuple(pool_sizes)} and channels={channels}"
             )
-        pool = Pool[Pool.ADAPTIVEAVG, spatial_dims]
+        # ONNX has no pooling of volumes to a grid of a fixed size
+        pool = _GridOfVolume if spatial_dims == 3 else Pool[Pool.ADAPTIVEAVG, spatial_dims]
         self.branches = nn.ModuleList(
             nn.Sequential(pool(size), normalized_convolution(spatial_dims, in_channels, channels, kernel_size=1))
             for size in pool_sizes
@@ -88,3 +89,25 @@ class PyramidPooling(nn.Module):
         """
         context = [resize_features(branch(features), features.shape[2:]) for branch in self.branches]
         return self.join(torch.cat([features, *context], dim=1))
+
+
+class _GridOfVolume(nn.Module):
+    """``nn.AdaptiveAvgPool3d`` by a matrix for each axis."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        for axis in (2, 3, 4):
+            shares = _shares(features.shape[axis], self.size).to(features)
+            features = torch.matmul(features.movedim(axis, -1), shares).movedim(-1, axis)
+        return features
+
+
+def _shares(length: int, size: int) -> torch.Tensor:
+    """``(length, size)``: the share of each element in the averages, of parts that may overlap."""
+    part, place = torch.arange(size), torch.arange(length)[:, None]
+    start, end = part * length // size, -(-(part + 1) * length // size)
+    inside = ((place >= start) & (place < end)).float()
+    return inside / inside.sum(0)
