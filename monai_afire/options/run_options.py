@@ -86,8 +86,7 @@ RUN_SECTIONS = {
         Option(
             "activation_checkpointing",
             Switch(),
-            "compute the inside of the transformer's blocks, of encoder and decoder, again in the backward pass: less "
-            "memory, more time; not in encoders of other libraries",
+            "compute activations of encoder and decoder again in the backward pass: less memory, more time",
         ),
         Option("compile", Switch(), "compile the network (torch.compile)"),
         Option("seed", Integer(0, 2**32 - 1), "of everything that is drawn at random"),
