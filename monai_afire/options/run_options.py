@@ -97,7 +97,7 @@ RUN_SECTIONS = {
         Option(
             "activation_checkpointing",
             Switch(),
-            "compute the transformers' blocks again in the backward pass: less memory, more time",
+            "compute activations of encoder and decoder again in the backward pass: less memory, more time",
         ),
         Option("compile", Switch(), "compile the network (torch.compile)"),
         Option("seed", Integer(0, 2**32 - 1), "of everything that is drawn at random"),

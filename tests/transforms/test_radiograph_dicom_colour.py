@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pydicom
 import pytest
 from PIL import Image, features
 from pydicom import uid
@@ -133,6 +134,15 @@ def test_compressed_colours(tmp_path: Path) -> None:
         frame = stream.getvalue()
         path = write_dicom(tmp_path / "a.dcm", smooth, syntax, frame=frame, PhotometricInterpretation=photometric)
         np.testing.assert_allclose(load_colours(path), smooth / 255.0, atol=tolerance / 255, err_msg=photometric)
+
+
+@pytest.mark.parametrize("photometric", ["RGB", "YBR_FULL"])
+def test_run_lengths_are_decoded(tmp_path: Path, photometric: str) -> None:
+    stored = RGB if photometric == "RGB" else to_ybr(RGB)
+    dataset = pydicom.dcmread(write_dicom(tmp_path / "a.dcm", stored, PhotometricInterpretation=photometric))
+    dataset.compress(uid.RLELossless, generate_instance_uid=False)
+    dataset.save_as(tmp_path / "b.dcm")
+    np.testing.assert_allclose(load_colours(tmp_path / "b.dcm"), RGB / 255.0, atol=2.01 / 255)
 
 
 def test_gray_is_repeated(tmp_path: Path) -> None:
