@@ -269,7 +269,7 @@ def test_what_the_tasks_share_is_the_same_text() -> None:
 @pytest.mark.parametrize("task", TASKS)
 def test_large_encoders_are_one_overlay(workspace: Path, task: str) -> None:
     for overlay, kind, grid in (("vit_b", ViTEncoder, (14, 14)), ("swin_b", SwinEncoder, (14, 14))):
-        training = {"learning_rate", "layer_decay", "warmup_epochs"}
+        training = {"learning_rate", "layer_decay", "warmup_epochs", "activation_checkpointing"}
         for base, ignored in (("train", set()), ("inference", training)):
             known = ConfigParser.load_config_file(configs(task, base)[0])
             assert set(ConfigParser.load_config_file(configs(task, overlay)[0])) - ignored <= set(known)
