@@ -14,10 +14,17 @@ import runpy
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import torch.multiprocessing as mp
+
 multiprocessing.set_forkserver_preload(["monai.bundle", "monai_afire"])
+
+
+def start_ranks(function: Callable[..., None], *arguments: object, count: int = 2) -> mp.ProcessContext:
+    """As ``torch.multiprocessing.spawn`` of ``function(rank, *arguments)``, without waiting."""
+    return mp.start_processes(function, arguments, count, join=False, start_method="forkserver")
 
 
 def run_python(

@@ -9,7 +9,6 @@ Speed of AFiRe's losses and head on a CPU against loops over the tokens, measure
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 from collections.abc import Callable
 
 import torch
@@ -18,7 +17,7 @@ from torch import nn
 from monai_afire.losses import CategoryConsistencyLoss, StructureConsistencyLoss
 from monai_afire.networks import PositionwiseLinear
 from monai_afire.utils import tune_cpu
-from tests.benchmarks.timing import compare, machine, peak_memory, reset_peak_memory
+from tests.benchmarks.timing import compare, in_own_process, machine, peak_memory, reset_peak_memory
 from tests.naive.published_step import LoopedLastLayer, loop_contrastive_loss
 
 B, L, K, WIDTH = 64, 196, 256, 256
@@ -66,7 +65,7 @@ def bench_head() -> None:
     compare(f"last layers of the head, forward + backward, B={B} L={L} D={WIDTH} K={K}", ways, rounds=7)
 
 
-def _loss_memory(batch: int, queue: multiprocessing.Queue) -> None:
+def _loss_memory(batch: int) -> float:
     q, prototypes, normal = token_batch(batch)
     reset_peak_memory()
     before = peak_memory()
@@ -74,19 +73,14 @@ def _loss_memory(batch: int, queue: multiprocessing.Queue) -> None:
     (
         StructureConsistencyLoss()(leaf, prototypes, normal) + CategoryConsistencyLoss()(leaf, prototypes, normal)
     ).backward()
-    queue.put(peak_memory() - before)
+    return peak_memory() - before
 
 
 def bench_memory() -> None:
     """Peak memory of the losses by batch size, each in a process of its own."""
-    context = multiprocessing.get_context("spawn")
     print(f"\nmemory of the contrastive losses, forward + backward, L={L} K={K}\n{'B':>6}{'MB':>10}{'MB / B':>10}")
     for batch in (16, 32, 64, 128, 256):
-        queue = context.Queue()
-        process = context.Process(target=_loss_memory, args=(batch, queue))
-        process.start()
-        used = queue.get()
-        process.join()
+        used = in_own_process(_loss_memory, batch)
         print(f"{batch:>6}{used:>10.0f}{used / batch:>10.2f}", flush=True)
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
 import re
 import resource
@@ -44,7 +43,7 @@ from monai_afire.data import (
     normal_items,
 )
 from monai_afire.transforms import LoadRadiographd
-from tests.benchmarks.timing import machine
+from tests.benchmarks.timing import in_own_process, machine
 from tests.transforms.radiograph_files import write_dicom
 
 __all__ = ["main"]
@@ -68,7 +67,7 @@ def make_tree(root: Path, images: int, findings: int) -> Path:
     return root / "list.json"
 
 
-def startup_way(way: str, path: str, findings: int, results: Any) -> None:
+def startup_way(way: str, path: str, findings: int) -> tuple[float, float, float, float]:
     """What a run does with its data before the first step; in a process of its own."""
     libraries, start = peak(), time.perf_counter()
     cpu = time.process_time()
@@ -84,7 +83,7 @@ def startup_way(way: str, path: str, findings: int, results: Any) -> None:
             kept.append(check_label_table(items, findings, section))
         kept.append(cached_dataset(kept[-1], Compose([]), "none"))
     set_rnd(kept[-1], seed=0)
-    results.put((time.perf_counter() - start, time.process_time() - cpu, libraries, peak()))
+    return time.perf_counter() - start, time.process_time() - cpu, libraries, peak()
 
 
 def peak() -> float:
@@ -98,13 +97,8 @@ def startup(options: argparse.Namespace) -> None:
         path = make_tree(Path(options.folder or folder), options.images, options.findings)
         print(f"{options.images:,} images in folders of {_PER_FOLDER}, list of {path.stat().st_size >> 20} MB")
         print(f"{'way':<28}{'seconds':>9}{'CPU s':>9}{'libraries MB':>14}{'peak MB':>9}")
-        context = multiprocessing.get_context("spawn")
         for way in ("folder (PEAC, ACE)", "datalist (AFiRe)", "labels (classification)"):
-            results = context.Queue()
-            process = context.Process(target=startup_way, args=(way, str(path), options.findings, results))
-            process.start()
-            seconds, cpu, libraries, most = results.get()
-            process.join()
+            seconds, cpu, libraries, most = in_own_process(startup_way, way, str(path), options.findings)
             print(f"{way:<28}{seconds:>9.1f}{cpu:>9.1f}{libraries:>14.0f}{most:>9.0f}", flush=True)
 
 

@@ -26,7 +26,6 @@ The slow way is described in tests/naive/published_methods.py. It gets the same 
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -38,7 +37,7 @@ from tqdm.auto import tqdm
 from monai_afire.utils import default_device, tune_cpu
 from tests.benchmarks.pretraining_step import METHODS, PARTS, PUBLISHED, BundleCase, TrainingStep, loader_rate
 from tests.benchmarks.throughput import count_flops, matmul_peak, nominal_peak
-from tests.benchmarks.timing import machine, peak_memory, reset_peak_memory, take_turns
+from tests.benchmarks.timing import in_own_process, machine, peak_memory, reset_peak_memory, take_turns
 
 __all__ = ["main"]
 
@@ -82,14 +81,14 @@ def make_step(options: argparse.Namespace, method: str, name: str) -> TrainingSt
     return TrainingStep.of_package(case, name.endswith("bf16"), options.micro_batch, options.compile)
 
 
-def measure_memory(options: argparse.Namespace, method: str, name: str, queue: multiprocessing.Queue) -> None:
-    """Put the peak of this process's resident memory in two steps, in MB."""
+def measure_memory(options: argparse.Namespace, method: str, name: str) -> float:
+    """The peak of this process's resident memory in two steps, in MB."""
     tune_cpu()
     step, batch = make_step(options, method, name), make_case(options, method).make_batch(options.batch)
     reset_peak_memory()
     for _ in range(2):
         step(batch)
-    queue.put(peak_memory())
+    return peak_memory()
 
 
 def memory_of(options: argparse.Namespace, method: str, name: str, step: Callable[[], object]) -> float:
@@ -99,13 +98,7 @@ def memory_of(options: argparse.Namespace, method: str, name: str, step: Callabl
         torch.cuda.reset_peak_memory_stats(device)
         step()
         return torch.cuda.max_memory_allocated(device) / 2**20
-    context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    process = context.Process(target=measure_memory, args=(options, method, name, queue))
-    process.start()
-    megabytes = queue.get()
-    process.join()
-    return megabytes
+    return in_own_process(measure_memory, options, method, name)
 
 
 def print_speed(

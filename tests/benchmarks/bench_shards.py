@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import argparse
 import io
-import multiprocessing
 import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +27,7 @@ from PIL import Image
 from monai_afire.data import DistributedRandomSampler, bundle_items, cached_dataset, write_shards
 from monai_afire.transforms import LoadRadiographd
 from monai_afire.transforms.radiograph_io.shards import open_file
-from tests.benchmarks.timing import machine, peak_memory
+from tests.benchmarks.timing import in_own_process, machine, peak_memory
 
 __all__ = ["main"]
 
@@ -69,7 +67,7 @@ def first_batch(folder: str, from_image: int, num_workers: int) -> None:
     next(iter(DataLoader(dataset, batch_size=64, sampler=sampler, num_workers=num_workers)))
 
 
-def in_process(folder: str, from_image: int, num_workers: int) -> tuple[float, float, float, float]:
+def measure_first_batch(folder: str, from_image: int, num_workers: int) -> tuple[float, float, float, float]:
     """Seconds and memory of :func:`first_batch`, for a process of its own."""
     libraries = peak_memory()
     seconds = timed(lambda: first_batch(folder, from_image, num_workers))
@@ -116,13 +114,11 @@ def compare(root: Path, options: argparse.Namespace) -> None:
     print("files made: {:.0f} s, {:.0f} CPU s".format(*timed(lambda: make_files(files, options.images))), flush=True)
     wall, processor = timed(lambda: print(write_shards(shards, files, progress=False)))
     print(f"shards written: {wall:.0f} s, {processor:.0f} CPU s, {options.images / processor:,.0f} images a CPU second")
-    context = multiprocessing.get_context("spawn")
     for folder in (files, shards):
         print(f"{folder.name}:")
         for name, place in (("start", 0), ("resume in mid-epoch", options.images // 2)):
-            with ProcessPoolExecutor(1, context) as pool:
-                task = pool.submit(in_process, str(folder), place, options.num_workers)
-                wall, processor, libraries, most = task.result()
+            arguments = (str(folder), place, options.num_workers)
+            wall, processor, libraries, most = in_own_process(measure_first_batch, *arguments)
             cost = f"{wall:.1f} s, {processor:.1f} CPU s"
             memory = f"{most - libraries:.0f} MB beside {libraries:.0f} MB of the libraries"
             print(f"  {name} to the first batch: {cost}, {memory}", flush=True)

@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import time
-from dataclasses import dataclass
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
 from itertools import product
 from statistics import median
 from typing import Any
@@ -35,12 +35,11 @@ from tqdm.auto import tqdm
 
 from monai_afire.networks.blocks import DeviceSelfAttention
 from monai_afire.utils import default_device
-from tests.benchmarks.pretraining_step import BundleCase, TrainingStep
-from tests.benchmarks.timing import machine, peak_memory, reset_peak_memory
+from tests.benchmarks.pretraining_step import METHODS, BundleCase, TrainingStep
+from tests.benchmarks.timing import in_own_process, machine, peak_memory, reset_peak_memory
 
-__all__ = ["VOLUME_METHODS", "Case", "Peaks", "main", "volume_options"]
+__all__ = ["Case", "Peaks", "main", "volume_options"]
 
-VOLUME_METHODS = ("afire", "peac", "ace", "mae", "dino")
 ATTENTION = {"device": None, "explicit": False, "fused": True}
 _MIB_OF_GIB = 1024
 
@@ -58,7 +57,7 @@ class Case:
     @property
     def setting(self) -> Case:
         """The case whatever its batch."""
-        return Case(self.method, self.patch_size, self.checkpointing, self.bf16, 0)
+        return replace(self, batch=0)
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ def volume_options(method: str, image_size: int, patch_size: int) -> dict[str, A
 def parse_options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--method", nargs="+", choices=VOLUME_METHODS, default=VOLUME_METHODS)
+    parser.add_argument("--method", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--image_size", type=int, default=96, help="side of the cubes in voxels")
     parser.add_argument("--patch_size", type=int, nargs="+", default=[8, 16], help="side of the patches")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 2], help="volumes of a step")
@@ -137,8 +136,8 @@ def make_case(options: argparse.Namespace, case: Case) -> BundleCase:
     )
 
 
-def measure(options: argparse.Namespace, case: Case, results: Any) -> None:
-    """Put seconds of a step and the peak in MB; for a process of its own."""
+def measure(options: argparse.Namespace, case: Case) -> tuple[float, float]:
+    """Seconds of a step and the peak in MB, for a process of its own."""
     device = torch.device(options.device)
     bundle = make_case(options, case)
     step = TrainingStep.of_package(bundle, case.bf16, micro_batch=0, compiled=False)
@@ -159,23 +158,17 @@ def measure(options: argparse.Namespace, case: Case, results: Any) -> None:
             torch.cuda.synchronize(device)
         seconds.append(clock() - start)
     peak = torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else peak_memory()
-    results.put((median(seconds[1:]), peak))
+    return median(seconds[1:]), peak
 
 
 def run(options: argparse.Namespace, case: Case) -> tuple[float, float]:
     """Seconds of a step and the peak in MB."""
     # a fork has imported already; one of a process that has started CUDA could not use it
-    context = multiprocessing.get_context("spawn" if options.device.startswith("cuda") else "fork")
-    results = context.Queue()
-    process = context.Process(target=measure, args=(options, case, results))
-    process.start()
-    while process.is_alive() and results.empty():
-        process.join(0.5)
-    if results.empty():
-        raise RuntimeError(f"{case} ended with status {process.exitcode} before it was measured")
-    found = results.get()
-    process.join()
-    return found
+    start_method = "spawn" if options.device.startswith("cuda") else "fork"
+    try:
+        return in_own_process(measure, options, case, start_method=start_method)
+    except BrokenProcessPool as error:
+        raise RuntimeError(f"{case} ended before it was measured") from error
 
 
 def row(setting: Case, found: dict[int, tuple[float, float]], memory: float) -> str:

@@ -14,6 +14,7 @@ import torch
 from monai.bundle import ConfigParser
 from monai.data.utils import list_data_collate
 from monai.transforms import Compose
+from monai.utils import ensure_tuple
 from torch import nn
 
 from monai_afire.inferers import AutocastInferer
@@ -101,10 +102,7 @@ class BundleCase:
     def make_item(self) -> dict[str, Any]:
         """One example of noise as a loader's process makes it, from the image on."""
         names = [name for name in ITEM_TRANSFORMS if name in self.parser.config]
-        transforms: list[Any] = []
-        for name in names:
-            part = self[name]
-            transforms += part if isinstance(part, list) else [part]
+        transforms = [transform for name in names for transform in ensure_tuple(self[name])]
         side = self["whole_size" if "whole_size" in self.parser.config else "image_size"]
         shape = input_shape(self["channels"], side, self["spatial_dims"])
         return Compose(transforms)({"image": torch.rand(shape), "file": "random"})

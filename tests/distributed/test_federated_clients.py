@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from bundles.bundle_runs import TINY_ENCODER, copy_bundles
+from imported_processes import start_ranks
 from monai.fl.client import MonaiAlgo
 from monai.fl.utils.constants import ExtraItems, FlStatistics
 from monai.fl.utils.exchange_object import ExchangeObject
@@ -149,7 +149,7 @@ def test_clients_of_two_processes_are_as_those_of_one(site: Path) -> None:
     single = [join(site, client, 1) for client in range(2)]
     weights: Weights = {name: value.clone() for name, value in single[0].get_weights().weights.items()}
     save(weights, site / "global_0.pt")
-    context = mp.spawn(client_process, args=(str(site), free_ports(2)), nprocs=2 * RANKS, join=False)
+    context = start_ranks(client_process, str(site), free_ports(2), count=2 * RANKS)
     try:
         for number in range(ROUNDS):
             received = [wait_for(site / f"client_{c}_round_{number}.pt", lambda: context.join(0)) for c in range(2)]

@@ -9,11 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import imported_processes  # noqa: F401 - what the server imports
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from imported_processes import start_ranks
 
 TIMEOUT = 300  # seconds until a hanging pair of processes is ended
 
@@ -24,7 +23,7 @@ needs_gloo = pytest.mark.skipif(
 
 def run_on_two_ranks(function: Callable[[int, int], Any], folder: Path) -> list[Any]:
     """What ``function(rank, world_size)`` returns on each rank; it must be importable and return tensors."""
-    context = mp.start_processes(_work, args=(function, str(folder)), nprocs=2, join=False, start_method="forkserver")
+    context = start_ranks(_work, function, str(folder))
     deadline = time.monotonic() + TIMEOUT
     while not context.join(timeout=1):
         if time.monotonic() > deadline:

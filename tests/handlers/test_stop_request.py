@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from handlers.miniature_training import assert_same, final_state, make_trainer
 from ignite.engine import Engine, Events
+from imported_processes import start_ranks
 from torch import nn
 
 from monai_afire.handlers import EpochSeed, ResumableCheckpoint
@@ -222,7 +222,7 @@ def worker(rank: int, folder: str) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not (dist.is_available() and dist.is_gloo_available()), reason="needs PyTorch's gloo backend")
 def test_all_ranks_stop_in_one_iteration_and_go_on(tmp_path: Path) -> None:
-    processes = mp.spawn(worker, (str(tmp_path),), nprocs=2, join=False)
+    processes = start_ranks(worker, str(tmp_path))
     deadline = time.monotonic() + TIMEOUT
     while not processes.join(timeout=1):
         if time.monotonic() > deadline:

@@ -72,8 +72,7 @@ def is_member(path: str | os.PathLike) -> bool:
         >>> is_member("set/radiographs-000012.tar/p0001/a.png"), is_member("set/radiographs-000012.tar")
         (True, False)
     """
-    text = os.fspath(path)
-    return ".tar" in text and _SHARD.search(text) is not None  # most paths are of files: a list has many of them
+    return _SHARD.search(os.fspath(path)) is not None
 
 
 def shard_folder(path: str) -> str | None:
@@ -84,7 +83,7 @@ def shard_folder(path: str) -> str | None:
         >>> shard_folder("set/radiographs-000012.tar/p0001/a.png"), shard_folder("set/a.png")
         ('set/', None)
     """
-    match = _SHARD.search(path) if ".tar" in path else None
+    match = _SHARD.search(path)
     return None if match is None else _folder(path, match)
 
 
