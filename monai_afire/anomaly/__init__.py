@@ -4,11 +4,11 @@
 Anomaly detection: a pre-trained network with statistics of the normal, how it is fitted, evaluated and used.
 
 ``detector`` joins the scores of ``memory_bank`` (as in PatchCore), ``gaussian`` (as in PaDiM), ``image_gaussian``,
-``masked_restoration`` and ``scores``, in the fields of view of ``field_of_view``; ``fit_handler`` fits it in an engine;
-``token_features`` says of which layers, ``score_names`` which scores a network has; ``items`` says what it is judged
-on, ``evaluation`` and ``localization`` how well; ``report`` and ``writer`` are the handlers of an evaluation and of an
-application, whose files are made by ``results``, ``secondary_capture`` and ``worklist``; ``released`` keeps a fitted
-detector in one file.
+``masked_restoration`` and ``scores``, in the fields of view of ``field_of_view`` and ``lung_view``; ``fit_handler``
+fits it in an engine; ``token_features`` says of which layers, ``score_names`` which scores a network has; ``items``
+says what it is judged on, ``evaluation`` and ``localization`` how well; ``report`` and ``writer`` are the handlers of
+an evaluation and of an application, whose files are made by ``results``, ``secondary_capture`` and ``worklist``;
+``released`` keeps a fitted detector in one file.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from monai_afire.anomaly.fit_handler import DetectorAUC, DetectorFit, Thresholds
 from monai_afire.anomaly.gaussian import TokenDensity
 from monai_afire.anomaly.image_gaussian import ImageDensity, ledoit_wolf
 from monai_afire.anomaly.items import detection_items, lesion_truth, validation_items
+from monai_afire.anomaly.lung_view import LungView
 from monai_afire.anomaly.masked_restoration import MaskedRestorationInferer, complementary_masks
 from monai_afire.anomaly.memory_bank import NormalMemory
 from monai_afire.anomaly.released import load_detector, new_detector, save_detector, with_student_as_teacher
@@ -41,6 +42,7 @@ __all__ = [
     "DetectorFit",
     "FrozenEncoder",
     "ImageDensity",
+    "LungView",
     "MaskedRestorationInferer",
     "NoStudyError",
     "NormalMemory",

@@ -15,9 +15,10 @@ from torch.nn import functional as F
 from monai_afire.anomaly.field_of_view import MAX_VIEWS, fixed_view, random_views
 from monai_afire.anomaly.gaussian import TokenDensity
 from monai_afire.anomaly.image_gaussian import ImageDensity
+from monai_afire.anomaly.lung_view import field_of_view_module
 from monai_afire.anomaly.masked_restoration import MaskedRestorationInferer
 from monai_afire.anomaly.memory_bank import NormalMemory
-from monai_afire.anomaly.score_names import MAP_NAMES, SCORE_NAMES, possible_maps, possible_scores
+from monai_afire.anomaly.score_names import MAP_NAMES, SCORE_NAMES, check_names, possible_maps, possible_scores
 from monai_afire.anomaly.score_thresholds import ScoreThresholds
 from monai_afire.anomaly.scores import aggregate_tokens, anomaly_score, interior_tokens, prototype_distance
 from monai_afire.anomaly.token_features import FrozenEncoder, feature_width, tokens_and_features
@@ -84,6 +85,8 @@ class AnomalyDetector(ScoreThresholds):
             of the image as it is.
         layers: what "token_density", "token_neighbors" and "token_mean_density" are measured by: "last" for the tokens,
             "all" for the encoder's feature maps, see :func:`monai_afire.anomaly.tokens_and_features`.
+        field_of_view: "lungs" judges the square around the lungs (:class:`monai_afire.anomaly.LungView`) of frontal
+            radiographs, "image" all of it. Maps are of the image in both cases.
 
     Raises:
         TypeError: for a network that is neither AFiRe nor an encoder.
@@ -124,13 +127,14 @@ class AnomalyDetector(ScoreThresholds):
         copies: int = 1,
         views: int = 1,
         layers: str = "last",
+        field_of_view: str = "image",
     ) -> None:
         maps = possible_maps(network)
         super().__init__(possible_scores(maps))
         self.map_names = maps
         fusion = [name for name in _FUSION if name in maps] if fusion is None else fusion
-        _check_names("fusion", fusion, maps, MAP_NAMES)
-        _check_names("score_fusion", score_fusion, self.score_names[:-1], SCORE_NAMES[:-1])
+        check_names("fusion", fusion, maps, MAP_NAMES)
+        check_names("score_fusion", score_fusion, self.score_names[:-1], SCORE_NAMES[:-1])
         if copies < 0 or not 1 <= views <= MAX_VIEWS:
             raise ValueError(f"copies must be at least 0 and views in [1, {MAX_VIEWS}], got {copies} and {views}")
         if isinstance(network, AFiRe) and not (network.contrast and network.restore):
@@ -155,6 +159,7 @@ class AnomalyDetector(ScoreThresholds):
         self.masked_restoration = masked_restoration or MaskedRestorationInferer()
         self.copies = copies
         self.views = views
+        self.field_of_view = field_of_view_module(field_of_view, len(encoder.grid_size))
         # what another view is measured by, and which scores it can lower
         measured = {*score_fusion, *(fusion if "focal" in score_fusion else ())}
         self.view_maps = {"restoration" if name == "restoration_mean" else name for name in measured} & set(maps)
@@ -181,6 +186,7 @@ class AnomalyDetector(ScoreThresholds):
         Raises:
             RuntimeError: before :meth:`fit`, or loading a fitted one.
         """
+        image, field = self._looked_at(image)
         raw, eq_51, mean_token, tokens = self._token_maps(image)
         maps = self._standardized(raw)
         scores = self._scores(raw, maps, eq_51, self.image_density(mean_token))
@@ -188,6 +194,8 @@ class AnomalyDetector(ScoreThresholds):
             raw, eq_51, mean_token, _ = self._token_maps(fixed_view(image, number), needed=self.view_maps)
             other = self._scores(raw, self._standardized(raw), eq_51, self.image_density(mean_token))
             scores = torch.where(self.in_views, scores.minimum(other), scores)
+        if self.field_of_view is not None:
+            maps = self.field_of_view.put_back(maps, self.network.encoder.grid_size, field)
         return {"scores": scores, "maps": maps, "tokens": at_least_float32(tokens)}
 
     def heat_map(self, token_map: torch.Tensor) -> torch.Tensor:
@@ -277,6 +285,10 @@ class AnomalyDetector(ScoreThresholds):
         fused = ((every - self.score_mean) / self.score_std)[:, self.score_fusion].mean(1, keepdim=True)
         return torch.cat([every, fused], 1)
 
+    def _looked_at(self, image: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        """The part of the images that is judged, and where it lies in them."""
+        return (image, None) if self.field_of_view is None else self.field_of_view(image)
+
     def _mean_token(self, tokens: torch.Tensor) -> torch.Tensor:
         """Mean over the tokens off the border, ``(B, D)``; a product, since a graph wants no choice by a mask."""
         weights = self.interior.to(at_least_float32(tokens)) / self.interior.sum()
@@ -343,16 +355,10 @@ class AnomalyDetector(ScoreThresholds):
     def _with_copies(self, batches: Iterable[torch.Tensor]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """Batches of images and then of their copies, with the image's number."""
         seen = 0
-        for image in batches:
+        for batch in batches:
+            image, _ = self._looked_at(batch)
             numbers = torch.arange(seen, seen + len(image))
             seen += len(image)
             yield image, numbers
             for copy in range(self.copies):
                 yield random_views(image, numbers, seed=copy), numbers
-
-
-def _check_names(argument: str, names: Sequence[str], possible: Sequence[str], known: Sequence[str]) -> None:
-    if names and set(names) <= set(possible):
-        return
-    without = " of an encoder alone, which has neither decoder nor prototypes" if set(names) <= set(known) else ""
-    raise ValueError(f"{argument} must name some of {tuple(possible)}{without}, got {tuple(names)}")

@@ -21,18 +21,27 @@ MAX_VIEWS = 9
 _STEP_ZOOM, _STEP_TURN, _STEP_SHIFT = 0.08, math.radians(5), 0.04
 
 
-def moved(images: torch.Tensor, zoom: torch.Tensor, turn: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
+def moved(
+    images: torch.Tensor,
+    zoom: torch.Tensor,
+    turn: torch.Tensor,
+    shift: torch.Tensor,
+    mode: str | None = None,
+    outside: str = "border",
+) -> torch.Tensor:
     """
-    Resample images with another field of view; what lies outside is continued from the border.
+    Resample images with another field of view.
 
     Args:
         images: ``(B, C, *S)``, 2-D or 3-D.
         zoom: ``(B, n)``, size of the new field of view along each of the n axes; above 1 shows more.
         turn: ``(B,)``, rotation in radians, in 3-D in the plane of the last two axes.
         shift: ``(B, n)``, of the centre, as a fraction of the side.
+        mode: of ``torch.nn.functional.grid_sample``; None for "bicubic", in 3-D "bilinear".
+        outside: "border" continues the image, "zeros" does not.
 
     Returns:
-        ``(B, C, *S)``, between the smallest and the largest value of each image.
+        ``(B, C, *S)``, between the smallest and the largest value of each image where it is continued.
 
     Example:
         >>> image = torch.arange(16.0).reshape(1, 1, 4, 4)
@@ -51,8 +60,10 @@ def moved(images: torch.Tensor, zoom: torch.Tensor, turn: torch.Tensor, shift: t
     theta = torch.cat([matrix, offset.unsqueeze(-1)], -1).to(images)
     grid = F.affine_grid(theta, list(images.shape), align_corners=False)
     # the sharper of the two: a blurred copy would be told by its blur
-    mode = "bicubic" if dims == 2 else "bilinear"
-    views = F.grid_sample(images, grid, mode=mode, padding_mode="border", align_corners=False)
+    mode = mode or ("bicubic" if dims == 2 else "bilinear")
+    views = F.grid_sample(images, grid, mode=mode, padding_mode=outside, align_corners=False)
+    if outside == "zeros":
+        return views
     axes = tuple(range(1, images.ndim))
     return views.clamp(images.amin(axes, keepdim=True), images.amax(axes, keepdim=True))
 

@@ -29,6 +29,7 @@ _HALVED = (
     "network.decoder.",
     "token_memory.references",
     "residual_memory.references",
+    "field_of_view.",
 )
 _TEACHER = {"network.teacher_encoder.": "network.encoder.", "network.teacher_head.": "network.head."}
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from monai_afire.networks.nets.afire import AFiRe
 
-__all__ = ["MAP_NAMES", "SCORE_NAMES", "possible_maps", "possible_scores"]
+__all__ = ["MAP_NAMES", "SCORE_NAMES", "check_names", "possible_maps", "possible_scores"]
 
 MAP_NAMES = (
     "restoration",
@@ -46,3 +46,19 @@ def possible_scores(maps: Sequence[str]) -> tuple[str, ...]:
     """
     needed = {name: name for name in MAP_NAMES} | {"restoration_mean": "restoration"}
     return tuple(name for name in SCORE_NAMES if needed.get(name, maps[0]) in maps)
+
+
+def check_names(argument: str, names: Sequence[str], possible: Sequence[str], known: Sequence[str]) -> None:
+    """
+    Refuse a fusion of nothing, or of what there is not.
+
+    Raises:
+        ValueError: which says what is possible.
+
+    Example:
+        >>> check_names("fusion", ["token_density"], MAP_NAMES, MAP_NAMES)
+    """
+    if names and set(names) <= set(possible):
+        return
+    without = " of an encoder alone, which has neither decoder nor prototypes" if set(names) <= set(known) else ""
+    raise ValueError(f"{argument} must name some of {tuple(possible)}{without}, got {tuple(names)}")

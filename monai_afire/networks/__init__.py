@@ -35,6 +35,7 @@ from monai_afire.networks.nets import (
     MAE,
     PEAC,
     AFiRe,
+    LungFinder,
     RadiographEncoder,
     SwinEncoder,
     TransferClassifier,
@@ -56,6 +57,7 @@ from monai_afire.networks.weights import (
     load_encoder_weights,
     load_network,
     released_encoder,
+    released_lung_finder,
     save_network,
 )
 
@@ -71,6 +73,7 @@ __all__ = [
     "FeaturePyramid",
     "HuggingFaceEncoder",
     "LoadReport",
+    "LungFinder",
     "MAE",
     "MONAIEncoder",
     "MultiScaleNeck",
@@ -101,6 +104,7 @@ __all__ = [
     "patchify",
     "prepare_transformer_blocks",
     "released_encoder",
+    "released_lung_finder",
     "save_network",
     "sinkhorn_knopp",
     "spread_parts",

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from monai_afire.anomaly import MAP_NAMES, SCORE_NAMES
 from monai_afire.anomaly.field_of_view import MAX_VIEWS
+from monai_afire.anomaly.lung_view import FIELDS_OF_VIEW
 from monai_afire.anomaly.scores import AGGREGATIONS
 from monai_afire.anomaly.token_features import LAYERS
 from monai_afire.anomaly.writer import SAVED_KINDS
@@ -206,6 +207,12 @@ METHOD_SECTIONS = {
             "views",
             Integer(minimum=1, maximum=MAX_VIEWS),
             "fields of view to judge in; the most normal result counts",
+            travels="result",
+        ),
+        Option(
+            "field_of_view",
+            Choice(FIELDS_OF_VIEW),
+            "what of an image is judged: all of it, or the square around the lungs",
             travels="result",
         ),
         Option("memory_size", _AT_LEAST_1, "normal images whose tokens are remembered", travels="network"),

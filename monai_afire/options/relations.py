@@ -94,6 +94,11 @@ RELATIONS = (
         "augmentation {1} looks for lungs in a projection, but spatial_dims is {0}; take SynthLesionMask or CutPaste",
     ),
     Relation(
+        ("spatial_dims", "field_of_view"),
+        lambda dims, field: dims == 2 or field == "image",
+        "field_of_view {1} is for frontal radiographs, and spatial_dims is {0}; leave it out",
+    ),
+    Relation(
         ("cover_volume", "spacing"),
         lambda cover, spacing: not cover or spacing is not None,
         "cover_volume is {0} and spacing {1}: windows of one size need voxels of one size; give spacing in millimetres",

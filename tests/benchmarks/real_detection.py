@@ -25,6 +25,7 @@ from monai.bundle import ConfigParser, run
 from sklearn.decomposition import PCA
 
 from monai_afire.anomaly import SCORE_NAMES, AnomalyDetector, evaluate_scores
+from monai_afire.anomaly.lung_view import FIELDS_OF_VIEW
 from monai_afire.metrics import roc_auc
 from monai_afire.networks import load_network
 from tests.benchmarks.radiograph_sets import pictures, radiograph_table
@@ -194,7 +195,7 @@ def judged(
         weights = options.pretrained
         if options.adapt_epochs:
             weights = adapted_weights(table, weights, seed, options.adapt_epochs, folder)
-    detector = {name: getattr(options, name) for name in ("copies", "views", "memory_size")}
+    detector = {name: getattr(options, name) for name in ("copies", "views", "memory_size", "field_of_view")}
     rows, found = seed_scores(table, images, weights, seed, detector)
     rows.to_csv(scores, index=False)
     thresholds.write_text(json.dumps(found))
@@ -241,6 +242,7 @@ def main() -> None:
     parser.add_argument("--copies", type=int, default=1, help="of each normal image with another field of view")
     parser.add_argument("--views", type=int, default=9, help="that an image is judged in")
     parser.add_argument("--memory_size", type=int, default=1024)
+    parser.add_argument("--field_of_view", choices=FIELDS_OF_VIEW, default="image")
     parser.add_argument("--tune", action="store_true", help="leave the test images alone")
     options = parser.parse_args()
     result = run_benchmark(options)

@@ -17,6 +17,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
+from monai_afire.anomaly.lung_view import FIELDS_OF_VIEW
 from monai_afire.networks import ViTEncoder, load_encoder_weights
 from tests.benchmarks.real_detection import (
     SHAPE,
@@ -47,10 +48,10 @@ def encoder(weights: str) -> ViTEncoder:
     return network
 
 
-def encoder_scores(table: pd.DataFrame, images: torch.Tensor, weights: str, copies: int) -> pd.DataFrame:
+def encoder_scores(table: pd.DataFrame, images: torch.Tensor, weights: str, **how: object) -> pd.DataFrame:
     """Rows of the images that are judged, with their scores."""
     training = torch.as_tensor((table["section"] == "training").to_numpy())
-    detector = fitted_detector(encoder(weights), images[training], {"copies": copies, "score_fusion": SCORES[:2]})
+    detector = fitted_detector(encoder(weights), images[training], {**how, "score_fusion": SCORES[:2]})
     scores = dict(zip(detector.score_names, detector_scores(detector, images[~training]).T, strict=True))
     return table[table["section"] != "training"].reset_index(drop=True).assign(**scores)
 
@@ -62,6 +63,7 @@ def main() -> None:
     parser.add_argument("--encoders", nargs="+", required=True, metavar="NAME=WEIGHTS")
     parser.add_argument("--output", type=Path, default=Path("bundles/afire/output/real_encoders"))
     parser.add_argument("--copies", type=int, default=0, help="of each normal image with another field of view")
+    parser.add_argument("--field_of_view", choices=FIELDS_OF_VIEW, default="image")
     parser.add_argument("--test", action="store_true", help="the test images, once everything is chosen")
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
@@ -69,7 +71,7 @@ def main() -> None:
     table, images = read_set(options.data.resolve(), options.output.resolve(), int(SHAPE["image_size"]))
     shown = {}
     for name, weights in (text.split("=", 1) for text in options.encoders):
-        rows = encoder_scores(table, images, weights, options.copies)
+        rows = encoder_scores(table, images, weights, copies=options.copies, field_of_view=options.field_of_view)
         found = figures(rows[rows["section"] == section], SCORES, {})
         shown |= {f"{name} {score}": row for score, row in summary([found]).iterrows()}
     result = pd.concat([pd.DataFrame(shown).T, summary([controls(table, images, section)])])[COLUMNS]

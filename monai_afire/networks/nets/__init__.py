@@ -7,6 +7,7 @@ from __future__ import annotations
 from monai_afire.networks.nets.ace import ACE
 from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.nets.dino import DINO
+from monai_afire.networks.nets.lung_finder import LungFinder
 from monai_afire.networks.nets.mae import MAE
 from monai_afire.networks.nets.peac import PEAC
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
@@ -20,6 +21,7 @@ __all__ = [
     "ACE",
     "AFiRe",
     "DINO",
+    "LungFinder",
     "MAE",
     "PEAC",
     "RadiographEncoder",

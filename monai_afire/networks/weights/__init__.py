@@ -6,8 +6,16 @@ from __future__ import annotations
 
 from monai_afire.networks.weights.export import export_encoder
 from monai_afire.networks.weights.loading import load_encoder_weights
-from monai_afire.networks.weights.released import released_encoder
+from monai_afire.networks.weights.released import released_encoder, released_lung_finder
 from monai_afire.networks.weights.report import LoadReport
 from monai_afire.networks.weights.whole_network import load_network, save_network
 
-__all__ = ["LoadReport", "export_encoder", "load_encoder_weights", "load_network", "released_encoder", "save_network"]
+__all__ = [
+    "LoadReport",
+    "export_encoder",
+    "load_encoder_weights",
+    "load_network",
+    "released_encoder",
+    "released_lung_finder",
+    "save_network",
+]

@@ -1,16 +1,16 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The released encoder: pre-trained weights that come with the package."""
+"""Weights that come with the package."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["RELEASED", "released_encoder"]
+__all__ = ["RELEASED", "released_encoder", "released_lung_finder"]
 
 RELEASED = "released"
 
-_FILE = Path("bundles", "afire", "released", "encoder.safetensors")
+_FOLDER = Path("bundles", "afire", "released")
 
 
 def released_encoder() -> Path:
@@ -27,8 +27,31 @@ def released_encoder() -> Path:
         >>> released_encoder().name
         'encoder.safetensors'
     """
+    return _released_file("encoder.safetensors")
+
+
+def released_lung_finder() -> Path:
+    """
+    Find the weights of :class:`monai_afire.networks.LungFinder`.
+
+    Returns:
+        The file; its model card is beside it.
+
+    Raises:
+        FileNotFoundError: where the package was installed without its bundles.
+
+    Example:
+        >>> released_lung_finder().name
+        'lungs.safetensors'
+    """
+    return _released_file("lungs.safetensors")
+
+
+def _released_file(name: str) -> Path:
     package = Path(__file__).resolve().parents[2]
     for folder in (package, package.parent):  # inside of an installation, beside the package in a clone
-        if (folder / _FILE).is_file():
-            return folder / _FILE
-    raise FileNotFoundError(f"there is no {package / _FILE}: install the package with its bundles, or give a file")
+        if (folder / _FOLDER / name).is_file():
+            return folder / _FOLDER / name
+    raise FileNotFoundError(
+        f"there is no {package / _FOLDER / name}: install the package with its bundles, or give a file"
+    )
