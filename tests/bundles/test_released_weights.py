@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from bundle_runs import copy_bundles, run_bundle, write_images
+from monai.bundle import ConfigParser
 
 from monai_afire.networks import ViTEncoder, load_encoder_weights, released_encoder
 
@@ -45,3 +46,15 @@ def test_worklist_without_training(tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     assert len(rows) == 3
     assert {row["decision"] for row in rows} == {"above"}  # noise is no normal radiograph
+
+
+def test_released_detector_is_exported_as_it_is(repository_root: Path) -> None:
+    """The file has no teacher, so that loading it as a checkpoint would fail; the export itself is tested elsewhere."""
+    configs = repository_root / "bundles" / "afire" / "configs"
+    parser = ConfigParser()
+    parser.read_config([str(configs / "inference.json"), str(configs / "released.json")])
+    parser["bundle_root"] = str(configs.parent)
+    parser["export_network"] = {"network": "@detector_def", "path": "@export_path"}
+    exported = parser.get_parsed_content("export")[-1]
+    assert torch.isfinite(exported["network"].thresholds).all()
+    assert Path(exported["path"]).parent.name == "models"
