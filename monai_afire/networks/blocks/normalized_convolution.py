@@ -78,7 +78,7 @@ class _Convolution(Convolution):
     """
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        is_thin = x.ndim == 5 and x.shape[2] < self.conv.kernel_size[0]
+        is_thin = x.ndim == 5 and x.shape[2] < self.get_parameter("conv.weight").shape[2]
         if not is_thin or x.device.type != "cpu":
             return super().forward(x)
         with without_autocast("cpu"):
