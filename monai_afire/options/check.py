@@ -9,6 +9,7 @@ import logging
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from difflib import get_close_matches
+from pathlib import Path
 from pydoc import locate
 from typing import Any
 
@@ -29,6 +30,8 @@ __all__ = ["OptionError", "check", "check_call", "start_bundle"]
 
 
 logger = logging.getLogger(__name__)
+
+FOLLOWS = "_follows"  # in an overlay: names of files that come before it where both are given
 
 
 class OptionError(ValueError):
@@ -104,11 +107,23 @@ def check_call(call: BundleCall) -> None:
           --epoch: there is no such option; did you mean --epochs?
           --epochs: found 1.5, needs a whole number >= 1
     """
-    problems = [*_unread(call), *_missing_entries(call), *_wrong_values(call)]
+    problems = [*_wrong_order(call), *_unread(call), *_missing_entries(call), *_wrong_values(call)]
     if problems:
         lines = "".join(f"\n  --{name}: {problem}" for name, problem in problems)
         number = "1 option" if len(problems) == 1 else f"{len(problems)} options"
         raise OptionError(f"{number} cannot be used, and nothing was started (--help lists all):{lines}")
+
+
+def _wrong_order(call: BundleCall) -> Iterator[tuple[str, str]]:
+    """Files after an overlay that is to follow them: they would replace its values, and nobody would notice."""
+    paths = list(call.layers)
+    for place, path in enumerate(paths):
+        followed = [late for late in paths[place + 1 :] if Path(late).name in call.layers[path].get(FOLLOWS, ())]
+        if followed:
+            rest = [other for other in paths[place:] if other not in followed]
+            names = " and ".join(Path(late).name for late in followed)
+            order = ",".join(f"'{each}'" for each in [*paths[:place], *followed, *rest])
+            yield "config_file", f'{names} must come before {Path(path).name}, whose values count; give "[{order}]"'
 
 
 def _unread(call: BundleCall) -> Iterator[tuple[str, str]]:

@@ -240,6 +240,24 @@ def test_wrong_masks_and_shared_patients_are_named(workspace: Path) -> None:
     assert "Mrs Smith" in all_messages(error.value)
 
 
+def test_classes_of_a_segmentation_overlap_and_all_learn_the_background() -> None:
+    """Dice and binary cross-entropy of each class; of a softmax over the classes the background would learn nothing."""
+    config = ConfigParser.load_config_file(str(REPOSITORY_ROOT / configs("segmentation", "train")[0]))
+    loss = ConfigParser({"loss": config["loss"]}).get_parsed_content("loss")
+    torch.manual_seed(0)
+    logits, labels = torch.randn(2, 3, 4, 5, requires_grad=True), torch.zeros(2, 3, 4, 5)
+    labels[:, 0, :3], labels[:, 1, 2:] = 1, 1  # the third class is absent
+    expected = torch.zeros(())
+    for name in range(3):
+        p, y = logits[:, name].sigmoid(), labels[:, name]
+        dice = (2 * (p * y).sum() + 1e-5) / (p.sum() + y.sum() + 1e-5)
+        expected = expected + (1 - dice - (y * p.log() + (1 - y) * (1 - p).log()).mean()) / 3
+    torch.testing.assert_close(loss(logits, labels), expected)
+    cross_entropy = loss(logits, labels) - loss.dice(logits, labels)
+    [gradient] = torch.autograd.grad(cross_entropy, logits)
+    assert ((gradient > 0) == (labels == 0)).all()
+
+
 @pytest.mark.slow
 def test_segmentation_learns_the_lungs(workspace: Path) -> None:
     # as many tokens as by default, of a quarter of the pixels

@@ -35,7 +35,8 @@ def test_afire_from_pretraining_to_heat_maps(tmp_path: Path, monkeypatch: pytest
     assert Path("bundles/afire/output/restoration.png").is_file()
     # from here the shape comes with the weights
     size = {"image_size": SIZE, "patch_size": 8, "decoder_dim": 12}
-    train_in_process(configs("afire", "train", "finetune_anomaly"), {**size, **RUN, "warmup_epochs": 0, **phantom})
+    adapt = [*configs("afire", "train"), "bundles/afire/configs/finetune_anomaly.json"]
+    train_in_process(adapt, {**size, **RUN, "warmup_epochs": 0, **phantom})
     overrides = {**size, **phantom, "device": "cpu", "num_workers": 0}
     train_in_process(configs("afire", "inference", "evaluate"), {**overrides, "num_bootstraps": 2})
     metrics = json.loads(Path("bundles/afire/output/evaluation/metrics.json").read_text())

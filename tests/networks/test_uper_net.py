@@ -307,6 +307,9 @@ def test_weights_of_a_pretraining_network_load() -> None:
         ({"channels": 1}, ValueError, "at least 2 channels"),
         ({"pool_sizes": (0,)}, ValueError, "pool_sizes of at least 1"),
         ({"dropout_rate": 1.5}, ValueError, "between 0 and 1"),
+        ({"prior": 0.0}, ValueError, "prior must be a probability between 0 and 1, got 0.0"),
+        ({"prior": 1.0}, ValueError, "prior must be a probability between 0 and 1, got 1.0"),
+        ({"prior": math.nan}, ValueError, "prior must be a probability between 0 and 1, got nan"),
         ({"encoder": nn.Linear(2, 2)}, TypeError, "Linear is no encoder"),
     ],
 )
@@ -314,6 +317,14 @@ def test_hostile_settings_fail_at_once(settings: dict[str, Any], error: type[Exc
     default: dict[str, Any] = {"encoder": vit(), "num_classes": 2, "channels": 8}
     with pytest.raises(error, match=message):
         UPerNet(**(default | settings))
+
+
+@pytest.mark.parametrize("prior", [0.05, 0.5, 0.9])
+def test_every_class_starts_with_its_prior_everywhere(prior: float) -> None:
+    torch.manual_seed(0)
+    network = UPerNet(vit(), num_classes=3, channels=16, prior=prior).eval()
+    nn.init.zeros_(network.classifier.weight)
+    torch.testing.assert_close(network(torch.rand(2, 1, 32, 32)).sigmoid(), torch.full((2, 3, 32, 32), prior))
 
 
 def test_images_of_another_size_are_refused() -> None:

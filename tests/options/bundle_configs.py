@@ -47,9 +47,10 @@ def paths_of(run: list[str]) -> list[str]:
 
 
 def call_of(run: list[str], **overrides: Any) -> BundleCall:
-    """The start of a run, without starting anything."""
+    """The start of a run from a command line, which knows its files one by one, without starting anything."""
     content = ConfigParser.load_config_files(paths_of(run))
+    layers = {path: ConfigParser.load_config_file(path) for path in paths_of(run)}
     parser = ConfigParser(json.loads(json.dumps(content)))
     parser.update(overrides)
     parser.resolve_macro_and_relative_ids()
-    return BundleCall(parser, None, ConfigParser(content), overrides)
+    return BundleCall(parser, None, ConfigParser(content), overrides, layers)

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ import torch
 
 from monai_afire.options import OPTIONS, OptionError, check_call
 from monai_afire.utils.device import device_count
-from tests.options.bundle_configs import call_of, config_files, runs
+from tests.options.bundle_configs import call_of, config_files, paths_of, runs
 
 TRAIN = ["afire/train"]
 TRAINING_RUNS = [[key] for key in config_files() if key.endswith("/train")]
@@ -113,6 +115,34 @@ def test_all_problems_are_in_one_message() -> None:
 )
 def test_values_that_do_not_go_together(run: list[str], overrides: dict[str, Any], message: str) -> None:
     assert message in problems(run, **overrides)
+
+
+@pytest.mark.parametrize("late", ["volume", "paper"])
+def test_an_overlay_after_one_that_follows_it_is_refused_with_the_right_order(late: str) -> None:
+    wrong = ["afire/train", "afire/finetune_anomaly", f"afire/{late}"]
+    [order] = re.findall(r"give \"(.+)\"", problems(wrong))
+    assert f"--config_file: {late}.json must come before finetune_anomaly.json" in problems(wrong)
+    train, adapt, other = paths_of(wrong)
+    assert ast.literal_eval(order) == [train, other, adapt]
+
+
+def test_the_right_order_of_overlays_is_accepted_and_the_last_one_counts() -> None:
+    adapting = call_of(["afire/train", "afire/finetune_anomaly"]).config
+    call = call_of(["afire/train", "afire/volume", "afire/finetune_anomaly"], pretrained="")
+    check_call(call)
+    names = ("epochs", "warmup_epochs", "val_interval", "lesion_size")
+    assert [call.config[name] for name in names] == [adapting[name] for name in names]
+    assert call.config["spatial_dims"] == 3
+
+
+def test_files_that_no_overlay_has_to_follow_come_in_any_order() -> None:
+    for order in (["colour", "finetune_anomaly"], ["finetune_anomaly", "colour"]):
+        check_call(call_of(["afire/train", *(f"afire/{name}" for name in order)], pretrained=""))
+
+
+def test_all_overlays_that_come_too_late_are_named_once() -> None:
+    message = problems([f"afire/{name}" for name in ("train", "finetune_anomaly", "paper", "volume")])
+    assert "--config_file: paper.json and volume.json must come before finetune_anomaly.json" in message
 
 
 def test_a_relation_of_options_that_nothing_reads_is_none() -> None:

@@ -6,7 +6,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from monai.networks.blocks import Convolution
+
+from monai_afire.utils.precision import at_least_float32, without_autocast
 
 __all__ = ["group_norm_settings", "normalized_convolution"]
 
@@ -53,7 +56,7 @@ def normalized_convolution(spatial_dims: int, in_channels: int, out_channels: in
         >>> normalized_convolution(2, 4, 8, kernel_size=3)(torch.rand(1, 4, 5, 6)).shape
         torch.Size([1, 8, 5, 6])
     """
-    return Convolution(
+    return _Convolution(
         spatial_dims,
         in_channels,
         out_channels,
@@ -63,3 +66,20 @@ def normalized_convolution(spatial_dims: int, in_channels: int, out_channels: in
         act="relu",
         bias=False,  # the norm has one
     )
+
+
+class _Convolution(Convolution):
+    """
+    MONAI's block, in float32 for volumes that are thinner than the kernel, on a CPU.
+
+    oneDNN, as of PyTorch 2.13 on CPUs with AVX-512 for bfloat16, leaves the gradient of such a kernel unwritten in
+    bfloat16: it is whatever the memory held before, now and then huge, and clipping by the norm of all gradients then
+    brings the others to zero.
+    """
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        is_thin = x.ndim == 5 and x.shape[2] < self.get_parameter("conv.weight").shape[2]
+        if not is_thin or x.device.type != "cpu":
+            return super().forward(x)
+        with without_autocast("cpu"):
+            return super().forward(at_least_float32(x))
