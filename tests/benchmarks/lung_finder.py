@@ -11,11 +11,11 @@ chosen by it.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
+from monai.losses import DiceLoss
 from PIL import Image
 from safetensors.torch import save_file
 from scipy import ndimage
@@ -25,6 +25,7 @@ from tqdm import tqdm
 from monai_afire.data import draw_chest_phantom
 from monai_afire.networks import LungFinder
 from monai_afire.transforms import StandardizeContrast
+from tests.benchmarks.real_lungs import dice
 
 SIDE, INPUT = 128, 64
 PHANTOMS, EVERY, BATCH = 1500, 3, 24
@@ -101,33 +102,32 @@ def varied(images: torch.Tensor, masks: torch.Tensor, generator: torch.Generator
     return picture + 0.03 * noise * uniform(0, 1, 1, 1, 1), lungs
 
 
-def trained(images: torch.Tensor, masks: torch.Tensor, steps: int, check: Callable[[LungFinder], str]) -> LungFinder:
+def trained(images: torch.Tensor, masks: torch.Tensor, steps: int) -> LungFinder:
     """A new finder, by cross-entropy and Dice."""
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
     finder = LungFinder()
+    dice_loss = DiceLoss(smooth_nr=1, smooth_dr=1)
     optimizer = torch.optim.AdamW(finder.parameters(), 1e-3, weight_decay=1e-2)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=steps)
     for _ in tqdm(range(steps), "training"):
         chosen = torch.randint(len(images), (BATCH,), generator=generator)
         picture, lungs = varied(images[chosen], masks[chosen], generator)
         found = finder(picture).clamp(1e-6, 1 - 1e-6)
-        overlap, total = (found * lungs).sum((1, 2, 3)), (found + lungs).sum((1, 2, 3))
-        loss = F.binary_cross_entropy(found, lungs.clamp(0, 1)) + 1 - ((2 * overlap + 1) / (total + 1)).mean()
+        loss = F.binary_cross_entropy(found, lungs.clamp(0, 1)) + dice_loss(found, lungs)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         schedule.step()
-    print(check(finder.eval()))
-    return finder
+    return finder.eval()
 
 
 @torch.no_grad()
-def dice(finder: LungFinder, data: Path | None) -> str:
+def checked(finder: LungFinder, data: Path) -> str:
     """Mean Dice on the sets with outlines, of raw and of standardised pictures."""
     text = []
-    for name in ("jsrt", "montgomery") if data else ():
-        folder = Path(data) / name
+    for name in ("jsrt", "montgomery"):
+        folder = data / name
         parts = (
             [folder / "masks" / f"{side} lung" for side in ("left", "right")] if name == "jsrt" else [folder / "lungs"]
         )
@@ -136,8 +136,8 @@ def dice(finder: LungFinder, data: Path | None) -> str:
         raw = [torch.from_numpy(read(path))[None] for path in paths]
         for kind, images in (("raw", raw), ("standardised", [torch.as_tensor(StandardizeContrast()(x)) for x in raw])):
             found = finder(torch.stack(images))[:, 0].numpy() > 0.5
-            values = 2 * (found & truth).sum((1, 2)) / (found.sum((1, 2)) + truth.sum((1, 2)))
-            text.append(f"{name}, {kind}: Dice {values.mean():.3f}, smallest {values.min():.3f}")
+            values = [dice(*pair) for pair in zip(found, truth, strict=True)]
+            text.append(f"{name}, {kind}: Dice {np.mean(values):.3f}, smallest {min(values):.3f}")
     return "\n".join(text)
 
 
@@ -148,10 +148,11 @@ def main() -> None:
     parser.add_argument("--check", type=Path, help="folder with jsrt and montgomery")
     parser.add_argument("--output", type=Path, default=Path("results/lungs.safetensors"))
     options = parser.parse_args()
-    first = trained(*drawn_lungs(), STEPS["phantoms"], lambda finder: dice(finder, options.check))
-    finder = trained(
-        *found_lungs(first, options.normals), STEPS["radiographs"], lambda finder: dice(finder, options.check)
-    )
+    of_phantoms = trained(*drawn_lungs(), STEPS["phantoms"])
+    finder = trained(*found_lungs(of_phantoms, options.normals), STEPS["radiographs"])
+    if options.check:
+        for kind, network in (("phantoms", of_phantoms), ("radiographs", finder)):
+            print(f"taught by {kind}:\n{checked(network, options.check)}")
     options.output.parent.mkdir(parents=True, exist_ok=True)
     save_file({name: value.half() for name, value in finder.state_dict().items()}, options.output)
 

@@ -49,8 +49,7 @@ class LungFinder(nn.Module):
             FileNotFoundError: where the package was installed without its bundles.
         """
         finder = cls()
-        state = load_file(released_lung_finder())
-        finder.load_state_dict({name: value.float() for name, value in state.items()})
+        finder.load_state_dict(load_file(released_lung_finder()))  # copies into parameters of single precision
         return finder.requires_grad_(False).eval()
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
