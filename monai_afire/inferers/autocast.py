@@ -20,16 +20,16 @@ class AutocastInferer(SimpleInferer):
     Run the network under autocast on the device of its input.
 
     The ``amp`` option of MONAI's engines covers CUDA only. This covers CPUs too, where bfloat16 is native on many
-    server processors; a device that lacks it computes in the network's own precision. bfloat16 has the range of float32
-    and needs no gradient scaler; for float16 use ``amp``.
+    server processors; a device that lacks it (:func:`monai_afire.utils.has_bfloat16`) computes in the network's own
+    precision. bfloat16 has the range of float32 and needs no gradient scaler; for float16 use ``amp``.
 
     Args:
         enabled: False runs in the network's own precision.
         dtype: precision of the matrix products.
 
     Example:
-        >>> AutocastInferer()(torch.rand(2, 3), torch.nn.Linear(3, 4)).dtype
-        torch.bfloat16
+        >>> AutocastInferer(dtype=torch.float16)(torch.rand(2, 3), torch.nn.Linear(3, 4)).dtype
+        torch.float16
     """
 
     def __init__(self, enabled: bool = True, dtype: torch.dtype = torch.bfloat16) -> None:

@@ -17,7 +17,6 @@ from monai.transforms import Compose
 from monai.utils import ensure_tuple
 from torch import nn
 
-from monai_afire.inferers import AutocastInferer
 from monai_afire.optimizers import weight_decay_groups
 from monai_afire.transforms.volume_loading import input_shape
 from tests.benchmarks.throughput import PartTimer
@@ -191,13 +190,13 @@ class TrainingStep:
         self.optimizer.zero_grad(set_to_none=True)
         images = len(next(iter(batch.values())))
         size = self.micro_batch or images
-        inferer, passes = AutocastInferer(self.bf16), -(-images // size)
+        passes = -(-images // size)
         for start in range(0, images, size):
             with part("data"):
                 chosen = {key: value[start : start + size] for key, value in batch.items()}
                 first, _, others, _ = self.prepare(chosen, device, True)
-            with part("forward"):
-                outputs = inferer(first, self.run, *others)
+            with part("forward"), torch.autocast(device.type, torch.bfloat16, enabled=self.bf16):
+                outputs = self.run(first, *others)
             with part("loss"):
                 loss = self.loss(outputs) / passes
             with part("backward"):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -33,25 +34,25 @@ SCORES = ("token_mean_density", "token_neighbors", "fused")
 COLUMNS = ["AUC", "Q1", "Q2", "Q3", "Q4", "matched", "AP"]
 
 
-def encoder(weights: str) -> ViTEncoder:
+def encoder(weights: str, shape: Mapping[str, int] = SHAPE, seed: int = 0) -> ViTEncoder:
     """The network of all pre-trainings that are compared, with its weights; "" for random ones."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     network = ViTEncoder(
-        img_size=SHAPE["image_size"],
-        patch_size=SHAPE["patch_size"],
-        hidden_size=SHAPE["hidden_size"],
-        num_layers=SHAPE["num_layers"],
-        num_heads=SHAPE["num_heads"],
+        img_size=shape["image_size"],
+        patch_size=shape["patch_size"],
+        hidden_size=shape["hidden_size"],
+        num_layers=shape["num_layers"],
+        num_heads=shape["num_heads"],
     )
     if weights:
         load_encoder_weights(network, weights)
     return network
 
 
-def encoder_scores(table: pd.DataFrame, images: torch.Tensor, weights: str, **how: object) -> pd.DataFrame:
+def encoder_scores(table: pd.DataFrame, images: torch.Tensor, network: ViTEncoder, **how: object) -> pd.DataFrame:
     """Rows of the images that are judged, with their scores."""
     training = torch.as_tensor((table["section"] == "training").to_numpy())
-    detector = fitted_detector(encoder(weights), images[training], {**how, "score_fusion": SCORES[:2]})
+    detector = fitted_detector(network, images[training], {**how, "score_fusion": SCORES[:2]})
     scores = dict(zip(detector.score_names, detector_scores(detector, images[~training]).T, strict=True))
     return table[table["section"] != "training"].reset_index(drop=True).assign(**scores)
 
@@ -71,7 +72,8 @@ def main() -> None:
     table, images = read_set(options.data.resolve(), options.output.resolve(), int(SHAPE["image_size"]))
     shown = {}
     for name, weights in (text.split("=", 1) for text in options.encoders):
-        rows = encoder_scores(table, images, weights, copies=options.copies, field_of_view=options.field_of_view)
+        network = encoder(weights)
+        rows = encoder_scores(table, images, network, copies=options.copies, field_of_view=options.field_of_view)
         found = figures(rows[rows["section"] == section], SCORES, {})
         shown |= {f"{name} {score}": row for score, row in summary([found]).iterrows()}
     result = pd.concat([pd.DataFrame(shown).T, summary([controls(table, images, section)])])[COLUMNS]

@@ -101,15 +101,34 @@ def test_a_named_device_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bfloat16_only_where_it_is(has_it: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: has_it)
     monkeypatch.setattr(torch.backends.mps, "is_macos_or_newer", lambda major, minor: has_it)
-    assert (has_bfloat16("cuda:1"), has_bfloat16("mps"), has_bfloat16("cpu"), has_bfloat16("xpu")) == (
-        has_it,
-        has_it,
-        True,
-        True,
-    )
+    assert (has_bfloat16("cuda:1"), has_bfloat16("mps"), has_bfloat16("xpu")) == (has_it, has_it, True)
     monkeypatch.setattr("monai_afire.inferers.autocast.has_bfloat16", lambda device: has_it)
     result = AutocastInferer()(torch.rand(2, 3), torch.nn.Linear(3, 4))
     assert result.dtype == (torch.bfloat16 if has_it else torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("instructions", "has_it"),
+    [
+        ({"avx512_f": True, "avx512_bf16": False, "amx_bf16": False}, False),
+        ({"avx512_f": True, "avx512_bf16": True, "amx_bf16": False}, True),
+        ({"architecture": "x86_64", "amx_bf16": True}, True),
+        ({"architecture": "aarch64", "bf16": True}, True),
+        ({"architecture": "aarch64", "neon": True}, False),
+    ],
+)
+def test_a_processor_has_bfloat16_by_its_instructions(
+    instructions: dict[str, object], has_it: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: instructions, raising=False)
+    assert has_bfloat16("cpu") == has_it
+    result = AutocastInferer()(torch.rand(2, 3), torch.nn.Linear(3, 4))
+    assert result.dtype == (torch.bfloat16 if has_it else torch.float32)
+
+
+def test_a_pytorch_that_cannot_tell_computes_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    assert not has_bfloat16("cpu")
 
 
 def test_random_numbers_of_the_device_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,137 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Which components and methods help: every arm pre-trained over seeds, then probed on ChildCXR and used as a detector.
+
+``python -m tests.benchmarks.real_components --arms ARMS.json --normals /path/to/normals --data /path/to/childcxr``
+pre-trains each arm once per seed (``monai_afire.experiments`` says what an arm is), encodes ChildCXR with the frozen
+encoder, and writes one row per arm and seed: the linear probe on the official test images (AUC, accuracy, F1), and
+the AUC of the encoder alone as a detector ("fused" of real_encoders), validation and test. ``--only`` does some arms,
+for several processes on one output folder; at the end, and by ``--report`` at once, the rows so far are compared. An
+interrupted command goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from monai_afire.experiments.pretraining import Pretraining, read_arms
+from monai_afire.experiments.tables import comparison_table
+from monai_afire.metrics import best_f1_threshold, metrics_at_threshold, roc_auc
+from tests.benchmarks.radiograph_sets import pictures, radiograph_table
+from tests.benchmarks.real_encoders import encoder, encoder_scores
+
+SHAPE_OPTIONS = ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")
+PENALTIES = tuple(10.0**power for power in range(-5, 1))  # inverse strengths of the probe's, chosen on validation
+METRICS = ("auc", "accuracy", "f1", "detection_validation", "detection_test")
+
+
+def labelled_set(data: Path, output: Path, size: int) -> tuple[pd.DataFrame, torch.Tensor]:
+    """Table of ChildCXR and its standardised pictures, read once."""
+    table, stored = radiograph_table(data), output / f"pictures_{size}.npz"
+    if not stored.is_file():
+        np.savez(stored, images=pictures(table["image"].tolist(), size)[0].half().numpy())
+    return table, torch.from_numpy(np.load(stored)["images"]).float()
+
+
+def pretrain(arm: Pretraining, seed: int) -> Path:
+    """Weights of an arm, from its own process; one that was interrupted goes on."""
+    done = arm.folder(seed) / "settings.json"
+    if not done.is_file():
+        done.parent.mkdir(parents=True, exist_ok=True)
+        with (done.parent / "log.txt").open("a") as log:
+            command = [sys.executable, "-m", "monai.bundle", "run", *arm.arguments(seed)]
+            subprocess.run(command, stdout=log, stderr=log, check=True)
+        done.write_text(json.dumps(arm.settings(seed), indent=2))
+    return arm.weights(seed)
+
+
+@torch.no_grad()
+def mean_tokens(network: torch.nn.Module, images: torch.Tensor) -> np.ndarray:
+    """``(M, D)`` means over the tokens of the last layer."""
+    return torch.cat([network.eval()(batch).mean(1) for batch in images.split(64)]).numpy()
+
+
+def probe(table: pd.DataFrame, features: np.ndarray) -> dict[str, float]:
+    """Logistic regression on standardised features; penalty and threshold by the validation images."""
+    parts = {name: (table["section"] == name).to_numpy() for name in ("training", "validation", "test")}
+    labels, best = table["label"].to_numpy(), (-1.0, np.empty(0))
+    for penalty in PENALTIES:
+        model = make_pipeline(StandardScaler(), LogisticRegression(C=penalty, max_iter=2000))
+        scores = model.fit(features[parts["training"]], labels[parts["training"]]).decision_function(features)
+        found = roc_auc(labels[parts["validation"]], scores[parts["validation"]])
+        best = max(best, (found, scores), key=lambda pair: pair[0])
+    truth, judged = labels[parts["test"]], best[1][parts["test"]]
+    threshold = best_f1_threshold(labels[parts["validation"]], best[1][parts["validation"]])
+    at_threshold = metrics_at_threshold(truth, judged, threshold)
+    return {"auc": roc_auc(truth, judged), **{name: at_threshold[name] for name in ("accuracy", "f1")}}
+
+
+def detection(table: pd.DataFrame, images: torch.Tensor, network: torch.nn.Module) -> dict[str, float]:
+    """AUC of the encoder alone, with statistics of the training normals."""
+    kept = (table["section"] != "training") | (table["label"] == 0)
+    rows = encoder_scores(table[kept].reset_index(drop=True), images[torch.tensor(kept.tolist())], network)
+    parts = {name: rows[rows["section"] == name] for name in ("validation", "test")}
+    return {f"detection_{name}": roc_auc(part["label"], part["fused"]) for name, part in parts.items()}
+
+
+def row_of(arm: Pretraining | str, seed: int, options: argparse.Namespace) -> dict[str, object]:
+    """Pre-train one arm with one seed, unless that is done, and measure it, unless that is done."""
+    name = arm if isinstance(arm, str) else arm.name
+    stored = options.output / "rows" / f"{name}-seed_{seed}.json"
+    if not stored.is_file():
+        weights = "" if isinstance(arm, str) else str(pretrain(arm, seed))
+        shared = json.loads(options.arms[0].read_text())["overrides"]
+        network = encoder(weights, {option: shared[option] for option in SHAPE_OPTIONS}, seed)
+        table, images = labelled_set(options.data.resolve(), options.output, shared["image_size"])
+        figures = {**probe(table, mean_tokens(network, images)), **detection(table, images, network)}
+        stored.parent.mkdir(parents=True, exist_ok=True)
+        stored.write_text(json.dumps({"arm": name, "seed": seed, **figures}))
+    return json.loads(stored.read_text())
+
+
+def report(rows: Sequence[dict[str, object]]) -> str:
+    """The rows, and each arm against the first: Welch's and the paired test, and how many seeds are higher."""
+    table = pd.DataFrame(rows).rename(columns={"arm": "initialization"}).assign(label_fraction=1.0, fold=0)
+    compared = comparison_table(table, list(METRICS)).drop(columns=["label_fraction"])
+    return compared.round(4).to_string(index=False)
+
+
+def main() -> None:
+    """Run from the repository's root."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--arms", type=Path, nargs="+", required=True, help="files of arms, all of one shape")
+    parser.add_argument("--normals", type=Path, required=True, help="folder of the images to pre-train on")
+    parser.add_argument("--data", type=Path, required=True, help="ChildCXR")
+    parser.add_argument("--output", type=Path, default=Path("results/components"))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--only", nargs="+", help="names of arms (default: all)")
+    parser.add_argument("--report", action="store_true", help="compare the rows that are there, nothing else")
+    options = parser.parse_args()
+    options.output = options.output.resolve()
+    options.output.mkdir(parents=True, exist_ok=True)
+    shared = {"dataset_dir": str(options.normals.resolve())}
+    arms = [arm for path in options.arms for arm in read_arms(path, options.output / "pretraining", shared)]
+    names = {arm if isinstance(arm, str) else arm.name: arm for arm in arms}
+    for seed in [] if options.report else options.seeds:
+        for name in options.only or names:
+            print(json.dumps(row_of(names[name], seed, options)), flush=True)
+    files = [options.output / "rows" / f"{name}-seed_{seed}.json" for name in names for seed in options.seeds]
+    rows = [json.loads(path.read_text()) for path in files if path.is_file()]
+    pd.DataFrame(rows).round(4).to_csv(options.output / "rows.csv", index=False)
+    print(report(rows))
+
+
+if __name__ == "__main__":
+    main()
