@@ -52,7 +52,9 @@ def pretrain(arm: Pretraining, seed: int) -> Path:
         done.parent.mkdir(parents=True, exist_ok=True)
         with (done.parent / "log.txt").open("a") as log:
             command = [sys.executable, "-m", "monai.bundle", "run", *arm.arguments(seed)]
-            subprocess.run(command, stdout=log, stderr=log, check=True)
+            status = subprocess.run(command, stdout=log, stderr=log, check=False).returncode
+        if status:
+            raise SystemExit(f"the pre-training of {arm.name}, seed {seed}, failed: see the end of {log.name}")
         done.write_text(json.dumps(arm.settings(seed), indent=2))
     return arm.weights(seed)
 

@@ -28,6 +28,7 @@ from tests.benchmarks.radiograph_sets import option_words
 VALIDATION = 10  # every tenth training patient validates, where the published split has no such part
 SHAPE = {"image_size": 64, "patch_size": 8, "hidden_size": 192, "num_layers": 6, "num_heads": 6, "standardize": "true"}
 MACHINE = {"bf16": "false"}  # so small a network is faster without, on a CPU
+FINDINGS = ("Atelectasis", "Effusion", "Infiltration", "Consolidation", "Edema")
 
 
 def listed_childcxr(data: Path, path: Path) -> None:
@@ -37,13 +38,30 @@ def listed_childcxr(data: Path, path: Path) -> None:
 
 def listed_nih(data: Path, path: Path) -> None:
     """Normal against pneumonia, by the set's own list."""
+    sections, _ = _nih_sections(data, path)
+    for item in itertools.chain.from_iterable(sections.values()):
+        del item["findings"]
+    path.write_text(json.dumps({**sections, "labels": {"0": "normal", "1": "pneumonia"}}))
+
+
+def listed_findings(data: Path, path: Path) -> None:
+    """The findings beside pneumonia that at least ten test images have."""
+    sections, names = _nih_sections(data, path)
+    chosen = [names.index(name) for name in FINDINGS]
+    for item in itertools.chain.from_iterable(sections.values()):
+        findings = item.pop("findings")
+        item["label"] = [findings[number] for number in chosen]
+    path.write_text(json.dumps({**sections, "labels": {str(k): name for k, name in enumerate(FINDINGS)}}))
+
+
+def _nih_sections(data: Path, path: Path) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
+    """The set's own list, with paths as seen from the new one, and the names of its findings."""
     folder = data / "nih_cxr_1k"
     contents = json.loads((folder / "datalist_classification.json").read_text())
     sections = {name: contents[name] for name in ("training", "validation", "test")}
     for item in itertools.chain.from_iterable(sections.values()):
         item["image"] = os.path.relpath(folder / item["image"], path.parent)
-        del item["findings"]
-    path.write_text(json.dumps({**sections, "labels": {"0": "normal", "1": "pneumonia"}}))
+    return sections, contents["finding_names"]
 
 
 def listed_montgomery(data: Path, path: Path) -> None:
@@ -98,6 +116,12 @@ class Task:
 TASKS = {
     "montgomery": Task("classification", listed_montgomery, ("mean_auc",), settings={"num_classes": 1, "epochs": 20}),
     "nih": Task("classification", listed_nih, ("mean_auc",), settings={"num_classes": 1, "epochs": 20}),
+    "nih_findings": Task(
+        "classification",
+        listed_findings,
+        ("mean_auc", *(f"per_class::{name}::auc" for name in FINDINGS)),
+        settings={"num_classes": len(FINDINGS), "epochs": 20},
+    ),
     "jsrt": Task("segmentation", listed_jsrt, ("mean_dice", "mean_hd95"), settings={"epochs": 20}),
     "childcxr_few": Task(
         "classification", listed_childcxr, ("mean_auc",), ("0.01", "0.1"), {"num_classes": 1, "epochs": 10}
