@@ -7,7 +7,7 @@ pre-trains each arm once per seed (``monai_afire.experiments`` says what an arm 
 encoder, and writes one row per arm and seed: the linear probe on the official test images (AUC, accuracy, F1), and
 the AUC of the encoder alone as a detector ("fused" of real_encoders), validation and test. ``--only`` does some arms,
 for several processes on one output folder; at the end, and by ``--report`` at once, the rows so far are compared. An
-interrupted command goes on.
+interrupted command goes on. ``--with_labels`` tells what the labels of the training images bring instead.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -29,20 +30,15 @@ from sklearn.preprocessing import StandardScaler
 from monai_afire.experiments.pretraining import Pretraining, read_arms
 from monai_afire.experiments.tables import comparison_table
 from monai_afire.metrics import best_f1_threshold, metrics_at_threshold, roc_auc
-from tests.benchmarks.radiograph_sets import pictures, radiograph_table
+from monai_afire.networks import released_encoder
+from tests.benchmarks.real_detection import SHAPE, quartile_aucs, read_set
 from tests.benchmarks.real_encoders import encoder, encoder_scores
 
+ARMS = Path("tests/benchmarks/real_radiographs/afire_components.json")
 SHAPE_OPTIONS = ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")
+PIXEL_COMPONENTS = 100
 PENALTIES = tuple(10.0**power for power in range(-5, 1))  # inverse strengths of the probe's, chosen on validation
 METRICS = ("auc", "accuracy", "f1", "detection_validation", "detection_test")
-
-
-def labelled_set(data: Path, output: Path, size: int) -> tuple[pd.DataFrame, torch.Tensor]:
-    """Table of ChildCXR and its standardised pictures, read once."""
-    table, stored = radiograph_table(data), output / f"pictures_{size}.npz"
-    if not stored.is_file():
-        np.savez(stored, images=pictures(table["image"].tolist(), size)[0].half().numpy())
-    return table, torch.from_numpy(np.load(stored)["images"]).float()
 
 
 def pretrain(arm: Pretraining, seed: int) -> Path:
@@ -65,19 +61,45 @@ def mean_tokens(network: torch.nn.Module, images: torch.Tensor) -> np.ndarray:
     return torch.cat([network.eval()(batch).mean(1) for batch in images.split(64)]).numpy()
 
 
-def probe(table: pd.DataFrame, features: np.ndarray) -> dict[str, float]:
-    """Logistic regression on standardised features; penalty and threshold by the validation images."""
-    parts = {name: (table["section"] == name).to_numpy() for name in ("training", "validation", "test")}
+def probe_scores(table: pd.DataFrame, features: np.ndarray) -> np.ndarray:
+    """Logistic regression on standardised features of the training images; penalty by the validation images."""
+    parts = {name: (table["section"] == name).to_numpy() for name in ("training", "validation")}
     labels, best = table["label"].to_numpy(), (-1.0, np.empty(0))
     for penalty in PENALTIES:
         model = make_pipeline(StandardScaler(), LogisticRegression(C=penalty, max_iter=2000))
         scores = model.fit(features[parts["training"]], labels[parts["training"]]).decision_function(features)
         found = roc_auc(labels[parts["validation"]], scores[parts["validation"]])
         best = max(best, (found, scores), key=lambda pair: pair[0])
-    truth, judged = labels[parts["test"]], best[1][parts["test"]]
-    threshold = best_f1_threshold(labels[parts["validation"]], best[1][parts["validation"]])
-    at_threshold = metrics_at_threshold(truth, judged, threshold)
-    return {"auc": roc_auc(truth, judged), **{name: at_threshold[name] for name in ("accuracy", "f1")}}
+    return best[1]
+
+
+def probe(table: pd.DataFrame, features: np.ndarray) -> dict[str, float]:
+    """Test figures of the probe, at the threshold of best F1 on the validation images."""
+    rows = table.assign(score=probe_scores(table, features))
+    validation, test = (rows[rows["section"] == name] for name in ("validation", "test"))
+    at_threshold = metrics_at_threshold(
+        test["label"], test["score"], best_f1_threshold(validation["label"], validation["score"])
+    )
+    return {"auc": roc_auc(test["label"], test["score"]), **{name: at_threshold[name] for name in ("accuracy", "f1")}}
+
+
+def with_labels(options: argparse.Namespace) -> pd.DataFrame:
+    """What labels bring: AUC of the probe, on the test images also by quartile of sharpness; a bound for detectors."""
+    table, images = read_set(options.data.resolve(), options.output, SHAPE["image_size"], abnormal_training=True)
+    flat = images.flatten(1).numpy()
+    components = PCA(PIXEL_COMPONENTS, svd_solver="randomized", random_state=0)
+    features = {
+        f"pixels, {PIXEL_COMPONENTS} components": components.fit(flat[table["section"] == "training"]).transform(flat)
+    }
+    for name, weights in (("untrained", ""), ("released", released_encoder())):
+        features[name] = mean_tokens(encoder(str(weights)), images)
+    found = {}
+    for name, values in features.items():
+        rows = table.assign(score=probe_scores(table, values))
+        parts = {section: rows[rows["section"] == section] for section in ("validation", "test")}
+        aucs = {section: roc_auc(part["label"], part["score"]) for section, part in parts.items()}
+        found[name] = {**aucs, **{f"Q{k + 1}": auc for k, auc in enumerate(quartile_aucs(parts["test"], "score"))}}
+    return pd.DataFrame(found).T
 
 
 def detection(table: pd.DataFrame, images: torch.Tensor, network: torch.nn.Module) -> dict[str, float]:
@@ -96,7 +118,7 @@ def row_of(arm: Pretraining | str, seed: int, options: argparse.Namespace) -> di
         weights = "" if isinstance(arm, str) else str(pretrain(arm, seed))
         shared = json.loads(options.arms[0].read_text())["overrides"]
         network = encoder(weights, {option: shared[option] for option in SHAPE_OPTIONS}, seed)
-        table, images = labelled_set(options.data.resolve(), options.output, shared["image_size"])
+        table, images = read_set(options.data.resolve(), options.output, shared["image_size"], abnormal_training=True)
         figures = {**probe(table, mean_tokens(network, images)), **detection(table, images, network)}
         stored.parent.mkdir(parents=True, exist_ok=True)
         stored.write_text(json.dumps({"arm": name, "seed": seed, **figures}))
@@ -110,20 +132,9 @@ def report(rows: Sequence[dict[str, object]]) -> str:
     return compared.round(4).to_string(index=False)
 
 
-def main() -> None:
-    """Run from the repository's root."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--arms", type=Path, nargs="+", required=True, help="files of arms, all of one shape")
-    parser.add_argument("--normals", type=Path, required=True, help="folder of the images to pre-train on")
-    parser.add_argument("--data", type=Path, required=True, help="ChildCXR")
-    parser.add_argument("--output", type=Path, default=Path("results/components"))
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--only", nargs="+", help="names of arms (default: all)")
-    parser.add_argument("--report", action="store_true", help="compare the rows that are there, nothing else")
-    options = parser.parse_args()
-    options.output = options.output.resolve()
-    options.output.mkdir(parents=True, exist_ok=True)
-    shared = {"dataset_dir": str(options.normals.resolve())}
+def compare_arms(options: argparse.Namespace) -> str:
+    """Do what is left of the arms and seeds, write the rows, and report."""
+    shared = {"dataset_dir": str(options.normals.resolve())} if options.normals else {}
     arms = [arm for path in options.arms for arm in read_arms(path, options.output / "pretraining", shared)]
     names = {arm if isinstance(arm, str) else arm.name: arm for arm in arms}
     for seed in [] if options.report else options.seeds:
@@ -132,7 +143,24 @@ def main() -> None:
     files = [options.output / "rows" / f"{name}-seed_{seed}.json" for name in names for seed in options.seeds]
     rows = [json.loads(path.read_text()) for path in files if path.is_file()]
     pd.DataFrame(rows).round(4).to_csv(options.output / "rows.csv", index=False)
-    print(report(rows))
+    return report(rows)
+
+
+def main() -> None:
+    """Run from the repository's root."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--arms", type=Path, nargs="+", default=[ARMS], help="files of arms, all of one shape")
+    parser.add_argument("--normals", type=Path, help="folder of the images to pre-train on (default: the phantom)")
+    parser.add_argument("--data", type=Path, required=True, help="ChildCXR")
+    parser.add_argument("--output", type=Path, default=Path("results/components"))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--only", nargs="+", help="names of arms (default: all)")
+    parser.add_argument("--report", action="store_true", help="compare the rows that are there, nothing else")
+    parser.add_argument("--with_labels", action="store_true", help="what a classifier reaches, nothing else")
+    options = parser.parse_args()
+    options.output = options.output.resolve()
+    options.output.mkdir(parents=True, exist_ok=True)
+    print(with_labels(options).round(3).to_string() if options.with_labels else compare_arms(options))
 
 
 if __name__ == "__main__":
