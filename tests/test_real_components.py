@@ -14,7 +14,8 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from tests.benchmarks.real_components import METRICS, probe, report
+from tests.benchmarks.real_components import METRICS, report
+from tests.benchmarks.real_probe import labelled_part, probe
 
 SECTIONS = np.repeat(["training", "validation", "test"], [200, 100, 100])
 
@@ -42,6 +43,17 @@ def test_the_probe_learns_from_the_training_images_alone() -> None:
     told[SECTIONS == "training", 0] -= 5 * table["label"][SECTIONS == "training"]
     assert probe(table, told)["auc"] < 0.05
     assert 0.3 < probe(table, features)["auc"] < 0.7
+
+
+def test_few_labels_are_those_of_some_training_patients() -> None:
+    table, _ = labelled()
+    table["patient"] = [f"p{number // 2}" for number in range(len(table))]
+    few, more = (labelled_part(table, fraction, seed=1) for fraction in (0.1, 0.5))
+    assert (few.sum(), more.sum()) == (20, 100)  # patients of two images each
+    assert (SECTIONS[more] == "training").all()
+    assert (more | ~few).all()  # the few are among the more
+    assert set(table.loc[few, "label"]) == {0, 1}
+    assert set(table.loc[few, "patient"]).isdisjoint(table.loc[~few, "patient"])
 
 
 def test_the_report_pairs_the_seeds() -> None:

@@ -7,7 +7,7 @@ pre-trains each arm once per seed (``monai_afire.experiments`` says what an arm 
 encoder, and writes one row per arm and seed: the linear probe on the official test images (AUC, accuracy, F1), and
 the AUC of the encoder alone as a detector ("fused" of real_encoders), validation and test. ``--only`` does some arms,
 for several processes on one output folder; at the end, and by ``--report`` at once, the rows so far are compared. An
-interrupted command goes on. ``--with_labels`` tells what the labels of the training images bring instead.
+interrupted command goes on.
 """
 
 from __future__ import annotations
@@ -19,25 +19,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import torch
-from sklearn.decomposition import PCA
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from monai_afire.experiments.pretraining import Pretraining, read_arms
 from monai_afire.experiments.tables import comparison_table
-from monai_afire.metrics import best_f1_threshold, metrics_at_threshold, roc_auc
-from monai_afire.networks import released_encoder
-from tests.benchmarks.real_detection import SHAPE, quartile_aucs, read_set
+from monai_afire.metrics import roc_auc
+from tests.benchmarks.real_detection import read_set
 from tests.benchmarks.real_encoders import encoder, encoder_scores
+from tests.benchmarks.real_probe import mean_tokens, probe
 
 ARMS = Path("tests/benchmarks/real_radiographs/afire_components.json")
 SHAPE_OPTIONS = ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")
-PIXEL_COMPONENTS = 100
-PENALTIES = tuple(10.0**power for power in range(-5, 1))  # inverse strengths of the probe's, chosen on validation
 METRICS = ("auc", "accuracy", "f1", "detection_validation", "detection_test")
 
 
@@ -53,53 +46,6 @@ def pretrain(arm: Pretraining, seed: int) -> Path:
             raise SystemExit(f"the pre-training of {arm.name}, seed {seed}, failed: see the end of {log.name}")
         done.write_text(json.dumps(arm.settings(seed), indent=2))
     return arm.weights(seed)
-
-
-@torch.no_grad()
-def mean_tokens(network: torch.nn.Module, images: torch.Tensor) -> np.ndarray:
-    """``(M, D)`` means over the tokens of the last layer."""
-    return torch.cat([network.eval()(batch).mean(1) for batch in images.split(64)]).numpy()
-
-
-def probe_scores(table: pd.DataFrame, features: np.ndarray) -> np.ndarray:
-    """Logistic regression on standardised features of the training images; penalty by the validation images."""
-    parts = {name: (table["section"] == name).to_numpy() for name in ("training", "validation")}
-    labels, best = table["label"].to_numpy(), (-1.0, np.empty(0))
-    for penalty in PENALTIES:
-        model = make_pipeline(StandardScaler(), LogisticRegression(C=penalty, max_iter=2000))
-        scores = model.fit(features[parts["training"]], labels[parts["training"]]).decision_function(features)
-        found = roc_auc(labels[parts["validation"]], scores[parts["validation"]])
-        best = max(best, (found, scores), key=lambda pair: pair[0])
-    return best[1]
-
-
-def probe(table: pd.DataFrame, features: np.ndarray) -> dict[str, float]:
-    """Test figures of the probe, at the threshold of best F1 on the validation images."""
-    rows = table.assign(score=probe_scores(table, features))
-    validation, test = (rows[rows["section"] == name] for name in ("validation", "test"))
-    at_threshold = metrics_at_threshold(
-        test["label"], test["score"], best_f1_threshold(validation["label"], validation["score"])
-    )
-    return {"auc": roc_auc(test["label"], test["score"]), **{name: at_threshold[name] for name in ("accuracy", "f1")}}
-
-
-def with_labels(options: argparse.Namespace) -> pd.DataFrame:
-    """What labels bring: AUC of the probe, on the test images also by quartile of sharpness; a bound for detectors."""
-    table, images = read_set(options.data.resolve(), options.output, SHAPE["image_size"], abnormal_training=True)
-    flat = images.flatten(1).numpy()
-    components = PCA(PIXEL_COMPONENTS, svd_solver="randomized", random_state=0)
-    features = {
-        f"pixels, {PIXEL_COMPONENTS} components": components.fit(flat[table["section"] == "training"]).transform(flat)
-    }
-    for name, weights in (("untrained", ""), ("released", released_encoder())):
-        features[name] = mean_tokens(encoder(str(weights)), images)
-    found = {}
-    for name, values in features.items():
-        rows = table.assign(score=probe_scores(table, values))
-        parts = {section: rows[rows["section"] == section] for section in ("validation", "test")}
-        aucs = {section: roc_auc(part["label"], part["score"]) for section, part in parts.items()}
-        found[name] = {**aucs, **{f"Q{k + 1}": auc for k, auc in enumerate(quartile_aucs(parts["test"], "score"))}}
-    return pd.DataFrame(found).T
 
 
 def detection(table: pd.DataFrame, images: torch.Tensor, network: torch.nn.Module) -> dict[str, float]:
@@ -156,11 +102,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--only", nargs="+", help="names of arms (default: all)")
     parser.add_argument("--report", action="store_true", help="compare the rows that are there, nothing else")
-    parser.add_argument("--with_labels", action="store_true", help="what a classifier reaches, nothing else")
     options = parser.parse_args()
     options.output = options.output.resolve()
     options.output.mkdir(parents=True, exist_ok=True)
-    print(with_labels(options).round(3).to_string() if options.with_labels else compare_arms(options))
+    print(compare_arms(options))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,125 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""What a linear classifier tells from frozen features, with few of the labels and with all.
+
+``python -m tests.benchmarks.real_probe --data /path/to/childcxr`` encodes ChildCXR once by the released encoder, by
+untrained ones, and by principal components of the pixels, and prints the AUC of a logistic regression on the validation
+and the official test images, there also by quartile of sharpness: mean and deviation over the patients whose labels are
+known and over the untrained encoders.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from sklearn.decomposition import PCA
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from monai_afire.data import label_subset
+from monai_afire.metrics import best_f1_threshold, metrics_at_threshold, roc_auc
+from monai_afire.networks import released_encoder
+from tests.benchmarks.real_detection import SHAPE, quartile_aucs, read_set, summary
+from tests.benchmarks.real_encoders import encoder
+
+PENALTIES = tuple(10.0**power for power in range(-5, 1))  # inverse strengths, chosen on validation
+PIXEL_COMPONENTS = 100
+
+
+@torch.no_grad()
+def mean_tokens(network: torch.nn.Module, images: torch.Tensor) -> np.ndarray:
+    """``(M, D)`` means over the tokens of the last layer."""
+    return torch.cat([network.eval()(batch).mean(1) for batch in images.split(64)]).numpy()
+
+
+def probe_scores(table: pd.DataFrame, features: np.ndarray, chosen: np.ndarray | None = None) -> np.ndarray:
+    """Logistic regression on standardised features of the training images, or of some; penalty by validation."""
+    training = (table["section"] == "training").to_numpy() if chosen is None else chosen
+    validation = (table["section"] == "validation").to_numpy()
+    labels, best = table["label"].to_numpy(), (-1.0, np.empty(0))
+    for penalty in PENALTIES:
+        model = make_pipeline(StandardScaler(), LogisticRegression(C=penalty, max_iter=2000))
+        scores = model.fit(features[training], labels[training]).decision_function(features)
+        found = roc_auc(labels[validation], scores[validation])
+        best = max(best, (found, scores), key=lambda pair: pair[0])
+    return best[1]
+
+
+def probe(table: pd.DataFrame, features: np.ndarray) -> dict[str, float]:
+    """Test figures of the probe, at the threshold of best F1 on the validation images."""
+    rows = table.assign(score=probe_scores(table, features))
+    validation, test = (rows[rows["section"] == name] for name in ("validation", "test"))
+    at_threshold = metrics_at_threshold(
+        test["label"], test["score"], best_f1_threshold(validation["label"], validation["score"])
+    )
+    return {"auc": roc_auc(test["label"], test["score"]), **{name: at_threshold[name] for name in ("accuracy", "f1")}}
+
+
+def labelled_part(table: pd.DataFrame, fraction: float, seed: int) -> np.ndarray:
+    """Which rows are training images of some of the patients, drawn as the bundles draw them."""
+    rows = table[table["section"] == "training"]
+    items = [
+        {"row": row, "label": int(label), "patient_id": patient}
+        for row, label, patient in zip(rows.index, rows["label"], rows["patient"], strict=True)
+    ]
+    part = np.zeros(len(table), dtype=bool)
+    part[[item["row"] for item in label_subset(items, fraction, seed)]] = True
+    return part
+
+
+def compared_features(table: pd.DataFrame, images: torch.Tensor, seed: int) -> dict[str, np.ndarray]:
+    """Features by name."""
+    flat = images.flatten(1).numpy()
+    components = PCA(PIXEL_COMPONENTS, svd_solver="randomized", random_state=seed)
+    return {
+        "released": mean_tokens(encoder(str(released_encoder())), images),
+        "untrained": mean_tokens(encoder("", seed=seed), images),
+        f"pixels, {PIXEL_COMPONENTS} components": components.fit(flat[table["section"] == "training"]).transform(flat),
+    }
+
+
+def aucs(rows: pd.DataFrame) -> dict[str, float]:
+    """AUC of "score" on the validation and the test images, and within quartiles of sharpness of the latter."""
+    parts = {section: rows[rows["section"] == section] for section in ("validation", "test")}
+    found = {section: roc_auc(part["label"], part["score"]) for section, part in parts.items()}
+    return {**found, **{f"Q{k + 1}": auc for k, auc in enumerate(quartile_aucs(parts["test"], "score"))}}
+
+
+def seed_table(
+    table: pd.DataFrame, features: Mapping[str, np.ndarray], fractions: list[float], seed: int
+) -> pd.DataFrame:
+    """One row for each kind of features and share of the labels."""
+    found = {}
+    for fraction in fractions:
+        chosen = labelled_part(table, fraction, seed)
+        for name, values in features.items():
+            found[f"{fraction:.0%} {name}"] = aucs(table.assign(score=probe_scores(table, values, chosen)))
+    return pd.DataFrame(found).T
+
+
+def main() -> None:
+    """Run from the repository's root."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="ChildCXR")
+    parser.add_argument("--output", type=Path, default=Path("results/probe"))
+    parser.add_argument("--fractions", type=float, nargs="+", default=[0.01, 0.1, 1.0], help="of the training patients")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
+    table, images = read_set(options.data.resolve(), options.output, SHAPE["image_size"], abnormal_training=True)
+    runs = [
+        seed_table(table, compared_features(table, images, seed), options.fractions, seed) for seed in options.seeds
+    ]
+    result = summary(runs).to_string()
+    (options.output / "table.txt").write_text(result)
+    print(result)
+
+
+if __name__ == "__main__":
+    main()
