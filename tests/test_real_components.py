@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from PIL import Image
 
-from tests.benchmarks.real_components import METRICS, report
+from tests.benchmarks.real_components import METRICS, between_images, report
 from tests.benchmarks.real_probe import labelled_part, probe
 
 SECTIONS = np.repeat(["training", "validation", "test"], [200, 100, 100])
@@ -65,6 +66,13 @@ def test_the_report_pairs_the_seeds() -> None:
     line = next(line.split() for line in report(rows).splitlines() if line.split()[:2] == ["auc", "less"])
     assert line[2:6] == ["3", "0.79", "0.01", "-0.02"]  # runs, mean, deviation, difference from the first arm
     assert line[7:9] == ["3", "0"]  # pairs, of which higher
+
+
+def test_variance_lies_between_images_or_between_places() -> None:
+    generator = torch.Generator().manual_seed(0)
+    images, places = (torch.randn(shape, generator=generator) for shape in ((300, 1, 4), (1, 300, 4)))
+    for tokens, share in ((images.expand(300, 300, 4), 1.0), (places.expand(300, 300, 4), 0.0), (images + places, 0.5)):
+        assert between_images(torch.nn.Identity(), tokens) == pytest.approx(share, abs=0.06)
 
 
 @pytest.mark.slow

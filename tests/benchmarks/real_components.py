@@ -31,7 +31,7 @@ from tests.benchmarks.real_probe import mean_tokens, probe
 
 ARMS = Path("tests/benchmarks/real_radiographs/afire_components.json")
 SHAPE_OPTIONS = ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")
-METRICS = ("auc", "accuracy", "f1", "detection_validation", "detection_test")
+METRICS = ("auc", "accuracy", "f1", "detection_validation", "detection_test", "between_images")
 
 
 def pretrain(arm: Pretraining, seed: int) -> Path:
@@ -56,6 +56,13 @@ def detection(table: pd.DataFrame, images: torch.Tensor, network: torch.nn.Modul
     return {f"detection_{name}": roc_auc(part["label"], part["fused"]) for name, part in parts.items()}
 
 
+@torch.no_grad()
+def between_images(network: torch.nn.Module, images: torch.Tensor) -> float:
+    """Share of the tokens' variance that lies between images at one place; the rest lies between places."""
+    tokens = torch.cat([network.eval()(batch) for batch in images.split(64)])
+    return float(tokens.var(0).mean(0).sum() / tokens.var((0, 1)).sum())
+
+
 def row_of(arm: Pretraining | str, seed: int, options: argparse.Namespace) -> dict[str, object]:
     """Pre-train one arm with one seed, unless that is done, and measure it, unless that is done."""
     name = arm if isinstance(arm, str) else arm.name
@@ -66,6 +73,8 @@ def row_of(arm: Pretraining | str, seed: int, options: argparse.Namespace) -> di
         network = encoder(weights, {option: shared[option] for option in SHAPE_OPTIONS}, seed)
         table, images = read_set(options.data.resolve(), options.output, shared["image_size"], abnormal_training=True)
         figures = {**probe(table, mean_tokens(network, images)), **detection(table, images, network)}
+        validation = images[torch.as_tensor((table["section"] == "validation").to_numpy())]
+        figures["between_images"] = between_images(network, validation[::4])
         stored.parent.mkdir(parents=True, exist_ok=True)
         stored.write_text(json.dumps({"arm": name, "seed": seed, **figures}))
     return json.loads(stored.read_text())
