@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from monai_afire.experiments.common import ExperimentError
-from monai_afire.experiments.execution import Outcome, execute_runs, read_metrics
+from monai_afire.experiments.execution import Outcome, execute_runs, pretrained_weights, read_metrics
 from monai_afire.experiments.plan import Experiment, Run, as_initialization, plan_runs
 from monai_afire.experiments.pretraining import Pretraining, read_arms
 from monai_afire.experiments.tables import (
@@ -32,6 +32,7 @@ __all__ = [
     "metric_names",
     "paired_p_value",
     "plan_runs",
+    "pretrained_weights",
     "read_arms",
     "read_metrics",
     "runs_table",

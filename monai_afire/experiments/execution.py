@@ -21,12 +21,13 @@ from typing import Any, TextIO
 
 from tqdm.auto import tqdm
 
+from monai_afire.experiments.common import ExperimentError
 from monai_afire.experiments.plan import Experiment, Run
 from monai_afire.experiments.pretraining import Pretraining
 from monai_afire.utils.device import device_count
 from monai_afire.utils.files import atomic_path, check_writable
 
-__all__ = ["Outcome", "execute_runs", "read_metrics"]
+__all__ = ["Outcome", "execute_runs", "pretrained_weights", "read_metrics"]
 
 _COMMAND = (sys.executable, "-m", "monai.bundle", "run")
 _PATIENCE = 10.0  # seconds that a process has to end when it is told to
@@ -127,6 +128,25 @@ def read_metrics(folder: Path) -> dict[str, Any]:
     if not isinstance(metrics, dict):
         raise ValueError(f"{folder / 'metrics.json'} holds no JSON object")
     return metrics
+
+
+def pretrained_weights(pretraining: Pretraining, seed: int) -> Path:
+    """
+    Do a pre-training alone, in a process of its own; what is done is not done again, what was interrupted goes on.
+
+    Args:
+        pretraining: an arm of :func:`monai_afire.experiments.pretraining.read_arms`.
+        seed: of the pre-training.
+
+    Returns:
+        The file of the weights.
+
+    Raises:
+        ExperimentError: when it fails, with the last line of its log, and for a folder that holds another one.
+    """
+    if reason := _pretrain(pretraining, seed, _Processes(), _environments(1)[0]):
+        raise ExperimentError(reason)
+    return pretraining.weights(seed)
 
 
 class _Processes:

@@ -14,38 +14,21 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 import torch
 
-from monai_afire.experiments.pretraining import Pretraining, read_arms
-from monai_afire.experiments.tables import comparison_table
+from monai_afire.experiments import Pretraining, comparison_table, pretrained_weights, read_arms
 from monai_afire.metrics import roc_auc
 from tests.benchmarks.real_detection import read_set
 from tests.benchmarks.real_encoders import encoder, encoder_scores
-from tests.benchmarks.real_probe import mean_tokens, probe
+from tests.benchmarks.real_probe import probe, tokens
 
 ARMS = Path("tests/benchmarks/real_radiographs/afire_components.json")
 SHAPE_OPTIONS = ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")
 METRICS = ("auc", "accuracy", "f1", "detection_validation", "detection_test", "between_images")
-
-
-def pretrain(arm: Pretraining, seed: int) -> Path:
-    """Weights of an arm, from its own process; one that was interrupted goes on."""
-    done = arm.folder(seed) / "settings.json"
-    if not done.is_file():
-        done.parent.mkdir(parents=True, exist_ok=True)
-        with (done.parent / "log.txt").open("a") as log:
-            command = [sys.executable, "-m", "monai.bundle", "run", *arm.arguments(seed)]
-            status = subprocess.run(command, stdout=log, stderr=log, check=False).returncode
-        if status:
-            raise SystemExit(f"the pre-training of {arm.name}, seed {seed}, failed: see the end of {log.name}")
-        done.write_text(json.dumps(arm.settings(seed), indent=2))
-    return arm.weights(seed)
 
 
 def detection(table: pd.DataFrame, images: torch.Tensor, network: torch.nn.Module) -> dict[str, float]:
@@ -56,11 +39,9 @@ def detection(table: pd.DataFrame, images: torch.Tensor, network: torch.nn.Modul
     return {f"detection_{name}": roc_auc(part["label"], part["fused"]) for name, part in parts.items()}
 
 
-@torch.no_grad()
-def between_images(network: torch.nn.Module, images: torch.Tensor) -> float:
-    """Share of the tokens' variance that lies between images at one place; the rest lies between places."""
-    tokens = torch.cat([network.eval()(batch) for batch in images.split(64)])
-    return float(tokens.var(0).mean(0).sum() / tokens.var((0, 1)).sum())
+def between_images(encoded: torch.Tensor) -> float:
+    """Share of the variance of tokens ``(M, L, D)`` between images at one place; the rest lies between places."""
+    return float(encoded.var(0).mean(0).sum() / encoded.var((0, 1)).sum())
 
 
 def row_of(arm: Pretraining | str, seed: int, options: argparse.Namespace) -> dict[str, object]:
@@ -68,13 +49,14 @@ def row_of(arm: Pretraining | str, seed: int, options: argparse.Namespace) -> di
     name = arm if isinstance(arm, str) else arm.name
     stored = options.output / "rows" / f"{name}-seed_{seed}.json"
     if not stored.is_file():
-        weights = "" if isinstance(arm, str) else str(pretrain(arm, seed))
+        weights = "" if isinstance(arm, str) else str(pretrained_weights(arm, seed))
         shared = json.loads(options.arms[0].read_text())["overrides"]
         network = encoder(weights, {option: shared[option] for option in SHAPE_OPTIONS}, seed)
         table, images = read_set(options.data.resolve(), options.output, shared["image_size"], abnormal_training=True)
-        figures = {**probe(table, mean_tokens(network, images)), **detection(table, images, network)}
-        validation = images[torch.as_tensor((table["section"] == "validation").to_numpy())]
-        figures["between_images"] = between_images(network, validation[::4])
+        encoded = tokens(network, images)
+        validation = encoded[torch.as_tensor((table["section"] == "validation").to_numpy())]
+        figures = {**probe(table, encoded.mean(1).numpy()), **detection(table, images, network)}
+        figures["between_images"] = between_images(validation[::4])
         stored.parent.mkdir(parents=True, exist_ok=True)
         stored.write_text(json.dumps({"arm": name, "seed": seed, **figures}))
     return json.loads(stored.read_text())

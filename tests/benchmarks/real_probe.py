@@ -33,9 +33,9 @@ PIXEL_COMPONENTS = 100
 
 
 @torch.no_grad()
-def mean_tokens(network: torch.nn.Module, images: torch.Tensor) -> np.ndarray:
-    """``(M, D)`` means over the tokens of the last layer."""
-    return torch.cat([network.eval()(batch).mean(1) for batch in images.split(64)]).numpy()
+def tokens(network: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
+    """``(M, L, D)`` of the last layer."""
+    return torch.cat([network.eval()(batch) for batch in images.split(64)])
 
 
 def probe_scores(table: pd.DataFrame, features: np.ndarray, chosen: np.ndarray | None = None) -> np.ndarray:
@@ -73,13 +73,12 @@ def labelled_part(table: pd.DataFrame, fraction: float, seed: int) -> np.ndarray
     return part
 
 
-def compared_features(table: pd.DataFrame, images: torch.Tensor, seed: int) -> dict[str, np.ndarray]:
-    """Features by name."""
+def seed_features(table: pd.DataFrame, images: torch.Tensor, seed: int) -> dict[str, np.ndarray]:
+    """Features that learnt from no other image, by name."""
     flat = images.flatten(1).numpy()
     components = PCA(PIXEL_COMPONENTS, svd_solver="randomized", random_state=seed)
     return {
-        "released": mean_tokens(encoder(str(released_encoder())), images),
-        "untrained": mean_tokens(encoder("", seed=seed), images),
+        "untrained": tokens(encoder("", seed=seed), images).mean(1).numpy(),
         f"pixels, {PIXEL_COMPONENTS} components": components.fit(flat[table["section"] == "training"]).transform(flat),
     }
 
@@ -113,8 +112,10 @@ def main() -> None:
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
     table, images = read_set(options.data.resolve(), options.output, SHAPE["image_size"], abnormal_training=True)
+    released = {"released": tokens(encoder(str(released_encoder())), images).mean(1).numpy()}
     runs = [
-        seed_table(table, compared_features(table, images, seed), options.fractions, seed) for seed in options.seeds
+        seed_table(table, {**released, **seed_features(table, images, seed)}, options.fractions, seed)
+        for seed in options.seeds
     ]
     result = summary(runs).to_string()
     (options.output / "table.txt").write_text(result)
