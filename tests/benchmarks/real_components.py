@@ -23,11 +23,10 @@ import torch
 from monai_afire.experiments import Pretraining, comparison_table, pretrained_weights, read_arms
 from monai_afire.metrics import roc_auc
 from tests.benchmarks.real_detection import read_set
-from tests.benchmarks.real_encoders import encoder, encoder_scores
+from tests.benchmarks.real_encoders import SHAPE_OPTIONS, encoder, encoder_scores
 from tests.benchmarks.real_probe import probe, tokens
 
 ARMS = Path("tests/benchmarks/real_radiographs/afire_components.json")
-SHAPE_OPTIONS = ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")
 METRICS = ("auc", "accuracy", "f1", "detection_validation", "detection_test", "between_images")
 
 

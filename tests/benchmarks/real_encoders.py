@@ -31,6 +31,7 @@ from tests.benchmarks.real_detection import (
 )
 
 SCORES = ("token_mean_density", "token_neighbors", "fused")
+SHAPE_OPTIONS = ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")
 COLUMNS = ["AUC", "Q1", "Q2", "Q3", "Q4", "matched", "AP"]
 
 
@@ -65,14 +66,17 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("bundles/afire/output/real_encoders"))
     parser.add_argument("--copies", type=int, default=0, help="of each normal image with another field of view")
     parser.add_argument("--field_of_view", choices=FIELDS_OF_VIEW, default="image")
+    for name in SHAPE_OPTIONS:
+        parser.add_argument(f"--{name}", type=int, default=SHAPE[name], help="of the encoders")
     parser.add_argument("--test", action="store_true", help="the test images, once everything is chosen")
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
     section = "test" if options.test else "validation"
-    table, images = read_set(options.data.resolve(), options.output.resolve(), int(SHAPE["image_size"]))
+    table, images = read_set(options.data.resolve(), options.output.resolve(), options.image_size)
+    shape = {name: getattr(options, name) for name in SHAPE_OPTIONS}
     shown = {}
     for name, weights in (text.split("=", 1) for text in options.encoders):
-        network = encoder(weights)
+        network = encoder(weights, shape)
         rows = encoder_scores(table, images, network, copies=options.copies, field_of_view=options.field_of_view)
         found = figures(rows[rows["section"] == section], SCORES, {})
         shown |= {f"{name} {score}": row for score, row in summary([found]).iterrows()}
