@@ -1,0 +1,150 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Does an encoder become a better detector by telling normal lungs from the same with opacities painted into them?
+
+``python -m tests.benchmarks.painted_opacities --data /path/to/childcxr`` cuts the lungs' square out of all pictures,
+trains the released encoder further on the training normals and painted copies of them, and prints how well it detects
+before and after, by its verdict, and by sums of these; no abnormal picture is learnt from. Mean and deviation over
+seeds of the second training; validation images alone unless ``--test`` is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+from pathlib import Path
+
+import pandas as pd
+import torch
+from torch import nn
+from torch.nn import functional as F
+from tqdm import tqdm
+
+from monai_afire.anomaly import moved
+from monai_afire.anomaly.lung_view import LungView
+from monai_afire.networks import released_encoder
+from tests.benchmarks.real_detection import SHAPE, figures, read_set, summary
+from tests.benchmarks.real_encoders import SHAPE_OPTIONS, encoder, encoder_scores
+
+COLUMNS = ["AUC", "Q1", "Q2", "Q3", "Q4"]
+PICTURES = 32  # of a step, and as many painted copies
+WARMUP = 50
+
+
+@torch.no_grad()
+def lung_squares(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The squares around the lungs of pictures ``(M, 1, H, W)``, and how likely each pixel of them is lung."""
+    view, cut, lungs = LungView(), [], []
+    for batch in images.split(256):
+        squares, (zoom, shift) = view(batch)
+        found = F.interpolate(view.finder(batch), batch.shape[2:], mode="bilinear")
+        cut.append(squares)
+        lungs.append(moved(found, zoom, torch.zeros_like(zoom[:, 0]), shift, mode="bilinear"))
+    return torch.cat(cut), torch.cat(lungs)
+
+
+def clouds(count: int, side: int, generator: torch.Generator) -> torch.Tensor:
+    """Soft random shapes ``(count, 1, side, side)`` in [0, 1], a tenth to a half of the picture each."""
+    shapes = []
+    for _ in range(count):
+        cells = int(torch.randint(3, 9, (1,), generator=generator))
+        field = torch.randn(1, 1, cells, cells, generator=generator)
+        field = F.interpolate(field, (side, side), mode="bicubic")
+        level = field.flatten().quantile(0.5 + 0.4 * torch.rand(1, generator=generator))
+        shapes.append(((field - level) / (0.3 + 0.5 * torch.rand(1, generator=generator))).clamp(0, 1))
+    return torch.cat(shapes)
+
+
+def painted(images: torch.Tensor, lungs: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Copies with opacities in the lungs, towards the brightness of dense parts or of another place."""
+    count, side = len(images), images.shape[-1]
+    draw = torch.rand(count, 3, 1, 1, 1, generator=generator)
+    dense = images.flatten(1).quantile(0.7 + 0.25 * float(torch.rand(1, generator=generator)), dim=1)
+    elsewhere = torch.roll(images, tuple(torch.randint(side, (2,), generator=generator).tolist()), (2, 3))
+    towards = torch.where(draw[:, 0] < 0.7, dense.view(-1, 1, 1, 1), elsewhere.maximum(images))
+    strength = (0.15 + 0.75 * draw[:, 1]) * lungs * clouds(count, side, generator)
+    return images + strength * (towards - images)
+
+
+def trained_further(
+    network: nn.Module, images: torch.Tensor, lungs: torch.Tensor, options: argparse.Namespace, seed: int
+) -> tuple[nn.Module, nn.Linear]:
+    """A copy of the encoder and a head that tell pictures from painted copies of them."""
+    torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
+    network = copy.deepcopy(network).train()
+    head = nn.Linear(options.hidden_size, 1)
+    optimizer = torch.optim.AdamW([*network.parameters(), *head.parameters()], options.learning_rate, weight_decay=0.05)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, options.learning_rate, total_steps=options.steps, pct_start=min(0.5, WARMUP / options.steps)
+    )
+    for _ in tqdm(range(options.steps), "training"):
+        chosen = torch.randint(len(images), (min(PICTURES, len(images)),), generator=generator)
+        normal = images[chosen]
+        both = torch.cat([normal, painted(normal, lungs[chosen], generator)])
+        verdict = head(network(both).mean(1))[:, 0]
+        truth = torch.arange(len(both)).ge(len(normal)).float()
+        loss = F.binary_cross_entropy_with_logits(verdict, truth)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    return network.eval(), head
+
+
+@torch.no_grad()
+def verdicts(network: nn.Module, head: nn.Linear, images: torch.Tensor) -> torch.Tensor:
+    """How abnormal the encoder says that pictures are, ``(M,)``."""
+    return torch.cat([head(network(batch).mean(1))[:, 0] for batch in images.split(64)])
+
+
+def with_scores(
+    table: pd.DataFrame, images: torch.Tensor, lungs: torch.Tensor, options: argparse.Namespace, seed: int
+) -> pd.DataFrame:
+    """The pictures that are judged: scores before and after, and their sums in deviations of the validation normals."""
+    shape = {name: getattr(options, name) for name in SHAPE_OPTIONS}
+    before = encoder(options.weights, shape).eval()
+    training = torch.as_tensor((table["section"] == "training").to_numpy())
+    after, head = trained_further(before, images[training], lungs[training], options, seed)
+    rows = encoder_scores(table, images, before).rename(columns={"fused": "before"})
+    rows["after"] = encoder_scores(table, images, after)["fused"]
+    rows["verdict"] = verdicts(after, head, images[~training]).numpy()
+    normal = rows[(rows["section"] == "validation") & (rows["label"] == 0)]
+    scaled = {name: (rows[name] - normal[name].mean()) / normal[name].std() for name in ("before", "after", "verdict")}
+    rows["before + after"] = scaled["before"] + scaled["after"]
+    rows["before + verdict"] = scaled["before"] + scaled["verdict"]
+    rows["all three"] = rows["before + after"] + scaled["verdict"]
+    return rows
+
+
+def compared(options: argparse.Namespace) -> pd.DataFrame:
+    """Every score over the seeds."""
+    options.output.mkdir(parents=True, exist_ok=True)
+    table, images = read_set(options.data.resolve(), options.output.resolve(), options.image_size)
+    images, lungs = lung_squares(images)
+    runs = []
+    for seed in options.seeds:
+        rows = with_scores(table, images, lungs, options, seed)
+        rows = rows[rows["section"] == ("test" if options.test else "validation")]
+        names = ["before", "after", "verdict", "before + after", "before + verdict", "all three"]
+        runs.append(figures(rows, names, {})[COLUMNS])
+    return summary(runs)
+
+
+def main() -> None:
+    """Run from the repository's root."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="ChildCXR, or a folder with manifest.csv")
+    parser.add_argument("--weights", default=str(released_encoder()), help="of the encoder (default: released)")
+    parser.add_argument("--output", type=Path, default=Path("bundles/afire/output/painted_opacities"))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--steps", type=int, default=900)
+    parser.add_argument("--learning_rate", type=float, default=1e-4)
+    parser.add_argument("--test", action="store_true", help="the test images, once everything is chosen")
+    for name in SHAPE_OPTIONS:
+        parser.add_argument(f"--{name}", type=int, default=SHAPE[name], help="of the encoder")
+    print(compared(parser.parse_args()).to_string())
+
+
+if __name__ == "__main__":
+    main()

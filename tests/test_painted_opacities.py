@@ -1,0 +1,64 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Opacities painted into lungs: where they lie, how bright they are, and that an encoder learns to tell them."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+import torch
+
+from monai_afire.networks import ViTEncoder
+from tests.benchmarks.painted_opacities import clouds, lung_squares, painted, trained_further, verdicts
+
+
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
+
+
+def test_clouds_are_soft_and_cover_a_part() -> None:
+    shapes = clouds(40, 32, generator())
+    assert shapes.shape == (40, 1, 32, 32)
+    assert shapes.min() == 0
+    assert shapes.max() == 1
+    covered = (shapes > 0).float().mean((1, 2, 3))
+    assert covered.min() > 0.05
+    assert covered.max() < 0.6
+    assert ((shapes > 0) & (shapes < 1)).any()
+
+
+def test_nothing_is_painted_off_the_lungs_and_dark_lungs_become_brighter() -> None:
+    images, lungs = torch.full((16, 1, 32, 32), 0.6), torch.zeros(16, 1, 32, 32)
+    lungs[..., 8:24, 8:24] = 1
+    images = torch.where(lungs > 0, 0.2, images)
+    difference = painted(images, lungs, generator()) - images
+    assert (difference[lungs == 0] == 0).all()
+    assert (difference >= 0).all()
+    assert (difference.flatten(1).amax(1) > 0.01).float().mean() > 0.8
+    assert difference.max() <= 0.4  # never brighter than what is dense
+
+
+def test_the_lungs_move_with_the_picture() -> None:
+    images = torch.rand(3, 1, 64, 64, generator=generator())
+    squares, lungs = lung_squares(images)
+    assert squares.shape == lungs.shape == images.shape
+    assert ((lungs >= 0) & (lungs <= 1)).all()
+
+
+def test_an_encoder_learns_what_is_painted_and_the_first_one_stays() -> None:
+    torch.manual_seed(0)
+    encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+    before = {name: value.clone() for name, value in encoder.state_dict().items()}
+    images, lungs = 0.2 + 0.02 * torch.rand(32, 1, 32, 32), torch.ones(32, 1, 32, 32)
+    images[..., :8, :] = 0.9
+    lungs[..., :8, :] = 0
+    options = argparse.Namespace(hidden_size=24, learning_rate=3e-3, steps=60)
+    network, head = trained_further(encoder, images, lungs, options, seed=0)
+    copies = painted(images, lungs, torch.Generator().manual_seed(7))
+    assert (verdicts(network, head, copies) > verdicts(network, head, images)).float().mean() > 0.8
+    assert all(torch.equal(value, before[name]) for name, value in encoder.state_dict().items())
+    again, _ = trained_further(encoder, images, lungs, options, seed=0)
+    assert all(torch.equal(*pair) for pair in zip(network.parameters(), again.parameters(), strict=True))
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(network.state_dict(), encoder.state_dict())
