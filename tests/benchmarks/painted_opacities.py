@@ -5,7 +5,8 @@
 ``python -m tests.benchmarks.painted_opacities --data /path/to/childcxr`` cuts the lungs' square out of all pictures,
 trains the released encoder further on the training normals and painted copies of them, and prints how well it detects
 before and after, by its verdict, and by sums of these; no abnormal picture is learnt from. Mean and deviation over
-seeds of the second training; validation images alone unless ``--test`` is given.
+seeds of the second training; validation images alone unless ``--test`` is given. Scores are kept in ``--output``: an
+interrupted command goes on, and the second look costs nothing.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ from tqdm import tqdm
 from monai_afire.anomaly import moved
 from monai_afire.anomaly.lung_view import LungView
 from monai_afire.networks import released_encoder
+from tests.benchmarks.radiograph_sets import pictures
 from tests.benchmarks.real_detection import SHAPE, figures, read_set, summary
 from tests.benchmarks.real_encoders import SHAPE_OPTIONS, encoder, encoder_scores
 
+SCORES = ("before", "after", "verdict", "before + after", "before + verdict", "all three")
 COLUMNS = ["AUC", "Q1", "Q2", "Q3", "Q4"]
 PICTURES = 32  # of a step, and as many painted copies
 WARMUP = 50
@@ -99,13 +102,13 @@ def verdicts(network: nn.Module, head: nn.Linear, images: torch.Tensor) -> torch
 
 
 def with_scores(
-    table: pd.DataFrame, images: torch.Tensor, lungs: torch.Tensor, options: argparse.Namespace, seed: int
+    table: pd.DataFrame, images: torch.Tensor, normals: tuple[torch.Tensor, ...], options: argparse.Namespace, seed: int
 ) -> pd.DataFrame:
     """The pictures that are judged: scores before and after, and their sums in deviations of the validation normals."""
     shape = {name: getattr(options, name) for name in SHAPE_OPTIONS}
     before = encoder(options.weights, shape).eval()
     training = torch.as_tensor((table["section"] == "training").to_numpy())
-    after, head = trained_further(before, images[training], lungs[training], options, seed)
+    after, head = trained_further(before, *normals, options, seed)
     rows = encoder_scores(table, images, before).rename(columns={"fused": "before"})
     rows["after"] = encoder_scores(table, images, after)["fused"]
     rows["verdict"] = verdicts(after, head, images[~training]).numpy()
@@ -117,17 +120,31 @@ def with_scores(
     return rows
 
 
+def normal_pictures(
+    table: pd.DataFrame, images: torch.Tensor, lungs: torch.Tensor, options: argparse.Namespace
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What is painted on: the set's training normals and, if there are any, others."""
+    training = torch.as_tensor((table["section"] == "training").to_numpy())
+    if options.normals is None:
+        return images[training], lungs[training]
+    paths = [str(path) for path in sorted(options.normals.iterdir())[:: options.every]]
+    others = lung_squares(pictures(paths, options.image_size)[0])
+    return torch.cat([images[training], others[0]]), torch.cat([lungs[training], others[1]])
+
+
 def compared(options: argparse.Namespace) -> pd.DataFrame:
     """Every score over the seeds."""
     options.output.mkdir(parents=True, exist_ok=True)
     table, images = read_set(options.data.resolve(), options.output.resolve(), options.image_size)
     images, lungs = lung_squares(images)
-    runs = []
+    runs, normals = [], None
     for seed in options.seeds:
-        rows = with_scores(table, images, lungs, options, seed)
-        rows = rows[rows["section"] == ("test" if options.test else "validation")]
-        names = ["before", "after", "verdict", "before + after", "before + verdict", "all three"]
-        runs.append(figures(rows, names, {})[COLUMNS])
+        stored = options.output / f"painted_{seed}.csv"
+        if not stored.is_file():
+            normals = normals or normal_pictures(table, images, lungs, options)
+            with_scores(table, images, normals, options, seed).to_csv(stored, index=False)
+        rows = pd.read_csv(stored, keep_default_na=False)
+        runs.append(figures(rows[rows["section"] == ("test" if options.test else "validation")], SCORES, {})[COLUMNS])
     return summary(runs)
 
 
@@ -137,6 +154,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="ChildCXR, or a folder with manifest.csv")
     parser.add_argument("--weights", default=str(released_encoder()), help="of the encoder (default: released)")
     parser.add_argument("--output", type=Path, default=Path("bundles/afire/output/painted_opacities"))
+    parser.add_argument("--normals", type=Path, help="folder of further normal pictures to paint on")
+    parser.add_argument("--every", type=int, default=3, help="which of them: every so many")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--steps", type=int, default=900)
     parser.add_argument("--learning_rate", type=float, default=1e-4)

@@ -5,7 +5,8 @@
 ``python -m tests.benchmarks.real_encoders --data /path/to/childcxr --encoders untrained= mae=/path/to/model.pt`` takes
 the statistics of the set's training normals from each encoder's tokens and prints one table of the validation images,
 and with ``--test`` of the test images. What tells is the same for all of them: the Gaussian of the mean token, the
-nearest normal tokens at the position, and the sum of both in standard deviations of the normals ("fused").
+nearest normal tokens at the position, and the sum of both in standard deviations of the normals ("fused"). The last
+column compares the abnormal images with the validation normals instead of the section's own.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import pandas as pd
 import torch
 
 from monai_afire.anomaly.lung_view import FIELDS_OF_VIEW
+from monai_afire.metrics import roc_auc
 from monai_afire.networks import ViTEncoder, load_encoder_weights
 from tests.benchmarks.real_detection import (
     SHAPE,
@@ -32,6 +34,8 @@ from tests.benchmarks.real_detection import (
 
 SCORES = ("token_mean_density", "token_neighbors", "fused")
 SHAPE_OPTIONS = ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")
+FOLDS = 3
+CROSSED = "against validation normals"
 COLUMNS = ["AUC", "Q1", "Q2", "Q3", "Q4", "matched", "AP"]
 
 
@@ -58,6 +62,52 @@ def encoder_scores(table: pd.DataFrame, images: torch.Tensor, network: ViTEncode
     return table[table["section"] != "training"].reset_index(drop=True).assign(**scores)
 
 
+def against_validation_normals(rows: pd.DataFrame, section: str, score: str) -> float:
+    """AUC of a section's abnormal images against the validation normals: how much of a loss is the normals'."""
+    abnormal = (rows["section"] == section) & (rows["label"] == 1)
+    compared = rows[abnormal | ((rows["section"] == "validation") & (rows["label"] == 0))]
+    return roc_auc(compared["label"], compared[score])
+
+
+def by_own_normals(
+    table: pd.DataFrame, images: torch.Tensor, network: ViTEncoder, section: str, **how: object
+) -> list[pd.DataFrame]:
+    """Figures of each third of a section's normal patients, with statistics of the others instead of the training's."""
+    part = table["section"] == section
+    normal = part & (table["label"] == 0)
+    patients = table.loc[normal, "patient"].drop_duplicates().sample(frac=1, random_state=0)
+    found = []
+    for fold in range(FOLDS):
+        own = normal & ~table["patient"].isin(patients[fold::FOLDS])
+        chosen = table.assign(section=table["section"].mask(own, "training"))[part]
+        rows = encoder_scores(chosen, images[torch.tensor(part.tolist())], network, **how)
+        found.append(figures(rows, SCORES, {}))
+    return found
+
+
+def compared(options: argparse.Namespace) -> pd.DataFrame:
+    """Every score of every encoder beside the controls; also written to the output's folder."""
+    options.output.mkdir(parents=True, exist_ok=True)
+    section = "test" if options.test else "validation"
+    table, images = read_set(options.data.resolve(), options.output.resolve(), options.image_size)
+    shape = {name: getattr(options, name) for name in SHAPE_OPTIONS}
+    how = {"copies": options.copies, "field_of_view": options.field_of_view}
+    shown = {}
+    for name, weights in (text.split("=", 1) for text in options.encoders):
+        network = encoder(weights, shape)
+        rows = encoder_scores(table, images, network, **how)
+        found = figures(rows[rows["section"] == section], SCORES, {})
+        found[CROSSED] = [against_validation_normals(rows, section, score) for score in SCORES]
+        shown |= {f"{name} {score}": row for score, row in summary([found]).iterrows()}
+        if options.own_normals:
+            folds = by_own_normals(table, images, network, section, **how)
+            shown |= {f"{name} {score}, own normals": row for score, row in summary(folds).iterrows()}
+    result = pd.concat([pd.DataFrame(shown).T, summary([controls(table, images, section)])])
+    result = result[[*COLUMNS, CROSSED]].fillna("")
+    (options.output / f"summary_{section}.txt").write_text(result.to_string())
+    return result
+
+
 def main() -> None:
     """Run from the repository's root."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -68,20 +118,9 @@ def main() -> None:
     parser.add_argument("--field_of_view", choices=FIELDS_OF_VIEW, default="image")
     for name in SHAPE_OPTIONS:
         parser.add_argument(f"--{name}", type=int, default=SHAPE[name], help="of the encoders")
+    parser.add_argument("--own_normals", action="store_true", help="statistics of the section's own normals as well")
     parser.add_argument("--test", action="store_true", help="the test images, once everything is chosen")
-    options = parser.parse_args()
-    options.output.mkdir(parents=True, exist_ok=True)
-    section = "test" if options.test else "validation"
-    table, images = read_set(options.data.resolve(), options.output.resolve(), options.image_size)
-    shape = {name: getattr(options, name) for name in SHAPE_OPTIONS}
-    shown = {}
-    for name, weights in (text.split("=", 1) for text in options.encoders):
-        network = encoder(weights, shape)
-        rows = encoder_scores(table, images, network, copies=options.copies, field_of_view=options.field_of_view)
-        found = figures(rows[rows["section"] == section], SCORES, {})
-        shown |= {f"{name} {score}": row for score, row in summary([found]).iterrows()}
-    result = pd.concat([pd.DataFrame(shown).T, summary([controls(table, images, section)])])[COLUMNS]
-    (options.output / f"summary_{section}.txt").write_text(result.to_string())
+    result = compared(parser.parse_args())
     pd.set_option("display.width", 250)
     print(result.to_string())
 
