@@ -29,7 +29,8 @@ from tests.benchmarks.real_detection import SHAPE, figures, read_set, summary
 from tests.benchmarks.real_encoders import SHAPE_OPTIONS, encoder, encoder_scores
 
 SCORES = ("before", "after", "verdict", "before + after", "before + verdict", "all three")
-COLUMNS = ["AUC", "Q1", "Q2", "Q3", "Q4"]
+COLUMNS = ["AUC", "Q1", "Q2", "Q3", "Q4", "matched", "ACC", "F1", "spec."]
+SPECIFICITY = 0.95  # of the thresholds, on the validation normals
 PICTURES = 32  # of a step, and as many painted copies
 WARMUP = 50
 
@@ -144,7 +145,10 @@ def compared(options: argparse.Namespace) -> pd.DataFrame:
             normals = normals or normal_pictures(table, images, lungs, options)
             with_scores(table, images, normals, options, seed).to_csv(stored, index=False)
         rows = pd.read_csv(stored, keep_default_na=False)
-        runs.append(figures(rows[rows["section"] == ("test" if options.test else "validation")], SCORES, {})[COLUMNS])
+        normal = rows[(rows["section"] == "validation") & (rows["label"] == 0)]
+        thresholds = {name: float(normal[name].quantile(SPECIFICITY)) for name in SCORES}
+        section = rows[rows["section"] == ("test" if options.test else "validation")]
+        runs.append(figures(section, SCORES, thresholds)[COLUMNS])
     return summary(runs)
 
 
