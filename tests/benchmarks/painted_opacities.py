@@ -108,7 +108,7 @@ def with_scores(
     """The pictures that are judged: scores before and after, and their sums in deviations of the validation normals."""
     shape = {name: getattr(options, name) for name in SHAPE_OPTIONS}
     before = encoder(options.weights, shape).eval()
-    training = torch.as_tensor((table["section"] == "training").to_numpy())
+    training = torch.tensor((table["section"] == "training").tolist())
     after, head = trained_further(before, *normals, options, seed)
     rows = encoder_scores(table, images, before).rename(columns={"fused": "before"})
     rows["after"] = encoder_scores(table, images, after)["fused"]
@@ -125,7 +125,7 @@ def normal_pictures(
     table: pd.DataFrame, images: torch.Tensor, lungs: torch.Tensor, options: argparse.Namespace
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What is painted on: the set's training normals and, if there are any, others."""
-    training = torch.as_tensor((table["section"] == "training").to_numpy())
+    training = torch.tensor((table["section"] == "training").tolist())
     if options.normals is None:
         return images[training], lungs[training]
     paths = [str(path) for path in sorted(options.normals.iterdir())[:: options.every]]

@@ -53,7 +53,7 @@ def row_of(arm: Pretraining | str, seed: int, options: argparse.Namespace) -> di
         network = encoder(weights, {option: shared[option] for option in SHAPE_OPTIONS}, seed)
         table, images = read_set(options.data.resolve(), options.output, shared["image_size"], abnormal_training=True)
         encoded = tokens(network, images)
-        validation = encoded[torch.as_tensor((table["section"] == "validation").to_numpy())]
+        validation = encoded[torch.tensor((table["section"] == "validation").tolist())]
         figures = {**probe(table, encoded.mean(1).numpy()), **detection(table, images, network)}
         figures["between_images"] = between_images(validation[::4])
         stored.parent.mkdir(parents=True, exist_ok=True)

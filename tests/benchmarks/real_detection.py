@@ -118,7 +118,7 @@ def seed_scores(
     if weights:
         prefix = "network." if "network.encoder.norm.weight" in torch.load(weights, weights_only=True) else ""
         _load(network, weights, prefix)
-    training = torch.as_tensor((table["section"] == "training").to_numpy())
+    training = torch.tensor((table["section"] == "training").tolist())
     detector = fitted_detector(network, images[training], options)
     judged = table[table["section"] != "training"]
     scores = detector_scores(detector, images[~training])

@@ -56,7 +56,7 @@ def encoder(weights: str, shape: Mapping[str, int] = SHAPE, seed: int = 0) -> Vi
 
 def encoder_scores(table: pd.DataFrame, images: torch.Tensor, network: ViTEncoder, **how: object) -> pd.DataFrame:
     """Rows of the images that are judged, with their scores."""
-    training = torch.as_tensor((table["section"] == "training").to_numpy())
+    training = torch.tensor((table["section"] == "training").tolist())
     detector = fitted_detector(network, images[training], {**how, "score_fusion": SCORES[:2]})
     scores = dict(zip(detector.score_names, detector_scores(detector, images[~training]).T, strict=True))
     return table[table["section"] != "training"].reset_index(drop=True).assign(**scores)
