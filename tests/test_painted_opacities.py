@@ -5,12 +5,21 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import pytest
 import torch
 
 from monai_afire.networks import ViTEncoder
-from tests.benchmarks.painted_opacities import clouds, lung_squares, painted, trained_further, verdicts
+from tests.benchmarks.painted_opacities import (
+    clouds,
+    lung_squares,
+    painted,
+    stored_scores,
+    trained_further,
+    verdicts,
+)
+from tests.benchmarks.real_detection import SHAPE
 
 
 def generator() -> torch.Generator:
@@ -62,3 +71,12 @@ def test_an_encoder_learns_what_is_painted_and_the_first_one_stays() -> None:
     assert all(torch.equal(*pair) for pair in zip(network.parameters(), again.parameters(), strict=True))
     with pytest.raises(AssertionError):
         torch.testing.assert_close(network.state_dict(), encoder.state_dict())
+
+
+def test_other_settings_are_not_taken_for_the_same_run(tmp_path: Path) -> None:
+    def stored(seed: int = 0, **changed: object) -> Path:
+        settings = {"weights": "a.pt", "normals": None, "every": 3, "steps": 900, "learning_rate": 1e-4, **SHAPE}
+        return stored_scores(argparse.Namespace(output=tmp_path, **{**settings, **changed}), seed)
+
+    assert stored() == stored()
+    assert len({stored(), stored(1), stored(steps=90), stored(weights="b.pt"), stored(normals=tmp_path)}) == 5

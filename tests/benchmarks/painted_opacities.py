@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import zlib
 from pathlib import Path
 
 import pandas as pd
@@ -133,6 +134,13 @@ def normal_pictures(
     return torch.cat([images[training], others[0]]), torch.cat([lungs[training], others[1]])
 
 
+def stored_scores(options: argparse.Namespace, seed: int) -> Path:
+    """The file of a seed's scores, another one for other settings."""
+    names = ("weights", "normals", "every", "steps", "learning_rate", *SHAPE_OPTIONS)
+    settings = repr([getattr(options, name) for name in names])
+    return options.output / f"painted_{zlib.crc32(settings.encode()):08x}_{seed}.csv"
+
+
 def compared(options: argparse.Namespace) -> pd.DataFrame:
     """Every score over the seeds."""
     options.output.mkdir(parents=True, exist_ok=True)
@@ -140,7 +148,7 @@ def compared(options: argparse.Namespace) -> pd.DataFrame:
     images, lungs = lung_squares(images)
     runs, normals = [], None
     for seed in options.seeds:
-        stored = options.output / f"painted_{seed}.csv"
+        stored = stored_scores(options, seed)
         if not stored.is_file():
             normals = normals or normal_pictures(table, images, lungs, options)
             with_scores(table, images, normals, options, seed).to_csv(stored, index=False)
