@@ -28,6 +28,7 @@ from monai_afire.networks import released_encoder
 from tests.benchmarks.radiograph_sets import pictures
 from tests.benchmarks.real_detection import SHAPE, figures, read_set, summary
 from tests.benchmarks.real_encoders import SHAPE_OPTIONS, encoder, encoder_scores
+from tests.benchmarks.real_probe import tokens
 
 SCORES = ("before", "after", "verdict", "before + after", "before + verdict", "all three")
 COLUMNS = ["AUC", "Q1", "Q2", "Q3", "Q4", "matched", "ACC", "F1", "spec."]
@@ -100,7 +101,7 @@ def trained_further(
 @torch.no_grad()
 def verdicts(network: nn.Module, head: nn.Linear, images: torch.Tensor) -> torch.Tensor:
     """How abnormal the encoder says that pictures are, ``(M,)``."""
-    return torch.cat([head(network(batch).mean(1))[:, 0] for batch in images.split(64)])
+    return head(tokens(network, images).mean(1))[:, 0]
 
 
 def with_scores(
