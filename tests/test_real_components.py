@@ -15,6 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.benchmarks.component_tables import ROWS, tables
 from tests.benchmarks.real_components import METRICS, between_images, report
 from tests.benchmarks.real_probe import labelled_part, probe
 
@@ -66,6 +67,26 @@ def test_the_report_pairs_the_seeds() -> None:
     line = next(line.split() for line in report(rows).splitlines() if line.split()[:2] == ["auc", "less"])
     assert line[2:6] == ["3", "0.79", "0.01", "-0.02"]  # runs, mean, deviation, difference from the first arm
     assert line[7:9] == ["3", "0"]  # pairs, of which higher
+
+
+def test_the_tables_say_what_differs() -> None:
+    values = {"full": (0.8, 0.82, 0.84), "less": (0.7, 0.72, 0.77), "once": (0.9,)}
+    rows = [
+        {"arm": arm, "seed": seed, **dict.fromkeys(METRICS, value)}
+        for arm, found in values.items()
+        for seed, value in enumerate(found)
+    ]
+    reached, differences = (table.splitlines() for table in tables(pd.DataFrame(rows)))
+    assert reached[2].startswith("| full | 3 | 0.820 ± 0.020 | 0.820 ± 0.020 |")
+    assert reached[4].startswith("| once | 1 | 0.900 | 0.900 |")
+    assert [cell.strip() for cell in differences[2].split("|")][1:5] == ["less", "-0.090", "0.030; 0.012", "0 of 3"]
+    assert [cell.strip() for cell in differences[3].split("|")][1:5] == ["once", "+0.080", "", "1 of 1"]
+
+
+def test_the_page_has_the_tables_of_the_rows(repository_root: Path) -> None:
+    page = (repository_root / "docs/component_ablation.md").read_text(encoding="utf-8")
+    for table in tables(pd.read_csv(repository_root / ROWS)):
+        assert table in page, "python -m tests.benchmarks.component_tables prints the tables of the page"
 
 
 def test_variance_lies_between_images_or_between_places() -> None:
