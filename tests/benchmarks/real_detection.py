@@ -24,7 +24,7 @@ import torch
 from monai.bundle import ConfigParser, run
 from sklearn.decomposition import PCA
 
-from monai_afire.anomaly import SCORE_NAMES, AnomalyDetector, evaluate_scores
+from monai_afire.anomaly import SCORE_NAMES, AnomalyDetector, evaluate_scores, load_detector
 from monai_afire.anomaly.lung_view import FIELDS_OF_VIEW
 from monai_afire.metrics import roc_auc
 from monai_afire.networks import load_network
@@ -43,6 +43,8 @@ ADAPTING = {
 }
 PCA_COMPONENTS = 32
 NUM_QUARTILES = 4
+FUSED_SCORES = ("token_mean_density", "token_neighbors")
+DETECTOR_OPTIONS = ("copies", "views", "memory_size", "field_of_view", "score_fusion")
 CONTROLS = {
     "darkness": ("brightness", -1),
     "blur": ("sharpness", -1),
@@ -115,7 +117,9 @@ def seed_scores(
 ) -> tuple[pd.DataFrame, dict[str, float]]:
     """Scores of all but the training images by one network, untrained if there are no weights; its thresholds."""
     network = new_network(seed)
-    if weights:
+    if weights and weights.endswith(".safetensors"):
+        network = load_detector(weights).network
+    elif weights:
         prefix = "network." if "network.encoder.norm.weight" in torch.load(weights, weights_only=True) else ""
         _load(network, weights, prefix)
     training = torch.tensor((table["section"] == "training").tolist())
@@ -197,7 +201,7 @@ def judged(
         weights = options.pretrained
         if options.adapt_epochs:
             weights = adapted_weights(table, weights, seed, options.adapt_epochs, folder)
-    detector = {name: getattr(options, name) for name in ("copies", "views", "memory_size", "field_of_view")}
+    detector = {name: getattr(options, name) for name in DETECTOR_OPTIONS}
     rows, found = seed_scores(table, images, weights, seed, detector)
     rows.to_csv(scores, index=False)
     thresholds.write_text(json.dumps(found))
@@ -237,7 +241,7 @@ def main() -> None:
     """Run from the repository's root."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="ChildCXR, or a folder with manifest.csv")
-    parser.add_argument("--pretrained", required=True, help="weights of train.json; '' for none")
+    parser.add_argument("--pretrained", required=True, help="weights of train.json, or a released detector's")
     parser.add_argument("--output", type=Path, default=Path("bundles/afire/output/real_detection"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--adapt_epochs", type=int, default=10)
@@ -245,6 +249,7 @@ def main() -> None:
     parser.add_argument("--views", type=int, default=9, help="that an image is judged in")
     parser.add_argument("--memory_size", type=int, default=1024)
     parser.add_argument("--field_of_view", choices=FIELDS_OF_VIEW, default="image")
+    parser.add_argument("--score_fusion", nargs="+", choices=SCORE_NAMES[:-1], default=list(FUSED_SCORES))
     parser.add_argument("--tune", action="store_true", help="leave the test images alone")
     options = parser.parse_args()
     result = run_benchmark(options)

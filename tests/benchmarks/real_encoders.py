@@ -23,6 +23,7 @@ from monai_afire.anomaly.lung_view import FIELDS_OF_VIEW
 from monai_afire.metrics import roc_auc
 from monai_afire.networks import ViTEncoder, load_encoder_weights
 from tests.benchmarks.real_detection import (
+    FUSED_SCORES,
     SHAPE,
     controls,
     detector_scores,
@@ -32,7 +33,7 @@ from tests.benchmarks.real_detection import (
     summary,
 )
 
-SCORES = ("token_mean_density", "token_neighbors", "fused")
+SCORES = (*FUSED_SCORES, "fused")
 SHAPE_OPTIONS = ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")
 FOLDS = 3
 CROSSED = "against validation normals"
@@ -57,7 +58,7 @@ def encoder(weights: str, shape: Mapping[str, int] = SHAPE, seed: int = 0) -> Vi
 def encoder_scores(table: pd.DataFrame, images: torch.Tensor, network: ViTEncoder, **how: object) -> pd.DataFrame:
     """Rows of the images that are judged, with their scores."""
     training = torch.tensor((table["section"] == "training").tolist())
-    detector = fitted_detector(network, images[training], {**how, "score_fusion": SCORES[:2]})
+    detector = fitted_detector(network, images[training], {**how, "score_fusion": FUSED_SCORES})
     scores = dict(zip(detector.score_names, detector_scores(detector, images[~training]).T, strict=True))
     return table[table["section"] != "training"].reset_index(drop=True).assign(**scores)
 
