@@ -45,6 +45,7 @@ REAL_SHAPE = {
 }
 REAL_TRAINING = {"epochs": 100, "warmup_epochs": 10, "lesion_amplitude": [0.15, 0.6], "val_interval": 50}
 REAL_ADAPTING = {"epochs": 20, "learning_rate": 1e-4, "val_interval": 5}
+SCORING = {"aggregation": "top_k", "score_fusion": ["focal"]}  # of the table in the bundle's documentation
 PCA_COMPONENTS = 32
 PCA_SIZE = 64
 PCA_CELL = 8  # pixels of a "token" of the PCA's error map
@@ -130,8 +131,8 @@ def run_seed(
         if name == "untrained" and not untrained:
             continue
         stage = folder / name
-        lesions = {"lesion_amplitude": training["lesion_amplitude"]} if real else {}
-        run(config_file=ADAPT, seed=seed, ckpt_dir=str(stage), output_dir=str(stage), **common, **lesions, **settings)
+        chosen = {"lesion_amplitude": training["lesion_amplitude"], **SCORING} if real else {}
+        run(config_file=ADAPT, seed=seed, ckpt_dir=str(stage), output_dir=str(stage), **common, **chosen, **settings)
         weights = str(stage / "model.pt")
         run(config_file=EVALUATE, ckpt_path=weights, output_dir=str(stage), **common, **phantom_seed)
         figures[name] = json.loads((stage / "metrics.json").read_text())
