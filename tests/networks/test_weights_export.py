@@ -167,6 +167,12 @@ def test_another_number_of_heads_is_refused(tmp_path: Path) -> None:
         load_encoder_weights(build(1, num_heads=3), file)
 
 
+def test_a_told_number_of_heads_needs_no_advice(tmp_path: Path) -> None:
+    settings = {"hidden_size": 192, "num_heads": 6}  # published models of this width have 3
+    file = export_encoder(build(0, **settings), tmp_path / "x.safetensors")
+    assert load_encoder_weights(build(1, **settings), file).notes == []
+
+
 def test_damaged_header(tmp_path: Path) -> None:
     file = export_encoder(build(0), tmp_path / "x.safetensors")
     for settings in ("{", "{}", "[]"):

@@ -155,7 +155,7 @@ def _source_images(
     if header:
         normalization = normalization or (header["mean"], header["std"])
         grid = grid or [size // patch for size, patch in zip(header["img_size"], header["patch_size"], strict=True)]
-    return SourceImages(normalization, None if grid is None else tuple(grid))
+    return SourceImages(normalization, None if grid is None else tuple(grid), heads_are_known=bool(header))
 
 
 def _nothing_matched(checkpoint: Checkpoint, encoder: nn.Module, source: str) -> str:

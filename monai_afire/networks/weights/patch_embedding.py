@@ -22,15 +22,17 @@ IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 @dataclass(frozen=True)
 class SourceImages:
     """
-    Images that a checkpoint was trained on, as the user or the header of a file of ours describes them.
+    What a checkpoint does not tell, foremost of its images, as the user or the header of a file of ours describes them.
 
     Attributes:
         normalization: mean and standard deviation, one value or one per channel each; None to go by the format.
         grid: patches along each axis; None to tell from the position embedding.
+        heads_are_known: the number of attention heads was told, too, and is the encoder's.
     """
 
     normalization: tuple[Any, Any] | None = None
     grid: tuple[int, ...] | None = None
+    heads_are_known: bool = False
 
 
 def fit_patch_embedding(

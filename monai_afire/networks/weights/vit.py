@@ -47,7 +47,7 @@ def fit_vit(converted: Converted, source: CheckpointFilter, encoder: Any, images
     fit_patch_embedding(converted, EMBEDDING, encoder.patch_size, source, encoder, images)
     if POSITIONS in tensors:
         _fit_positions(converted, source, encoder.grid_size, images.grid)
-    heads = PUBLISHED_HEADS.get(encoder.hidden_size)
+    heads = None if images.heads_are_known else PUBLISHED_HEADS.get(encoder.hidden_size)
     if source.of_photographs and heads not in (None, encoder.blocks[0].attn.num_heads):
         converted.notes.append(
             f"the encoder has {encoder.blocks[0].attn.num_heads} attention heads, published models of width "
