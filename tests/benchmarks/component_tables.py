@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from monai_afire.experiments import comparison_table
-from tests.benchmarks.real_components import METRICS
+from tests.benchmarks.real_components import METRICS, comparison
 
 ROWS = Path("tests/benchmarks/real_radiographs/components.csv")
 # AUC, ACC and F1 in per cent, AFiRe's Tables 1 and 4
@@ -84,9 +83,7 @@ def differences_table(compared: Mapping[tuple[str, str], pd.Series], arms: Seque
 
 def tables(rows: pd.DataFrame) -> tuple[str, str]:
     """Both tables; the first arm of the rows is the full method."""
-    named = rows.rename(columns={"arm": "initialization"}).assign(label_fraction=1.0, fold=0)
-    compared = comparison_table(named, list(METRICS))
-    by_name = {(row["metric"], row["initialization"]): row for _, row in compared.iterrows()}
+    by_name = {(row["metric"], row["initialization"]): row for _, row in comparison(rows).iterrows()}
     arms = list(rows["arm"].unique())
     return arms_table(by_name, arms), differences_table(by_name, arms)
 

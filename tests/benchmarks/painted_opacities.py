@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import zlib
 from pathlib import Path
 
 import pandas as pd
@@ -26,7 +25,7 @@ from monai_afire.anomaly import moved
 from monai_afire.anomaly.lung_view import LungView
 from monai_afire.networks import released_encoder
 from tests.benchmarks.radiograph_sets import pictures
-from tests.benchmarks.real_detection import SHAPE, figures, read_set, summary
+from tests.benchmarks.real_detection import SHAPE, figures, read_set, settings_code, summary
 from tests.benchmarks.real_encoders import SHAPE_OPTIONS, encoder, encoder_scores
 from tests.benchmarks.real_probe import tokens
 
@@ -138,8 +137,7 @@ def normal_pictures(
 def stored_scores(options: argparse.Namespace, seed: int) -> Path:
     """The file of a seed's scores, another one for other settings."""
     names = ("weights", "normals", "every", "steps", "learning_rate", *SHAPE_OPTIONS)
-    settings = repr([getattr(options, name) for name in names])
-    return options.output / f"painted_{zlib.crc32(settings.encode()):08x}_{seed}.csv"
+    return options.output / f"painted_{settings_code(options, names)}_{seed}.csv"
 
 
 def compared(options: argparse.Namespace) -> pd.DataFrame:

@@ -61,11 +61,15 @@ def row_of(arm: Pretraining | str, seed: int, options: argparse.Namespace) -> di
     return json.loads(stored.read_text())
 
 
+def comparison(rows: pd.DataFrame) -> pd.DataFrame:
+    """Each metric of each arm against the first arm: Welch's and the paired test, and how many seeds are higher."""
+    runs = rows.rename(columns={"arm": "initialization"}).assign(label_fraction=1.0, fold=0)
+    return comparison_table(runs, list(METRICS)).drop(columns=["label_fraction"])
+
+
 def report(rows: Sequence[dict[str, object]]) -> str:
-    """The rows, and each arm against the first: Welch's and the paired test, and how many seeds are higher."""
-    table = pd.DataFrame(rows).rename(columns={"arm": "initialization"}).assign(label_fraction=1.0, fold=0)
-    compared = comparison_table(table, list(METRICS)).drop(columns=["label_fraction"])
-    return compared.round(4).to_string(index=False)
+    """The comparison of the rows, to be printed."""
+    return comparison(pd.DataFrame(rows)).round(4).to_string(index=False)
 
 
 def compare_arms(options: argparse.Namespace) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -112,16 +113,32 @@ def new_network(seed: int) -> torch.nn.Module:
     return parser.get_parsed_content("network_def").eval()
 
 
+def network_of(weights: str | None, seed: int) -> torch.nn.Module:
+    """A network saved alone, the one within a saved or released detector, or, without weights, an untrained one."""
+    if weights and weights.endswith(".safetensors"):
+        return load_detector(weights).network
+    network = new_network(seed)
+    if not weights:
+        return network
+    state = torch.load(weights, weights_only=True)
+    if "network.encoder.norm.weight" in state:
+        found = {k.removeprefix("network."): v for k, v in state.items() if k.startswith("network.")}
+        network.load_state_dict(found)
+    else:
+        load_network(network, weights, "pre-train with train.json first")
+    return network
+
+
+def settings_code(options: argparse.Namespace, names: Sequence[str]) -> str:
+    """A short name for the values of some options, so that what other values gave is another file."""
+    return f"{zlib.crc32(repr([getattr(options, name) for name in names]).encode()):08x}"
+
+
 def seed_scores(
     table: pd.DataFrame, images: torch.Tensor, weights: str | None, seed: int, options: Mapping[str, Any]
 ) -> tuple[pd.DataFrame, dict[str, float]]:
     """Scores of all but the training images by one network, untrained if there are no weights; its thresholds."""
-    network = new_network(seed)
-    if weights and weights.endswith(".safetensors"):
-        network = load_detector(weights).network
-    elif weights:
-        prefix = "network." if "network.encoder.norm.weight" in torch.load(weights, weights_only=True) else ""
-        _load(network, weights, prefix)
+    network = network_of(weights, seed)
     training = torch.tensor((table["section"] == "training").tolist())
     detector = fitted_detector(network, images[training], options)
     judged = table[table["section"] != "training"]
@@ -130,15 +147,6 @@ def seed_scores(
     detector.fit_thresholds(torch.as_tensor(scores[normal]))
     rows = judged.reset_index(drop=True).assign(**dict(zip(SCORE_NAMES, scores.T, strict=True)))
     return rows, dict(zip(SCORE_NAMES, detector.thresholds.tolist(), strict=True))
-
-
-def _load(network: torch.nn.Module, weights: str, prefix: str) -> None:
-    """Load a network saved alone, or the one within a saved detector."""
-    if not prefix:
-        load_network(network, weights, "pre-train with train.json first")
-        return
-    state = torch.load(weights, weights_only=True)
-    network.load_state_dict({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
 
 
 def pca_scores(table: pd.DataFrame, images: torch.Tensor) -> np.ndarray:
@@ -191,7 +199,8 @@ def judged(
 ) -> tuple[pd.DataFrame, dict[str, float]]:
     """Scores and thresholds of one network, those on disk if there are any."""
     section = "validation" if options.tune else "test"
-    scores, thresholds = (options.output / f"{stage}_{seed}_{section}.{kind}" for kind in ("csv", "json"))
+    code = settings_code(options, ("pretrained", "adapt_epochs", *DETECTOR_OPTIONS))
+    scores, thresholds = (options.output / f"{stage}_{seed}_{section}_{code}.{kind}" for kind in ("csv", "json"))
     if thresholds.is_file():
         return pd.read_csv(scores, keep_default_na=False), json.loads(thresholds.read_text())
     weights = None
@@ -241,7 +250,11 @@ def main() -> None:
     """Run from the repository's root."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="ChildCXR, or a folder with manifest.csv")
-    parser.add_argument("--pretrained", required=True, help="weights of train.json, or a released detector's")
+    parser.add_argument(
+        "--pretrained",
+        required=True,
+        help="weights of train.json, or a detector's; '' for none",
+    )
     parser.add_argument("--output", type=Path, default=Path("bundles/afire/output/real_detection"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--adapt_epochs", type=int, default=10)
