@@ -7,13 +7,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 
 from monai_afire.networks import ViTEncoder
 from tests.benchmarks.painted_opacities import (
+    SCORES,
     clouds,
     lung_squares,
+    mean_of_runs,
     painted,
     stored_scores,
     trained_further,
@@ -75,8 +78,20 @@ def test_an_encoder_learns_what_is_painted_and_the_first_one_stays() -> None:
 
 def test_other_settings_are_not_taken_for_the_same_run(tmp_path: Path) -> None:
     def stored(seed: int = 0, **changed: object) -> Path:
-        settings = {"weights": "a.pt", "normals": None, "every": 3, "steps": 900, "learning_rate": 1e-4, **SHAPE}
+        settings = {"encoder": "a.pt", "normals": None, "every": 3, "steps": 900, "learning_rate": 1e-4, **SHAPE}
         return stored_scores(argparse.Namespace(output=tmp_path, **{**settings, **changed}), seed)
 
     assert stored() == stored()
-    assert len({stored(), stored(1), stored(steps=90), stored(weights="b.pt"), stored(normals=tmp_path)}) == 5
+    assert len({stored(), stored(1), stored(steps=90), stored(encoder="b.pt"), stored(normals=tmp_path)}) == 5
+
+
+def test_runs_count_alike_whatever_their_scale() -> None:
+    shown = {"section": ["validation"] * 3 + ["test"] * 2, "label": [0, 0, 1, 0, 1]}
+    small = pd.DataFrame({**shown, **{name: [0.0, 2.0, 9.0, 1.0, 3.0] for name in SCORES}})
+    large = pd.DataFrame({**shown, **{name: [100.0, 300.0, 0.0, 200.0, 200.0] for name in SCORES}})
+    together = mean_of_runs([small, large])
+    deviation = 2**0.5  # of the two validation normals of the first; the second's is a hundred times that
+    expected = pd.Series([-1.0, 1.0, 3.0, 0.0, 1.0]) / deviation  # the third: (8 - 2) / 2
+    for name in SCORES:
+        pd.testing.assert_series_equal(together[name], expected, check_names=False)
+    assert together["label"].tolist() == shown["label"]

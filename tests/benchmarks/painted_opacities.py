@@ -5,14 +5,17 @@
 ``python -m tests.benchmarks.painted_opacities --data /path/to/childcxr`` cuts the lungs' square out of all pictures,
 trains the released encoder further on the training normals and painted copies of them, and prints how well it detects
 before and after, by its verdict, and by sums of these; no abnormal picture is learnt from. Mean and deviation over
-seeds of the second training; validation images alone unless ``--test`` is given. Scores are kept in ``--output``: an
-interrupted command goes on, and the second look costs nothing.
+encoders (``--weights``) and seeds of the second training, and with several of these the mean of all their scores;
+validation images alone unless ``--test`` is given. Scores are kept in ``--output``: an interrupted command goes on, and
+the second look costs nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import itertools
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -25,8 +28,8 @@ from monai_afire.anomaly import moved
 from monai_afire.anomaly.lung_view import LungView
 from monai_afire.networks import released_encoder
 from tests.benchmarks.radiograph_sets import pictures
-from tests.benchmarks.real_detection import SHAPE, figures, read_set, settings_code, summary
-from tests.benchmarks.real_encoders import SHAPE_OPTIONS, encoder, encoder_scores
+from tests.benchmarks.real_detection import figures, read_set, settings_code, summary
+from tests.benchmarks.real_encoders import SHAPE_OPTIONS, add_shape_options, encoder, encoder_scores, shape_of
 from tests.benchmarks.real_probe import tokens
 
 SCORES = ("before", "after", "verdict", "before + after", "before + verdict", "all three")
@@ -107,19 +110,34 @@ def with_scores(
     table: pd.DataFrame, images: torch.Tensor, normals: tuple[torch.Tensor, ...], options: argparse.Namespace, seed: int
 ) -> pd.DataFrame:
     """The pictures that are judged: scores before and after, and their sums in deviations of the validation normals."""
-    shape = {name: getattr(options, name) for name in SHAPE_OPTIONS}
-    before = encoder(options.weights, shape).eval()
+    before = encoder(options.encoder, shape_of(options)).eval()
     training = torch.tensor((table["section"] == "training").tolist())
     after, head = trained_further(before, *normals, options, seed)
     rows = encoder_scores(table, images, before).rename(columns={"fused": "before"})
     rows["after"] = encoder_scores(table, images, after)["fused"]
     rows["verdict"] = verdicts(after, head, images[~training]).numpy()
-    normal = rows[(rows["section"] == "validation") & (rows["label"] == 0)]
-    scaled = {name: (rows[name] - normal[name].mean()) / normal[name].std() for name in ("before", "after", "verdict")}
+    scaled = in_deviations(rows, ["before", "after", "verdict"])
     rows["before + after"] = scaled["before"] + scaled["after"]
     rows["before + verdict"] = scaled["before"] + scaled["verdict"]
     rows["all three"] = rows["before + after"] + scaled["verdict"]
     return rows
+
+
+def validation_normals(rows: pd.DataFrame) -> pd.DataFrame:
+    """The pictures that scores are measured by."""
+    return rows[(rows["section"] == "validation") & (rows["label"] == 0)]
+
+
+def in_deviations(rows: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """Scores in standard deviations of the validation normals."""
+    normal = validation_normals(rows)[[*names]]
+    return (rows[[*names]] - normal.mean()) / normal.std()
+
+
+def mean_of_runs(runs: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The same pictures, scored by all runs together: the mean of their scores, each in deviations of the normals."""
+    scaled = [in_deviations(rows, SCORES) for rows in runs]
+    return runs[0].assign(**{name: sum(part[name] for part in scaled) / len(scaled) for name in SCORES})
 
 
 def normal_pictures(
@@ -135,35 +153,52 @@ def normal_pictures(
 
 
 def stored_scores(options: argparse.Namespace, seed: int) -> Path:
-    """The file of a seed's scores, another one for other settings."""
-    names = ("weights", "normals", "every", "steps", "learning_rate", *SHAPE_OPTIONS)
+    """The file of a run's scores, another one for other settings."""
+    names = ("encoder", "normals", "every", "steps", "learning_rate", *SHAPE_OPTIONS)
     return options.output / f"painted_{settings_code(options, names)}_{seed}.csv"
 
 
-def compared(options: argparse.Namespace) -> pd.DataFrame:
-    """Every score over the seeds."""
-    options.output.mkdir(parents=True, exist_ok=True)
+def scored_runs(options: argparse.Namespace) -> list[pd.DataFrame]:
+    """The scores of every encoder and seed, those on disk where there are any."""
     table, images = read_set(options.data.resolve(), options.output.resolve(), options.image_size)
     images, lungs = lung_squares(images)
     runs, normals = [], None
-    for seed in options.seeds:
-        stored = stored_scores(options, seed)
+    for weights, seed in itertools.product(options.weights, options.seeds):
+        run = argparse.Namespace(**vars(options), encoder=weights)
+        stored = stored_scores(run, seed)
         if not stored.is_file():
             normals = normals or normal_pictures(table, images, lungs, options)
-            with_scores(table, images, normals, options, seed).to_csv(stored, index=False)
-        rows = pd.read_csv(stored, keep_default_na=False)
-        normal = rows[(rows["section"] == "validation") & (rows["label"] == 0)]
-        thresholds = {name: float(normal[name].quantile(SPECIFICITY)) for name in SCORES}
-        section = rows[rows["section"] == ("test" if options.test else "validation")]
-        runs.append(figures(section, SCORES, thresholds)[COLUMNS])
-    return summary(runs)
+            with_scores(table, images, normals, run, seed).to_csv(stored, index=False)
+        runs.append(pd.read_csv(stored, keep_default_na=False))
+    return runs
+
+
+def table_of(rows: pd.DataFrame, section: str) -> pd.DataFrame:
+    """Figures of a section's pictures, with thresholds by the validation normals."""
+    normal = validation_normals(rows)
+    thresholds = {name: float(normal[name].quantile(SPECIFICITY)) for name in SCORES}
+    return figures(rows[rows["section"] == section], SCORES, thresholds)[COLUMNS]
+
+
+def compared(options: argparse.Namespace) -> pd.DataFrame:
+    """Every score over the runs, and by all of them together."""
+    options.output.mkdir(parents=True, exist_ok=True)
+    section = "test" if options.test else "validation"
+    runs = scored_runs(options)
+    result = summary([table_of(rows, section) for rows in runs])
+    if len(runs) == 1:
+        return result
+    together = summary([table_of(mean_of_runs(runs), section)])
+    return pd.concat([result, together.rename("{}, all runs together".format)])
 
 
 def main() -> None:
     """Run from the repository's root."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="ChildCXR, or a folder with manifest.csv")
-    parser.add_argument("--weights", default=str(released_encoder()), help="of the encoder (default: released)")
+    parser.add_argument(
+        "--weights", nargs="+", default=[str(released_encoder())], help="of one encoder or several (default: released)"
+    )
     parser.add_argument("--output", type=Path, default=Path("bundles/afire/output/painted_opacities"))
     parser.add_argument("--normals", type=Path, help="folder of further normal pictures to paint on")
     parser.add_argument("--every", type=int, default=3, help="which of them: every so many")
@@ -171,8 +206,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=900)
     parser.add_argument("--learning_rate", type=float, default=1e-4)
     parser.add_argument("--test", action="store_true", help="the test images, once everything is chosen")
-    for name in SHAPE_OPTIONS:
-        parser.add_argument(f"--{name}", type=int, default=SHAPE[name], help="of the encoder")
+    add_shape_options(parser)
     print(compared(parser.parse_args()).to_string())
 
 

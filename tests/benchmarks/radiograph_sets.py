@@ -87,6 +87,20 @@ def child_patient(name: str) -> tuple[str, int]:
     return found[1], int(found[2])
 
 
+def file_kind(name: str) -> str:
+    """
+    Which kind of file of ChildCXR this is: two series of normals, and bacterial or viral pneumonia.
+
+    Example:
+        >>> file_kind("a/NORMAL2-IM-1427-0001.jpeg"), file_kind("IM-1-0001.jpeg"), file_kind("person1_virus_6.jpeg")
+        ('NORMAL2', 'IM', 'virus')
+    """
+    found = re.match(r"(NORMAL2|IM)-|person\d+_(bacteria|virus)_", Path(name).name)
+    if found is None:
+        raise ValueError(f"{name} is not named as ChildCXR's files are")
+    return found[1] or found[2]
+
+
 def pictures(paths: Sequence[str], size: int) -> tuple[torch.Tensor, pd.DataFrame]:
     """
     Read radiographs as the bundle does, and measure what tells them apart without a look at any lesion.

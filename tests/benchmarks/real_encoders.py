@@ -5,8 +5,7 @@
 ``python -m tests.benchmarks.real_encoders --data /path/to/childcxr --encoders untrained= mae=/path/to/model.pt`` takes
 the statistics of the set's training normals from each encoder's tokens and prints one table of the validation images,
 and with ``--test`` of the test images. What tells is the same for all of them: the Gaussian of the mean token, the
-nearest normal tokens at the position, and the sum of both in standard deviations of the normals ("fused"). The last
-column compares the abnormal images with the validation normals instead of the section's own.
+nearest normal tokens at the position, and the sum of both in standard deviations of the normals ("fused").
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import pandas as pd
 import torch
 
 from monai_afire.anomaly.lung_view import FIELDS_OF_VIEW
-from monai_afire.metrics import roc_auc
 from monai_afire.networks import ViTEncoder, load_encoder_weights
 from tests.benchmarks.real_detection import (
     FUSED_SCORES,
@@ -35,8 +33,6 @@ from tests.benchmarks.real_detection import (
 
 SCORES = (*FUSED_SCORES, "fused")
 SHAPE_OPTIONS = ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")
-FOLDS = 3
-CROSSED = "against validation normals"
 COLUMNS = ["AUC", "Q1", "Q2", "Q3", "Q4", "matched", "AP"]
 
 
@@ -55,6 +51,17 @@ def encoder(weights: str, shape: Mapping[str, int] = SHAPE, seed: int = 0) -> Vi
     return network
 
 
+def add_shape_options(parser: argparse.ArgumentParser) -> None:
+    """Sizes of the network, those of the released encoder unless they are given."""
+    for name in SHAPE_OPTIONS:
+        parser.add_argument(f"--{name}", type=int, default=SHAPE[name], help="of the encoders")
+
+
+def shape_of(options: argparse.Namespace) -> dict[str, int]:
+    """The sizes that were given."""
+    return {name: getattr(options, name) for name in SHAPE_OPTIONS}
+
+
 def encoder_scores(table: pd.DataFrame, images: torch.Tensor, network: ViTEncoder, **how: object) -> pd.DataFrame:
     """Rows of the images that are judged, with their scores."""
     training = torch.tensor((table["section"] == "training").tolist())
@@ -63,48 +70,20 @@ def encoder_scores(table: pd.DataFrame, images: torch.Tensor, network: ViTEncode
     return table[table["section"] != "training"].reset_index(drop=True).assign(**scores)
 
 
-def against_validation_normals(rows: pd.DataFrame, section: str, score: str) -> float:
-    """AUC of a section's abnormal images against the validation normals: how much of a loss is the normals'."""
-    abnormal = (rows["section"] == section) & (rows["label"] == 1)
-    compared = rows[abnormal | ((rows["section"] == "validation") & (rows["label"] == 0))]
-    return roc_auc(compared["label"], compared[score])
-
-
-def by_own_normals(
-    table: pd.DataFrame, images: torch.Tensor, network: ViTEncoder, section: str, **how: object
-) -> list[pd.DataFrame]:
-    """Figures of each third of a section's normal patients, with statistics of the others instead of the training's."""
-    part = table["section"] == section
-    normal = part & (table["label"] == 0)
-    patients = table.loc[normal, "patient"].drop_duplicates().sample(frac=1, random_state=0)
-    found = []
-    for fold in range(FOLDS):
-        own = normal & ~table["patient"].isin(patients[fold::FOLDS])
-        chosen = table.assign(section=table["section"].mask(own, "training"))[part]
-        rows = encoder_scores(chosen, images[torch.tensor(part.tolist())], network, **how)
-        found.append(figures(rows, SCORES, {}))
-    return found
-
-
 def compared(options: argparse.Namespace) -> pd.DataFrame:
     """Every score of every encoder beside the controls; also written to the output's folder."""
     options.output.mkdir(parents=True, exist_ok=True)
     section = "test" if options.test else "validation"
     table, images = read_set(options.data.resolve(), options.output.resolve(), options.image_size)
-    shape = {name: getattr(options, name) for name in SHAPE_OPTIONS}
     how = {"copies": options.copies, "field_of_view": options.field_of_view}
     shown = {}
     for name, weights in (text.split("=", 1) for text in options.encoders):
-        network = encoder(weights, shape)
+        network = encoder(weights, shape_of(options))
         rows = encoder_scores(table, images, network, **how)
         found = figures(rows[rows["section"] == section], SCORES, {})
-        found[CROSSED] = [against_validation_normals(rows, section, score) for score in SCORES]
         shown |= {f"{name} {score}": row for score, row in summary([found]).iterrows()}
-        if options.own_normals:
-            folds = by_own_normals(table, images, network, section, **how)
-            shown |= {f"{name} {score}, own normals": row for score, row in summary(folds).iterrows()}
     result = pd.concat([pd.DataFrame(shown).T, summary([controls(table, images, section)])])
-    result = result[[*COLUMNS, CROSSED]].fillna("")
+    result = result[COLUMNS]
     (options.output / f"summary_{section}.txt").write_text(result.to_string())
     return result
 
@@ -117,9 +96,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("bundles/afire/output/real_encoders"))
     parser.add_argument("--copies", type=int, default=0, help="of each normal image with another field of view")
     parser.add_argument("--field_of_view", choices=FIELDS_OF_VIEW, default="image")
-    for name in SHAPE_OPTIONS:
-        parser.add_argument(f"--{name}", type=int, default=SHAPE[name], help="of the encoders")
-    parser.add_argument("--own_normals", action="store_true", help="statistics of the section's own normals as well")
+    add_shape_options(parser)
     parser.add_argument("--test", action="store_true", help="the test images, once everything is chosen")
     result = compared(parser.parse_args())
     pd.set_option("display.width", 250)

@@ -5,19 +5,43 @@
 from __future__ import annotations
 
 import pandas as pd
+import pytest
 import torch
 
 from monai_afire.networks import ViTEncoder
-from tests.benchmarks.real_encoders import FOLDS, against_validation_normals, by_own_normals
+from tests.benchmarks.radiograph_sets import file_kind
+from tests.benchmarks.section_shift import FOLDS, by_kind, by_own_normals, crossed
 
 
-def test_abnormal_images_are_compared_with_the_validation_normals() -> None:
-    rows = pd.DataFrame(
-        [("validation", 0, 1.0), ("validation", 0, 3.0), ("validation", 1, 0.0), ("test", 0, 9.0), ("test", 1, 2.0)],
-        columns=["section", "label", "score"],
-    )
-    assert against_validation_normals(rows, "test", "score") == 0.5  # above one of two, whatever the test's normals
-    assert against_validation_normals(rows, "validation", "score") == 0
+def two_sections() -> pd.DataFrame:
+    rows = [
+        ("validation", 0, 1.0, "IM"),
+        ("validation", 0, 3.0, "NORMAL2"),
+        ("validation", 1, 0.0, "virus"),
+        ("test", 0, 9.0, "IM"),
+        ("test", 1, 2.0, "virus"),
+        ("test", 1, 10.0, "bacteria"),
+    ]
+    return pd.DataFrame(rows, columns=["section", "label", "fused", "kind"])
+
+
+def test_abnormal_images_of_one_section_against_the_normals_of_the_other() -> None:
+    found = crossed(two_sections())
+    assert found.loc["normals of validation"].tolist() == [0.0, 0.75]  # 2 is above one of two, 10 above both
+    assert found.loc["normals of test"].tolist() == [0.0, 0.5]
+
+
+def test_kinds_of_abnormal_files_are_judged_against_all_normals_of_their_section() -> None:
+    found = by_kind(two_sections())
+    assert found.loc["test, virus", "AUC"] == 0
+    assert found.loc["test, bacteria", "AUC"] == 1
+    assert found.loc["validation, NORMAL2", "median"] == 3
+    assert found["images"].tolist() == [1.0] * 6
+
+
+def test_a_file_of_another_set_has_no_kind() -> None:
+    with pytest.raises(ValueError, match=r"00000013_005\.png is not named"):
+        file_kind("images/00000013_005.png")
 
 
 def shifted_set() -> tuple[pd.DataFrame, torch.Tensor]:
