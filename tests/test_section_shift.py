@@ -4,13 +4,18 @@
 
 from __future__ import annotations
 
+import argparse
+from pathlib import Path
+
+import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 
 from monai_afire.networks import ViTEncoder
 from tests.benchmarks.radiograph_sets import file_kind
-from tests.benchmarks.section_shift import FOLDS, by_kind, by_own_normals, crossed
+from tests.benchmarks.section_shift import FOLDS, by_kind, by_own_normals, crossed, reported
 
 
 def two_sections() -> pd.DataFrame:
@@ -22,7 +27,7 @@ def two_sections() -> pd.DataFrame:
         ("test", 1, 2.0, "virus"),
         ("test", 1, 10.0, "bacteria"),
     ]
-    return pd.DataFrame(rows, columns=["section", "label", "fused", "kind"])
+    return pd.DataFrame(rows, columns=["section", "label", "fused", "file_kind"])
 
 
 def test_abnormal_images_of_one_section_against_the_normals_of_the_other() -> None:
@@ -65,3 +70,20 @@ def test_own_normals_make_good_for_a_shift() -> None:
     assert len(found) == FOLDS
     assert all(figures.loc["fused", "AUC"] > 0.9 for figures in found)
     assert (table["section"] == "training").sum() == 40  # the table itself is left as it is
+
+
+def test_the_command_reports_all_tables(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for folder in ("train", "test"):
+        for name in ("NORMAL/IM-{}-1.jpeg", "NORMAL/NORMAL2-IM-{}-1.jpeg", "PNEUMONIA/person{}_virus_1.jpeg"):
+            for number in range(100, 115):
+                path = tmp_path / folder / name.format(number)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(rng.integers(0, 255, (32, 32), dtype=np.uint8)).save(path)
+    shape = {"image_size": 16, "patch_size": 4, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
+    options = argparse.Namespace(data=tmp_path, output=tmp_path / "output", weights="", field_of_view="image", **shape)
+    crosses, kinds, others, own = reported(options)
+    assert "normals of test" in crosses
+    assert kinds.count("test, ") == kinds.count("validation, ") == 3
+    assert "statistics of NORMAL2" in others
+    assert "fused" in own

@@ -45,7 +45,7 @@ def crossed(rows: pd.DataFrame) -> pd.DataFrame:
 def by_kind(rows: pd.DataFrame) -> pd.DataFrame:
     """Median score of each kind of file, and AUC of each kind of abnormal file against its section's normals."""
     found = {}
-    for (section, label, kind), part in rows.groupby(["section", "label", "kind"]):
+    for (section, label, kind), part in rows.groupby(["section", "label", "file_kind"]):
         values = {"images": len(part), "median": part["fused"].median()}
         if label:
             values["AUC"] = auc_between(pd.concat([part, rows[rows["label"] == 0]]), str(section), str(section))
@@ -56,9 +56,9 @@ def by_kind(rows: pd.DataFrame) -> pd.DataFrame:
 def other_kind(table: pd.DataFrame, images: torch.Tensor, network: ViTEncoder, how: Mapping[str, Any]) -> pd.Series:
     """AUC on validation images, the normals of which are of another kind than those of the statistics."""
     found = {}
-    kinds = sorted(table.loc[table["label"] == 0, "kind"].unique())
+    kinds = sorted(table.loc[table["label"] == 0, "file_kind"].unique())
     for kind in kinds:
-        normal, known = table["label"] == 0, table["kind"] == kind
+        normal, known = table["label"] == 0, table["file_kind"] == kind
         kept = (normal & (table["section"] == "training") & known) | (
             (table["section"] == "validation") & ~(normal & known)
         )
@@ -88,7 +88,7 @@ def reported(options: argparse.Namespace) -> list[str]:
     """The tables as they are printed."""
     options.output.mkdir(parents=True, exist_ok=True)
     table, images = read_set(options.data.resolve(), options.output.resolve(), options.image_size)
-    table["kind"] = table["image"].map(file_kind)
+    table["file_kind"] = table["image"].map(file_kind)
     network = encoder(options.weights, shape_of(options))
     how = {"copies": 0, "field_of_view": options.field_of_view}
     rows = encoder_scores(table, images, network, **how)
