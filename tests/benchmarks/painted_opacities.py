@@ -27,7 +27,7 @@ from tqdm import tqdm
 from monai_afire.anomaly import moved
 from monai_afire.anomaly.lung_view import LungView
 from monai_afire.networks import released_encoder
-from tests.benchmarks.radiograph_sets import pictures
+from tests.benchmarks.radiograph_sets import in_section, pictures
 from tests.benchmarks.real_detection import figures, read_set, settings_code, summary
 from tests.benchmarks.real_encoders import SHAPE_OPTIONS, add_shape_options, encoder, encoder_scores, shape_of
 from tests.benchmarks.real_probe import tokens
@@ -111,7 +111,7 @@ def with_scores(
 ) -> pd.DataFrame:
     """The pictures that are judged: scores before and after, and their sums in deviations of the validation normals."""
     before = encoder(options.encoder, shape_of(options)).eval()
-    training = torch.tensor((table["section"] == "training").tolist())
+    training = in_section(table, "training")
     after, head = trained_further(before, *normals, options, seed)
     rows = encoder_scores(table, images, before).rename(columns={"fused": "before"})
     rows["after"] = encoder_scores(table, images, after)["fused"]
@@ -144,7 +144,7 @@ def normal_pictures(
     table: pd.DataFrame, images: torch.Tensor, lungs: torch.Tensor, options: argparse.Namespace
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """What is painted on: the set's training normals and, if there are any, others."""
-    training = torch.tensor((table["section"] == "training").tolist())
+    training = in_section(table, "training")
     if options.normals is None:
         return images[training], lungs[training]
     paths = [str(path) for path in sorted(options.normals.iterdir())[:: options.every]]

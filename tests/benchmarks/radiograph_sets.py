@@ -36,6 +36,11 @@ def radiograph_table(folder: Path) -> pd.DataFrame:
     return _child(folder)
 
 
+def in_section(table: pd.DataFrame, section: str) -> torch.Tensor:
+    """Mask ``(M,)`` of the images of a section, to pick their pictures."""
+    return torch.tensor((table["section"] == section).tolist())
+
+
 def _listed(folder: Path) -> pd.DataFrame:
     rows = pd.read_csv(folder / "manifest.csv", dtype={"patient_id": str})
     sections = {"train": "training", "val": "validation", "test": "test"}

@@ -29,7 +29,7 @@ from monai_afire.anomaly import SCORE_NAMES, AnomalyDetector, evaluate_scores, l
 from monai_afire.anomaly.lung_view import FIELDS_OF_VIEW
 from monai_afire.metrics import roc_auc
 from monai_afire.networks import load_network
-from tests.benchmarks.radiograph_sets import pictures, radiograph_table
+from tests.benchmarks.radiograph_sets import in_section, pictures, radiograph_table
 
 CONFIGS = "bundles/afire/configs/"
 ADAPT = [CONFIGS + "train.json", CONFIGS + "finetune_anomaly.json"]
@@ -139,7 +139,7 @@ def seed_scores(
 ) -> tuple[pd.DataFrame, dict[str, float]]:
     """Scores of all but the training images by one network, untrained if there are no weights; its thresholds."""
     network = network_of(weights, seed)
-    training = torch.tensor((table["section"] == "training").tolist())
+    training = in_section(table, "training")
     detector = fitted_detector(network, images[training], options)
     judged = table[table["section"] != "training"]
     scores = detector_scores(detector, images[~training])
@@ -205,7 +205,7 @@ def judged(
         return pd.read_csv(scores, keep_default_na=False), json.loads(thresholds.read_text())
     weights = None
     if stage == "AFiRe":
-        folder = options.output / f"seed_{seed}"
+        folder = options.output / f"seed_{seed}_{settings_code(options, ('pretrained', 'adapt_epochs'))}"
         folder.mkdir(exist_ok=True)
         weights = options.pretrained
         if options.adapt_epochs:

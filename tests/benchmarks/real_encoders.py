@@ -20,6 +20,7 @@ import torch
 
 from monai_afire.anomaly.lung_view import FIELDS_OF_VIEW
 from monai_afire.networks import ViTEncoder, load_encoder_weights
+from tests.benchmarks.radiograph_sets import in_section
 from tests.benchmarks.real_detection import (
     FUSED_SCORES,
     SHAPE,
@@ -64,7 +65,7 @@ def shape_of(options: argparse.Namespace) -> dict[str, int]:
 
 def encoder_scores(table: pd.DataFrame, images: torch.Tensor, network: ViTEncoder, **how: object) -> pd.DataFrame:
     """Rows of the images that are judged, with their scores."""
-    training = torch.tensor((table["section"] == "training").tolist())
+    training = in_section(table, "training")
     detector = fitted_detector(network, images[training], {**how, "score_fusion": FUSED_SCORES})
     scores = dict(zip(detector.score_names, detector_scores(detector, images[~training]).T, strict=True))
     return table[table["section"] != "training"].reset_index(drop=True).assign(**scores)
