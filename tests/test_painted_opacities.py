@@ -10,11 +10,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from made_child_set import SHAPE as CHILD_SHAPE
+from made_child_set import make_child_set
 
 from monai_afire.networks import ViTEncoder
 from tests.benchmarks.painted_opacities import (
     SCORES,
     clouds,
+    compared,
     lung_squares,
     mean_of_runs,
     painted,
@@ -23,6 +26,7 @@ from tests.benchmarks.painted_opacities import (
     verdicts,
 )
 from tests.benchmarks.real_detection import SHAPE
+from tests.benchmarks.real_encoders import encoder
 
 
 def generator() -> torch.Generator:
@@ -95,3 +99,33 @@ def test_runs_count_alike_whatever_their_scale() -> None:
     for name in SCORES:
         pd.testing.assert_series_equal(together[name], expected, check_names=False)
     assert together["label"].tolist() == shown["label"]
+
+
+def test_the_command_compares_encoders_and_keeps_what_was_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = []
+    for number in range(2):
+        torch.manual_seed(number)
+        weights.append(str(tmp_path / f"{number}.pt"))
+        torch.save(encoder("", CHILD_SHAPE, seed=number).state_dict(), weights[-1])
+    options = argparse.Namespace(
+        data=make_child_set(tmp_path / "set"),
+        output=tmp_path / "output",
+        weights=weights,
+        seeds=[0],
+        normals=None,
+        every=3,
+        steps=10,
+        learning_rate=1e-4,
+        test=False,
+        **CHILD_SHAPE,
+    )
+    found = compared(options)
+    assert len(found) == 2 * len(SCORES)
+    assert found.loc["verdict", "AUC"].count("±") == 1
+    assert found.loc["verdict, all runs together", "AUC"].count("±") == 0
+    assert len(list(options.output.glob("painted_*.csv"))) == 2
+    monkeypatch.setattr("tests.benchmarks.painted_opacities.with_scores", None)  # nothing is computed again
+    options.weights = weights[1:]
+    assert len(compared(options)) == len(SCORES)

@@ -44,11 +44,15 @@ def crossed(rows: pd.DataFrame) -> pd.DataFrame:
 
 def by_kind(rows: pd.DataFrame) -> pd.DataFrame:
     """Median score of each kind of file, and AUC of each kind of abnormal file against its section's normals."""
-    found = {}
+    normal = rows[rows["label"] == 0]
+    found = {
+        f"{section}, all normals": {"images": len(part), "median": part["fused"].median()}
+        for section, part in normal.groupby("section")
+    }
     for (section, label, kind), part in rows.groupby(["section", "label", "file_kind"]):
         values = {"images": len(part), "median": part["fused"].median()}
         if label:
-            values["AUC"] = auc_between(pd.concat([part, rows[rows["label"] == 0]]), str(section), str(section))
+            values["AUC"] = auc_between(pd.concat([part, normal]), str(section), str(section))
         found[f"{section}, {kind}"] = values
     return pd.DataFrame(found).T
 
