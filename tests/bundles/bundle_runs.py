@@ -82,7 +82,7 @@ def environment() -> dict[str, str]:
 
 
 def run_bundle(
-    folder: Path, config: str, overrides: Mapping[str, Any], timeout: int = 600
+    folder: Path, config: str, overrides: Mapping[str, Any], timeout: int = 1800
 ) -> subprocess.CompletedProcess:
     """Run to the end and return what was printed."""
     return run_python(command(config, overrides)[1:], folder, environment(), timeout)
