@@ -106,7 +106,6 @@ def test_the_command_compares_encoders_and_keeps_what_was_computed(
 ) -> None:
     weights = []
     for number in range(2):
-        torch.manual_seed(number)
         weights.append(str(tmp_path / f"{number}.pt"))
         torch.save(encoder("", CHILD_SHAPE, seed=number).state_dict(), weights[-1])
     options = argparse.Namespace(

@@ -12,8 +12,8 @@ import pytest
 import torch
 from made_child_set import SHAPE, make_child_set
 
-from monai_afire.networks import ViTEncoder
 from tests.benchmarks.radiograph_sets import file_kind
+from tests.benchmarks.real_encoders import encoder
 from tests.benchmarks.section_shift import FOLDS, by_kind, by_own_normals, crossed, reported
 
 
@@ -62,9 +62,8 @@ def shifted_set() -> tuple[pd.DataFrame, torch.Tensor]:
 
 
 def test_own_normals_make_good_for_a_shift() -> None:
-    torch.manual_seed(0)
     table, images = shifted_set()
-    network = ViTEncoder(img_size=16, patch_size=4, hidden_size=24, num_layers=1, num_heads=2).eval()
+    network = encoder("", SHAPE).eval()
     with torch.no_grad():
         found = by_own_normals(table, images, network, "test", copies=0, field_of_view="image")
     assert len(found) == FOLDS

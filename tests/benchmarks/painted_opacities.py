@@ -27,7 +27,7 @@ from tqdm import tqdm
 from monai_afire.anomaly import moved
 from monai_afire.anomaly.lung_view import LungView
 from monai_afire.networks import released_encoder
-from tests.benchmarks.radiograph_sets import in_section, pictures
+from tests.benchmarks.radiograph_sets import in_section, pictures, validation_normals
 from tests.benchmarks.real_detection import figures, read_set, settings_code, summary
 from tests.benchmarks.real_encoders import SHAPE_OPTIONS, add_shape_options, encoder, encoder_scores, shape_of
 from tests.benchmarks.real_probe import tokens
@@ -123,14 +123,9 @@ def with_scores(
     return rows
 
 
-def validation_normals(rows: pd.DataFrame) -> pd.DataFrame:
-    """The pictures that scores are measured by."""
-    return rows[(rows["section"] == "validation") & (rows["label"] == 0)]
-
-
 def in_deviations(rows: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """Scores in standard deviations of the validation normals."""
-    normal = validation_normals(rows)[[*names]]
+    normal = rows.loc[validation_normals(rows), [*names]]
     return (rows[[*names]] - normal.mean()) / normal.std()
 
 
@@ -175,7 +170,7 @@ def scored_runs(options: argparse.Namespace) -> list[pd.DataFrame]:
 
 def table_of(rows: pd.DataFrame, section: str) -> pd.DataFrame:
     """Figures of a section's pictures, with thresholds by the validation normals."""
-    normal = validation_normals(rows)
+    normal = rows[validation_normals(rows)]
     thresholds = {name: float(normal[name].quantile(SPECIFICITY)) for name in SCORES}
     return figures(rows[rows["section"] == section], SCORES, thresholds)[COLUMNS]
 

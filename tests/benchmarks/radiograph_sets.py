@@ -41,6 +41,16 @@ def in_section(table: pd.DataFrame, section: str) -> torch.Tensor:
     return torch.tensor((table["section"] == section).tolist())
 
 
+def validation_normals(table: pd.DataFrame) -> pd.Series:
+    """Which rows thresholds and scales are taken from."""
+    return (table["section"] == "validation") & (table["label"] == 0)
+
+
+def part_of(table: pd.DataFrame, images: torch.Tensor, kept: pd.Series) -> tuple[pd.DataFrame, torch.Tensor]:
+    """Some of the rows, numbered anew, and their pictures."""
+    return table[kept].reset_index(drop=True), images[torch.tensor(kept.tolist())]
+
+
 def _listed(folder: Path) -> pd.DataFrame:
     rows = pd.read_csv(folder / "manifest.csv", dtype={"patient_id": str})
     sections = {"train": "training", "val": "validation", "test": "test"}

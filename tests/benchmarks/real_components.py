@@ -22,6 +22,7 @@ import torch
 
 from monai_afire.experiments import Pretraining, comparison_table, pretrained_weights, read_arms
 from monai_afire.metrics import roc_auc
+from tests.benchmarks.radiograph_sets import in_section, part_of
 from tests.benchmarks.real_detection import read_set
 from tests.benchmarks.real_encoders import SHAPE_OPTIONS, encoder, encoder_scores
 from tests.benchmarks.real_probe import probe, tokens
@@ -33,7 +34,7 @@ METRICS = ("auc", "accuracy", "f1", "detection_validation", "detection_test", "b
 def detection(table: pd.DataFrame, images: torch.Tensor, network: torch.nn.Module) -> dict[str, float]:
     """AUC of the encoder alone, with statistics of the training normals."""
     kept = (table["section"] != "training") | (table["label"] == 0)
-    rows = encoder_scores(table[kept].reset_index(drop=True), images[torch.tensor(kept.tolist())], network)
+    rows = encoder_scores(*part_of(table, images, kept), network)
     parts = {name: rows[rows["section"] == name] for name in ("validation", "test")}
     return {f"detection_{name}": roc_auc(part["label"], part["fused"]) for name, part in parts.items()}
 
@@ -53,7 +54,7 @@ def row_of(arm: Pretraining | str, seed: int, options: argparse.Namespace) -> di
         network = encoder(weights, {option: shared[option] for option in SHAPE_OPTIONS}, seed)
         table, images = read_set(options.data.resolve(), options.output, shared["image_size"], abnormal_training=True)
         encoded = tokens(network, images)
-        validation = encoded[torch.tensor((table["section"] == "validation").tolist())]
+        validation = encoded[in_section(table, "validation")]
         figures = {**probe(table, encoded.mean(1).numpy()), **detection(table, images, network)}
         figures["between_images"] = between_images(validation[::4])
         stored.parent.mkdir(parents=True, exist_ok=True)

@@ -29,7 +29,7 @@ from monai_afire.anomaly import SCORE_NAMES, AnomalyDetector, evaluate_scores, l
 from monai_afire.anomaly.lung_view import FIELDS_OF_VIEW
 from monai_afire.metrics import roc_auc
 from monai_afire.networks import load_network
-from tests.benchmarks.radiograph_sets import in_section, pictures, radiograph_table
+from tests.benchmarks.radiograph_sets import in_section, part_of, pictures, radiograph_table, validation_normals
 
 CONFIGS = "bundles/afire/configs/"
 ADAPT = [CONFIGS + "train.json", CONFIGS + "finetune_anomaly.json"]
@@ -81,7 +81,7 @@ def adapted_weights(table: pd.DataFrame, pretrained: str, seed: int, epochs: int
             section: [{"image": path, "label": 0} for path in table.loc[chosen, "image"]]
             for section, chosen in (
                 ("training", table["section"] == "training"),
-                ("validation", (table["section"] == "validation") & (table["label"] == 0)),
+                ("validation", validation_normals(table)),
             )
         }
         listed.write_text(json.dumps(items))
@@ -143,7 +143,7 @@ def seed_scores(
     detector = fitted_detector(network, images[training], options)
     judged = table[table["section"] != "training"]
     scores = detector_scores(detector, images[~training])
-    normal = ((judged["section"] == "validation") & (judged["label"] == 0)).to_numpy()
+    normal = validation_normals(judged).to_numpy()
     detector.fit_thresholds(torch.as_tensor(scores[normal]))
     rows = judged.reset_index(drop=True).assign(**dict(zip(SCORE_NAMES, scores.T, strict=True)))
     return rows, dict(zip(SCORE_NAMES, detector.thresholds.tolist(), strict=True))
@@ -205,10 +205,10 @@ def judged(
         return pd.read_csv(scores, keep_default_na=False), json.loads(thresholds.read_text())
     weights = None
     if stage == "AFiRe":
-        folder = options.output / f"seed_{seed}_{settings_code(options, ('pretrained', 'adapt_epochs'))}"
-        folder.mkdir(exist_ok=True)
         weights = options.pretrained
         if options.adapt_epochs:
+            folder = options.output / f"seed_{seed}_{settings_code(options, ('pretrained', 'adapt_epochs'))}"
+            folder.mkdir(exist_ok=True)
             weights = adapted_weights(table, weights, seed, options.adapt_epochs, folder)
     detector = {name: getattr(options, name) for name in DETECTOR_OPTIONS}
     rows, found = seed_scores(table, images, weights, seed, detector)
@@ -224,8 +224,8 @@ def run_benchmark(options: argparse.Namespace) -> pd.DataFrame:
     table, images = read_set(options.data.resolve(), options.output, int(SHAPE["image_size"]))
     section = "validation" if options.tune else "test"
     # thresholds come from the validation normals; its abnormal images are for --tune alone
-    kept = table["section"].isin(["training", section]) | ((table["section"] == "validation") & (table["label"] == 0))
-    table, images = table[kept].reset_index(drop=True), images[torch.tensor(kept.tolist())]
+    kept = table["section"].isin(["training", section]) | validation_normals(table)
+    table, images = part_of(table, images, kept)
     shown = {}
     for stage, seeds in (("AFiRe", options.seeds), ("untrained", options.seeds[:1])):
         runs = []

@@ -11,9 +11,7 @@ normal; and the test by statistics of the other normal patients of the test.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import torch
@@ -21,7 +19,7 @@ import torch
 from monai_afire.anomaly.lung_view import FIELDS_OF_VIEW
 from monai_afire.metrics import roc_auc
 from monai_afire.networks import ViTEncoder, released_encoder
-from tests.benchmarks.radiograph_sets import file_kind
+from tests.benchmarks.radiograph_sets import file_kind, part_of
 from tests.benchmarks.real_detection import figures, read_set, summary
 from tests.benchmarks.real_encoders import SCORES, add_shape_options, encoder, encoder_scores, shape_of
 
@@ -57,7 +55,7 @@ def by_kind(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found).T
 
 
-def other_kind(table: pd.DataFrame, images: torch.Tensor, network: ViTEncoder, how: Mapping[str, Any]) -> pd.Series:
+def other_kind(table: pd.DataFrame, images: torch.Tensor, network: ViTEncoder, **how: object) -> pd.Series:
     """AUC on validation images, the normals of which are of another kind than those of the statistics."""
     found = {}
     kinds = sorted(table.loc[table["label"] == 0, "file_kind"].unique())
@@ -66,8 +64,7 @@ def other_kind(table: pd.DataFrame, images: torch.Tensor, network: ViTEncoder, h
         kept = (normal & (table["section"] == "training") & known) | (
             (table["section"] == "validation") & ~(normal & known)
         )
-        part = table[kept].reset_index(drop=True)
-        rows = encoder_scores(part, images[torch.tensor(kept.tolist())], network, **how)
+        rows = encoder_scores(*part_of(table, images, kept), network, **how)
         found[f"statistics of {kind}, normals of the others"] = auc_between(rows, "validation", "validation")
     return pd.Series(found)
 
@@ -82,8 +79,8 @@ def by_own_normals(
     found = []
     for fold in range(FOLDS):
         own = normal & ~table["patient"].isin(patients[fold::FOLDS])
-        chosen = table.assign(section=table["section"].mask(own, "training"))[part]
-        rows = encoder_scores(chosen, images[torch.tensor(part.tolist())], network, **how)
+        chosen = table.assign(section=table["section"].mask(own, "training"))
+        rows = encoder_scores(*part_of(chosen, images, part), network, **how)
         found.append(figures(rows, SCORES, {}))
     return found
 
@@ -99,7 +96,7 @@ def reported(options: argparse.Namespace) -> list[str]:
     shown = (
         crossed(rows),
         by_kind(rows),
-        other_kind(table, images, network, how),
+        other_kind(table, images, network, **how),
         summary(by_own_normals(table, images, network, "test", **how)),
     )
     return [part.round(3).to_string() for part in shown]
