@@ -13,7 +13,8 @@ from pathlib import Path
 __all__ = ["Bundle", "BundleError", "bundles_folder", "find_bundle", "find_local_bundle", "packaged_bundles"]
 
 _METADATA = Path("configs", "metadata.json")
-_COPIED = ("LICENSE", "configs", "docs", "released")
+_SUFFIXES = (".json", ".yaml", ".yml")
+_COPIED = ("LICENSE", "NOTICE", "configs", "docs", "released")
 
 
 class BundleError(ValueError):
@@ -58,11 +59,12 @@ class Bundle:
         """
         complete: list[str] = []
         overlays: list[str] = []
-        for path in sorted((self.folder / "configs").glob("*.json")):
+        folder = self.folder / "configs"
+        for path in sorted(folder.rglob("*.json")):
             if path.name != _METADATA.name:
                 # an overlay leaves it to the config before it to import what it needs
                 kind = complete if '"imports"' in path.read_text(encoding="utf-8") else overlays
-                kind.append(path.stem)
+                kind.append(path.relative_to(folder).with_suffix("").as_posix())
         return complete, overlays
 
     def config_files(self, names: list[str]) -> list[Path]:
@@ -90,7 +92,7 @@ class Bundle:
         for name in names:
             stem = name.removesuffix(".json")
             path = self.folder / "configs" / f"{stem}.json" if stem in (*complete, *overlays) else Path(name)
-            if not path.is_file():
+            if not path.is_file() or path.suffix not in _SUFFIXES:
                 raise BundleError(f"{name!r} is neither a config of {self.name} nor a file: {choice}")
             files.append(path)
         if names[0].removesuffix(".json") in overlays:

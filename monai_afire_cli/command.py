@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from monai_afire_cli.bundles import Bundle, BundleError, find_bundle, find_local_bundle, packaged_bundles
+from monai_afire_cli.overrides import wrong_paths
 from monai_afire_cli.starting import bundle_command, hand_over, run_in, shown
 
 __all__ = ["main"]
@@ -31,6 +32,7 @@ examples:
   monai-afire options afire train               what can be set, and to what
   monai-afire run afire train --dataset_dir /path/to/images --epochs 100
   monai-afire run afire train paper --dataset_dir /path/to/images
+  monai-afire package my_peac dist              for a pull request to MONAI's Model Zoo, and its checks
   monai-afire copy peac my_peac                 a copy to edit, then: monai-afire run my_peac train
   monai-afire data nih --help                   label files of public sets -> datalists
   monai-afire experiments --help                many runs, one table
@@ -117,15 +119,25 @@ def _options(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if not options.config and {"--help", "-h"} & set(options.overrides):
+        return _options(options)
     bundle = find_local_bundle(options.name)
     if bundle is None:
-        find_bundle(options.name).config_files(options.config)  # nothing is copied for a run that cannot start
+        _checked_files(find_bundle(options.name), options)  # nothing is copied for a run that cannot start
         bundle = _copy_bundle(options.name, Path("bundles", options.name))
     is_given = any(word.partition("=")[0] == "--bundle_root" for word in options.overrides)
     root = [] if is_given else _root_option(bundle)
-    command = bundle_command(bundle.config_files(options.config), [*root, *options.overrides])
+    command = bundle_command(_checked_files(bundle, options), [*root, *options.overrides])
     print(f"$ {shown(command)}")
     return hand_over(command)
+
+
+def _checked_files(bundle: Bundle, options: argparse.Namespace) -> list[Path]:
+    """Configs of a run, whose overrides have paths that are there."""
+    files = bundle.config_files(options.config)
+    if problems := wrong_paths(files, options.overrides):
+        raise BundleError("nothing was started: " + "; ".join(problems))
+    return files
 
 
 def _demo(options: argparse.Namespace) -> int:
@@ -142,6 +154,18 @@ def _demo(options: argparse.Namespace) -> int:
             "these are, and what the network restores."
         )
     return status
+
+
+def _package(options: argparse.Namespace) -> int:
+    folder = find_bundle(options.name).folder
+    # imports of seconds, which the other commands do without
+    from monai_afire.utils import package_for_zoo
+
+    problems = package_for_zoo(folder, options.folder, options.url, options.zoo_name)
+    print(f"{options.folder}: read PULL_REQUEST.md")
+    for problem in problems:
+        print(f"not met: {problem}")
+    return 1 if problems else 0
 
 
 def _copy_bundle(name: str, folder: Path) -> Bundle:
@@ -179,6 +203,11 @@ def _parser() -> argparse.ArgumentParser:
         argument("config", metavar="CONFIG", nargs="*", help=config)
     argument = add("demo", _demo, "pre-train in miniature, and look at a picture", _DEMO_HELP)
     argument("folder", metavar="FOLDER", nargs="?", default="monai_afire_demo", help="default: %(default)s")
+    argument = add("package", _package, "write a pull request to MONAI's Model Zoo, and run the zoo's checks")
+    argument("name", metavar="BUNDLE", help="folder of a trained bundle, or its name")
+    argument("folder", metavar="OUTPUT", help="new folder, with the paths of the zoo's repository")
+    argument("--url", default="", help="repository on the Hugging Face Hub, for large files and hf_models")
+    argument("--zoo_name", help="name in the zoo (default: one with modality and task)")
     for name, (_, summary) in _MODULES.items():
         commands.add_parser(name, help=summary)
     return parser

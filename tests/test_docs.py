@@ -40,6 +40,19 @@ def test_pages_name_files_and_tests_that_exist() -> None:
             assert set(re.findall(r"`(test_\w+)`", names)) <= defined, (page.name, file)
 
 
+def test_commands_name_bundles_and_configs_that_exist() -> None:
+    pages = [*ROOT.glob("docs/*.md"), *ROOT.glob("bundles/*/docs/*.md"), *ROOT.glob("bundles/*/released/*.md")]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in [ROOT / "README.md", *pages])
+    text = text.replace("\\\n", " ")
+    starts = re.findall(r"^monai-afire run (\w+)((?: [\w./]+)+)", text, re.MULTILINE)
+    assert len(starts) > 20
+    for bundle, configs in starts:
+        names = [name for name in configs.split() if not name.endswith(".json")]  # others are the reader's own
+        assert names
+        for name in names:
+            assert (ROOT / "bundles" / bundle / "configs" / f"{name}.json").is_file(), (bundle, name)
+
+
 def test_the_plain_loops_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both loops run one after the other, as they are printed, and change every parameter that has a gradient."""
     monkeypatch.chdir(tmp_path)

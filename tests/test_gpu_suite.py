@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from bundles.bundle_runs import at
 from PIL import Image
 
 from tests.benchmarks.gpu_suite.checks import outcomes
@@ -25,11 +26,9 @@ TINY_RUN = {
     "hidden_size": 24,
     "num_layers": 1,
     "num_heads": 2,
-    "decoder_dim": 24,
-    "decoder_layers": 1,
-    "num_clusters": 8,
+    **at("network_def", decoder_dim=24, decoder_layers=1, num_clusters=8),
     "batch_size": 4,
-    "num_masks": 1,
+    "add_lesions::num_masks": 1,
 }
 
 

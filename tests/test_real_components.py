@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from bundles.bundle_runs import at
 from PIL import Image
 
 from tests.benchmarks.component_tables import ROWS, tables
@@ -84,7 +85,7 @@ def test_the_tables_say_what_differs() -> None:
 
 
 def test_the_page_has_the_tables_of_the_rows(repository_root: Path) -> None:
-    page = (repository_root / "docs/component_ablation.md").read_text(encoding="utf-8")
+    page = (repository_root / "docs/reports/component_ablation.md").read_text(encoding="utf-8")
     for table in tables(pd.read_csv(repository_root / ROWS)):
         assert table in page, "python -m tests.benchmarks.component_tables prints the tables of the page"
 
@@ -107,8 +108,12 @@ def test_the_command_goes_on(repository_root: Path, tmp_path: Path) -> None:
                 pixels = generator.integers(0, 200 if kind == "NORMAL" else 255, (40, 40), dtype=np.uint8)
                 Image.fromarray(pixels).save(folder / name.format(patient))
     shape = {"image_size": 16, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
-    small = {"head_dim": 16, "decoder_dim": 24, "decoder_heads": 2, "num_clusters": 8, "batch_size": 8, "epochs": 1}
-    overrides = {**shape, **small, "warmup_epochs": 0, "lesion_size": [4, 12]}
+    small = {
+        **at("network_def", head_dim=16, decoder_dim=24, decoder_heads=2, num_clusters=8),
+        "batch_size": 8,
+        "epochs": 1,
+    }
+    overrides = {**shape, **small, "train::lr_schedule::warmup_epochs": 0, "add_lesions::lesion_size": [4, 12]}
     arms = tmp_path / "arms.json"
     content = {"config_file": "bundles/afire/configs/train.json", "overrides": overrides}
     arms.write_text(json.dumps({**content, "arms": {"AFiRe": {}, "untrained": None}}))

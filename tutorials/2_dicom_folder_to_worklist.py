@@ -153,7 +153,8 @@ print(
 
 # %% [markdown]
 # How far that goes is a matter of network, images and luck: 24 patients are few. [The evaluation of the full
-# bundle](../bundles/afire/docs/README.md#results) has the figures, with intervals, baselines that look at no lesion,
+# bundle](../bundles/afire/docs/README.md#performance) has the figures, with intervals, baselines that see no
+# lesion,
 # and real radiographs, on which a few hundred images are *not* enough for a detector.
 #
 # ## Heat maps
@@ -201,5 +202,5 @@ for _, row in rejected.iterrows():
 # Without `--dataset_dir` the first two take the phantom, to try it out. The list is
 # `bundles/afire/output/inference/worklist.csv`.
 #
-# Before it is used for anything, measure it on labelled images with `evaluate.json`, and read what [the
-# evaluation](../bundles/afire/docs/README.md#anomaly-detection) says about darkness and sharpness.
+# Before you use it for anything, measure it on labeled images with `evaluate.json`. Compare its AUC with those of
+# `darkness` and `sharpness` in the report.

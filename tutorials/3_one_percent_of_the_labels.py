@@ -118,7 +118,8 @@ plt.show()
 # table then has.
 #
 # From the full bundle, with 1,000 labelled phantoms of 128 x 128 pixels, a network that was pre-trained on 1,024
-# others, three seeds and 200 test patients ([figures](../bundles/radiograph_classification/docs/README.md#results)):
+# others, three seeds and 200 test patients
+# ([figures](../bundles/radiograph_classification/docs/README.md#performance)):
 # mean AUC, mean ± standard deviation
 #
 # | labels | images | scratch | AFiRe | p (Welch) |

@@ -3,10 +3,10 @@
 """
 Property studies of an encoder's features, with nothing trained on top of them.
 
-One package per question (``composition``, ``correspondence``, ``cosegmentation``, ``grouping``, ``prototypes``,
-``saliency``, ``symmetry``; ``restoration`` is a single file): its metrics in ``measures``, its pictures in ``figures``,
-and in ``study`` the study that a report makes of several encoders. All share ``images``, what is looked at, and
-``features``, what encoders make of it. ``report`` writes the page of all studies.
+One module per question (``composition``, ``correspondence``, ``cosegmentation``, ``grouping``, ``prototypes``,
+``restoration``, ``saliency``, ``symmetry``): its measures, its figures, and the study that a report makes of several
+encoders. All share ``images``, what they compare, and ``features``, what encoders make of it. ``report`` writes the
+page of all studies.
 """
 
 from __future__ import annotations
@@ -98,6 +98,7 @@ from monai_afire.analysis.prototypes import (
 from monai_afire.analysis.report import (
     classifiers_of,
     encoders_of,
+    first_described,
     property_report,
     report_page,
 )
@@ -177,6 +178,7 @@ __all__ = [
     "dense_features",
     "disease_set",
     "encoders_of",
+    "first_described",
     "finest_stride",
     "found_landmarks_figure",
     "grad_cam",

@@ -17,7 +17,7 @@ from monai.utils import convert_to_tensor
 from tqdm.auto import tqdm
 
 from monai_afire.analysis.images.study_images import StudyImages
-from monai_afire.analysis.study import StudyResult
+from monai_afire.analysis.study import StudyResult, StudySettings
 from monai_afire.metrics.pretraining import restoration_gain
 from monai_afire.networks.blocks.patches import patch_labels, patchify, unpatchify
 from monai_afire.networks.nets.afire import AFiRe
@@ -26,15 +26,6 @@ from monai_afire.transforms.lesion_synthesis.batched import synth_lesion_masks
 from monai_afire.utils.eval_mode import eval_mode
 from monai_afire.visualize.figures import middle_plane, picture_grid
 from monai_afire.visualize.style import MARK_COLOR
-
-__all__ = [
-    "RestorationStudy",
-    "Restorations",
-    "restoration_figure",
-    "restoration_scores",
-    "restoration_summary",
-    "restorations",
-]
 
 _QUESTION = (
     "Does the decoder take synthetic lesions out of {number} images, and do mask tokens in the place of the lesions' "
@@ -241,13 +232,14 @@ def restoration_figure(
     return picture_grid(pictures, _COLUMNS if lesions else _NORMAL_COLUMNS, title)
 
 
-class RestorationStudy:
+@dataclass
+class RestorationStudy(StudySettings):
     """
     Restorations with and without mask tokens (AFiRe, Fig. 9 and 10) as a study of the report.
 
     Args:
-        networks: AFiRe networks by the names that the report shows. The encoders that the study is called with are not
-            looked at.
+        networks: AFiRe networks by the names that the report shows. The study does not use the encoders that it is
+            called with.
         lesion_options: see :func:`monai_afire.analysis.restorations`.
         normal_group: lesions are added to the images of this group only; to all where groups are unknown or none has
             this name.
@@ -268,27 +260,14 @@ class RestorationStudy:
         (1, 8)
     """
 
-    needs: Sequence[str] = ()
+    networks: Mapping[str, AFiRe]
+    lesion_options: Mapping[str, Any] | None = None
+    normal_group: str = "normal"
+    num_pictures: int = 4
 
-    def __init__(
-        self,
-        networks: Mapping[str, AFiRe],
-        lesion_options: Mapping[str, Any] | None = None,
-        normal_group: str = "normal",
-        num_pictures: int = 4,
-        seed: int = 0,
-        batch_size: int = 32,
-        progress: bool = True,
-    ) -> None:
-        if not networks:
+    def __post_init__(self) -> None:
+        if not self.networks:
             raise ValueError("no network to restore with: leave this study out, or give an AFiRe network")
-        self.networks = dict(networks)
-        self.lesion_options = lesion_options
-        self.normal_group = normal_group
-        self.num_pictures = num_pictures
-        self.seed = seed
-        self.batch_size = batch_size
-        self.progress = progress
 
     def __call__(self, encoders: Mapping[str, RadiographEncoder], images: StudyImages) -> StudyResult:
         """Make the study, see :class:`monai_afire.analysis.Study`."""
@@ -297,7 +276,7 @@ class RestorationStudy:
         pictures = images.image[list(normal)]
         summaries, figures = {}, {}
         for name, network in self.networks.items():
-            found = restorations(network, pictures, self.lesion_options, self.seed, self.batch_size, self.progress)
+            found = restorations(network, pictures, self.lesion_options, self.seed, **self.encoding)
             patch = network.encoder.patch_size
             summaries[name] = restoration_summary(found, patch)
             rows = range(min(self.num_pictures, len(pictures)))

@@ -6,15 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from monai_afire.analysis.images.study_images import StudyImages
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
-
-__all__ = ["NothingToCompareError", "Study", "StudyResult"]
 
 
 class NothingToCompareError(ValueError):
@@ -41,6 +39,28 @@ class StudyResult:
     details: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
 
+@dataclass(kw_only=True)
+class StudySettings:
+    """
+    Settings that most studies share.
+
+    Args:
+        seed: of what is drawn at random.
+        batch_size: pictures in a pass of an encoder.
+        progress: whether to show progress bars.
+    """
+
+    needs: ClassVar[Sequence[str]] = ()
+    seed: int = 0
+    batch_size: int = 32
+    progress: bool = True
+
+    @property
+    def encoding(self) -> dict[str, Any]:
+        """Arguments of functions that encode images."""
+        return {"batch_size": self.batch_size, "progress": self.progress}
+
+
 class Study(Protocol):
     """
     A question that is asked of any number of encoders, side by side.
@@ -49,7 +69,9 @@ class Study(Protocol):
         needs: fields of :class:`StudyImages` without which the study cannot be made.
     """
 
-    needs: Sequence[str]
+    @property
+    def needs(self) -> Sequence[str]:
+        """Fields of the images without which the study is left out."""
 
     def __call__(self, encoders: Mapping[str, RadiographEncoder], images: StudyImages) -> StudyResult:
         """
@@ -57,7 +79,7 @@ class Study(Protocol):
 
         Args:
             encoders: by the names that the report shows.
-            images: what to look at; the fields in ``needs`` are not None.
+            images: of the study; the fields in ``needs`` are not None.
 
         Returns:
             Tables and figures.

@@ -12,28 +12,36 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from monai_afire.anomaly.field_of_view import MAX_VIEWS, fixed_view, random_views
-from monai_afire.anomaly.gaussian import TokenDensity
-from monai_afire.anomaly.image_gaussian import ImageDensity
-from monai_afire.anomaly.lung_view import field_of_view_module
+from monai_afire.anomaly.field_of_view import MAX_VIEWS, field_of_view_module, fixed_view, random_views
 from monai_afire.anomaly.masked_restoration import MaskedRestorationInferer
-from monai_afire.anomaly.memory_bank import NormalMemory
-from monai_afire.anomaly.score_names import MAP_NAMES, SCORE_NAMES, check_names, possible_maps, possible_scores
+from monai_afire.anomaly.normal_statistics import ImageDensity, NormalMemory, TokenDensity
 from monai_afire.anomaly.score_thresholds import ScoreThresholds
-from monai_afire.anomaly.scores import aggregate_tokens, anomaly_score, interior_tokens, prototype_distance
+from monai_afire.anomaly.scores import (
+    MAP_NAMES,
+    SCORE_NAMES,
+    aggregate_tokens,
+    anomaly_score,
+    check_names,
+    interior_tokens,
+    possible_maps,
+    possible_scores,
+    prototype_distance,
+)
 from monai_afire.anomaly.token_features import FrozenEncoder, feature_width, tokens_and_features
 from monai_afire.networks.blocks.patches import patchify
+from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.afire import AFiRe
+from monai_afire.utils.few_images import warn_if_few
 from monai_afire.utils.precision import at_least_float32, without_autocast
 
-__all__ = ["AnomalyDetector"]
-
+HEAT_UNIT = "standard deviations of normal images"
 _TOKEN_DIRECTIONS = 32
 _RESIDUAL_CELLS = 4  # along each axis of a patch
 _FUSION = ("prototype_distance", "token_neighbors", "residual_neighbors")
 _OF_THE_DECODER = frozenset({"restoration", "masked_restoration", "residual_neighbors"})
 
 
+@keeps_arguments
 class AnomalyDetector(ScoreThresholds):
     r"""
     Scores, heat map and decision for radiographs, from a network that has learned what normal ones look like.
@@ -74,18 +82,19 @@ class AnomalyDetector(ScoreThresholds):
         aggregation: of the token maps to their image scores, "interior_mean", "mean", "max" or "top_k", see
             :func:`monai_afire.anomaly.aggregate_tokens`.
         k_fraction: share of the tokens for "focal" and "top_k".
-        similarity: of the contrastive losses that the network was trained with.
+        similarity: of the contrastive losses that the network was trained with; None takes "cosine" for a network that
+            contrasts features, and "paper" for any other.
         masked_restoration: how tokens are hidden.
         memory_size: normal images that the neighbours are searched in.
         score_fusion: image scores that are fused.
         copies: of each normal image, with another field of view (:func:`monai_afire.anomaly.random_views`), that
             :meth:`fit` adds to it. Without them a detector finds abnormal whoever is placed differently.
-        views: fields of view that an image is judged in (:func:`monai_afire.anomaly.fixed_view`), of which the one
+        views: fields of view in which an image is scored (:func:`monai_afire.anomaly.fixed_view`), of which the one
             most like normal anatomy counts: the smallest of "fused" and of each score in it. Maps and other scores are
             of the image as it is.
         layers: what "token_density", "token_neighbors" and "token_mean_density" are measured by: "last" for the tokens,
             "all" for the encoder's feature maps, see :func:`monai_afire.anomaly.tokens_and_features`.
-        field_of_view: "lungs" judges the square around the lungs (:class:`monai_afire.anomaly.LungView`) of frontal
+        field_of_view: "lungs" scores the square around the lungs (:class:`monai_afire.anomaly.LungView`) of frontal
             radiographs, "image" all of it. Maps are of the image in both cases.
 
     Raises:
@@ -120,7 +129,7 @@ class AnomalyDetector(ScoreThresholds):
         fusion: Sequence[str] | None = None,
         aggregation: str = "interior_mean",
         k_fraction: float = 0.03,
-        similarity: str = "paper",
+        similarity: str | None = None,
         masked_restoration: MaskedRestorationInferer | None = None,
         memory_size: int = 1024,
         score_fusion: Sequence[str] = ("token_mean_density", "token_neighbors"),
@@ -155,7 +164,8 @@ class AnomalyDetector(ScoreThresholds):
         self.score_fusion = [self.score_names.index(name) for name in score_fusion]
         self.aggregation = aggregation
         self.k_fraction = k_fraction
-        self.similarity = similarity
+        compares_features = getattr(network, "contrast_space", None) == "features"
+        self.similarity = similarity or ("cosine" if compares_features else "paper")
         self.masked_restoration = masked_restoration or MaskedRestorationInferer()
         self.copies = copies
         self.views = views
@@ -174,7 +184,7 @@ class AnomalyDetector(ScoreThresholds):
 
     def forward(self, image: torch.Tensor) -> dict[str, torch.Tensor]:
         """
-        Judge radiographs.
+        Score radiographs.
 
         Args:
             image: ``(B, C, *S)`` in [0, 1].
@@ -186,7 +196,7 @@ class AnomalyDetector(ScoreThresholds):
         Raises:
             RuntimeError: before :meth:`fit`, or loading a fitted one.
         """
-        image, field = self._looked_at(image)
+        image, field = self._in_field_of_view(image)
         raw, eq_51, mean_token, tokens = self._token_maps(image)
         maps = self._standardized(raw)
         scores = self._scores(raw, maps, eq_51, self.image_density(mean_token))
@@ -195,7 +205,7 @@ class AnomalyDetector(ScoreThresholds):
             other = self._scores(raw, self._standardized(raw), eq_51, self.image_density(mean_token))
             scores = torch.where(self.in_views, scores.minimum(other), scores)
         if self.field_of_view is not None:
-            maps = self.field_of_view.put_back(maps, self.network.encoder.grid_size, field)
+            maps = self.field_of_view.to_picture(maps, self.network.encoder.grid_size, field)
         return {"scores": scores, "maps": maps, "tokens": at_least_float32(tokens)}
 
     def heat_map(self, token_map: torch.Tensor) -> torch.Tensor:
@@ -211,6 +221,14 @@ class AnomalyDetector(ScoreThresholds):
         encoder = self.network.encoder
         mode = {2: "bilinear", 3: "trilinear"}[len(encoder.grid_size)]
         return F.interpolate(token_map.unflatten(1, encoder.grid_size).unsqueeze(1), size=encoder.img_size, mode=mode)
+
+    def describe_outputs(self) -> dict[str, list]:
+        """Names of the scores and maps in their order, and the thresholds, for an exported graph."""
+        return {
+            "scores": list(self.score_names),
+            "maps": [*self.map_names, "fused"],
+            "thresholds": self.thresholds.tolist(),
+        }
 
     @torch.no_grad()
     def fit(self, batches: Iterable[torch.Tensor], shrinkage: float = 0.05) -> None:
@@ -241,6 +259,7 @@ class AnomalyDetector(ScoreThresholds):
                 _, masked, target = self._restored(image, student)
                 self.residual_memory.update(self._coarse_error(masked, target), owner)
             owners.append(owner)
+        warn_if_few(len(torch.cat(owners).unique()), "the detector is fitted")
         self.density.finalize(shrinkage, all_ranks=False)
         distances = self.image_density.held_out_distances(torch.cat(owners))
         for part in collecting:
@@ -285,8 +304,8 @@ class AnomalyDetector(ScoreThresholds):
         fused = ((every - self.score_mean) / self.score_std)[:, self.score_fusion].mean(1, keepdim=True)
         return torch.cat([every, fused], 1)
 
-    def _looked_at(self, image: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """The part of the images that is judged, and where it lies in them."""
+    def _in_field_of_view(self, image: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        """The part of the images that is scored, and where it lies in them."""
         return (image, None) if self.field_of_view is None else self.field_of_view(image)
 
     def _mean_token(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -309,11 +328,7 @@ class AnomalyDetector(ScoreThresholds):
     def _token_maps(
         self, image: torch.Tensor, owners: torch.Tensor | None = None, needed: Collection[str] | None = None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        """
-        Maps ``(B, 6, L)`` as measured, Eq. 51 ``(B,)``, the student's mean token and its or the teacher's tokens.
-
-        Maps that are not needed are those of an average normal image, at no cost.
-        """
+        """Maps ``(B, 6, L)`` as measured, Eq. 51 ``(B,)``, the student's mean token and its or the teacher's tokens."""
         needed = self.map_names if needed is None else needed
         student, features = self._described(image)
         maps = dict(zip(self.map_names, self.map_mean.unsqueeze(1).expand(-1, image.shape[0], -1), strict=True))
@@ -356,7 +371,7 @@ class AnomalyDetector(ScoreThresholds):
         """Batches of images and then of their copies, with the image's number."""
         seen = 0
         for batch in batches:
-            image, _ = self._looked_at(batch)
+            image, _ = self._in_field_of_view(batch)
             numbers = torch.arange(seen, seen + len(image))
             seen += len(image)
             yield image, numbers

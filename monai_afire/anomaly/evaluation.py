@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from ignite.metrics import EpochMetric
 
 from monai_afire.metrics.binary_classification import (
     average_precision,
@@ -20,10 +21,31 @@ from monai_afire.metrics.binary_classification import (
 )
 from monai_afire.utils.formatting import json_safe
 
-__all__ = ["EXPOSURE_BASELINES", "evaluate_scores"]
-
-# what tells images apart without a look at any lesion, see DescribeRadiographd: column and the sign that is abnormal
+# scores that know nothing of lesions, see DescribeRadiographd: column and the sign that is abnormal
 EXPOSURE_BASELINES = {"darkness": ("brightness", -1.0), "sharpness": ("sharpness", 1.0)}
+
+
+class DetectorAUC(EpochMetric):
+    """
+    Area under the ROC curve of a detector's fused score over a validation.
+
+    The evaluator's output has the detector's scores ``(B, M)`` as "pred", the fused one last, and "label" ``(B,)``.
+
+    Example:
+        >>> import torch
+        >>> metric = DetectorAUC()
+        >>> metric.update((torch.tensor([0.1, 0.7]), torch.tensor([0, 1])))
+        >>> metric.compute()
+        1.0
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            # ignite hands the predictions over first
+            lambda scores, labels: roc_auc(labels, scores),
+            output_transform=lambda output: (output["pred"]["scores"][:, -1], output["label"].flatten()),
+            check_compute_fn=False,
+        )
 
 
 def evaluate_scores(
@@ -38,7 +60,7 @@ def evaluate_scores(
     Metrics of each score, as far as the table allows them.
 
     * "detection": AUC, average precision, and accuracy, F1, sensitivity and specificity at the stored threshold, each
-      with its bootstrap 95 % interval; beside the scores the exposure baselines, which look at no lesion.
+      with its bootstrap 95 % interval; beside the scores the exposure baselines, which know nothing of lesions.
     * "within_view": AUC among the images of one view.
     * "matched_pairs": AUC on pairs of an abnormal and a normal image of the same view and brightness.
     * "localization": mean over the abnormal images of the columns "pixel_auroc_<name>" and "pointing_<name>".

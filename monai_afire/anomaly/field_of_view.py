@@ -1,22 +1,24 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The same image as it would look placed a little differently on the detector: closer, turned, shifted."""
+"""Fields of view: moved copies of the images, neighboring views, and the square around the lungs."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 
-__all__ = ["MAX_VIEWS", "fixed_view", "moved", "random_views"]
+from monai_afire.networks.nets.lung_finder import LungFinder
 
 # of the copies that normal images are joined by: how differently patients are placed
 ZOOM = 0.12  # of all axes together, as a logarithm; each axis differs by half of it
 TURN = math.radians(7)
 SHIFT = 0.06  # of the side
 
-# of the views that an image is judged by
+# of the views in which an image is scored
 MAX_VIEWS = 9
 _STEP_ZOOM, _STEP_TURN, _STEP_SHIFT = 0.08, math.radians(5), 0.04
 
@@ -59,7 +61,7 @@ def moved(
     matrix[:, 1, 0], matrix[:, 1, 1] = scale[:, 0] * sin * sides[0] / sides[1], scale[:, 1] * cos
     theta = torch.cat([matrix, offset.unsqueeze(-1)], -1).to(images)
     grid = F.affine_grid(theta, list(images.shape), align_corners=False)
-    # the sharper of the two: a blurred copy would be told by its blur
+    # the sharper of the two: the blur would give a copy away
     mode = mode or ("bicubic" if dims == 2 else "bilinear")
     views = F.grid_sample(images, grid, mode=mode, padding_mode=outside, align_corners=False)
     if outside == "zeros":
@@ -126,3 +128,78 @@ def fixed_view(images: torch.Tensor, number: int) -> torch.Tensor:
     else:
         shift[:, dims - 1 - (number - 5) // 2] = sign * _STEP_SHIFT
     return moved(images, zoom, turn, shift)
+
+
+FIELDS_OF_VIEW = ("image", "lungs")
+
+
+class LungView(nn.Module):
+    """
+    Radiographs cut and scaled so that the lungs lie alike in all of them, and token maps put back.
+
+    A detector compares places. Where a patient is placed differently, or another part of the picture is chest, it
+    would compare lung with arm.
+
+    Raises:
+        FileNotFoundError: where the package was installed without its bundles.
+
+    Example:
+        >>> view = LungView()
+        >>> images, field = view(torch.rand(2, 1, 64, 64))
+        >>> images.shape, view.to_picture(torch.rand(2, 3, 16), (4, 4), field).shape
+        (torch.Size([2, 1, 64, 64]), torch.Size([2, 3, 16]))
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.finder = LungFinder.released()
+
+    def train(self, mode: bool = True) -> LungView:
+        """The finder stays as it is: frozen and in evaluation mode."""
+        super().train(False)
+        return self
+
+    @torch.no_grad()
+    def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
+        """
+        Cut out the lungs' square.
+
+        Args:
+            images: ``(B, C, H, W)``.
+
+        Returns:
+            Images of the same shape; what lies beyond the picture is continued from its border. And the field: zoom and
+            shift, see :meth:`monai_afire.networks.LungFinder.field`.
+        """
+        zoom, shift = self.finder.field(images)
+        return moved(images, zoom, torch.zeros_like(zoom[:, 0]), shift), (zoom, shift)
+
+    def to_picture(
+        self, maps: torch.Tensor, grid: Sequence[int], field: tuple[torch.Tensor, torch.Tensor]
+    ) -> torch.Tensor:
+        """
+        Token maps of the square as token maps of the picture.
+
+        Args:
+            maps: ``(B, M, L)``.
+            grid: tokens along rows and columns, L in all.
+            field: of the images.
+
+        Returns:
+            ``(B, M, L)``, linearly interpolated; 0, the value of an average normal image, off the square.
+        """
+        zoom, shift = field
+        picture = maps.unflatten(2, tuple(grid))
+        back = moved(picture, 1 / zoom, torch.zeros_like(zoom[:, 0]), -shift / zoom, mode="bilinear", outside="zeros")
+        return back.flatten(2)
+
+
+def field_of_view_module(name: str, spatial_dims: int) -> LungView | None:
+    """What a detector applies to its images first."""
+    if name not in FIELDS_OF_VIEW:
+        raise ValueError(f"field_of_view must be one of {FIELDS_OF_VIEW}, got {name!r}")
+    if name == "image":
+        return None
+    if spatial_dims != 2:
+        raise ValueError("lungs are found in frontal radiographs alone: leave field_of_view at 'image' for volumes")
+    return LungView()

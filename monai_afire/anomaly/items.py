@@ -12,12 +12,10 @@ import torch
 from torch.nn import functional as F
 
 from monai_afire.data.datalist.checks import DatalistError
-from monai_afire.data.datalist.normal_items import abnormal_label, without_doubtful
+from monai_afire.data.datalist.labelled_items import abnormal_label, without_doubtful
 from monai_afire.transforms.controlled_lesions import controlled_lesion_items
 from monai_afire.transforms.radiograph_loading import LoadRadiograph
 from monai_afire.transforms.volume_loading import LoadVolume, fit_images
-
-__all__ = ["detection_items", "lesion_truth", "validation_items"]
 
 _MASK_KEYS = ("lesion_truth", "mask")
 
@@ -82,9 +80,9 @@ def validation_items(items: Sequence[Mapping[str, Any]], lesions: Mapping[str, A
         >>> [item["label"] for item in validation_items([{"image": "a.png"}, {"image": "b.png"}], lesions)]
         [0, 0, 1, 1]
     """
-    told = without_doubtful(items, "the section 'validation'")
-    labels = [abnormal_label(item) or 0 for item in told]
-    labelled = [{**item, "abnormal": label} for item, label in zip(told, labels, strict=True)]
+    certain = without_doubtful(items, "the section 'validation'")
+    labels = [abnormal_label(item) or 0 for item in certain]
+    labelled = [{**item, "abnormal": label} for item, label in zip(certain, labels, strict=True)]
     return detection_items(labelled, None if 0 < sum(labels) < len(labels) else lesions, "validation")
 
 

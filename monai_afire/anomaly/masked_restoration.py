@@ -12,9 +12,8 @@ import torch
 from monai.inferers import Inferer
 
 from monai_afire.networks.blocks.patches import unpatchify
+from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.afire import AFiRe
-
-__all__ = ["MaskedRestorationInferer", "complementary_masks"]
 
 
 def complementary_masks(grid_size: Sequence[int], stride: int = 2, block: int = 1) -> torch.Tensor:
@@ -52,6 +51,7 @@ def complementary_masks(grid_size: Sequence[int], stride: int = 2, block: int = 
     return masks
 
 
+@keeps_arguments
 class MaskedRestorationInferer(Inferer):
     """
     Restore an image with every token hidden behind its mask token once, in G complementary passes of the decoder.

@@ -13,8 +13,6 @@ from torch import nn
 
 from monai_afire.metrics.binary_classification import best_f1_threshold
 
-__all__ = ["ScoreThresholds"]
-
 
 class ScoreThresholds(nn.Module):
     """
@@ -63,7 +61,7 @@ class ScoreThresholds(nn.Module):
         if bad := int((~scores.isfinite()).any(1).sum()):
             raise ValueError(
                 f"the scores of {bad} of {len(scores)} validation images are NaN or infinite, so that no threshold "
-                "follows from them: look at the images' intensities and at the weights"
+                "follows from them: check the images' intensities and the weights"
             )
         abnormal = torch.zeros(len(scores), dtype=torch.bool) if labels is None else labels.flatten().cpu() > 0
         if abnormal.all():

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Anomaly scores of images and tokens, from the outputs of :class:`monai_afire.networks.AFiRe`."""
+"""Anomaly scores of images and tokens: their names, and how they follow from a network's outputs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,43 @@ import math
 from collections.abc import Sequence
 
 import torch
+from torch import nn
 
 from monai_afire.losses.token_similarity import TokenSimilarity
+from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.utils.precision import at_least_float32
 
-__all__ = ["aggregate_tokens", "anomaly_score", "interior_tokens", "prototype_distance"]
+MAP_NAMES = (
+    "restoration",
+    "masked_restoration",
+    "prototype_distance",
+    "token_density",
+    "token_neighbors",
+    "residual_neighbors",
+)
+SCORE_NAMES = (*MAP_NAMES, "restoration_mean", "token_mean_density", "focal", "fused")
+
+_OF_AN_ENCODER = ("token_density", "token_neighbors")
+
+
+def possible_maps(network: nn.Module) -> tuple[str, ...]:
+    """Token maps that a network can give: all of a pre-trained AFiRe network, two of an encoder alone."""
+    return MAP_NAMES if isinstance(network, AFiRe) else _OF_AN_ENCODER
+
+
+def possible_scores(maps: Sequence[str]) -> tuple[str, ...]:
+    """Image scores that follow from token maps, in the order of ``SCORE_NAMES``."""
+    needed = {name: name for name in MAP_NAMES} | {"restoration_mean": "restoration"}
+    return tuple(name for name in SCORE_NAMES if needed.get(name, maps[0]) in maps)
+
+
+def check_names(argument: str, names: Sequence[str], possible: Sequence[str], known: Sequence[str]) -> None:
+    """Refuse a fusion of nothing, or of what there is not."""
+    if names and set(names) <= set(possible):
+        return
+    without = " of an encoder alone, which has neither decoder nor prototypes" if set(names) <= set(known) else ""
+    raise ValueError(f"{argument} must name some of {tuple(possible)}{without}, got {tuple(names)}")
+
 
 REDUCTIONS = ("sum", "mean")
 AGGREGATIONS = ("mean", "interior_mean", "max", "top_k")

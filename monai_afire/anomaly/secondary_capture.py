@@ -18,8 +18,7 @@ from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, SecondaryCaptureImageStorage, generate_uid
 
 from monai_afire.transforms.radiograph_io.formats import HEAD_BYTES, identify_content
-
-__all__ = ["NoStudyError", "read_source", "secondary_capture"]
+from monai_afire.transforms.radiograph_io.shards import open_file
 
 _NEEDED = ("StudyInstanceUID", "SeriesInstanceUID", "SOPClassUID", "SOPInstanceUID")
 # Type 2 of the modules Patient and General Study: present, though they may be empty
@@ -76,11 +75,14 @@ def read_source(path: str | os.PathLike, keywords: Collection[str] = (*_NEEDED, 
     """
     if Path(path).is_dir():
         raise NoStudyError(f"{path} is a series, of whose slices none is the source of the picture alone")
-    with Path(path).open("rb") as file:
+    tags: list = [*keywords, *_IF_PRESENT, "SeriesNumber", "InstanceNumber", "BurnedInAnnotation"]
+    with open_file(os.fspath(path)) as file:
         if identify_content(file.read(HEAD_BYTES)) != "DICOM":
             raise NoStudyError(f"{path} is no DICOM file: it belongs to no study")
-    tags: list = [*keywords, *_IF_PRESENT, "SeriesNumber", "InstanceNumber", "BurnedInAnnotation"]
-    return pydicom.dcmread(path, force=True, stop_before_pixels=True, specific_tags=tags)
+        file.seek(0)
+        header = pydicom.dcmread(file, force=True, stop_before_pixels=True, specific_tags=tags)
+    header.filename = os.fspath(path)
+    return header
 
 
 def secondary_capture(picture: NDArray[np.uint8], source: Dataset, derivation: str) -> Dataset:

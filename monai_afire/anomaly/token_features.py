@@ -10,10 +10,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from monai_afire.networks.nets.encoders.interface import as_encoder
+from monai_afire.networks.nets.encoders.build import as_encoder
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
-
-__all__ = ["LAYERS", "FrozenEncoder", "feature_width", "tokens_and_features"]
 
 LAYERS = ("last", "all")
 
@@ -52,12 +50,7 @@ class FrozenEncoder(nn.Module):
 
 
 def feature_width(encoder: RadiographEncoder, layers: str) -> int:
-    """
-    Width of the features of :func:`tokens_and_features`.
-
-    Raises:
-        ValueError: for unknown layers.
-    """
+    """Width of the features of :func:`tokens_and_features`."""
     if layers not in LAYERS:
         raise ValueError(f"layers must be one of {LAYERS}, got {layers!r}")
     return encoder.hidden_size if layers == "last" else sum(encoder.feature_channels)

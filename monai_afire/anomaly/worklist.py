@@ -1,23 +1,23 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Work-list: the images that a detector has judged, the most suspicious first."""
+"""Work-list: the images that a detector has scored, the most suspicious first."""
 
 from __future__ import annotations
 
 import csv
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from pydicom.dataset import Dataset
 
+from monai_afire.anomaly.header_view import VIEW_ELEMENTS, other_than_frontal_chest
 from monai_afire.anomaly.secondary_capture import read_source
 from monai_afire.utils.files import atomic_path
-
-__all__ = ["WorklistSummary", "hottest_place", "write_worklist"]
 
 _UIDS = {
     "study_instance_uid": "StudyInstanceUID",
@@ -28,13 +28,17 @@ _UIDS = {
 _IDENTIFIERS = {"patient_id": "PatientID", "patient_name": "PatientName", "patient_birth_date": "PatientBirthDate"}
 _DECISIONS = {"1": "above", "0": "below", "": ""}
 _PATIENT_THIRDS = (("left", "", "right"), ("back", "", "front"), ("lower", "", "upper"))
+_OTHER_VIEW = "other_view"
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what spreadsheets run (OWASP, CSV injection)
 _COLUMNS = ("rank", "score", "threshold", "decision", "percentile", "hottest", "image")
 
 
 @dataclass(frozen=True)
 class WorklistSummary:
     """
-    How many images were judged, and how many are above the threshold; None without a threshold.
+    How many images were scored, how many are above the threshold, and how many are not frontal chest radiographs.
+
+    Without a threshold the second number is None. The third comes from the DICOM headers.
 
     Example:
         >>> print(WorklistSummary(650, 37))
@@ -43,11 +47,15 @@ class WorklistSummary:
 
     images: int
     above: int | None
+    other_views: int = 0
 
     def __str__(self) -> str:
+        text = f"{self.above} of {self.images} above the threshold"
         if self.above is None:
-            return f"{self.images} images by score; the detector has no threshold"
-        return f"{self.above} of {self.images} above the threshold"
+            text = f"{self.images} images by score; the detector has no threshold"
+        if not self.other_views:
+            return text
+        return f"{text}; {self.other_views} are no frontal chest radiographs by their headers (column {_OTHER_VIEW})"
 
 
 def hottest_place(heat: ArrayLike, low: float) -> str:
@@ -98,7 +106,8 @@ def write_worklist(
             "hottest"; equal scores keep its order.
         path: the work-list, written whole or not at all. "rank" from 1, "score", "threshold", "decision" ("above",
             "below" or ""), "percentile", "hottest", "image", the UIDs of study, series and
-            instance, and the accession number.
+            instance, the accession number, and "other_view", what the header says against a frontal chest radiograph.
+            A cell that a spreadsheet would run as a formula begins with an apostrophe.
         threshold: of the fused score, NaN for none.
         percentiles: share of the normal images below each score in per cent, NaN where it is not known.
         sources: name in the table -> file, for the headers of DICOM files.
@@ -112,21 +121,30 @@ def write_worklist(
     rows.sort(key=lambda row: -float(row[0]))
     shares = percentiles(np.array([float(row[0]) for row in rows]))
     elements = {**_UIDS, **(_IDENTIFIERS if patient_identifiers else {})}
+    other_views = 0
     limit = f"{threshold:.6g}" if math.isfinite(threshold) else ""
     with atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8", errors="replace") as file:
         table = csv.writer(file)
-        table.writerow([*_COLUMNS, *elements])
+        table.writerow([*_COLUMNS, *elements, _OTHER_VIEW])
         for rank, ((score, abnormal, hottest, image), share) in enumerate(zip(rows, shares, strict=True), start=1):
             percentile = f"{share:.1f}" if math.isfinite(share) else ""
-            cells = [rank, score, limit, _DECISIONS[abnormal], percentile, hottest, image]
-            table.writerow([*cells, *_header_of(sources.get(image, image), elements)])
-    return WorklistSummary(len(rows), sum(row[1] == "1" for row in rows) if limit else None)
+            header = header_of(sources.get(image, image), elements.values())
+            texts = [image, *(str(header.get(keyword) or "") for keyword in elements.values())]
+            other_view = other_than_frontal_chest(header)
+            other_views += bool(other_view)
+            cells = [rank, score, limit, _DECISIONS[abnormal], percentile, hottest]
+            table.writerow([*cells, *(_harmless(text) for text in (*texts, other_view))])
+    return WorklistSummary(len(rows), sum(row[1] == "1" for row in rows) if limit else None, other_views)
 
 
-def _header_of(path: str, elements: Mapping[str, str]) -> list[str]:
-    """Values of a DICOM file, empty where it has none or is none: the pixels were read, the rest is a bonus."""
+def _harmless(text: str) -> str:
+    """Text of others that no spreadsheet runs."""
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def header_of(path: str, keywords: Collection[str] = ()) -> Dataset:
+    """Elements of a DICOM file, none where it has none or is none: the pixels were read, the rest is a bonus."""
     try:
-        header = read_source(path, elements.values())
-        return [str(header.get(keyword) or "") for keyword in elements.values()]
+        return read_source(path, [*keywords, *VIEW_ELEMENTS])
     except (OSError, ValueError, TypeError, LookupError, AttributeError, NotImplementedError):
-        return [""] * len(elements)
+        return Dataset()

@@ -43,7 +43,8 @@ from monai_afire.data.phantom import (
     export_phantom,
 )
 from monai_afire.data.samplers import DistributedRandomSampler
-from monai_afire.data.shards import verify_shards, write_shards
+from monai_afire.data.shards.folders import verify_shards
+from monai_afire.data.shards.writing import write_shards
 
 __all__ = [
     "ChestPhantom",

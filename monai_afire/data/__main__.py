@@ -12,9 +12,35 @@ from typing import Any
 
 from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.data.readers import READERS, LabelReader, write_datalist
-from monai_afire.data.shards.command import add_shards_parser, run_shards
+from monai_afire.data.shards.folders import verify_shards
+from monai_afire.data.shards.writing import write_shards
 
-__all__ = ["main"]
+_SHARDS = """\
+Write a folder of radiographs, or those of a datalist, into few large tar files for disks and file systems that do not
+like millions of small ones. --dataset_dir OUTPUT of any bundle reads them like the folder or list itself.
+"""
+
+
+def _add_shards_parser(commands: Any) -> None:
+    """Add "shards" to the sub-commands of a parser."""
+    parser = commands.add_parser(
+        "shards", help="many images -> few large tar files, for --dataset_dir", description=_SHARDS
+    )
+    parser.add_argument("--dataset_dir", help="folder of the images, or that the names of the datalist start from")
+    parser.add_argument("--datalist", help="JSON file with sections of images (default: all images of the folder)")
+    parser.add_argument("--output", required=True, help="folder to write to, empty")
+    parser.add_argument("--shard_megabytes", type=int, default=256, help="size of a tar file (default: 256)")
+    parser.add_argument(
+        "--verify", action="store_true", help="write nothing; read all of OUTPUT and compare it with its checksums"
+    )
+
+
+def _run_shards(options: dict[str, Any]) -> str:
+    """Write or verify."""
+    if options.pop("verify"):
+        return verify_shards(options["output"])
+    return write_shards(**options)
+
 
 _EXAMPLES = """\
 examples:
@@ -27,24 +53,12 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """
-    Run the command.
-
-    Args:
-        arguments: words of the command line, those of the process if None.
-
-    Returns:
-        Exit status: 0, or 1 after an error, whose message goes to the standard error output.
-
-    Example:
-        >>> main(["shenzhen", "--root", "no/such/folder", "--output", "list.json"])
-        1
-    """
+    """Run the command."""
     options = vars(_parser().parse_args(arguments))
     name = options.pop("set")
     try:
-        report = run_shards(options) if name == "shards" else _read_labels(READERS[name], options)
-    except (DatalistError, OSError) as error:
+        report = _run_shards(options) if name == "shards" else _read_labels(READERS[name], options)
+    except (DatalistError, OSError, RuntimeError) as error:  # the last: another process writes there
         print(f"error: {error}", file=sys.stderr)
         return 1
     print(report)
@@ -76,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
         _add_common(of_set, reader_type)
         for field in dataclasses.fields(reader_type):
             _add_option(of_set, field)
-    add_shards_parser(sets)
+    _add_shards_parser(sets)
     return parser
 
 

@@ -10,12 +10,10 @@ from collections.abc import Iterator, Sized
 import torch
 from torch.utils.data.distributed import DistributedSampler
 
-__all__ = ["DistributedRandomSampler"]
-
 
 class DistributedRandomSampler(DistributedSampler):
     """
-    PyTorch's ``RandomSampler`` with ``num_samples``, dealt out to the processes of a distributed run.
+    PyTorch's ``RandomSampler`` with ``num_samples``, divided among the processes of a distributed run.
 
     An epoch of a small data set may go through it several times, in another order each time; PyTorch's
     ``DistributedSampler`` goes through it once. The order depends on seed and epoch alone; MONAI's engines call

@@ -5,15 +5,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
 from monai.engines.utils import PrepareBatch, PrepareBatchExtraInput
 from monai.utils import CommonKeys
 
-from monai_afire.transforms.lesion_synthesis import synth_lesion_masks
-
-__all__ = ["PrepareInputs", "PrepareLesionBatch"]
+from monai_afire.transforms.lesion_synthesis import SynthLesionMask, SynthLesionMaskd, synth_lesion_masks
 
 
 class PrepareInputs(PrepareBatch):
@@ -54,13 +53,13 @@ class PrepareLesionBatch(PrepareBatchExtraInput):
     would have to stop: they must be in [0, 1].
 
     Args:
-        lesions: options of :func:`monai_afire.transforms.synth_lesion_masks`, e.g. ``{"num_masks": 9}``.
+        lesions: the transform that would make the lesions of one image, a ``SynthLesionMaskd`` or ``SynthLesionMask``;
+            or options of :func:`monai_afire.transforms.synth_lesion_masks`, e.g. ``{"num_masks": 9}``.
         seed: of the generator before a handler seeds it anew (:class:`monai_afire.handlers.EpochSeed`).
-        on_device: False leaves the lesions to the loader: the batch has both entries.
-        augmentation: which lesions are asked for; "SynthLesionMask" alone can be made here.
+        backend: of :func:`monai_afire.transforms.synth_lesion_masks`.
 
     Raises:
-        ValueError: when other lesions are asked for on the device: training would silently use others than validation.
+        TypeError: for a transform of other lesions: those of ``SynthLesionMask`` alone can be made of a whole batch.
 
     Example:
         >>> prepare_batch = PrepareLesionBatch({"num_masks": 3})
@@ -71,19 +70,12 @@ class PrepareLesionBatch(PrepareBatchExtraInput):
 
     def __init__(
         self,
-        lesions: dict[str, Any] | None = None,
+        lesions: Mapping[str, Any] | SynthLesionMaskd | SynthLesionMask | None = None,
         seed: int = 0,
-        on_device: bool = True,
-        augmentation: str = "SynthLesionMask",
+        backend: str = "auto",
     ) -> None:
         super().__init__(extra_keys=["lesion_image", "lesion_mask"])
-        if on_device and augmentation != "SynthLesionMask":
-            raise ValueError(
-                f"lesions_on_device makes the lesions of SynthLesionMask only, but augmentation is {augmentation!r}: "
-                "set lesions_on_device to false, or augmentation to SynthLesionMask"
-            )
-        self.on_device = on_device
-        self.lesions = dict(lesions or {})
+        self.lesions = {"backend": backend, **_options_of(lesions)}
         self.seed = seed
         self.state: torch.Tensor | None = None
         self.generator: torch.Generator | None = None
@@ -109,9 +101,7 @@ class PrepareLesionBatch(PrepareBatchExtraInput):
         non_blocking: bool = False,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor, tuple, dict]:
-        """Move the batch to the device and add lesions to its images, if it has none."""
-        if not self.on_device:
-            return super().__call__(batchdata, device, non_blocking, **kwargs)
+        """Move the batch to the device and add lesions to its images."""
         image = batchdata[CommonKeys.IMAGE].to(device=device, non_blocking=non_blocking, **kwargs)
         if self.generator is None:
             self.generator = torch.Generator(image.device).manual_seed(self.seed)
@@ -122,3 +112,16 @@ class PrepareLesionBatch(PrepareBatchExtraInput):
         )
         batchdata |= {CommonKeys.IMAGE: image, "lesion_image": lesion_image, "lesion_mask": lesion_mask}
         return super().__call__(batchdata, device, non_blocking, **kwargs)
+
+
+def _options_of(lesions: Any) -> dict[str, Any]:
+    """Options of ``synth_lesion_masks`` that make the lesions of a transform."""
+    if lesions is None or isinstance(lesions, Mapping):
+        return dict(lesions or {})
+    transform = lesions.transform if isinstance(lesions, SynthLesionMaskd) else lesions
+    if not isinstance(transform, SynthLesionMask):
+        raise TypeError(
+            f"only the lesions of SynthLesionMask can be made on the device, got {type(lesions).__name__}: leave out "
+            "lesions_on_device.json, or make the lesions by SynthLesionMaskd"
+        )
+    return {"num_masks": transform.num_masks, **asdict(transform.settings)}

@@ -11,8 +11,6 @@ import torch
 from monai.engines import SupervisedTrainer
 from monai.handlers import MLFlowHandler
 
-__all__ = ["TrackedTrainer"]
-
 
 class TrackedTrainer(SupervisedTrainer):
     """
@@ -48,7 +46,7 @@ class TrackedTrainer(SupervisedTrainer):
         self,
         *,
         scalars: Callable[[Any], Mapping[str, float | torch.Tensor]] | None = None,
-        tracking_interval: int = 1,
+        tracking_interval: int = 5,
         train_handlers: Sequence[Any] | None = None,
         **kwargs: Any,
     ) -> None:

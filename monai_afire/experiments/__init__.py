@@ -4,10 +4,16 @@
 
 from __future__ import annotations
 
-from monai_afire.experiments.common import ExperimentError
 from monai_afire.experiments.execution import Outcome, execute_runs, pretrained_weights, read_metrics
-from monai_afire.experiments.plan import Experiment, Run, as_initialization, plan_runs
-from monai_afire.experiments.pretraining import Pretraining, read_arms
+from monai_afire.experiments.plan import (
+    Experiment,
+    ExperimentError,
+    Pretraining,
+    Run,
+    as_initialization,
+    plan_runs,
+    read_arms,
+)
 from monai_afire.experiments.tables import (
     comparison_figure,
     comparison_markdown,

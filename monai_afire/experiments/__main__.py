@@ -14,10 +14,15 @@ from types import FrameType
 
 import pandas as pd
 
-from monai_afire.experiments.common import ExperimentError
 from monai_afire.experiments.execution import Outcome, execute_runs
-from monai_afire.experiments.plan import Experiment, as_initialization, plan_runs
-from monai_afire.experiments.pretraining import Pretraining, read_arms
+from monai_afire.experiments.plan import (
+    Experiment,
+    ExperimentError,
+    Pretraining,
+    as_initialization,
+    plan_runs,
+    read_arms,
+)
 from monai_afire.experiments.shapes import shape_of_random_weights
 from monai_afire.experiments.tables import (
     comparison_figure,
@@ -28,8 +33,6 @@ from monai_afire.experiments.tables import (
 )
 from monai_afire.utils.files import atomic_path
 from monai_afire.visualize.figures import save_figure
-
-__all__ = ["main"]
 
 _PRETRAINING = "pretraining::"
 _EPILOG = """\
@@ -46,7 +49,7 @@ examples:
 
 with arms.json, of which the first arm is the one that the others are compared with, and null an untrained encoder:
   {"config_file": "bundles/afire/configs/train.json", "overrides": {"epochs": 5},
-   "arms": {"full": {}, "without prototypes": {"use_prototypes": false}, "untrained": null}}
+   "arms": {"full": {}, "without prototypes": {"network_def::use_prototypes": false}, "untrained": null}}
 
 An interrupted experiment goes on with the same command: a run that has its result is not done again. Written are
 runs.csv, table.csv, table.md, table.png and, for each run, the folder runs/NAME with its log.txt.
@@ -54,20 +57,7 @@ runs.csv, table.csv, table.md, table.png and, for each run, the folder runs/NAME
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """
-    Run the command.
-
-    Args:
-        arguments: words of the command line, those of the process if None.
-
-    Returns:
-        Exit status: 0, 1 when a run failed or cannot be started, whose reason goes to the standard error output, 130
-        after Ctrl-C.
-
-    Example:
-        >>> main(["--config_file", "no/train.json", "--output_dir", "results", "--initializations", "scratch="])
-        1
-    """
+    """Run the command."""
     options, further = _parser().parse_known_args(arguments)
     try:
         overrides = _overrides(further)

@@ -21,16 +21,12 @@ from typing import Any, TextIO
 
 from tqdm.auto import tqdm
 
-from monai_afire.experiments.common import ExperimentError
-from monai_afire.experiments.plan import Experiment, Run
-from monai_afire.experiments.pretraining import Pretraining
+from monai_afire.experiments.plan import Experiment, ExperimentError, Pretraining, Run
 from monai_afire.utils.device import device_count
 from monai_afire.utils.files import atomic_path, check_writable
 
-__all__ = ["Outcome", "execute_runs", "pretrained_weights", "read_metrics"]
-
 _COMMAND = (sys.executable, "-m", "monai.bundle", "run")
-_PATIENCE = 10.0  # seconds that a process has to end when it is told to
+_PATIENCE = 10.0  # seconds that a stopped process has to end
 
 
 @dataclass(frozen=True)
@@ -135,7 +131,7 @@ def pretrained_weights(pretraining: Pretraining, seed: int) -> Path:
     Do a pre-training alone, in a process of its own; what is done is not done again, what was interrupted goes on.
 
     Args:
-        pretraining: an arm of :func:`monai_afire.experiments.pretraining.read_arms`.
+        pretraining: an arm of :func:`monai_afire.experiments.read_arms`.
         seed: of the pre-training.
 
     Returns:

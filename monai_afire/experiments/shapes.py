@@ -10,11 +10,8 @@ from typing import Any
 
 from monai.bundle import ConfigParser
 
-from monai_afire.experiments.common import ExperimentError
-from monai_afire.experiments.plan import Experiment
-from monai_afire.experiments.pretraining import Pretraining
-from monai_afire.options import OPTIONS, taken_names
-from monai_afire.utils.saved_options import read_options
+from monai_afire.experiments.plan import Experiment, ExperimentError, Pretraining
+from monai_afire.options import OPTIONS, described_options, encoder_options
 
 __all__ = ["shape_of_random_weights"]
 
@@ -42,10 +39,12 @@ def shape_of_random_weights(
     if all(start is not None for _, start in initializations):
         return {}
     config = ConfigParser.load_config_files(list(experiment.config_files))
-    open_names = taken_names("encoder") & config.keys() - experiment.overrides.keys()
+    open_names = encoder_options() & config.keys() - experiment.overrides.keys()
     shape: dict[str, Any] = {}
     for name, start in initializations:
-        found = {} if start is None else _pretrained(start) if isinstance(start, Pretraining) else read_options(start)
+        found = (
+            {} if start is None else _pretrained(start) if isinstance(start, Pretraining) else described_options(start)
+        )
         for option in sorted(open_names & found.keys()):
             value = found[option]
             if shape.setdefault(option, value) != value:
@@ -60,7 +59,7 @@ def _pretrained(arm: Pretraining) -> dict[str, Any]:
     """What its weights are going to carry."""
     settings = {**ConfigParser.load_config_files(list(arm.config_files)), **dict(arm.overrides)}
     values = {}
-    for name in taken_names("encoder") & settings.keys():
+    for name in encoder_options() & settings.keys():
         try:
             values[name] = OPTIONS[name].read(_as_value(settings[name]))
         except ValueError as error:

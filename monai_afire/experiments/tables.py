@@ -15,20 +15,9 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from monai_afire.experiments.common import ExperimentError
 from monai_afire.experiments.execution import Outcome, read_metrics
-from monai_afire.experiments.plan import Experiment
+from monai_afire.experiments.plan import Experiment, ExperimentError
 from monai_afire.utils.formatting import format_number
-
-__all__ = [
-    "comparison_figure",
-    "comparison_markdown",
-    "comparison_table",
-    "metric_names",
-    "paired_p_value",
-    "runs_table",
-    "welch_p_value",
-]
 
 _FACTS = ("name", "initialization", "label_fraction", "fold", "seed", "status", "reason")  # what is no metric
 _SEPARATOR = "::"  # of the names of nested metrics, as in MONAI's configs

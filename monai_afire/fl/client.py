@@ -13,8 +13,6 @@ from monai.fl.utils.exchange_object import ExchangeObject
 
 from monai_afire.utils import global_rank, world_size
 
-__all__ = ["DistributedMonaiAlgo"]
-
 # the others wait while the main process waits for the server, which waits for the slowest client
 LONGEST_ROUND = timedelta(days=30)
 
@@ -66,7 +64,7 @@ class DistributedMonaiAlgo(MonaiAlgo):
         What the main process has, on all; for instance whether there is another round.
 
         Args:
-            value: of the main process; what the others give is not looked at. Tensors are to be on the CPU.
+            value: of the main process; what the others give is ignored. Tensors are to be on the CPU.
 
         Returns:
             The main process's value.

@@ -17,22 +17,22 @@ from torch import nn
 from torch.optim import Optimizer
 
 from monai_afire.handlers.epoch_progress import (
+    RemainingBatches,
+    adapt_progress,
     batches_done,
-    dealing_of,
-    follow_dealing,
-    is_dealt_alike,
+    epoch_division,
+    has_same_batches,
     processes,
-    saved_dealing,
+    saved_division,
 )
 from monai_afire.handlers.random_state import random_state, set_random_state
-from monai_afire.handlers.remaining_batches import RemainingBatches
 from monai_afire.handlers.run_folder import RunFolder
 from monai_afire.handlers.stop_request import StopRequest
 from monai_afire.handlers.teacher import is_optimizer_step
 from monai_afire.networks.weights.checkpoint_files import read_own
+from monai_afire.networks.weights.model_file import describe, with_description
 from monai_afire.networks.weights.whole_network import check_fits
 from monai_afire.utils.distributed import all_gather_object, global_rank
-from monai_afire.utils.saved_options import with_options
 
 __all__ = ["ResumableCheckpoint"]
 
@@ -72,9 +72,8 @@ class ResumableCheckpoint:
             last one; its ``metric_cmp_fn`` says which of two is better, the larger one by default.
         generators: generators of random numbers besides the global ones, with ``get_state`` and ``set_state``.
         stop_signals: signals that save and end the run, none for never.
-        options: what a later run must know of this one, written into the state dict's metadata
-            (:func:`monai_afire.utils.with_options`); a bundle gives
-            :func:`monai_afire.options.travelling_options`.
+        description: what the files say about the network besides its definition, arguments of
+            :func:`monai_afire.networks.describe`.
 
     A checkpoint of a complete epoch may be resumed by any number of processes and with epochs of another length
     (another batch size, other images): progress and schedules follow the new one, and it is said whether the global
@@ -108,7 +107,7 @@ class ResumableCheckpoint:
         validator: Engine | None = None,
         generators: Sequence[Any] = (),
         stop_signals: Sequence[str] = ("SIGTERM", "SIGUSR1"),
-        options: Mapping[str, Any] | None = None,
+        description: Mapping[str, Any] | None = None,
     ) -> None:
         self.files = RunFolder(save_dir)
         self.network = network
@@ -118,14 +117,12 @@ class ResumableCheckpoint:
         self.validator = validator
         self.generators = list(generators)
         self.stop_request = StopRequest(stop_signals)
-        self.options = dict(options or {})
+        self.description = describe(network, **(description or {}))
         self.best_metric: float | None = None
         self.is_resumed = False
 
     def attach(self, engine: Engine) -> None:
         """Register with a trainer."""
-        if self.validator is not None:
-            self.validator.add_event_handler(Events.COMPLETED, self.save_if_best)
         self.stop_request.attach(engine)
         engine.add_event_handler(Events.STARTED, self.start)
         engine.add_event_handler(Events.ITERATION_COMPLETED, self.save_if_asked)
@@ -133,6 +130,9 @@ class ResumableCheckpoint:
 
     def start(self, engine: Any) -> None:
         """Load the checkpoint to resume, or move that of an older run out of the way."""
+        # only now: an evaluation with the same evaluator, without training, must not write the model
+        if self.validator is not None and not self.validator.has_event_handler(self.save_if_best):
+            self.validator.add_event_handler(Events.COMPLETED, self.save_if_best)
         if global_rank() == 0:
             self.stop_request.call_at_end(self.files.claim(self.resume).close)
         if engine.state.iteration > 0:
@@ -203,7 +203,7 @@ class ResumableCheckpoint:
             return
         state = {name: item.state_dict() for name, item in self.objects.items()}
         state |= {"network": self.network_state(), "trainer": engine.state_dict()}
-        state["dealing"] = dealing_of(engine.state.dataloader)
+        state["dealing"] = epoch_division(engine.state.dataloader)
         if getattr(engine, "scaler", None) is not None:
             state["scaler"] = engine.scaler.state_dict()
         if self.best_metric is not None:
@@ -220,8 +220,7 @@ class ResumableCheckpoint:
 
     def network_state(self) -> dict[str, torch.Tensor]:
         """The network's state dict as it is written."""
-        state = self.network.state_dict()
-        return with_options(state, self.options) if self.options else state
+        return with_description(self.network.state_dict(), self.description)
 
     def read(self, path: Path) -> dict[str, Any]:
         """A checkpoint's content, once it is known to fit."""
@@ -242,9 +241,11 @@ class ResumableCheckpoint:
         path, state = self.files.checkpoint, self.read(self.files.checkpoint)
         _check_all_see(path, _progress(state)["iteration"])
         self.files.is_epoch_complete = not batches_done(**_progress(state))
-        then, now = saved_dealing(state), dealing_of(engine.state.dataloader)
-        if not self.files.is_epoch_complete and not is_dealt_alike(then, now):
-            place = f"{path} was saved in the midst of an epoch of {_told(then)}, but now there are {_told(now)}"
+        then, now = saved_division(state), epoch_division(engine.state.dataloader)
+        if not self.files.is_epoch_complete and not has_same_batches(then, now):
+            place = (
+                f"{path} was saved in the midst of an epoch of {_in_words(then)}, but now there are {_in_words(now)}"
+            )
             if not self.can_go_back(state, place):
                 return
             path, state = self.files.epoch, self.read(self.files.epoch)
@@ -271,7 +272,7 @@ class ResumableCheckpoint:
             item.load_state_dict(state[name])
         self.best_metric = state.get("best_metric")
         max_epochs, epoch_length = engine.state.max_epochs, engine.state.epoch_length
-        now = {**dealing_of(engine.state.dataloader), "batches": epoch_length}
+        now = {**epoch_division(engine.state.dataloader), "batches": epoch_length}
         engine.load_state_dict(state["trainer"])
         engine.state.max_epochs = max_epochs  # more (or fewer) epochs may be asked for now
         if getattr(engine, "scaler", None) is not None and "scaler" in state:
@@ -281,7 +282,7 @@ class ResumableCheckpoint:
             done = self.continue_epoch(engine, state["random_states"])
             place = f"batch {done} of {engine.state.epoch_length} after {place}"
         else:
-            follow_dealing(engine, saved_dealing(state), now)
+            adapt_progress(engine, saved_division(state), now)
         logger.info(f"resumed from {path} after {place}")
         if max_epochs is not None and engine.state.epoch >= max_epochs:
             logger.warning("this run is complete already; ask for more epochs to train on")
@@ -324,8 +325,8 @@ def _progress(state: Mapping[str, Any]) -> dict[str, Any]:
     return {name: state["trainer"][name] for name in ("iteration", "epoch_length")}
 
 
-def _told(dealing: Mapping[str, int | None]) -> str:
-    return f"{dealing['batches']} batches on {processes(dealing['processes'])}"
+def _in_words(division: Mapping[str, int | None]) -> str:
+    return f"{division['batches']} batches on {processes(division['processes'])}"
 
 
 def _check_all_see(path: Path, what: object) -> None:

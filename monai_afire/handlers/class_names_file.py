@@ -11,8 +11,6 @@ from ignite.engine import Engine, Events
 
 from monai_afire.data.datalist.names import save_class_names
 
-__all__ = ["ClassNamesFile"]
-
 
 class ClassNamesFile:
     """

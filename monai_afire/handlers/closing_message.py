@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What a run tells at its end: where its results are, and what to do next."""
+"""Message at the end of a run: where its results are, and what to do next."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ from ignite.engine import Engine, Events
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import joined_path
 from monai_afire.utils.follow_up import follow_up_command, given_options
-from monai_afire.utils.saved_options import read_options
-
-__all__ = ["ClosingMessage"]
 
 
 class ClosingMessage:
@@ -30,7 +27,8 @@ class ClosingMessage:
     Args:
         files: what it is -> the file or folder, as text or as parts to be joined.
         commands: what it does -> "configs", their files (of ``config_dir`` if without a folder), "keep", the names of
-            the overrides to repeat (all that fit by default), and further entries, options of the command.
+            the overrides to repeat (all that fit by default), and further entries, options of the command: a name among
+            ``files``, another text, or parts to be joined.
         config_dir: folder of the configs.
         curves: folder of TensorBoard's log.
         validator: where "model" is chosen by validation, the evaluator; the message says so if there was one.
@@ -76,27 +74,29 @@ class ClosingMessage:
         given = given_options()
         for name, entry in self.commands.items():
             configs = [path if os.path.dirname(path) else str(self.config_dir / path) for path in entry["configs"]]
-            options = {key: str(joined_path(value)) for key, value in entry.items() if key not in ("configs", "keep")}
-            command = follow_up_command(configs, options, given, entry.get("keep"), self.carried(options))
+            options = {key: self.text_of(value) for key, value in entry.items() if key not in ("configs", "keep")}
+            command = follow_up_command(configs, options, given, entry.get("keep"), self.described())
             if command is not None:
                 lines[name] = command
         return lines
 
-    def carried(self, options: Mapping[str, str]) -> set[str]:
+    def text_of(self, value: str | Sequence[str]) -> str:
         """
-        Names of the options that a command takes from the model.
+        An option of a command as text.
 
         Args:
-            options: of the command, among them what it uses the model for.
+            value: a name among the files, another text, or the parts of a path.
 
         Returns:
-            The names, none where there is no model.
+            The text.
         """
-        from monai_afire.options import taken_names  # options know handlers' names, so this is too early above
+        return self.files.get(value) or value if isinstance(value, str) else str(joined_path(value))
 
-        uses = {"encoder_weights": "encoder", "pretrained": "network"}
-        taken = next((use for name, use in uses.items() if name in options), "result")
-        return taken_names(taken) & read_options(self.files.get("model", "")).keys()
+    def described(self) -> set[str]:
+        """Names of the options that later steps take from the model."""
+        from monai_afire.options import described_options  # options know handlers' names, so this is too early above
+
+        return set(described_options(self.files.get("model", "")))
 
     def about_model(self, path: str) -> str:
         """

@@ -1,96 +1,45 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""How far a saved run is, and how it goes on with other batches or processes."""
+"""How a resumed run goes on within an epoch: its remaining batches, and other batches or processes than before."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from monai_afire.utils.distributed import global_rank, world_size
+from tqdm import tqdm  # that of tqdm.auto starts a loader's workers twice
 
-__all__ = ["batches_done", "dealing_of", "follow_dealing", "is_dealt_alike", "processes", "saved_dealing"]
+from monai_afire.utils.distributed import global_rank, world_size
 
 logger = logging.getLogger(__name__)
 
 
 def batches_done(iteration: int, epoch_length: int | None) -> int:
-    """
-    Batches of an epoch that is not complete yet.
-
-    Args:
-        iteration: batches since the beginning.
-        epoch_length: batches of an epoch, None where it has no length.
-
-    Returns:
-        0 between two epochs, or where an epoch has no length.
-
-    Example:
-        >>> batches_done(7, 5), batches_done(10, 5)
-        (2, 0)
-    """
+    """Batches of an epoch that is not complete yet."""
     return iteration % epoch_length if epoch_length else 0
 
 
-def dealing_of(loader: Any) -> dict[str, int | None]:
-    """
-    How the images are dealt to the processes of this run.
-
-    Args:
-        loader: of the training.
-
-    Returns:
-        ``processes``, ``batch_size`` of each, and ``batches`` of an epoch; None where the loader does not tell.
-
-    Example:
-        >>> dealing_of([1, 2, 3])
-        {'processes': 1, 'batch_size': None, 'batches': 3}
-    """
+def epoch_division(loader: Any) -> dict[str, int | None]:
+    """How an epoch is divided into batches and among processes; None where the loader does not say."""
     loader = getattr(loader, "whole", loader)  # the rest of an epoch belongs to a whole one
     batches = len(loader) if hasattr(loader, "__len__") else None
     return {"processes": world_size(), "batch_size": getattr(loader, "batch_size", None), "batches": batches}
 
 
-def saved_dealing(state: Mapping[str, Any]) -> dict[str, int | None]:
-    """
-    How the images were dealt in the run that wrote a checkpoint.
-
-    Args:
-        state: content of the checkpoint; those of older versions tell less.
-
-    Returns:
-        As :func:`dealing_of`.
-    """
+def saved_division(state: Mapping[str, Any]) -> dict[str, int | None]:
+    """How an epoch was divided in the run that wrote a checkpoint; older ones say less."""
     unknown = {"processes": len(state["random_states"]) if "random_states" in state else None, "batch_size": None}
     return {**state.get("dealing", unknown), "batches": state["trainer"]["epoch_length"]}
 
 
-def is_dealt_alike(then: Mapping[str, int | None], now: Mapping[str, int | None]) -> bool:
-    """
-    Whether the rest of an epoch can be the one that was interrupted.
-
-    Args:
-        then: the dealing of the checkpoint.
-        now: that of this run.
-
-    Returns:
-        False when the epoch has another length, or the run another number of processes.
-    """
+def has_same_batches(then: Mapping[str, int | None], now: Mapping[str, int | None]) -> bool:
+    """Whether a run can go on within an epoch of another: the batches are the same."""
     return all(then[name] == now[name] for name in ("processes", "batches"))
 
 
-def follow_dealing(engine: Any, then: Mapping[str, int | None], now: Mapping[str, int | None]) -> None:
-    """
-    Count the complete epochs as if they had had as many batches as those to come: so do the schedules.
-
-    Says so where anything has changed, and what has become of the global batch.
-
-    Args:
-        engine: the trainer with its progress restored.
-        then: the dealing of the checkpoint.
-        now: that of this run.
-    """
+def adapt_progress(engine: Any, then: Mapping[str, int | None], now: Mapping[str, int | None]) -> None:
+    """Count complete epochs as if they had the present number of batches, and warn of what has changed."""
     changes = []
     if _changed(then, now, "processes"):
         changes.append(f"{processes(now['processes'])} now, {then['processes']} in the checkpoint{_global(then, now)}")
@@ -107,19 +56,7 @@ def follow_dealing(engine: Any, then: Mapping[str, int | None], now: Mapping[str
 
 
 def processes(count: int | None) -> str:
-    """
-    A number of processes in words.
-
-    Args:
-        count: the number, None where it is not known.
-
-    Returns:
-        The words.
-
-    Example:
-        >>> processes(1), processes(2)
-        ('one process', '2 processes')
-    """
+    """A number of processes in words."""
     return "one process" if count == 1 else f"{count} processes"
 
 
@@ -128,10 +65,10 @@ def _changed(then: Mapping[str, int | None], now: Mapping[str, int | None], name
 
 
 def _global(then: Mapping[str, int | None], now: Mapping[str, int | None]) -> str:
-    """What has become of the global batch, if it is known."""
+    """How the global batch has changed, if both are known."""
     old, new = (
-        dealing["processes"] * dealing["batch_size"] if dealing["processes"] and dealing["batch_size"] else 0
-        for dealing in (then, now)
+        division["processes"] * division["batch_size"] if division["processes"] and division["batch_size"] else 0
+        for division in (then, now)
     )
     if not old or not new:
         return ""
@@ -140,3 +77,21 @@ def _global(then: Mapping[str, int | None], now: Mapping[str, int | None]) -> st
     fitting, rest = divmod(old, now["processes"] or 1)
     remedy = f" (--batch_size {fitting} keeps it)" if fitting and not rest else ""
     return f": the global batch is {new} images now, {old} before{remedy}"
+
+
+class RemainingBatches:
+    """A loader whose first pass leaves out the first batches; ignite counts them as done, but would load them again."""
+
+    def __init__(self, loader: Iterable, num_done: int, after_skipping: Callable[[], None] | None = None) -> None:
+        self.whole = loader
+        self.num_done = num_done
+        self.after_skipping = after_skipping
+
+    def __iter__(self) -> Iterator[Any]:
+        num_done, self.num_done = self.num_done, 0
+        batches = iter(self.whole)
+        for _ in tqdm(range(num_done), desc="skipping batches that are done", delay=3.0, leave=False):
+            next(batches)
+        if num_done and self.after_skipping is not None:
+            self.after_skipping()
+        yield from batches

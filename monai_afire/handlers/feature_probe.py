@@ -22,8 +22,6 @@ from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.eval_mode import eval_mode
 from monai_afire.utils.labels import check_uncertain_policy, resolve_uncertain
 
-__all__ = ["KNNProbe", "mean_token"]
-
 logger = logging.getLogger(__name__)
 
 Batches = Iterable[Mapping[str, Any]]
@@ -31,7 +29,7 @@ Batches = Iterable[Mapping[str, Any]]
 
 class KNNProbe:
     """
-    Judge frozen features after every few epochs, by the labels of each image's nearest neighbours.
+    Evaluate frozen features after every few epochs, by the labels of each image's nearest neighbours.
 
     The mean AUC over the labels goes to ``engine.state.metrics[name]`` and to the log. Nothing is trained, and the run
     goes on as if there were no probe: mode of the network and random state are restored. See
@@ -44,7 +42,7 @@ class KNNProbe:
     Args:
         network: the network that is trained, unwrapped (neither compiled nor ``DistributedDataParallel``).
         train_batches: loader of the images that vote.
-        test_batches: loader of the images to judge.
+        test_batches: loader of the images to classify.
         features: called with network and images for features ``(B, D)``; None takes :func:`mean_token`.
         num_neighbors: how many vote.
         temperature: the smaller, the more the nearest count.

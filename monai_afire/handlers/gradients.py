@@ -13,8 +13,6 @@ from monai.engines.utils import IterationEvents
 
 from monai_afire.handlers.teacher import is_optimizer_step
 
-__all__ = ["FreezeParameters", "GradientClipping"]
-
 
 class GradientClipping:
     """
@@ -23,7 +21,7 @@ class GradientClipping:
     Under ``amp`` the gradients are unscaled first. With gradient accumulation only the accumulated gradient is clipped.
 
     Args:
-        parameters: the trained parameters.
+        parameters: the trained parameters; None takes those of the trainer's network.
         max_norm: largest L2 norm of all gradients together.
 
     Attributes:
@@ -37,10 +35,10 @@ class GradientClipping:
         3.0
     """
 
-    def __init__(self, parameters: Iterable[torch.nn.Parameter], max_norm: float = 3.0) -> None:
+    def __init__(self, parameters: Iterable[torch.nn.Parameter] | None = None, max_norm: float = 3.0) -> None:
         if not max_norm > 0:
             raise ValueError(f"max_norm must be positive, got {max_norm}")
-        self.parameters = list(parameters)
+        self.parameters = None if parameters is None else list(parameters)
         self.max_norm = max_norm
         self.norm: torch.Tensor | None = None
 
@@ -54,7 +52,8 @@ class GradientClipping:
             return
         if engine.scaler is not None:
             engine.scaler.unscale_(engine.optimizer)
-        self.norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.max_norm)
+        parameters = engine.network.parameters() if self.parameters is None else self.parameters
+        self.norm = torch.nn.utils.clip_grad_norm_(parameters, self.max_norm)
 
 
 class FreezeParameters:

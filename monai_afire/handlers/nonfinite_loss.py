@@ -17,11 +17,9 @@ from monai.utils import CommonKeys, ImageMetaKey
 from torch import nn
 
 from monai_afire.utils.device import pins_memory
-from monai_afire.utils.distributed import global_rank
+from monai_afire.utils.distributed import global_rank, unwrapped
 from monai_afire.utils.files import atomic_path
 from monai_afire.utils.text import first_few
-
-__all__ = ["NonFiniteLoss", "batch_files"]
 
 _NAMED = 20  # files that the message names; the dump has all
 
@@ -36,12 +34,12 @@ class NonFiniteLoss:
     it) and the "network" as it was for this batch: ``torch.load(..., weights_only=True)`` reads it. Beside it
     ``nonfinite_loss.txt`` holds the message with all names.
 
-    The loss is looked at when the backward pass is under way and before the optimizer steps: a GPU has work to do
+    The loss is checked when the backward pass is under way and before the optimizer steps: a GPU has work to do
     while the host waits for its forward pass.
 
     Args:
         save_dir: folder of the dump.
-        network: the network, unwrapped.
+        network: the network, unwrapped; None takes that of the trainer.
         file_key: entry of the batch that holds the images' file names; without one they are taken from the metadata
             of the images, if these still have it.
 
@@ -50,10 +48,10 @@ class NonFiniteLoss:
 
     Example:
         >>> import tempfile
-        >>> handler = NonFiniteLoss(tempfile.mkdtemp(), nn.Linear(1, 1))
+        >>> handler = NonFiniteLoss(tempfile.mkdtemp())
     """
 
-    def __init__(self, save_dir: str, network: nn.Module, file_key: str = "file") -> None:
+    def __init__(self, save_dir: str, network: nn.Module | None = None, file_key: str = "file") -> None:
         self.save_dir = Path(save_dir)
         self.network = network
         self.file_key = file_key
@@ -89,12 +87,13 @@ class NonFiniteLoss:
     def stop(self, engine: Any, files: list[str]) -> None:
         """Write the dump and raise."""
         state = engine.state
+        network = unwrapped(engine.network) if self.network is None else self.network
         terms = {name: float(value) for name, value in getattr(engine.loss_function, "terms", {}).items()}
         named = ", ".join(f"{name} {value:.4g}" for name, value in terms.items())
         place = f"the loss is {float(self.loss):g} in iteration {state.iteration} (epoch {state.epoch})"
         message = place + (f": {named}" if named else "") + ". "
         culprits = files
-        if not all(bool(parameter.isfinite().all()) for parameter in self.network.parameters()):
+        if not all(bool(parameter.isfinite().all()) for parameter in network.parameters()):
             culprits = self.files_before
             message += "The weights are not finite since the step before, so its batch is named. "
         advice = (
@@ -104,7 +103,7 @@ class NonFiniteLoss:
         names = "Images of the batch: {}. " if culprits else f"No {self.file_key!r} in the batch names its images. "
         dump = {"files": files, "files_before": self.files_before, "terms": terms, "loss": float(self.loss)}
         dump |= {"iteration": state.iteration, "epoch": state.epoch, "batch": _loadable(state.batch)}
-        dump["network"] = _loadable(self.network.state_dict())
+        dump["network"] = _loadable(network.state_dict())
         written = self.write(dump, message + names.format(", ".join(culprits)) + advice, global_rank())
         raise FloatingPointError(message + names.format(first_few(culprits, _NAMED)) + written + advice)
 
@@ -132,20 +131,7 @@ class NonFiniteLoss:
 
 
 def batch_files(batch: Any, file_key: str = "file") -> list[str]:
-    """
-    File names of a batch's images.
-
-    Args:
-        batch: of a loader.
-        file_key: entry that holds them; without it the metadata of the images are asked.
-
-    Returns:
-        The names, none if they are not known.
-
-    Example:
-        >>> batch_files({"image": torch.zeros(2, 1, 4, 4), "file": ["a.png", "b.png"]})
-        ['a.png', 'b.png']
-    """
+    """File names of a batch's images."""
     if not isinstance(batch, Mapping):
         return []
     names = batch.get(file_key)

@@ -22,22 +22,9 @@ from monai_afire.visualize.figures import figure_to_array, middle_plane, picture
 from monai_afire.visualize.token_colors import token_colors
 from monai_afire.visualize.volume_planes import fullest_plane, upright
 
-__all__ = ["CorrespondencePreview", "Preview", "RestorationPreview", "TokenColorPreview"]
-
 
 class Preview(ABC):
-    """
-    Base of the picture grids of the first validation batch, for TensorBoard and as a PNG file.
-
-    Attach it to the validation evaluator. A subclass chooses the pictures in :meth:`rows`.
-
-    Args:
-        path: the PNG file, or its folder and name; replaced at each preview.
-        columns: titles of the columns.
-        summary_writer: TensorBoard writer, None for the PNG only.
-        num_images: number of rows.
-        tag: name in TensorBoard, below "preview/".
-    """
+    """Base of the picture grids of the first validation batch, for TensorBoard and as a PNG file."""
 
     def __init__(
         self,
@@ -215,11 +202,7 @@ class CorrespondencePreview(Preview):
         return rows
 
     def _colors(self, places: np.ndarray) -> np.ndarray:
-        """
-        Colour of each patch by the place it stands for, ``(n, n, 3)``; NaN without a place.
-
-        Of a volume's those of its middle slice, see :func:`middle_plane`.
-        """
+        """Colour of each patch by the place it stands for, ``(n, n, 3)``; NaN without a place."""
         dims = len(self.grid_size)
         indices = np.unravel_index(np.maximum(places, 0), self.grid_size)
         axes = [index / side for index, side in zip(indices, self.grid_size, strict=True)]
@@ -291,41 +274,14 @@ class TokenColorPreview(Preview):
 
 
 def tinted(picture: np.ndarray, colors: np.ndarray, alpha: float = 0.45) -> np.ndarray:
-    """
-    Lay a coarse map of colours over a gray picture.
-
-    Args:
-        picture: ``(H, W)`` in [0, 1].
-        colors: ``(rows, columns, 3)`` in [0, 1], NaN for no colour; both sides divide the picture's.
-        alpha: share of the colour.
-
-    Returns:
-        ``(H, W, 3)`` in [0, 1].
-
-    Example:
-        >>> tinted(np.zeros((4, 4)), np.ones((2, 2, 3)), alpha=0.5).max().item()
-        0.5
-    """
+    """Lay a coarse map of colours over a gray picture."""
     fine = np.kron(colors, np.ones((picture.shape[0] // len(colors), picture.shape[1] // colors.shape[1], 1)))
     gray = np.repeat(picture[..., None], 3, axis=-1)
     return np.where(np.isnan(fine), gray, (1 - alpha) * gray + alpha * fine).clip(0, 1)  # rounding is beyond 1
 
 
 def signed_colors(difference: np.ndarray, limit: float = 0.5) -> np.ndarray:
-    """
-    Colour a difference: white where there is none, red where it is positive, blue where it is negative.
-
-    Args:
-        difference: ``(H, W)``.
-        limit: the size of a difference, above 0, at which the colours end.
-
-    Returns:
-        ``(H, W, 3)`` in [0, 1].
-
-    Example:
-        >>> signed_colors(np.array([[0.0, 0.5, -9.0]])).round(1).tolist()
-        [[[1.0, 1.0, 1.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]]
-    """
+    """Colour a difference: white where there is none, red where it is positive, blue where it is negative."""
     size = np.clip(difference / limit, -1, 1)
     return np.stack([1 - np.maximum(-size, 0), 1 - np.abs(size), 1 - np.maximum(size, 0)], axis=-1)
 

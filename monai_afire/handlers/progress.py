@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Progress bar of a training and the closing message of a run."""
+"""Progress bar of a training."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ignite.engine import Engine, Events
 from tqdm.auto import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
+from monai_afire.handlers.scalars import TrainingScalars
 from monai_afire.utils.distributed import global_rank
 
 __all__ = ["TrainingProgressBar"]
@@ -28,7 +29,7 @@ class TrainingProgressBar:
 
     Args:
         values: called with the engine's output for the values to show, a dictionary of name -> number or scalar
-            tensor; None shows none.
+            tensor; None shows the terms of the trainer's loss function, if it has one.
         refresh: iterations between two readings.
         description: text before the bar.
         validator: an evaluator whose last metrics are shown too.
@@ -75,6 +76,8 @@ class TrainingProgressBar:
         """Advance; read the values now and then."""
         if self.bar is None:
             return
+        if self.values is None and hasattr(engine, "loss_function"):
+            self.values = TrainingScalars(engine.loss_function)
         if self.values is not None and engine.state.iteration % self.refresh == 0:
             metrics = {} if self.validator is None else self.validator.state.metrics
             values = {**self.values(engine.state.output), **metrics}

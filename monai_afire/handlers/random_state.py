@@ -17,8 +17,6 @@ from torch.utils.data import Dataset
 from monai_afire.utils.device import current_random_state, restore_random_state
 from monai_afire.utils.distributed import global_rank
 
-__all__ = ["EpochSeed", "random_state", "set_random_state"]
-
 
 class EpochSeed:
     """
@@ -33,7 +31,8 @@ class EpochSeed:
 
     Args:
         seed: the run's seed.
-        dataset: data set whose random transforms are to be seeded, as they are used without loader workers.
+        dataset: data set whose random transforms are to be seeded, as they are used without loader workers; None takes
+            that of the engine's loader.
         generators: objects with ``manual_seed``, e.g. ``torch.Generator``.
         constant: True draws the same in every epoch and on every rank, for validation.
 
@@ -47,7 +46,7 @@ class EpochSeed:
 
     def __init__(
         self,
-        seed: int,
+        seed: int = 0,
         dataset: Dataset | None = None,
         generators: Sequence[torch.Generator] = (),
         constant: bool = False,
@@ -72,28 +71,14 @@ class EpochSeed:
         torch.manual_seed(value)
         for generator, generator_value in zip(self.generators, generator_values, strict=True):
             generator.manual_seed(generator_value)
-        if self.dataset is not None:
-            set_rnd(self.dataset, seed=value)
+        loader = getattr(engine.state.dataloader, "whole", engine.state.dataloader)  # the rest of a resumed epoch
+        dataset = getattr(loader, "dataset", None) if self.dataset is None else self.dataset
+        if dataset is not None:
+            set_rnd(dataset, seed=value)
 
 
 def random_state(generators: Sequence[Any] = ()) -> dict[str, Any]:
-    """
-    The state of everything random in this process, to be saved in the midst of an epoch.
-
-    Args:
-        generators: further objects with ``get_state``, e.g. ``torch.Generator``.
-
-    Returns:
-        Tensors, numbers and text only, which ``torch.load(..., weights_only=True)`` reads: of Python, NumPy, PyTorch
-        (CPU and the current device) and the generators.
-
-    Example:
-        >>> state = random_state()
-        >>> first = torch.rand(())
-        >>> set_random_state(state)
-        >>> bool(first == torch.rand(()))
-        True
-    """
+    """The state of everything random in this process, to be saved in the midst of an epoch."""
     state: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
     numpy_state = np.random.get_state(legacy=False)  # noqa: NPY002  third-party transforms use the global state
     words = torch.from_numpy(numpy_state["state"]["key"].astype(np.int64))
@@ -102,17 +87,7 @@ def random_state(generators: Sequence[Any] = ()) -> dict[str, Any]:
 
 
 def set_random_state(state: Mapping[str, Any], generators: Sequence[Any] = ()) -> None:
-    """
-    Go on from a state of :func:`random_state`.
-
-    Args:
-        state: what it returned, or what was read from a file.
-        generators: the same objects, with ``set_state``.
-
-    Example:
-        >>> generator = torch.Generator()
-        >>> set_random_state(random_state([generator]), [generator])
-    """
+    """Go on from a state of :func:`random_state`."""
     random.setstate(state["python"])
     words = state["numpy"]["state"]["key"].numpy().astype(np.uint32)
     np.random.set_state({**state["numpy"], "state": {**state["numpy"]["state"], "key": words}})  # noqa: NPY002

@@ -17,8 +17,6 @@ from monai_afire.networks.weights.checkpoint_files import write_pickle
 from monai_afire.utils.files import atomic_path, check_writable, keep_previous, remove_leftovers
 from monai_afire.utils.folder_lock import folder_lock
 
-__all__ = ["RunFolder"]
-
 logger = logging.getLogger(__name__)
 
 _REMEDY = "run the same command with resume set to true (--resume true)"
@@ -29,23 +27,8 @@ _LAUNCHER_PATIENCE = 120.0
 
 
 class RunFolder:
-    """
-    ``checkpoint.pt``, ``model.pt`` and, where the checkpoint is from the midst of an epoch, ``checkpoint_epoch.pt`` of
-    the last complete one. Every file is complete or absent.
-
-    Args:
-        folder: that the files are in.
-
-    Example:
-        >>> import tempfile
-        >>> files = RunFolder(tempfile.mkdtemp())
-        >>> for name, is_epoch_complete in (("epoch 1", True), ("half of epoch 2", False)):
-        ...     files.write_checkpoint({"place": name}, is_epoch_complete)
-        >>> [torch.load(path)["place"] for path in (files.checkpoint, files.epoch)]
-        ['half of epoch 2', 'epoch 1']
-        >>> files.write_checkpoint({"place": "epoch 2"}, is_epoch_complete=True)
-        >>> files.epoch.exists()
-        False
+    """``checkpoint.pt``, ``model.pt`` and, where the checkpoint is from the midst of an epoch,
+    ``checkpoint_epoch.pt`` of the last complete one. Every file is complete or absent.
     """
 
     def __init__(self, folder: str | os.PathLike) -> None:
@@ -56,15 +39,7 @@ class RunFolder:
         self.is_first_write = True
 
     def claim(self, resume: bool) -> ExitStack:
-        """
-        Keep other processes from writing into the folder.
-
-        Args:
-            resume: whether this run may be one that a launcher has started again.
-
-        Returns:
-            What gives it back when it is closed.
-        """
+        """Keep other processes from writing into the folder."""
         lock = ExitStack()
         patience = _LAUNCHER_PATIENCE if resume and "TORCHELASTIC_RUN_ID" in os.environ else 0.0
         lock.enter_context(folder_lock(check_writable(self.checkpoint.parent), patience))

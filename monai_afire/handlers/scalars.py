@@ -14,8 +14,6 @@ from torch.optim import Optimizer
 
 from monai_afire.metrics.pretraining import prototype_entropy, prototype_information
 
-__all__ = ["AFiReScalars", "TrainingScalars"]
-
 _LABELS = {"lr": "learning_rate"}
 
 

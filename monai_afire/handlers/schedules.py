@@ -11,8 +11,6 @@ from typing import Any
 from ignite.engine import Engine, Events
 from torch.optim import Optimizer
 
-__all__ = ["AttributeSchedule", "OptimizerSchedule", "cosine_schedule", "linear_schedule"]
-
 
 def cosine_schedule(
     current_step: int,
@@ -90,12 +88,16 @@ def linear_schedule(current_step: int, total_steps: int, start: float, end: floa
 class _EpochSchedule:
     """Base of values that follow the trainer's progress; subclasses have ``value`` and ``set_value``."""
 
+    epochs: int | None
+
     def attach(self, engine: Engine) -> None:
         """Register with a trainer."""
         engine.add_event_handler(Events.ITERATION_STARTED, self)
 
     def __call__(self, engine: Engine) -> None:
         """Set the value for the coming step."""
+        if self.epochs is None:
+            self.epochs = engine.state.max_epochs
         self.set_value(self.value(engine.state.iteration, engine.state.epoch_length or 1))
 
     def value(self, step: int, epoch_length: int) -> float:
@@ -111,33 +113,40 @@ class OptimizerSchedule(_EpochSchedule):
 
     The learning rate of a group is the schedule's value times the group's "lr_scale", 1 without one
     (:func:`monai_afire.optimizers.layer_decay_groups`). Weight decay is set only in groups that have some: those that
-    are exempt stay so. How many steps an epoch has is the trainer's to say.
+    are exempt stay so. The trainer says how many steps an epoch has.
 
     Args:
         optimizer: its groups are changed.
         name: "lr" or "weight_decay", or another setting of the groups.
-        epochs: of the whole run.
-        start: value after the warm-up.
+        epochs: of the whole run; None takes those of the trainer.
+        start: value after the warm-up; None takes the setting that the optimizer was made with.
         end: value at the last step.
         warmup_epochs: epochs of the linear ramp from 0 to ``start``; at most half of the run.
 
     Example:
         >>> from torch import nn, optim
         >>> optimizer, engine = optim.SGD(nn.Linear(2, 1).parameters(), lr=1.0), Engine(lambda engine, batch: None)
-        >>> OptimizerSchedule(optimizer, "lr", epochs=1, start=1.0, end=0.0).attach(engine)
+        >>> OptimizerSchedule(optimizer, "lr", end=0.0).attach(engine)
         >>> _ = engine.run([0, 0, 0])
         >>> optimizer.param_groups[0]["lr"]
         0.0
     """
 
     def __init__(
-        self, optimizer: Optimizer, name: str, epochs: int, start: float, end: float, warmup_epochs: int = 0
+        self,
+        optimizer: Optimizer,
+        name: str,
+        epochs: int | None = None,
+        start: float | None = None,
+        end: float = 0.0,
+        warmup_epochs: int = 0,
     ) -> None:
         self.optimizer = optimizer
         self.name = name
         self.epochs = epochs
-        self.start, self.end = start, end
-        self.warmup_epochs = min(warmup_epochs, epochs // 2)
+        self.start = optimizer.defaults[name] if start is None else start
+        self.end = end
+        self.warmup_epochs = warmup_epochs
         self.exempt = [name == "weight_decay" and not group[name] for group in optimizer.param_groups]
 
     def value(self, step: int, epoch_length: int) -> float:
@@ -151,8 +160,9 @@ class OptimizerSchedule(_EpochSchedule):
         Returns:
             The value, before any scale of a group.
         """
-        total, warmup = self.epochs * epoch_length, self.warmup_epochs * epoch_length
-        return cosine_schedule(step, total, self.start, self.end, warmup)
+        epochs = self.epochs or 1
+        warmup = min(self.warmup_epochs, epochs // 2)
+        return cosine_schedule(step, epochs * epoch_length, self.start, self.end, warmup * epoch_length)
 
     def set_value(self, value: float) -> None:
         """
@@ -173,8 +183,8 @@ class AttributeSchedule(_EpochSchedule):
     Args:
         owner: the object.
         name: of the attribute, which must exist.
-        epochs: until ``end`` is reached.
-        start: value at the first step.
+        epochs: until ``end`` is reached; None takes those of the trainer.
+        start: value at the first step; None takes the present one.
         end: value after them.
         shape: "cosine" or "linear".
 
@@ -184,14 +194,22 @@ class AttributeSchedule(_EpochSchedule):
 
     Example:
         >>> from types import SimpleNamespace
-        >>> network, engine = SimpleNamespace(teacher_decay=None), Engine(lambda engine, batch: None)
-        >>> AttributeSchedule(network, "teacher_decay", epochs=1, start=0.5, end=1.0).attach(engine)
+        >>> network, engine = SimpleNamespace(teacher_decay=0.5), Engine(lambda engine, batch: None)
+        >>> AttributeSchedule(network, "teacher_decay", end=1.0).attach(engine)
         >>> _ = engine.run([0, 0, 0])
         >>> network.teacher_decay
         1.0
     """
 
-    def __init__(self, owner: Any, name: str, epochs: int, start: float, end: float, shape: str = "cosine") -> None:
+    def __init__(
+        self,
+        owner: Any,
+        name: str,
+        epochs: int | None = None,
+        start: float | None = None,
+        end: float = 1.0,
+        shape: str = "cosine",
+    ) -> None:
         if not hasattr(owner, name):
             raise AttributeError(f"{type(owner).__name__} has no attribute {name!r} to schedule")
         if shape not in _SHAPES:
@@ -199,7 +217,8 @@ class AttributeSchedule(_EpochSchedule):
         self.owner = owner
         self.name = name
         self.epochs = epochs
-        self.start, self.end = start, end
+        self.start = getattr(owner, name) if start is None else start
+        self.end = end
         self.shape = shape
 
     def value(self, step: int, epoch_length: int) -> float:
@@ -213,7 +232,7 @@ class AttributeSchedule(_EpochSchedule):
         Returns:
             The value.
         """
-        return _SHAPES[self.shape](step, self.epochs * epoch_length, self.start, self.end)
+        return _SHAPES[self.shape](step, (self.epochs or 1) * epoch_length, self.start, self.end)
 
     def set_value(self, value: float) -> None:
         """

@@ -20,8 +20,6 @@ from torch.utils.data import DataLoader
 
 from monai_afire.utils.distributed import all_reduce_max, barrier, world_size
 
-__all__ = ["STOPPED_EXIT_CODE", "StopRequest", "StoppedBySignal"]
-
 STOPPED_EXIT_CODE = 143
 """128 + SIGTERM, as a shell reports it: not 0, so that no scheduler takes a stopped run for a finished one."""
 
@@ -29,16 +27,7 @@ _SAME_REQUEST = 5.0  # seconds within which a second signal belongs to the first
 
 
 class StoppedBySignal(SystemExit):
-    """
-    Ends the process with :data:`STOPPED_EXIT_CODE`, without a traceback.
-
-    Args:
-        message: what was saved, and how to go on.
-
-    Example:
-        >>> str(StoppedBySignal("saved")), StoppedBySignal("saved").code
-        ('saved', 143)
-    """
+    """Ends the process with :data:`STOPPED_EXIT_CODE`, without a traceback."""
 
     def __init__(self, message: str) -> None:
         super().__init__(STOPPED_EXIT_CODE)
@@ -49,38 +38,7 @@ class StoppedBySignal(SystemExit):
 
 
 class StopRequest:
-    """
-    Whether a signal has asked the run to stop, agreed on by all processes of the run.
-
-    The signal handler only takes note; the run's owner asks :meth:`agreed` at moments when it can save, and then calls
-    :meth:`leave`. A second signal after five seconds, and Ctrl-C at any time, ends the process as if nobody listened.
-    Former signal handlers are back when the run ends. Loader processes ignore the signals meanwhile: schedulers send
-    them to every process of a job, and a loader without workers cannot finish its epoch.
-
-    Signals reach Python's main thread only; a run in another one does not listen.
-
-    Args:
-        signals: names of the signals; none for never.
-        sync_interval: with several processes, iterations between two questions to the others (each waits for the GPU).
-
-    Raises:
-        ValueError: for an unknown signal.
-
-    Example:
-        >>> request, iterations = StopRequest(["SIGTERM"]), []
-        >>> engine = Engine(lambda engine, batch: iterations.append(batch))
-        >>> request.attach(engine)
-        >>> @engine.on(Events.ITERATION_COMPLETED)
-        ... def stop(engine):
-        ...     signal.raise_signal(signal.SIGTERM)
-        ...     if request.agreed(engine):
-        ...         request.leave(engine, "nothing to save")
-        >>> try:
-        ...     _ = engine.run(range(9))
-        ... except StoppedBySignal as stopped:
-        ...     print(stopped, iterations)
-        nothing to save [0]
-    """
+    """Whether a signal has asked the run to stop, agreed on by all processes of the run."""
 
     def __init__(self, signals: Sequence[str] = ("SIGTERM", "SIGUSR1"), sync_interval: int = 10) -> None:
         unknown = [name for name in signals if name not in signal.Signals.__members__]
@@ -123,12 +81,7 @@ class StopRequest:
             self._undo.append(partial(setattr, loader, "worker_init_fn", former))
 
     def call_at_end(self, function: Callable[[], object]) -> None:
-        """
-        Have a function called when the run ends, in whichever way.
-
-        Args:
-            function: without arguments; the last one given is called first.
-        """
+        """Have a function called when the run ends, in whichever way."""
         self._undo.append(function)
 
     def take_note(self, number: int, frame: FrameType | None) -> None:
@@ -140,12 +93,7 @@ class StopRequest:
             os.kill(os.getpid(), number)
 
     def agreed(self, engine: Engine) -> bool:
-        """
-        Whether to stop now, the same answer in all processes; all of them must ask in the same iterations.
-
-        Args:
-            engine: the trainer, after an iteration or an epoch.
-        """
+        """Whether to stop now, the same answer in all processes; all of them must ask in the same iterations."""
         if not self._is_agreed and world_size() == 1:
             self._is_agreed = self.received is not None
         elif not self._is_agreed and self._may_ask(engine):
@@ -158,13 +106,7 @@ class StopRequest:
         return iteration % self.sync_interval == 0 or bool(epoch_length and iteration % epoch_length == 0)
 
     def leave(self, engine: Engine, message: str) -> None:
-        """
-        End the run after the current event.
-
-        Args:
-            engine: the trainer.
-            message: what was saved, and how to go on.
-        """
+        """End the run after the current event."""
         barrier()  # a launcher kills all processes when the first one leaves, and one may be still writing
         self._message = message
         engine.terminate()

@@ -10,8 +10,6 @@ from torch.utils.tensorboard import SummaryWriter
 
 from monai_afire.utils.distributed import global_rank
 
-__all__ = ["MainRankSummaryWriter"]
-
 
 class MainRankSummaryWriter(SummaryWriter):
     """

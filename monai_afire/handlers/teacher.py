@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from ignite.engine import Engine
 from monai.engines.utils import IterationEvents
 
-__all__ = ["TeacherUpdate", "is_optimizer_step"]
+from monai_afire.utils.distributed import unwrapped
 
 
 class HasTeacher(Protocol):
@@ -26,7 +26,8 @@ class TeacherUpdate:
     Calls ``network.update_teacher()``. With gradient accumulation only iterations that step count.
 
     Args:
-        network: a method's network with ``update_teacher``, unwrapped (not the ``DistributedDataParallel`` around it).
+        network: a method's network with ``update_teacher``, unwrapped (not the ``DistributedDataParallel`` around it);
+            None takes that of the trainer.
 
     Example:
         >>> from monai_afire.networks import AFiRe, ViTEncoder
@@ -34,7 +35,7 @@ class TeacherUpdate:
         >>> handler = TeacherUpdate(AFiRe(encoder, num_clusters=8, decoder_layers=1))
     """
 
-    def __init__(self, network: HasTeacher) -> None:
+    def __init__(self, network: HasTeacher | None = None) -> None:
         self.network = network
 
     def attach(self, engine: Engine) -> None:
@@ -44,7 +45,8 @@ class TeacherUpdate:
     def __call__(self, engine: Any) -> None:
         """Update the teacher if this iteration stepped."""
         if is_optimizer_step(engine):
-            self.network.update_teacher()
+            network: Any = unwrapped(engine.network) if self.network is None else self.network
+            network.update_teacher()
 
 
 def is_optimizer_step(engine: Any) -> bool:

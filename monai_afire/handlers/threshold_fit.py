@@ -1,21 +1,57 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Handler that fits a classifier's decision thresholds on the validation images."""
+"""Handlers that fit on validation images: a classifier's thresholds, a detector and its thresholds."""
 
 from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import torch
 from ignite.engine import Engine, Events
 from monai.utils import CommonKeys
+from tqdm import tqdm
 
+from monai_afire.anomaly.detector import AnomalyDetector
+from monai_afire.anomaly.score_thresholds import ScoreThresholds
 from monai_afire.metrics.classification import best_thresholds
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.utils.labels import check_uncertain_policy
 
-__all__ = ["ThresholdFit"]
+
+class ValidationFit(ABC):
+    """Base of handlers that collect the predictions and labels of a validation, and fit on all of them at its end."""
+
+    def attach(self, engine: Engine) -> None:
+        """Register with an evaluator."""
+        engine.add_event_handler(Events.STARTED, self.start)
+        engine.add_event_handler(Events.ITERATION_COMPLETED, self.collect)
+        engine.add_event_handler(Events.COMPLETED, self.complete)
+
+    def start(self, engine: Engine) -> None:
+        """Forget the previous validation."""
+        self.batches: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def collect(self, engine: Engine) -> None:
+        """Remember predictions and labels of a batch."""
+        output: Any = engine.state.output
+        self.batches.append((self.predictions(output).detach(), torch.as_tensor(output[CommonKeys.LABEL])))
+
+    def complete(self, engine: Engine) -> None:
+        """Fit on all images."""
+        self.fit(*map(torch.cat, zip(*self.batches, strict=True)))
+
+    @abstractmethod
+    def predictions(self, output: Mapping[str, Any]) -> torch.Tensor:
+        """What of a batch's output the fit needs, ``(B, ...)``."""
+
+    @abstractmethod
+    def fit(self, predictions: torch.Tensor, labels: torch.Tensor) -> None:
+        """Fit on the predictions and labels of all images."""
 
 
-class ThresholdFit:
+class ThresholdFit(ValidationFit):
     """
     Choose, after every validation, the probability from which each finding is called present: that of the best F1.
 
@@ -46,27 +82,108 @@ class ThresholdFit:
         check_uncertain_policy(uncertain)
         self.network = network
         self.uncertain = uncertain
-        self.logits: list[torch.Tensor] = []
-        self.labels: list[torch.Tensor] = []
+
+    def predictions(self, output: Mapping[str, Any]) -> torch.Tensor:
+        """The logits."""
+        return output[CommonKeys.PRED].float()
+
+    def fit(self, predictions: torch.Tensor, labels: torch.Tensor) -> None:
+        """Choose the thresholds on all validation images."""
+        thresholds = best_thresholds(labels, predictions.sigmoid(), self.uncertain)
+        self.network.thresholds.copy_(torch.as_tensor(thresholds))
+
+
+class DetectorFit(ValidationFit):
+    """
+    Fit a detector on normal images when its evaluator starts, and its thresholds on what the evaluator has seen.
+
+    Args:
+        detector: the evaluator's network.
+        normal_batches: loader of normal images, dictionaries with "image" ``(B, C, *S)``.
+        specificity: see :meth:`monai_afire.anomaly.AnomalyDetector.fit_thresholds`.
+        shrinkage: of the token density's covariance.
+
+    Example:
+        >>> from monai_afire.networks import AFiRe, ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
+        >>> detector = AnomalyDetector(AFiRe(encoder, 8, 16, 16, 1, 2)).eval()
+        >>> normal = [{"image": torch.rand(8, 1, 32, 32)}]
+        >>> def score(engine, batch):
+        ...     return {"pred": detector(batch["image"]), "label": torch.zeros(8)}
+        >>> evaluator = Engine(score)
+        >>> DetectorFit(detector, normal).attach(evaluator)
+        >>> _ = evaluator.run(normal)
+        >>> bool(detector.thresholds.isfinite().all())
+        True
+    """
+
+    def __init__(
+        self,
+        detector: AnomalyDetector,
+        normal_batches: Iterable[dict[str, torch.Tensor]],
+        specificity: float | None = 0.95,
+        shrinkage: float = 0.05,
+    ) -> None:
+        self.detector = detector
+        self.normal_batches = normal_batches
+        self.specificity = specificity
+        self.shrinkage = shrinkage
+
+    def start(self, engine: Engine) -> None:
+        """Forget the previous validation, and take the statistics from the normal images."""
+        super().start(engine)
+        was_training = self.detector.training
+        device = self.detector.thresholds.device
+        self.detector.eval().fit(_Images(self.normal_batches, device), self.shrinkage)
+        self.detector.train(was_training)
+
+    def predictions(self, output: Mapping[str, Any]) -> torch.Tensor:
+        """The scores."""
+        return output[CommonKeys.PRED]["scores"]
+
+    def fit(self, predictions: torch.Tensor, labels: torch.Tensor) -> None:
+        """Choose the thresholds on all validation images of this run."""
+        self.detector.fit_thresholds(predictions, labels.flatten(), self.specificity)
+
+
+class ThresholdsAt:
+    """
+    Give a fitted detector's thresholds another specificity when an evaluator starts; attach it behind what loads it.
+
+    Args:
+        detector: with the scores of normal validation images.
+        specificity: see :meth:`monai_afire.anomaly.AnomalyDetector.set_specificity`; None leaves the thresholds alone.
+
+    Example:
+        >>> from monai_afire.anomaly.score_thresholds import ScoreThresholds
+        >>> scores = ScoreThresholds(["fused"])
+        >>> scores.fit_thresholds(torch.arange(101.0)[:, None], specificity=0.9)
+        >>> ThresholdsAt(scores, 0.95).apply()
+        >>> scores.thresholds[0]
+        tensor(95.)
+    """
+
+    def __init__(self, detector: ScoreThresholds, specificity: float | None = None) -> None:
+        self.detector = detector
+        self.specificity = specificity
 
     def attach(self, engine: Engine) -> None:
         """Register with an evaluator."""
-        engine.add_event_handler(Events.STARTED, self.start)
-        engine.add_event_handler(Events.ITERATION_COMPLETED, self.collect)
-        engine.add_event_handler(Events.COMPLETED, self.fit)
+        engine.add_event_handler(Events.STARTED, self.apply)
 
-    def start(self, engine: Engine) -> None:
-        """Forget the previous validation."""
-        self.logits, self.labels = [], []
+    def apply(self) -> None:
+        """Set the thresholds."""
+        if self.specificity is not None:
+            self.detector.set_specificity(self.specificity)
 
-    def collect(self, engine: Engine) -> None:
-        """Remember the outputs of a batch."""
-        output = engine.state.output
-        self.logits.append(output[CommonKeys.PRED].detach().float())  # type: ignore[index]
-        self.labels.append(output[CommonKeys.LABEL])  # type: ignore[index]
 
-    def fit(self, engine: Engine) -> None:
-        """Choose the thresholds on all validation images."""
-        probabilities = torch.cat(self.logits).sigmoid()
-        thresholds = best_thresholds(torch.cat(self.labels), probabilities, self.uncertain)
-        self.network.thresholds.copy_(torch.as_tensor(thresholds))
+class _Images:
+    """The images of a loader on a device, to be iterated more than once."""
+
+    def __init__(self, batches: Iterable[dict[str, torch.Tensor]], device: torch.device) -> None:
+        self.batches = batches
+        self.device = device
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for batch in tqdm(self.batches, desc="normal images", delay=3.0, leave=False, dynamic_ncols=True):
+            yield batch[CommonKeys.IMAGE].to(self.device, non_blocking=True)

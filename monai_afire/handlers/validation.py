@@ -1,16 +1,72 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Validation every few epochs, after the last one and, where asked for, after the first."""
+"""Validation every few epochs, and early stopping by it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sized
+from typing import Any
+
 from ignite.engine import Engine, Events
 from monai.engines import Evaluator
-from monai.handlers import ValidationHandler
+from monai.engines.utils import default_metric_cmp_fn
+from monai.handlers import EarlyStopHandler, ValidationHandler
 
-from monai_afire.handlers.early_stop import ResumableEarlyStop
+from monai_afire.utils.distributed import global_rank
+from monai_afire.utils.few_images import warn_if_few
 
-__all__ = ["EpochValidation"]
+
+class ResumableEarlyStop(EarlyStopHandler):
+    """
+    MONAI's ``EarlyStopHandler`` with a state dict, for :class:`~monai_afire.handlers.ResumableCheckpoint`.
+
+    Without one a run that is interrupted and resumed forgets its best score and starts to count anew: it stops later
+    than one that was not interrupted. The arguments are those of ``EarlyStopHandler``.
+
+    Example:
+        >>> from ignite.engine import Engine
+        >>> trainer, scores = Engine(lambda engine, batch: None), iter([0.7, 0.5])
+        >>> handler = ResumableEarlyStop(patience=2, score_function=lambda engine: next(scores), trainer=trainer)
+        >>> handler(trainer)
+        >>> handler(trainer)
+        >>> handler.state_dict()["best_score"], handler.state_dict()["counter"]
+        (0.7, 1)
+    """
+
+    def __init__(self, patience: int, score_function: Callable[[Any], float] | None = None, **kwargs: Any) -> None:
+        super().__init__(patience, score_function or key_metric_score, **kwargs)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Best score and number of validations since then; empty before ``set_trainer``."""
+        if self._handler is None:
+            return {}
+        state = dict(self._handler.state_dict())
+        if state["best_score"] is not None:
+            state["best_score"] = float(state["best_score"])  # NumPy's numbers are not read with weights_only=True
+        return state
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """
+        Go on counting from a state.
+
+        Args:
+            state_dict: of :meth:`state_dict`.
+
+        Raises:
+            RuntimeError: before ``set_trainer``.
+        """
+        if self._handler is None:
+            raise RuntimeError("set the trainer before the state is loaded: call set_trainer() first")
+        if state_dict:
+            self._handler.load_state_dict(state_dict)
+
+
+def key_metric_score(validator: Engine) -> float:
+    """The key metric of a validation as a score, of which more is better."""
+    state: Any = validator.state
+    value = float(state.metrics[state.key_metric_name])
+    is_better = getattr(validator, "metric_cmp_fn", default_metric_cmp_fn)
+    return value if is_better(1.0, 0.0) else -value
 
 
 class EpochValidation(ValidationHandler):
@@ -62,9 +118,22 @@ class EpochValidation(ValidationHandler):
         """
         return epoch % self.interval == 0 or epoch == engine.state.max_epochs or (self.first and epoch == 1)
 
+    def warn_if_few(self, engine: Engine) -> None:
+        """Warn that what validation chooses is chance where it has few images."""
+        dataset = getattr(getattr(self.validator, "data_loader", None), "dataset", None)
+        if isinstance(dataset, Sized) and global_rank() == 0:
+            warn_if_few(len(dataset), "validation chooses the best epoch, the thresholds and when to stop")
+
     def attach(self, engine: Engine) -> None:
         """Register with a trainer."""
         engine.add_event_handler(Events.EPOCH_COMPLETED(event_filter=self.is_due), self)
-        if self.early_stopping is not None and self.validator is not None:
+        engine.add_event_handler(Events.STARTED, self.warn_if_few)
+        engine.add_event_handler(Events.STARTED, self.count_validations)
+        if self.early_stopping is not None:
             self.early_stopping.set_trainer(engine)
-            self.early_stopping.attach(self.validator)
+
+    def count_validations(self) -> None:
+        """Count validations for early stopping from now on; an evaluation without training does not count."""
+        stopping, validator = self.early_stopping, self.validator
+        if stopping is not None and validator is not None and not validator.has_event_handler(stopping):
+            stopping.attach(validator)

@@ -12,8 +12,6 @@ from monai.inferers import SimpleInferer
 
 from monai_afire.utils.device import has_bfloat16
 
-__all__ = ["AutocastInferer"]
-
 
 class AutocastInferer(SimpleInferer):
     """

@@ -14,8 +14,6 @@ from monai.utils import ensure_tuple_rep
 
 from monai_afire.inferers.autocast import AutocastInferer
 
-__all__ = ["WindowInferer", "network_inferer"]
-
 
 class WindowInferer(AutocastInferer):
     """

@@ -4,21 +4,27 @@
 
 from __future__ import annotations
 
-from monai_afire.losses.ace import ACELoss, MatchingLoss, SelfDistillationLoss, matching_target
+from monai_afire.losses.ace import (
+    ACELoss,
+    MatchingLoss,
+    SelfDistillationLoss,
+    composition_alpha,
+    decomposition_alpha,
+    matching_balance,
+    matching_target,
+)
 from monai_afire.losses.afire import (
     AFiReLoss,
     AnomalyRestorationLoss,
     CategoryConsistencyLoss,
     StructureConsistencyLoss,
 )
+from monai_afire.losses.classification import MaskedMulticlassLoss, MaskedMultilabelLoss, classification_loss
 from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.dino import DINOLoss, MultiCropCrossEntropy
 from monai_afire.losses.global_mean import global_mean, global_weighted_mean
 from monai_afire.losses.heatmap import HeatmapLoss
 from monai_afire.losses.mae import MAELoss, MaskedReconstructionLoss
-from monai_afire.losses.matching_balance import composition_alpha, decomposition_alpha, matching_balance
-from monai_afire.losses.multiclass import MaskedMulticlassLoss, classification_loss
-from monai_afire.losses.multilabel import MaskedMultilabelLoss
 from monai_afire.losses.peac import (
     AppearanceRestorationLoss,
     GlobalConsistencyLoss,

@@ -8,13 +8,10 @@ import torch
 from torch import nn
 
 from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
-from monai_afire.losses.global_mean import global_mean, global_weighted_mean
-from monai_afire.losses.reductions import check_reduction
+from monai_afire.losses.global_mean import check_reduction, global_mean, global_weighted_mean
 from monai_afire.losses.token_similarity import TokenSimilarity
 from monai_afire.utils.distributed import all_gather, global_rank
 from monai_afire.utils.precision import at_least_float32
-
-__all__ = ["AFiReLoss", "AnomalyRestorationLoss", "CategoryConsistencyLoss", "StructureConsistencyLoss"]
 
 # stands for -inf in masked logarithms of sums: large enough to vanish, small enough to stay finite in differences
 NEGLIGIBLE = -1e30
@@ -306,14 +303,7 @@ class AFiReLoss(CompositeLoss):
 def _contrast(
     pairs: torch.Tensor, in_category: torch.Tensor, others_in_category: torch.Tensor, against: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """
-    -log(pos / (pos + neg)) of each token as anchor.
-
-    pairs ``(L, B, M)`` log f of every anchor with the M tokens of the global batch, negligible with itself; in_category
-    ``(L, B)``: the tokens that are anchors; others_in_category ``(L, M)``: those that are their positives; against
-    ``(L, 1 or B)``: log of the further negatives, those with the prototype. Returns the loss ``(L, B)`` and where it
-    holds.
-    """
+    """-log(pos / (pos + neg)) of each token as anchor."""
     positive = _masked_logsumexp(pairs, others_in_category.unsqueeze(1))
     # every other token of the position is either a positive or a negative
     everything = torch.logaddexp(torch.logsumexp(pairs, dim=-1), against)

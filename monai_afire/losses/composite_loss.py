@@ -10,8 +10,6 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-__all__ = ["CompositeLoss", "LossTerm"]
-
 
 @dataclass(frozen=True)
 class LossTerm:

@@ -11,8 +11,6 @@ from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.global_mean import global_mean
 from monai_afire.utils.precision import at_least_float32
 
-__all__ = ["DINOLoss", "MultiCropCrossEntropy"]
-
 
 class MultiCropCrossEntropy(nn.Module):
     r"""

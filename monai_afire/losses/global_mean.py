@@ -1,14 +1,12 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Masked means over the global batch of all processes."""
+"""Means of a loss: over the batch of all processes, and within a sample."""
 
 from __future__ import annotations
 
 import torch
 
 from monai_afire.utils.distributed import all_reduce, world_size
-
-__all__ = ["global_mean", "global_weighted_mean"]
 
 
 def global_mean(values: torch.Tensor, where: torch.Tensor | None = None) -> torch.Tensor:
@@ -67,3 +65,19 @@ def _of_all_ranks(total: torch.Tensor, count: torch.Tensor) -> tuple[torch.Tenso
         return total, count
     summed = all_reduce(torch.stack([total, count.to(total.dtype)]))
     return summed[0], summed[1]
+
+
+REDUCTIONS = ("mean", "sum")
+
+
+def check_reduction(reduction: str) -> str:
+    """The reduction, if it is one of :data:`REDUCTIONS`."""
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"reduction must be one of {REDUCTIONS}, got {reduction!r}")
+    return reduction
+
+
+def reduced(values: torch.Tensor, reduction: str) -> torch.Tensor:
+    """Values ``(B, ...)`` to ``(B,)``, by their mean or sum over all axes but the first."""
+    values = values.flatten(1)
+    return values.mean(1) if reduction == "mean" else values.sum(1)

@@ -10,8 +10,6 @@ from torch import nn
 from monai_afire.losses.global_mean import global_mean
 from monai_afire.utils.precision import at_least_float32
 
-__all__ = ["HeatmapLoss"]
-
 
 class HeatmapLoss(nn.Module):
     r"""

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The losses of PEAC: patch order, appearance restoration, global and local consistency."""
+"""Squared distances of vectors on the unit sphere."""
 
 from __future__ import annotations
 
@@ -9,18 +9,24 @@ import torch.nn.functional as F
 from torch import nn
 
 from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
-from monai_afire.losses.global_mean import global_mean
-from monai_afire.losses.reductions import check_reduction, reduced
-from monai_afire.losses.sphere_distance import length, sphere_distance
+from monai_afire.losses.global_mean import check_reduction, global_mean, reduced
 from monai_afire.utils.precision import at_least_float32
 
-__all__ = [
-    "AppearanceRestorationLoss",
-    "GlobalConsistencyLoss",
-    "LocalConsistencyLoss",
-    "OrderClassificationLoss",
-    "PEACLoss",
-]
+# no embedding counts as shorter: an embedding of zeros then has a finite loss and gradient
+SHORTEST = 1e-6
+
+
+def length(vectors: torch.Tensor) -> torch.Tensor:
+    """Euclidean length of vectors ``(..., H)``, never 0."""
+    return torch.linalg.vector_norm(at_least_float32(vectors), dim=-1).clamp_min(SHORTEST)
+
+
+def sphere_distance(student: torch.Tensor, teacher: torch.Tensor, teacher_length: torch.Tensor) -> torch.Tensor:
+    """Squared distance ``(...,)`` of vectors ``(..., H)`` after L2 normalisation, as 2 - 2 cos."""
+    student = at_least_float32(student)
+    product = (student * teacher.to(student.dtype)).sum(-1)
+    return 2 - 2 * product / (length(student) * teacher_length.to(student.dtype))
+
 
 ORDER_SAMPLES = ("all", "shuffled")
 RESTORATION_SAMPLES = ("all", "in_order")

@@ -8,8 +8,6 @@ import torch
 
 from monai_afire.utils.precision import at_least_float32
 
-__all__ = ["TokenSimilarity"]
-
 SIMILARITIES = ("paper", "teacher_ce", "cosine")
 
 

@@ -24,6 +24,7 @@ from monai_afire.metrics.landmarks import (
     rescaled_positions,
     success_rates,
 )
+from monai_afire.metrics.linear_probe import LinearProbe, fit_linear_probe
 from monai_afire.metrics.localization import aupro, pixel_auroc, pointing_game
 from monai_afire.metrics.mae import MAEMetrics, mae_metrics, reconstruction_gain, reconstruction_variety
 from monai_afire.metrics.multiclass import (
@@ -50,6 +51,7 @@ __all__ = [
     "ACEMetrics",
     "AFiReMetrics",
     "DefinedAverage",
+    "LinearProbe",
     "MAEMetrics",
     "MaskDice",
     "MeanAUC",
@@ -71,6 +73,7 @@ __all__ = [
     "dino_metrics",
     "embedding_spread",
     "expected_calibration_error",
+    "fit_linear_probe",
     "knn_predict",
     "landmark_positions",
     "mae_metrics",

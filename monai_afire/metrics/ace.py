@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 import torch
 
@@ -13,7 +12,7 @@ from monai_afire.losses.ace import patches_per_axis
 from monai_afire.metrics.pretraining import PretrainingMetrics, correspondence_accuracy, prototype_information
 from monai_afire.transforms.grid_crop.correspondence import matching_patches
 
-__all__ = ["ACEMetrics", "ace_correspondence", "ace_metrics"]
+_NAMES = ("composition_accuracy", "decomposition_accuracy", "chance", "global_information")
 
 
 def ace_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -41,8 +40,7 @@ def ace_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         (tensor(1.), tensor(0.5000), tensor(nan))
     """
     undefined = torch.tensor(float("nan"), device=outputs["offset_1"].device)
-    names = ("composition_accuracy", "decomposition_accuracy", "chance", "global_information")
-    metrics = dict.fromkeys(names, undefined)
+    metrics = dict.fromkeys(_NAMES, undefined)
     for part in ("composition", "decomposition"):
         if f"{part}_logits" in outputs:
             metrics[f"{part}_accuracy"] = correspondence_accuracy(*ace_correspondence(outputs, part))
@@ -64,16 +62,9 @@ class ACEMetrics(PretrainingMetrics):
         'composition_accuracy'
     """
 
-    names: ClassVar[tuple[str, ...]] = (
-        "composition_accuracy",
-        "decomposition_accuracy",
-        "chance",
-        "global_information",
-    )
+    names = _NAMES
 
-    def batch_metrics(self, outputs: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        """Those of a batch."""
-        return ace_metrics(outputs)
+    batch_metrics = staticmethod(ace_metrics)
 
 
 @torch.no_grad()

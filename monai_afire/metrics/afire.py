@@ -12,8 +12,6 @@ import torch
 from monai_afire.losses.token_similarity import TokenSimilarity
 from monai_afire.metrics.pretraining import PretrainingMetrics, restoration_gain
 
-__all__ = ["AFiReMetrics", "afire_metrics", "position_accuracy"]
-
 
 def afire_metrics(outputs: Mapping[str, torch.Tensor], similarity: str = "paper") -> dict[str, torch.Tensor]:
     """

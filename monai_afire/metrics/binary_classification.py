@@ -13,16 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
-
-__all__ = [
-    "average_precision",
-    "best_f1_threshold",
-    "bootstrap_interval",
-    "matched_pair_auc",
-    "matched_pairs",
-    "metrics_at_threshold",
-    "roc_auc",
-]
+from scipy.stats import rankdata
 
 NAN = float("nan")
 
@@ -49,13 +40,11 @@ def roc_auc(labels: ArrayLike, scores: ArrayLike) -> float:
         0.875
     """
     truth, values = checked_labels(labels, scores)
-    _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
-    middle_ranks = np.cumsum(sizes) - (sizes - 1) / 2  # counted from 1
     abnormal = int(truth.sum())
     normal = truth.size - abnormal
     if abnormal == 0 or normal == 0:
         return NAN
-    rank_sum = middle_ranks[group[truth]].sum()
+    rank_sum = rankdata(values)[truth].sum()
     return float((rank_sum - abnormal * (abnormal + 1) / 2) / (abnormal * normal))
 
 

@@ -26,8 +26,6 @@ from monai_afire.metrics.binary_classification import (
 )
 from monai_afire.utils.labels import check_label_kind, class_probabilities, resolve_uncertain
 
-__all__ = ["MeanAUC", "best_thresholds", "classification_metrics", "mean_auc"]
-
 NAN = float("nan")
 DEFAULT_THRESHOLD = 0.5
 METRICS = ("auc", "average_precision", "accuracy", "f1", "sensitivity", "specificity")

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -16,8 +15,6 @@ from monai_afire.metrics.pretraining import (
     prototype_entropy,
     prototype_information,
 )
-
-__all__ = ["DINOMetrics", "crop_accuracy", "dino_metrics"]
 
 
 @torch.no_grad()
@@ -106,7 +103,7 @@ class DINOMetrics(PretrainingMetrics):
         'crop_accuracy'
     """
 
-    names: ClassVar[tuple[str, ...]] = (
+    names = (
         "crop_accuracy",
         "chance",
         "teacher_information",
@@ -114,9 +111,7 @@ class DINOMetrics(PretrainingMetrics):
         "feature_spread",
     )
 
-    def batch_metrics(self, outputs: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        """Those of a batch."""
-        return dino_metrics(outputs)
+    batch_metrics = staticmethod(dino_metrics)
 
 
 def _deviations(logarithms: torch.Tensor) -> torch.Tensor:

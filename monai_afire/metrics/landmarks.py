@@ -16,8 +16,6 @@ from monai.utils import CommonKeys
 from monai_afire.metrics.pretraining import DefinedAverage
 from monai_afire.utils.precision import at_least_float32
 
-__all__ = ["MeanRadialError", "landmark_positions", "radial_errors", "rescaled_positions", "success_rates"]
-
 
 def landmark_positions(heatmaps: torch.Tensor, window: int = 5) -> torch.Tensor:
     r"""

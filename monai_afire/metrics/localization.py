@@ -8,15 +8,15 @@ define (no lesion, or nothing but lesion) is NaN.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from skimage.measure import label as connected_components
+from torch.nn import functional as F
 
 from monai_afire.metrics.binary_classification import NAN, checked_numbers, descending_order, roc_auc
-
-__all__ = ["aupro", "pixel_auroc", "pointing_game"]
 
 
 def pixel_auroc(maps: Iterable[ArrayLike], masks: Iterable[ArrayLike]) -> tuple[float, list[float]]:
@@ -161,3 +161,36 @@ def _map_pairs(maps: Iterable[ArrayLike], masks: Iterable[ArrayLike]) -> list[tu
         if np.isnan(image).any():
             raise ValueError(f"map {index} has {int(np.isnan(image).sum())} NaN pixels: leave no image out, find why")
     return [(image, _mask(target)) for image, target in zip(images, targets, strict=True)]
+
+
+POSITION_ONLY = "position_only"
+
+
+def upsampled(token_map: torch.Tensor, grid_size: Sequence[int], size: Sequence[int]) -> np.ndarray:
+    """Token maps ``(..., L)`` of a 2-D or 3-D grid as pictures or volumes ``(..., *S)``, linearly interpolated."""
+    maps = token_map.float().reshape(-1, 1, *grid_size)
+    mode = {2: "bilinear", 3: "trilinear"}[len(grid_size)]
+    pictures = F.interpolate(maps, size=tuple(size), mode=mode)
+    return pictures.reshape(*token_map.shape[:-1], *size).numpy()
+
+
+def localization_row(
+    token_maps: Mapping[str, torch.Tensor], truth: np.ndarray | None, grid_size: Sequence[int]
+) -> dict[str, float]:
+    """Pixel AUROC and pointing game of one image, for each map."""
+    if truth is None or truth.all() or not truth.any():
+        return {}
+    lesion = truth != 0
+    row = {}
+    for name, token_map in token_maps.items():
+        heat = upsampled(token_map, grid_size, truth.shape)
+        row[f"pixel_auroc_{name}"] = roc_auc(lesion.ravel(), heat.ravel())
+        row[f"pointing_{name}"] = pointing_game(heat, lesion)
+    return row
+
+
+def map_aupro(token_maps: torch.Tensor, truths: Sequence[np.ndarray], grid_size: Sequence[int]) -> float:
+    """AUPRO of one score over many images."""
+    if not len(truths):
+        return float("nan")
+    return aupro(upsampled(token_maps, grid_size, truths[0].shape), truths)

@@ -13,8 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 from monai_afire.metrics.binary_classification import roc_auc
 from monai_afire.metrics.classification import check_class_names, mean_auc_interval
 
-__all__ = ["confusion_matrix", "expected_calibration_error", "multiclass_metrics", "quadratic_weighted_kappa"]
-
 NAN = float("nan")
 UNKNOWN = -1
 _SUM_TOLERANCE = 1e-4
@@ -66,12 +64,12 @@ def multiclass_metrics(
         for column in zip(one_hot.T, values.T, strict=True)
     ]
     per_class = {name: _of_class(matrix, number, aucs[number]) for number, name in enumerate(class_names)}
-    metrics: dict[str, Any] = {"num_images": len(truth), "mean_auc": _mean(aucs)}
+    summary: dict[str, Any] = {"num_images": len(truth), "mean_auc": _mean(aucs)}
     if num_bootstraps:
-        metrics["mean_auc_interval"] = mean_auc_interval(one_hot, values, num_bootstraps)
+        summary["mean_auc_interval"] = mean_auc_interval(one_hot, values, num_bootstraps)
     confidence = values[np.arange(len(truth)), decided]
     return {
-        **metrics,
+        **summary,
         "accuracy": _ratio(np.trace(matrix), matrix.sum()),
         "balanced_accuracy": _mean([entry["sensitivity"] for entry in per_class.values()]),
         "quadratic_weighted_kappa": quadratic_weighted_kappa(matrix),
@@ -98,8 +96,11 @@ def confusion_matrix(labels: ArrayLike, decided: ArrayLike, num_classes: int) ->
         array([[1, 0],
                [1, 1]])
     """
-    pairs = np.asarray(labels, dtype=np.int64) * num_classes + np.asarray(decided, dtype=np.int64)
-    return np.bincount(pairs, minlength=num_classes**2).reshape(num_classes, num_classes)
+    from sklearn import metrics  # takes a second to import
+
+    if not len(labels):  # type: ignore[arg-type]
+        return np.zeros((num_classes, num_classes), dtype=np.int64)
+    return metrics.confusion_matrix(labels, decided, labels=range(num_classes))
 
 
 def quadratic_weighted_kappa(matrix: ArrayLike) -> float:
@@ -120,12 +121,13 @@ def quadratic_weighted_kappa(matrix: ArrayLike) -> float:
         >>> quadratic_weighted_kappa([[2, 0], [0, 3]]), quadratic_weighted_kappa([[1, 1], [1, 1]])
         (1.0, 0.0)
     """
-    observed = np.asarray(matrix, dtype=np.float64)
-    grades = np.arange(len(observed))
-    weights = np.subtract.outer(grades, grades) ** 2
-    by_chance = np.outer(observed.sum(1), observed.sum(0)) / max(observed.sum(), 1)
-    disagreement = float((weights * by_chance).sum())
-    return 1 - float((weights * observed).sum()) / disagreement if disagreement else NAN
+    from sklearn import metrics
+
+    counts = np.asarray(matrix)
+    if np.count_nonzero(counts.sum(0) + counts.sum(1)) < 2:
+        return NAN
+    truth, decided = np.indices(counts.shape).reshape(2, -1)
+    return float(metrics.cohen_kappa_score(truth, decided, weights="quadratic", sample_weight=counts.ravel()))
 
 
 def expected_calibration_error(correct: ArrayLike, confidence: ArrayLike, num_bins: int = 15) -> float:

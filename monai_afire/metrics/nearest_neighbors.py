@@ -9,8 +9,6 @@ import torch.nn.functional as F
 
 from monai_afire.utils.precision import at_least_float32
 
-__all__ = ["knn_predict"]
-
 _LARGEST_BLOCK = 2**25  # similarities held at once, 128 MB of them
 
 
@@ -34,7 +32,7 @@ def knn_predict(
     Args:
         train_features: ``(N, D)``.
         train_labels: ``(N, K)`` of 0 and 1; NaN is missing and has no vote.
-        features: ``(M, D)`` of the images to judge, on the same device.
+        features: ``(M, D)`` of the images to classify, on the same device.
         num_neighbors: how many vote; all, where fewer labels are known.
         temperature: τ; the smaller, the more the nearest count.
 

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +17,7 @@ from monai_afire.metrics.pretraining import (
 )
 from monai_afire.utils.precision import at_least_float32
 
-__all__ = ["PEACMetrics", "order_accuracy", "peac_correspondence", "peac_metrics"]
+_NAMES = ("order_accuracy", "restoration_gain", "correspondence_accuracy", "global_spread", "local_spread")
 
 
 def peac_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -48,8 +47,7 @@ def peac_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]
     """
     shuffled = outputs["shuffled"]
     undefined = torch.tensor(float("nan"), device=shuffled.device)
-    names = ("order_accuracy", "restoration_gain", "correspondence_accuracy", "global_spread", "local_spread")
-    metrics = dict.fromkeys(names, undefined)
+    metrics = dict.fromkeys(_NAMES, undefined)
     if "order_logits" in outputs:
         metrics["order_accuracy"] = order_accuracy(outputs["order_logits"], outputs["order"], shuffled)
     if "restored" in outputs:
@@ -78,17 +76,9 @@ class PEACMetrics(PretrainingMetrics):
         'order_accuracy'
     """
 
-    names: ClassVar[tuple[str, ...]] = (
-        "order_accuracy",
-        "restoration_gain",
-        "correspondence_accuracy",
-        "global_spread",
-        "local_spread",
-    )
+    names = _NAMES
 
-    def batch_metrics(self, outputs: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
-        """Those of a batch."""
-        return peac_metrics(outputs)
+    batch_metrics = staticmethod(peac_metrics)
 
 
 @torch.no_grad()

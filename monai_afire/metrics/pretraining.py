@@ -18,16 +18,6 @@ from monai.utils import CommonKeys
 
 from monai_afire.utils.precision import at_least_float32
 
-__all__ = [
-    "DefinedAverage",
-    "PretrainingMetrics",
-    "correspondence_accuracy",
-    "embedding_spread",
-    "prototype_entropy",
-    "prototype_information",
-    "restoration_gain",
-]
-
 
 @torch.no_grad()
 def restoration_gain(

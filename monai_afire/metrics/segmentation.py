@@ -12,8 +12,6 @@ from monai.handlers import MeanDice
 from monai.metrics import compute_dice, compute_hausdorff_distance
 from monai.utils import CommonKeys
 
-__all__ = ["MaskDice", "segmentation_metrics"]
-
 PERCENTILE = 95
 
 
@@ -32,7 +30,7 @@ def segmentation_metrics(
     ==================  =====  ===============================================
 
     An empty truth that is predicted empty counts as right, as in the SIIM-ACR challenge. There most truths are empty,
-    and a network that predicts nothing reaches a high mean: look at the images with a truth alone, too. The diagonal
+    and a network that predicts nothing reaches a high mean: see the mean over images with a truth, too. The diagonal
     makes an organ that was missed cost something, for which NaN would be a reward.
 
     Args:

@@ -28,6 +28,7 @@ from monai_afire.networks.blocks import (
     unpatchify,
     update_ema,
 )
+from monai_afire.networks.definition import build_network, definition_of
 from monai_afire.networks.export import export_network
 from monai_afire.networks.nets import (
     ACE,
@@ -37,6 +38,7 @@ from monai_afire.networks.nets import (
     AFiRe,
     LungFinder,
     RadiographEncoder,
+    ResidualEncoder,
     SwinEncoder,
     TransferClassifier,
     TransferNetwork,
@@ -53,9 +55,13 @@ from monai_afire.networks.nets.encoders import (
 )
 from monai_afire.networks.weights import (
     LoadReport,
+    ModelFile,
+    describe,
     export_encoder,
     load_encoder_weights,
     load_network,
+    pretrained_afire,
+    read_description,
     released_encoder,
     released_lung_finder,
     save_network,
@@ -74,6 +80,12 @@ __all__ = [
     "HuggingFaceEncoder",
     "LoadReport",
     "LungFinder",
+    "ModelFile",
+    "build_network",
+    "definition_of",
+    "describe",
+    "pretrained_afire",
+    "read_description",
     "MAE",
     "MONAIEncoder",
     "MultiScaleNeck",
@@ -84,6 +96,7 @@ __all__ = [
     "PyramidPooling",
     "RadiographEncoder",
     "RestorationDecoder",
+    "ResidualEncoder",
     "SwinEncoder",
     "TimmEncoder",
     "TokenProbabilityHead",

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 from tqdm.auto import tqdm
 
+from monai_afire.networks.weights.model_file import HEADER, ModelFile
 from monai_afire.utils.files import atomic_path
 from monai_afire.utils.formatting import json_safe
 from monai_afire.utils.precision import full_matmul_precision
@@ -38,6 +39,7 @@ def export_network(
     image_shape: Sequence[int],
     metadata: Mapping[str, Any] | None = None,
     tolerance: float = 1e-3,
+    model_file: ModelFile | None = None,
 ) -> dict[str, float]:
     """
     Write a network as a graph that runs without this package, and check that it computes the same.
@@ -53,6 +55,7 @@ def export_network(
         metadata: what a reader of the file should know, e.g. names of classes; values are stored as JSON, in the ONNX
             model's ``metadata_props`` or the extra file "metadata.json" of the archive.
         tolerance: largest difference allowed, as a share of the largest value of that output.
+        model_file: the network's file, whose description becomes the entry "description" of the metadata.
 
     Returns:
         For each output its largest difference from the network's, as a share of its largest value.
@@ -71,6 +74,7 @@ def export_network(
         >>> list(differences), torch.export.load(path).module()(torch.rand(5, 1, 32, 32)).shape
         (['pred'], torch.Size([5, 2]))
     """
+    metadata = {**(metadata or {}), **({HEADER: model_file.description.as_data()} if model_file else {})}
     kind = Path(path).suffix
     if kind not in _WRITERS:
         raise ValueError(f"expected a path that ends in {' or '.join(_WRITERS)}, got {path}")
@@ -82,7 +86,7 @@ def export_network(
         program = torch.export.export(network, (torch.rand(TRACED_BATCH, *image_shape),), dynamic_shapes=(batch,))
         progress.update()
         with atomic_path(path) as temporary:
-            run = _WRITERS[kind](program, temporary, list(outputs), metadata or {})
+            run = _WRITERS[kind](program, temporary, list(outputs), metadata)
             progress.update()
             differences = _compare(network, run, image_shape)
             different = {name: value for name, value in differences.items() if not value <= tolerance}

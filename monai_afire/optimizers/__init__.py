@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from monai_afire.optimizers.layer_decay import layer_decay_groups
-from monai_afire.optimizers.learning_rate import scaled_lr
-from monai_afire.optimizers.parameter_groups import weight_decay_groups
+from monai_afire.optimizers.parameter_groups import layer_decay_groups, scaled_lr, weight_decay_groups
 
 __all__ = ["layer_decay_groups", "scaled_lr", "weight_decay_groups"]

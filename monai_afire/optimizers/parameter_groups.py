@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Parameter groups with and without weight decay."""
+"""Parameter groups with and without weight decay, with learning rates by layer, and the rate that fits a batch size."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-__all__ = ["is_decayed", "weight_decay_groups"]
+from monai_afire.utils.distributed import world_size
 
 _TOKENS = (
     "mask_tokens",
@@ -24,33 +24,17 @@ _TOKENS = (
 
 
 def is_decayed(name: str, parameter: nn.Parameter) -> bool:
-    """
-    Whether weight decay applies to a parameter.
-
-    Biases, norms and everything else of one dimension are not decayed, nor are mask, class and register tokens and
-    position embeddings, by the names that MONAI, timm and transformers give them.
-
-    Args:
-        name: its name in the network.
-        parameter: the parameter itself.
-
-    Returns:
-        True for the weights of linear layers and convolutions and the like.
-
-    Example:
-        >>> {name: is_decayed(name, parameter) for name, parameter in nn.Linear(3, 2).named_parameters()}
-        {'weight': True, 'bias': False}
-    """
+    """Whether weight decay applies to a parameter."""
     return parameter.ndim > 1 and not name.endswith(_TOKENS)
 
 
-def weight_decay_groups(network: nn.Module, weight_decay: float = 0.04) -> list[dict[str, Any]]:
+def weight_decay_groups(network: nn.Module, weight_decay: float | None = 0.04) -> list[dict[str, Any]]:
     """
     Split the trainable parameters into those with weight decay and those without, by :func:`is_decayed`.
 
     Args:
         network: its parameters with ``requires_grad`` are taken.
-        weight_decay: decay of the first group.
+        weight_decay: decay of the first group; None leaves it to the optimizer.
 
     Returns:
         Two groups for an optimizer: decayed first, not decayed second. A schedule of the decay sets the first.
@@ -65,4 +49,104 @@ def weight_decay_groups(network: nn.Module, weight_decay: float = 0.04) -> list[
     for name, parameter in network.named_parameters():
         if parameter.requires_grad:
             (decayed if is_decayed(name, parameter) else exempt).append(parameter)
-    return [{"params": decayed, "weight_decay": weight_decay}, {"params": exempt, "weight_decay": 0.0}]
+    own = {} if weight_decay is None else {"weight_decay": weight_decay}
+    return [{"params": decayed, **own}, {"params": exempt, "weight_decay": 0.0}]
+
+
+def layer_decay_groups(
+    network: nn.Module, learning_rate: float, weight_decay: float = 0.05, layer_decay: float = 0.75
+) -> list[dict[str, Any]]:
+    r"""
+    Parameter groups with one learning rate per layer, as BEiT (Bao et al., ICLR 2022) and MAE are fine-tuned.
+
+    The learning rate of block l of n in the encoder is
+
+    .. math:: \eta_l = \eta \, d^{\,n + 1 - l}, \qquad l = 1, \dots, n
+
+    with the rate :math:`\eta` of the heads and the decay d; patch and position embedding are l = 0. The encoder's last
+    norm and everything outside of it (heads, necks) have :math:`\eta` itself. A Swin's blocks are counted through its
+    stages, a merge of patches belongs to the block before it. Weight decay follows
+    :func:`monai_afire.optimizers.parameter_groups.is_decayed`.
+
+    Args:
+        network: a network with an encoder anywhere in it, or an encoder; its parameters with ``requires_grad`` are
+            taken, so a frozen encoder or teacher has no group.
+        learning_rate: η, of the heads.
+        weight_decay: of the parameters that are decayed.
+        layer_decay: d in (0, 1]; 1 gives every layer the same rate.
+
+    Returns:
+        Groups for an optimizer, lowest rate first, each with "params", "lr", "weight_decay" and "lr_scale", the
+        factor :math:`d^{n + 1 - l}`: a schedule that sets rates by itself sets ``value * group["lr_scale"]``, while
+        PyTorch's schedulers scale each group's own "lr" and need not know. Only groups with parameters are there.
+
+    Raises:
+        ValueError: when the layer decay is not in (0, 1], or the network has no encoder.
+        NotImplementedError: when the layer decay is below 1 and the encoder does not know the order of its layers.
+
+    Example:
+        >>> from monai_afire.networks.nets.vit_encoder import ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, hidden_size=24, num_layers=2, num_heads=2)
+        >>> groups = layer_decay_groups(nn.ModuleDict({"encoder": encoder}), 1e-3, layer_decay=0.5)
+        >>> [(group["lr_scale"], group["weight_decay"]) for group in groups]
+        [(0.125, 0.05), (0.125, 0.0), (0.25, 0.05), (0.25, 0.0), (0.5, 0.05), (0.5, 0.0), (1.0, 0.0)]
+    """
+    if not 0 < layer_decay <= 1:
+        raise ValueError(f"layer_decay must be in (0, 1], 1 for one rate everywhere, got {layer_decay}")
+    layers_above = _layers_above(network) if layer_decay < 1 else {}
+    groups: dict[tuple[int, bool], dict[str, Any]] = {}
+    for name, parameter in network.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        above, decayed = layers_above.get(id(parameter), 0), is_decayed(name, parameter)
+        scale = layer_decay**above
+        new_group = {
+            "params": [],
+            "lr": learning_rate * scale,
+            "weight_decay": weight_decay if decayed else 0.0,
+            "lr_scale": scale,
+        }
+        groups.setdefault((-above, not decayed), new_group)["params"].append(parameter)
+    return [groups[key] for key in sorted(groups)]
+
+
+def _layers_above(network: nn.Module) -> dict[int, int]:
+    """By the parameter's id: from the patch embedding n + 1, the first block n, ... to the last block 1."""
+    encoders: list[Any] = [module for module in network.modules() if hasattr(module, "parameters_by_depth")]
+    if not encoders:
+        raise ValueError(
+            f"{type(network).__name__} has no ViTEncoder, SwinEncoder or adapted encoder, whose layers' rates could "
+            "decay: use weight_decay_groups for other networks"
+        )
+    return {
+        id(parameter): above
+        for encoder in encoders
+        for above, parameters in enumerate(reversed(encoder.parameters_by_depth()), start=1)
+        for parameter in parameters
+    }
+
+
+_REFERENCE_BATCH = 256
+
+
+def scaled_lr(base: float, batch_size: int, accumulation_steps: int = 1) -> float:
+    r"""
+    Linear scaling rule: the learning rate grows with the global batch.
+
+    .. math:: base \cdot batch\_size \cdot accumulation\_steps \cdot processes / 256
+
+    Goyal et al., *Accurate, Large Minibatch SGD*, 2017.
+
+    Args:
+        base: learning rate for 256 images.
+        batch_size: images per process and pass.
+        accumulation_steps: passes per optimizer step.
+
+    Returns:
+        The learning rate for all processes of the run.
+
+    Example:
+        >>> scaled_lr(0.0005, 512)
+        0.001
+    """
+    return base * batch_size * accumulation_steps * world_size() / _REFERENCE_BATCH

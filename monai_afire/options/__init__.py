@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from monai_afire.options.call import BundleCall, current_call
-from monai_afire.options.carried import taken_names, travelling_options
+from monai_afire.options.carried import described_options, encoder_options
 from monai_afire.options.check import OptionError, check, check_call, start_bundle
 from monai_afire.options.declarations import OPTIONS, SECTIONS
 from monai_afire.options.help_text import describe_default, help_text
@@ -23,6 +23,6 @@ __all__ = [
     "describe_default",
     "help_text",
     "start_bundle",
-    "taken_names",
-    "travelling_options",
+    "described_options",
+    "encoder_options",
 ]

@@ -6,26 +6,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
+from monai_afire.networks.weights.model_file import read_description
 from monai_afire.networks.weights.released import RELEASED, released_encoder
-from monai_afire.options.call import BundleCall, current_call, needs_evaluation
+from monai_afire.options.call import BundleCall, needs_evaluation
 from monai_afire.options.declarations import OPTIONS
 from monai_afire.options.help_text import describe_default
-from monai_afire.options.option import Travels
-from monai_afire.utils.saved_options import read_options
 
-__all__ = ["Carried", "carried_options", "taken_names", "travelling_options"]
-
-_TAKEN: dict[str, frozenset[Travels]] = {
-    "encoder": frozenset({"encoder"}),
-    "network": frozenset({"encoder", "network"}),
-    "result": frozenset({"encoder", "network", "result"}),
-}
+__all__ = ["Carried", "carried_options", "described_options", "encoder_options"]
 
 
 @dataclass(frozen=True)
@@ -35,12 +26,10 @@ class Source:
 
     Attributes:
         path: the file.
-        taken: what of it is used: the "encoder", the whole "network", or that as it is for its "result".
         fits: whether an encoder is fitted to other sizes when it is loaded.
     """
 
     path: Path
-    taken: str
     fits: bool = False
 
 
@@ -60,47 +49,73 @@ class Carried:
     source: Source
 
 
-def travelling_options() -> dict[str, Any]:
+def encoder_options() -> set[str]:
     """
-    The options of the run whose config evaluates this that are to be saved with its weights.
-
-    It is the argument `options` of what writes weights::
-
-        "checkpoint": {"_target_": "monai_afire.handlers.ResumableCheckpoint", ...,
-                       "options": {"_target_": "monai_afire.options.travelling_options"}}
-
-    Returns:
-        By name, those that are declared to travel, that something in the config reads, and that are not null. A
-        component in the place of a value (an ``encoder`` that an overlay describes) is left out: later steps are given
-        the overlay again.
-
-    Raises:
-        RuntimeError: when no config is being evaluated.
+    Names of the options that shape an encoder and its input, which a training takes from the file that it starts from.
 
     Example:
-        >>> from monai.bundle import ConfigParser
-        >>> config = {"num_layers": 6, "epochs": 3, "options": {"_target_": "monai_afire.options.travelling_options"}}
-        >>> ConfigParser({**config, "network": "@num_layers"}).get_parsed_content("options")
-        {'num_layers': 6}
-    """
-    call = current_call()
-    names = [name for name in call.config if name in OPTIONS and OPTIONS[name].travels and name in call.read_names]
-    values = {name: call.value(name) for name in names}
-    return {name: value for name, value in values.items() if value is not None and not isinstance(value, nn.Module)}
-
-
-def taken_names(taken: str) -> set[str]:
-    """
-    Names of the options that a run takes from weights.
-
-    Args:
-        taken: what of them it uses: the "encoder", the "network" to go on training it, or the network's "result".
-
-    Example:
-        >>> {"image_size", "hidden_size", "standardize"} <= taken_names("encoder") < taken_names("result")
+        >>> {"image_size", "hidden_size", "standardize"} <= encoder_options()
         True
     """
-    return {option.name for option in OPTIONS.values() if option.travels in _TAKEN[taken]}
+    return {option.name for option in OPTIONS.values() if option.travels == "encoder"}
+
+
+_OTHER_NAMES = {
+    ("ViTEncoder", "img_size"): "image_size",
+    ("UPerNet", "channels"): "decoder_channels",
+    ("AnomalyDetector", "layers"): "feature_layers",
+}
+_LIBRARIES = {"HuggingFaceEncoder": "hub", "TimmEncoder": "timm"}
+
+
+def described_options(path: str | os.PathLike) -> dict[str, Any]:
+    """
+    What a file says about its network and images, by the names of the options of a training.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The options by name; none for a file that is missing or of another program.
+
+    Raises:
+        ValueError: when the file has a wrong description.
+
+    Example:
+        >>> described_options("no/model.pt")
+        {}
+    """
+    description = read_description(path)
+    if description is None:
+        return {}
+    options = dict(_arguments(description.network))
+    if description.preprocessing is not None:
+        options |= {
+            **asdict(description.preprocessing),
+            "image_size": _one_for_all(description.preprocessing.image_size),
+        }
+    options |= {"class_names": description.class_names, "label_kind": description.label_kind, **description.settings}
+    return {name: value for name, value in options.items() if name in OPTIONS and value is not None}
+
+
+def _arguments(definition: Mapping[str, Any] | None) -> Iterator[tuple[str, Any]]:
+    """Arguments of a network and its parts by the names that they have as options."""
+    if definition is None or definition["class"] in ("SwinEncoder", "MONAIEncoder"):
+        return  # options describe a ViT of this package
+    kind, arguments = definition["class"], definition["arguments"]
+    if kind in _LIBRARIES:
+        yield "encoder", f"{_LIBRARIES[kind]}:{arguments['model']}"
+        return
+    for name, value in arguments.items():
+        if isinstance(value, Mapping):
+            yield from _arguments(value)
+        elif name != "num_classes":  # the list of a training says it
+            yield _OTHER_NAMES.get((kind, name), name), _one_for_all(value) if name.endswith("_size") else value
+
+
+def _one_for_all(sizes: Any) -> Any:
+    """One number where all axes have the same."""
+    return sizes[0] if isinstance(sizes, list) and len(set(sizes)) == 1 else sizes
 
 
 def carried_options(call: BundleCall, wrong: Collection[str] = ()) -> Iterator[Carried | tuple[str, str]]:
@@ -121,7 +136,7 @@ def carried_options(call: BundleCall, wrong: Collection[str] = ()) -> Iterator[C
     found: dict[str, Carried] = {}
     for source, options in _sources(call):
         for name, value in options.items():
-            if name not in taken_names(source.taken) & call.read_names & call.config.keys() or name in wrong:
+            if name not in encoder_options() & call.read_names & call.config.keys() or name in wrong:
                 continue
             try:
                 carried = Carried(name, _checked(name, value), source)
@@ -137,46 +152,31 @@ def carried_options(call: BundleCall, wrong: Collection[str] = ()) -> Iterator[C
 
 def _sources(call: BundleCall) -> list[tuple[Source, dict[str, Any]]]:
     """The first of the places that weights come from where some carry options, with these."""
-    places = (_compared, _loaded) if "ckpt_path" in call.config else (_resumed, _adapted, _transferred)
+    places = () if "ckpt_path" in call.config else (_resumed, _adapted, _transferred)
     for place in places:
-        read = [(source, read_options(source.path)) for source in place(call)]
+        read = [(source, described_options(source.path)) for source in place(call)]
         if any(options for _, options in read):
             return [(source, options) for source, options in read if options]
     return []
-
-
-def _compared(call: BundleCall) -> Iterator[Source]:
-    """Encoders and classifiers of an analysis; one of the encoders may be that of the network which it loads."""
-    loaded = [source.path for source in _loaded(call)]
-    for path in _paths(call, "weights"):
-        yield Source(path, "result" if path in loaded else "encoder", fits=True)
-    for path in _paths(call, "classifier_weights"):
-        yield Source(path, "encoder")
-
-
-def _loaded(call: BundleCall) -> Iterator[Source]:
-    """An evaluation, or the use of a network."""
-    for path in _paths(call, "ckpt_path"):
-        yield Source(path, "result")
 
 
 def _resumed(call: BundleCall) -> Iterator[Source]:
     """A training that goes on."""
     if call.config.get("resume") is True:
         for folder in _paths(call, "ckpt_dir"):
-            yield Source(folder / "checkpoint.pt", "network")
+            yield Source(folder / "checkpoint.pt")
 
 
 def _adapted(call: BundleCall) -> Iterator[Source]:
     """Another training of the same network."""
     for path in _paths(call, "pretrained"):
-        yield Source(path, "network")
+        yield Source(path)
 
 
 def _transferred(call: BundleCall) -> Iterator[Source]:
     """A training that starts from an encoder."""
     for path in _paths(call, "encoder_weights"):
-        yield Source(path, "encoder", fits=True)
+        yield Source(path, fits=True)
 
 
 def _paths(call: BundleCall, name: str) -> Iterator[Path]:

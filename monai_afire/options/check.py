@@ -4,20 +4,19 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from pathlib import Path
-from pydoc import locate
 from typing import Any
 
 from monai.bundle import ConfigComponent, ConfigExpression, ConfigItem, ConfigParser
 from monai.bundle.reference_resolver import ReferenceResolver
-from monai.bundle.utils import ID_SEP_KEY
+from monai.bundle.utils import ID_REF_KEY, ID_SEP_KEY
 
 from monai_afire.options import kinds
+from monai_afire.options.arguments import component_arguments, ids_of
 from monai_afire.options.call import BundleCall, current_call, top_level
 from monai_afire.options.carried import Carried, carried_options
 from monai_afire.options.declarations import OPTIONS
@@ -31,6 +30,7 @@ __all__ = ["OptionError", "check", "check_call", "start_bundle"]
 
 logger = logging.getLogger(__name__)
 
+_MOST_SUGGESTIONS = 3
 FOLLOWS = "_follows"  # in an overlay: names of files that come before it where both are given
 
 
@@ -89,7 +89,7 @@ def check_call(call: BundleCall) -> None:
     """
     Check the options of a start of a bundle, read text as what it stands for, and take what travels with its weights.
 
-    Where the weights that the run starts from carry options (:func:`monai_afire.options.travelling_options`), these
+    Where the weights that the run starts from describe their network (:class:`monai_afire.networks.ModelFile`), these
     stand in the place of the defaults of its config. What was given beside them must be the same.
 
     Args:
@@ -107,7 +107,8 @@ def check_call(call: BundleCall) -> None:
           --epoch: there is no such option; did you mean --epochs?
           --epochs: found 1.5, needs a whole number >= 1
     """
-    problems = [*_wrong_order(call), *_unread(call), *_missing_entries(call), *_wrong_values(call)]
+    problems = [*_wrong_order(call), *_unread(call), *_missing_entries(call), *_wrong_entries(call)]
+    problems += _wrong_values(call)
     if problems:
         lines = "".join(f"\n  --{name}: {problem}" for name, problem in problems)
         number = "1 option" if len(problems) == 1 else f"{len(problems)} options"
@@ -117,6 +118,11 @@ def check_call(call: BundleCall) -> None:
 def _wrong_order(call: BundleCall) -> Iterator[tuple[str, str]]:
     """Files after an overlay that is to follow them: they would replace its values, and nobody would notice."""
     paths = list(call.layers)
+    complete = [path for path in paths if "imports" in call.layers[path]]
+    if complete and complete[0] != paths[0]:
+        order = ",".join(f"'{each}'" for each in [complete[0], *(path for path in paths if path != complete[0])])
+        first, late = Path(complete[0]).name, Path(paths[0]).name
+        yield "config_file", f'{first} must come before {late}, which changes it; give "[{order}]"'
     for place, path in enumerate(paths):
         followed = [late for late in paths[place + 1 :] if Path(late).name in call.layers[path].get(FOLLOWS, ())]
         if followed:
@@ -135,6 +141,8 @@ def _unread(call: BundleCall) -> Iterator[tuple[str, str]]:
             continue
         if name not in OPTIONS:
             yield name, f"there is no such option; {_suggestion(name, call)}"
+        elif ids := [id for id in ids_of(name, call.parser) if id.split(ID_SEP_KEY)[-1] == name]:
+            yield name, f"did you mean --{ids[0]}?"
         elif call.files is not None and name in call.files:
             # all options of a training may be given to its evaluation, too, though they have no effect there
             warnings.warn(f"--{name} has no effect: nothing reads it in this run", stacklevel=2)
@@ -150,12 +158,22 @@ def _is_plain(value: Any) -> bool:
 
 
 def _suggestion(name: str, call: BundleCall) -> str:
+    """The option or the entry that was probably meant."""
     path = name.replace(".", ID_SEP_KEY)
     if path != name and path in call.parser:
         return f"did you mean --{path}?"
     own = [known for known in call.config if known != name and known in call.read_names]
-    for candidates in ([known for known in own if known in OPTIONS], own):
-        if close := get_close_matches(name, candidates, n=1):
+    options = [known for known in own if known in OPTIONS]
+    overlay = f"{name}.json"
+    if any(Path(path).with_name(overlay).is_file() for path in call.layers):
+        return f"add the config {overlay}"
+    if by_initials := [known for known in options if name == "".join(word[0] for word in known.split("_"))]:
+        return f"did you mean --{by_initials[0]}?"
+    ids = ids_of(name, call.parser)
+    if any(id.split(ID_SEP_KEY)[-1] == name or id in options for id in ids):
+        return f"did you mean {' or '.join(f'--{id}' for id in ids[:_MOST_SUGGESTIONS])}?"
+    for candidates in (options, own, ids):
+        if close := get_close_matches(name, candidates, n=1) or (candidates is ids and ids):
             return f"did you mean --{close[0]}?"
     elsewhere = get_close_matches(name, OPTIONS, n=1)
     return f"{elsewhere[0]} is one of other runs: leave it out" if elsewhere else "leave it out"
@@ -171,7 +189,7 @@ def _missing_entries(call: BundleCall) -> Iterator[tuple[str, str]]:
             continue
         holder = call.parser.get(holder_id)
         is_component = ConfigComponent.is_instantiable(holder)
-        known = _arguments(holder, call.parser) if is_component else set(call.files.get(holder_id, ()))
+        known = component_arguments(holder, call.parser) if is_component else call.files.get(holder_id, ())
         if known is None or name in known:
             continue
         close = get_close_matches(name, known, n=1)
@@ -179,21 +197,51 @@ def _missing_entries(call: BundleCall) -> Iterator[tuple[str, str]]:
         yield id, f"{holder_id} has no {name!r}; " + (f"did you mean {close[0]!r}?" if close else f"it has {others}")
 
 
-def _arguments(component: Mapping[str, Any], parser: ConfigParser) -> set[str] | None:
-    """Names that may stand in a component's entry; None where that is not known."""
-    target = component["_target_"]
-    path = ConfigComponent(config=dict(component), locator=parser.locator).resolve_module_name()
-    found = locate(path) if isinstance(target, str) else target
-    if not callable(found):
+def _wrong_entries(call: BundleCall) -> Iterator[tuple[str, str]]:
+    """Overrides by a path whose kind is not that of what they replace; puts texts in as what they stand for."""
+    for id, value in (call.overrides or {}).items():
+        if ID_SEP_KEY not in id or kinds.is_computed(value) or isinstance(value, (dict, list)):
+            continue
+        kind = _kind_like(_replaced_value(call, id))
+        if kind is None:
+            continue
+        try:
+            read = kind.read(value)
+        except ValueError:
+            yield id, f"found {value!r}, needs {kind.description}"
+            continue
+        for each in [id, *_copies(call, id)]:
+            _replace(call.parser, each, read)
+
+
+def _replaced_value(call: BundleCall, id: str) -> Any:
+    """What an entry is without the override: in the files, or as the argument's default."""
+    if call.files is None:
         return None
-    names = set(ConfigComponent.non_arg_keys)
-    # what a class takes as **kwargs it hands on to the one that it extends
-    for each in found.__mro__ if inspect.isclass(found) else [found]:
-        parameters = inspect.signature(each).parameters
-        names |= set(parameters)
-        if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values()):
-            return names
-    return None
+    if id in call.files:
+        value = call.files.get(id)
+        is_reference = isinstance(value, str) and value.startswith(ID_REF_KEY)
+        return call.files.get(value[len(ID_REF_KEY) :]) if is_reference else value
+    holder_id, name = ReferenceResolver.split_id(id, last=True)
+    holder = call.parser.get(holder_id)
+    is_component = ConfigComponent.is_instantiable(holder)
+    return (component_arguments(holder, call.parser) or {}).get(name) if is_component else None
+
+
+def _kind_like(value: Any) -> kinds.Kind | None:
+    if isinstance(value, bool):
+        return kinds.Switch()
+    return kinds.AnyNumber() if isinstance(value, (int, float)) else None
+
+
+def _copies(call: BundleCall, id: str) -> Iterator[str]:
+    """Ids of the same entry in the lists of handlers, into which MONAI has copied what "%train::..." names."""
+    for section in ("train", "validate"):
+        handlers = call.files.get(f"{section}::handlers") if call.files else None
+        for place, entry in enumerate(handlers if isinstance(handlers, list) else ()):
+            holder = entry[1:] if isinstance(entry, str) else ""
+            if holder and id.startswith(holder + ID_SEP_KEY):
+                yield f"{section}::handlers::{place}{id[len(holder) :]}"
 
 
 def _kind_of(name: str) -> kinds.Kind | None:
@@ -231,7 +279,7 @@ def _take_from_weights(call: BundleCall, wrong: Collection[str]) -> Iterator[tup
             contradicted = True
             yield found
             continue
-        if call.config[found.name] != found.value:
+        if call.parser.get(found.name) != found.value:
             changed[found.name] = found
         _replace(call.parser, found.name, found.value)
     for path in {} if contradicted else {carried.source.path: None for carried in changed.values()}:
@@ -246,14 +294,15 @@ def _example(name: str, call: BundleCall) -> str:
     return f", such as --{name} {describe_default(default)}" if plain else ""
 
 
-def _replace(parser: ConfigParser, name: str, value: Any) -> None:
+def _replace(parser: ConfigParser, id: str, value: Any) -> None:
     """Change an entry of a config whose evaluation has begun."""
-    config: Any = parser.config  # setting an item of the parser itself would make it forget what was evaluated
-    if type(config[name]) is type(value) and config[name] == value:
+    holder, name = ReferenceResolver.split_id(id, last=True)
+    config: Any = parser[holder]  # setting an item of the parser itself would make it forget what was evaluated
+    if name in config and type(config[name]) is type(value) and config[name] == value:
         return
     config[name] = value
     is_expression = ConfigExpression.is_expression(value)
-    parser.ref_resolver.items[name] = (
-        ConfigExpression(value, name, parser.globals) if is_expression else ConfigItem(value, name)
+    parser.ref_resolver.items[id] = (
+        ConfigExpression(value, id, parser.globals) if is_expression else ConfigItem(value, id)
     )
-    parser.ref_resolver.remove_resolved_content(name)
+    parser.ref_resolver.remove_resolved_content(id)

@@ -14,7 +14,7 @@ import torch
 from monai.bundle.config_item import ConfigComponent, ConfigExpression
 from monai.bundle.utils import ID_REF_KEY
 
-from monai_afire.networks.nets.encoders.name import parse_encoder_name
+from monai_afire.networks.nets.encoders.build import parse_encoder_name
 from monai_afire.utils.command_line import as_bool
 from monai_afire.utils.device import ACCELERATORS, device_count
 
@@ -94,6 +94,19 @@ class Number:
             and (self.below is None or value < self.below)
         )
         if not inside:
+            raise ValueError
+        return value
+
+
+@dataclass(frozen=True)
+class AnyNumber:
+    """A number of any size, also an infinite one, which switches a limit off."""
+
+    description = "a number"
+
+    def read(self, value: Any) -> Any:
+        """A number as it is."""
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
             raise ValueError
         return value
 

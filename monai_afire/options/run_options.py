@@ -41,7 +41,6 @@ RUN_SECTIONS = {
         Option("export_path", Path(), "file to write with --run_id export: .onnx or .pt2"),
         Option("cache", Choice(CACHES), "where decoded images are kept: disk16 and disk8 round them"),
         Option("cache_dir", Path(), "folder of the cache on disk"),
-        Option("cache_rate", Number(0, 1), "share of the images that the cache in memory keeps"),
         Option("phantom_dir", Path(), "folder of the phantom, drawn there where it is missing"),
         Option(
             "phantom",
@@ -94,12 +93,6 @@ RUN_SECTIONS = {
         Option("device", Device(), "where the network computes"),
         Option("num_workers", _AT_LEAST_0, "processes that load images, 0 for none beside the main one"),
         Option("bf16", Switch(), "compute in bfloat16 where the device has it"),
-        Option(
-            "activation_checkpointing",
-            Switch(),
-            "compute activations of encoder and decoder again in the backward pass: less memory, more time",
-        ),
-        Option("compile", Switch(), "compile the network (torch.compile)"),
         Option("seed", Integer(0, 2**32 - 1), "of everything that is drawn at random"),
     ),
     "Network": (
@@ -134,25 +127,6 @@ RUN_SECTIONS = {
             "number of attention heads of the ViT, a divisor of hidden_size",
             travels="encoder",
         ),
-        Option("decoder_dim", _AT_LEAST_1, "AFiRe, MAE: width of the decoder", travels="network"),
-        Option(
-            "decoder_layers",
-            _AT_LEAST_1,
-            "AFiRe, MAE: number of transformer blocks of the decoder",
-            travels="network",
-        ),
-        Option(
-            "decoder_heads",
-            _AT_LEAST_1,
-            "AFiRe, MAE: attention heads of the decoder, a divisor of decoder_dim",
-            travels="network",
-        ),
-        Option(
-            "head_dim", _AT_LEAST_1, "AFiRe, DINO: hidden width of the head that gives distributions", travels="network"
-        ),
-        Option("num_clusters", Integer(minimum=2), "AFiRe: clusters of each position", travels="network"),
-        Option("expander_dim", _AT_LEAST_1, "PEAC: width of the embeddings that are compared", travels="network"),
-        Option("expander_hidden_dim", _AT_LEAST_1, "PEAC: hidden width of the expanders", travels="network"),
         Option(
             "decoder_channels",
             Integer(minimum=2),
@@ -165,14 +139,7 @@ RUN_SECTIONS = {
         Option("batch_size", _AT_LEAST_1, "images in a batch of one process"),
         Option("accumulation_steps", _AT_LEAST_1, "batches whose gradients make one optimizer step, at most an epoch"),
         Option("learning_rate", Number(minimum=0), "of the optimizer after the warm-up"),
-        Option("final_learning_rate", Number(minimum=0), "learning rate at the last step of the cosine"),
-        Option("warmup_epochs", _AT_LEAST_0, "epochs of the linear warm-up, at most half of all"),
-        Option("weight_decay", Number(minimum=0), "of the optimizer at the start"),
-        Option("final_weight_decay", Number(minimum=0), "weight decay at the last step"),
-        Option("gradient_clip", Number(above=0), "largest norm of the gradient"),
-        Option("teacher_decay", Number(0, 1), "moving average of the teacher at the start; 1 at the end"),
         Option("val_interval", _AT_LEAST_1, "epochs between two validations"),
-        Option("save_interval", _AT_LEAST_1, "epochs between two checkpoints"),
         Option("log_interval", _AT_LEAST_1, "iterations between two records of the curves"),
         Option("resume", Switch(), "go on where an interrupted run of the same command stopped"),
     ),

@@ -11,7 +11,7 @@ from monai_afire.transforms.appearance_distortion import (
     DistortAppearanceDict,
     bezier_curve,
 )
-from monai_afire.transforms.base import RandomMapTransform
+from monai_afire.transforms.base import RandomArrayTransformD, RandomArrayTransformd, RandomArrayTransformDict
 from monai_afire.transforms.contrast_standardization import (
     StandardizeContrast,
     StandardizeContrastD,
@@ -61,7 +61,9 @@ from monai_afire.transforms.lesion_synthesis import (
     LesionParameters,
     LesionSettings,
     LesionVariants,
+    LesionVariantsD,
     LesionVariantsd,
+    LesionVariantsDict,
     SynthLesionMask,
     SynthLesionMaskD,
     SynthLesionMaskd,
@@ -91,15 +93,15 @@ from monai_afire.transforms.radiograph_description import (
     NoteAffined,
     NoteAffineDict,
 )
+from monai_afire.transforms.radiograph_io.common import RadiographError, RadiographWarning
 from monai_afire.transforms.radiograph_loading import (
     LoadRadiograph,
     LoadRadiographD,
     LoadRadiographd,
     LoadRadiographDict,
-    RadiographError,
-    RadiographWarning,
-    find_unreadable,
 )
+from monai_afire.transforms.rand_names import *
+from monai_afire.transforms.rand_names import __all__ as _RAND_NAMES
 from monai_afire.transforms.volume_loading import (
     LoadVolume,
     LoadVolumeD,
@@ -111,6 +113,7 @@ from monai_afire.transforms.volume_loading import (
 )
 
 __all__ = [
+    *_RAND_NAMES,
     "AddControlledLesionD",
     "AddControlledLesionDict",
     "AddControlledLesiond",
@@ -146,6 +149,8 @@ __all__ = [
     "LesionParameters",
     "LesionSettings",
     "LesionVariants",
+    "LesionVariantsD",
+    "LesionVariantsDict",
     "LesionVariantsd",
     "LoadMasks",
     "LoadMasksD",
@@ -172,7 +177,9 @@ __all__ = [
     "RandVisiblePatchesD",
     "RandVisiblePatchesDict",
     "RandVisiblePatchesd",
-    "RandomMapTransform",
+    "RandomArrayTransformD",
+    "RandomArrayTransformDict",
+    "RandomArrayTransformd",
     "ResizeToCover",
     "ResizeToCoverD",
     "ResizeToCoverDict",
@@ -195,7 +202,6 @@ __all__ = [
     "controlled_lesion",
     "controlled_lesion_items",
     "draw_lesion_parameters",
-    "find_unreadable",
     "fit_images",
     "image_loader",
     "input_shape",

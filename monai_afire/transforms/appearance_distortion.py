@@ -12,19 +12,11 @@ import torch
 from monai.config import KeysCollection
 from monai.config.type_definitions import NdarrayOrTensor
 from monai.data.meta_obj import get_track_meta
-from monai.transforms import Randomizable, Transform
+from monai.transforms import RandomizableTransform
 from monai.utils import TransformBackends, convert_to_dst_type, convert_to_tensor
 from torch import Tensor
 
-from monai_afire.transforms.base import RandomMapTransform
-
-__all__ = [
-    "DistortAppearance",
-    "DistortAppearanced",
-    "DistortAppearanceD",
-    "DistortAppearanceDict",
-    "bezier_curve",
-]
+from monai_afire.transforms.base import RandomArrayTransformd, check_prob
 
 CURVE_POINTS = 1024  # between them the curve is straight: no intensities are merged
 ROUNDING = 1e-4  # how far images may leave [0, 1], which resampling and float16 do
@@ -60,7 +52,7 @@ def bezier_curve(control_points: Sequence[Sequence[float]], num_points: int = CU
     return np.interp(np.linspace(0, 1, num_points), x, y)
 
 
-class DistortAppearance(Randomizable, Transform):
+class DistortAppearance(RandomizableTransform):
     """
     Distort the appearance of an image but not its anatomy (PEAC's patch appearance distortion): ``(C, *S)`` in [0, 1].
 
@@ -85,6 +77,7 @@ class DistortAppearance(Randomizable, Transform):
         num_boxes: smallest and largest number of boxes for painting.
         inpaint_size: range of the sides of the boxes for in-painting, as fractions of the image sides.
         outpaint_size: the same for out-painting, whose boxes stay visible.
+        prob: probability of any distortion.
 
     Raises:
         ValueError: on settings out of range.
@@ -110,7 +103,9 @@ class DistortAppearance(Randomizable, Transform):
         num_boxes: Sequence[int] = (1, 5),
         inpaint_size: Sequence[float] = (1 / 6, 1 / 3),
         outpaint_size: Sequence[float] = (1 / 2, 3 / 4),
+        prob: float = 1.0,
     ) -> None:
+        super().__init__(check_prob(prob))
         if int(num_blocks) != num_blocks or num_blocks < 0:
             raise ValueError(f"num_blocks must be a whole number of at least 0, got {num_blocks}.")
         if not 0 < block_size <= 1:
@@ -131,13 +126,6 @@ class DistortAppearance(Randomizable, Transform):
         self.noise_mask: np.ndarray | None = None
         self.noise: np.ndarray | None = None
 
-    def set_random_state(
-        self, seed: int | None = None, state: np.random.RandomState | None = None
-    ) -> DistortAppearance:
-        """Seed the random draws."""
-        super().set_random_state(seed, state)
-        return self
-
     def randomize(self, spatial_shape: Sequence[int]) -> None:
         """
         Draw the order of the pixels, the intensity curve, and the places and values of the noise.
@@ -146,6 +134,8 @@ class DistortAppearance(Randomizable, Transform):
             spatial_shape: spatial shape S of the image.
         """
         size = tuple(int(n) for n in spatial_shape)
+        if self.prob < 1:  # without a draw of its own at 1, seeds keep the distortions that they have had
+            super().randomize(None)
         order = np.arange(np.prod(size), dtype=np.int64).reshape(size)
         for _ in range(self.num_blocks):
             block = self._random_box(size, [self._block_side(side) for side in size])
@@ -187,6 +177,8 @@ class DistortAppearance(Randomizable, Transform):
                 f"There is no last distortion of an image of {size} pixels to repeat: call with randomize=True first; "
                 f"images that share one distortion must have the same spatial shape."
             )
+        if not self._do_transform:
+            return convert_to_dst_type(plain.clone(), image, dtype=plain.dtype)[0]
         order = torch.as_tensor(self.pixel_order, device=plain.device)
         result = plain.flatten(1)[:, order.flatten()].reshape(plain.shape)
         result = result.to(torch.promote_types(plain.dtype, torch.float32)).clamp(0, 1)
@@ -216,7 +208,7 @@ class DistortAppearance(Randomizable, Transform):
         return tuple(slice(start, start + length) for start, length in zip(starts, sides, strict=True))
 
 
-class DistortAppearanced(RandomMapTransform):
+class DistortAppearanced(RandomArrayTransformd):
     """
     Dictionary-based wrapper of ``DistortAppearance``: replaces each key.
 
@@ -239,6 +231,7 @@ class DistortAppearanced(RandomMapTransform):
         inpaint_size: range of the sides of the boxes for in-painting, as fractions of the image sides.
         outpaint_size: the same for out-painting, whose boxes stay visible.
         skip_key: key of a bool; where it is True the images are left alone. None distorts all.
+        prob: probability of any distortion, of those that are not skipped.
         allow_missing_keys: do not raise an error if a key is missing.
 
     Raises:
@@ -266,10 +259,12 @@ class DistortAppearanced(RandomMapTransform):
         inpaint_size: Sequence[float] = (1 / 6, 1 / 3),
         outpaint_size: Sequence[float] = (1 / 2, 3 / 4),
         skip_key: Hashable | None = None,
+        prob: float = 1.0,
         allow_missing_keys: bool = False,
     ) -> None:
         probabilities = (curve_prob, invert_prob, paint_prob, outpaint_prob)
-        transform = DistortAppearance(num_blocks, block_size, *probabilities, num_boxes, inpaint_size, outpaint_size)
+        sizes = (inpaint_size, outpaint_size)
+        transform = DistortAppearance(num_blocks, block_size, *probabilities, num_boxes, *sizes, prob)
         super().__init__(keys, transform, allow_missing_keys=allow_missing_keys)
         self.skip_key = skip_key
 
@@ -305,7 +300,7 @@ def _fractions(name: str, value: Sequence[float]) -> tuple[float, float]:
 
 
 def _check_image(image: Tensor) -> None:
-    """Refuse what has no intensities in [0, 1]; on a GPU values are not looked at, which would wait for the device."""
+    """Refuse what has no intensities in [0, 1]; on a GPU values are not checked, which would wait for it."""
     if image.ndim < 2 or 0 in image.shape:
         raise ValueError(f"The image must be (C, *S) with no empty axis, got shape {tuple(image.shape)}.")
     if not image.is_floating_point():

@@ -9,11 +9,16 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from monai.config import KeysCollection
-from monai.transforms import MapTransform, Randomizable
+from monai.transforms import MapTransform, RandomizableTransform
 
-__all__ = ["RandomMapTransform"]
+Self = TypeVar("Self", bound="RandomArrayTransformd")
 
-Self = TypeVar("Self", bound="RandomMapTransform")
+
+def check_prob(prob: float) -> float:
+    """Refuse what is no probability; MONAI's base class would cut it down to one without a word."""
+    if not 0 <= prob <= 1:
+        raise ValueError(f"prob must be in [0, 1], got {prob}.")
+    return float(prob)
 
 
 class RandomArrayTransform(Protocol):
@@ -29,13 +34,14 @@ class RandomArrayTransform(Protocol):
         """Transform an image, with ``randomize=False`` just as the last one."""
 
 
-class RandomMapTransform(Randomizable, MapTransform):
+class RandomArrayTransformd(RandomizableTransform, MapTransform):
     """
     Base of the dictionary transforms around one random array transform, which makes the draws.
 
     A subclass builds the array transform, and in its ``__call__`` stores what :meth:`transformed` gives. All keys of
     one dictionary share one draw. The array transform is a plain attribute: MONAI's ``Compose`` and ``DataLoader`` seed
-    this object, which seeds the array transform.
+    this object, which seeds the array transform. It draws whether to act, too: ``prob`` is that of the array transform,
+    or 1 where it has none, as a random crop.
 
     Args:
         keys: keys of the images.
@@ -49,7 +55,7 @@ class RandomMapTransform(Randomizable, MapTransform):
     Example:
         >>> import torch
         >>> from monai_afire.transforms.patch_distortion import ShufflePatches
-        >>> class Shuffled(RandomMapTransform):
+        >>> class Shuffled(RandomArrayTransformd):
         ...     def __call__(self, data):
         ...         return dict(data) | {key: shuffled for key, (shuffled, order) in self.transformed(data)}
         >>> transform = Shuffled(["a", "b"], ShufflePatches(patch_size=2)).set_random_state(seed=0)
@@ -67,6 +73,7 @@ class RandomMapTransform(Randomizable, MapTransform):
         allow_missing_keys: bool = False,
     ) -> None:
         MapTransform.__init__(self, keys, allow_missing_keys)
+        RandomizableTransform.__init__(self, prob=getattr(transform, "prob", 1.0))
         if len({*self.keys, *new_keys}) != len(self.keys) + len(new_keys):
             raise ValueError(
                 f"keys {self.keys} and new keys {tuple(new_keys)} must all differ, or one entry overwrites another: "
@@ -106,3 +113,6 @@ class RandomMapTransform(Randomizable, MapTransform):
         for key in self.key_iterator(dict(data)):
             yield key, self.transform(data[key], randomize=not drawn)
             drawn = True
+
+
+RandomArrayTransformD = RandomArrayTransformDict = RandomArrayTransformd

@@ -17,13 +17,6 @@ from monai.transforms import MapTransform, Transform
 from monai.utils import TransformBackends, convert_to_dst_type, convert_to_tensor
 from torch.nn import functional as F
 
-__all__ = [
-    "StandardizeContrast",
-    "StandardizeContrastd",
-    "StandardizeContrastD",
-    "StandardizeContrastDict",
-]
-
 
 class StandardizeContrast(Transform):
     r"""
@@ -90,11 +83,7 @@ class StandardizeContrast(Transform):
 
 @functools.lru_cache(maxsize=16)
 def _blur_matrix(size: int, window: float) -> torch.Tensor:
-    """
-    Gaussian blur of a row of pixels with mirrored borders, as a matrix ``(size, size)`` to multiply it by.
-
-    A product with it takes a hundredth of the time of a convolution by so wide a kernel.
-    """
+    """Gaussian blur of a row of pixels with mirrored borders, as a matrix ``(size, size)`` to multiply it by."""
     kernel = gaussian_1d(torch.tensor(window * size), truncated=4.0).double()
     middle = len(kernel) // 2
     reach = min(middle, size - 1)  # as far as a mirror image of the row goes

@@ -15,24 +15,15 @@ import torch
 from monai.config import KeysCollection
 from monai.config.type_definitions import NdarrayOrTensor
 from monai.data.meta_obj import get_track_meta
-from monai.transforms import MapTransform, Randomizable, Transform
+from monai.transforms import MapTransform, RandomizableTransform
 from monai.utils import TransformBackends, convert_to_dst_type, convert_to_tensor, ensure_tuple
 from scipy import ndimage
 from torch import Tensor
 
+from monai_afire.transforms.base import check_prob
 from monai_afire.transforms.lesion_synthesis.anat_paste import AnatPaste, segment_lungs
 from monai_afire.transforms.lesion_synthesis.batched import check_image_range
 from monai_afire.transforms.lesion_synthesis.cut_paste import CutPaste
-
-__all__ = [
-    "CONTROLLED_LESION_KINDS",
-    "AddControlledLesionD",
-    "AddControlledLesionDict",
-    "AddControlledLesiond",
-    "SoftNodule",
-    "controlled_lesion",
-    "controlled_lesion_items",
-]
 
 CONTROLLED_LESION_KINDS = ("SoftNodule", "AnatPaste", "CutPaste")
 VISIBLE_SHARE = 0.1  # of the contrast that must have been added for a pixel to belong to the lesion
@@ -42,7 +33,7 @@ RADIUS_IN_SIGMAS = math.sqrt(-2 * math.log(VISIBLE_SHARE))  # where a Gaussian h
 NO_LESION: dict[str, Any] = {"kind": "", "contrast": 0.0, "size": 0.0, "seed": 0}
 
 
-class SoftNodule(Randomizable, Transform):
+class SoftNodule(RandomizableTransform):
     """
     Add one soft round nodule to the lungs of a radiograph, or to a volume (bright = dense).
 
@@ -55,6 +46,7 @@ class SoftNodule(Randomizable, Transform):
         contrast: intensity added at the centre, in (0, 1] for images in [0, 1].
         diameter: diameter of the circle on which a tenth of the contrast is added, as a fraction of the image's
             shorter side, in (0, 1).
+        prob: probability of a nodule; otherwise the image is a copy, and the mask is empty.
 
     Raises:
         ValueError: on settings out of range.
@@ -68,19 +60,17 @@ class SoftNodule(Randomizable, Transform):
 
     backend = [TransformBackends.TORCH]  # noqa: RUF012
 
-    def __init__(self, contrast: float = 0.2, diameter: float = 0.1) -> None:
+    def __init__(self, contrast: float = 0.2, diameter: float = 0.1, prob: float = 1.0) -> None:
+        super().__init__(check_prob(prob))
         _check_settings("SoftNodule", contrast, diameter)
         self.contrast = float(contrast)
         self.diameter = float(diameter)
         self.uniform: float | None = None
 
-    def set_random_state(self, seed: int | None = None, state: np.random.RandomState | None = None) -> SoftNodule:
-        """Seed the random draws."""
-        super().set_random_state(seed, state)
-        return self
-
     def randomize(self, data: Any = None) -> None:
         """Draw the place: its rank among all possible ones."""
+        if self.prob < 1:  # without a draw of its own at 1, seeds keep the places that they have had
+            super().randomize(None)
         self.uniform = float(self.R.random_sample())
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> tuple[Tensor, Tensor]:
@@ -106,6 +96,8 @@ class SoftNodule(Randomizable, Transform):
             self.randomize()
         if self.uniform is None:
             raise RuntimeError("SoftNodule has no place to repeat: call it with randomize=True first.")
+        if not self._do_transform:
+            return _like(plain.clone(), image, plain.dtype), _like(torch.zeros_like(plain[:1]), image, torch.bool)
         radius = self.diameter * min(plain.shape[1:]) / 2
         profile = _gaussian(self._centre(plain, radius), radius / RADIUS_IN_SIGMAS, plain)
         exact = plain.to(profile.dtype)
@@ -162,7 +154,9 @@ def controlled_lesion(
     """
     _check_settings(kind, contrast, size)
     if kind == "SoftNodule":
-        return SoftNodule(contrast, size).set_random_state(seed)(image)
+        nodule = SoftNodule(contrast, size)
+        nodule.set_random_state(seed)
+        return nodule(image)
     source = convert_to_tensor(image, track_meta=get_track_meta())
     plain = _checked_image(source)
     paste: AnatPaste | CutPaste
@@ -174,7 +168,8 @@ def controlled_lesion(
         share = size ** (plain.ndim - 1)
         paste = CutPaste(area=(share, share), aspect_ratio=(1.0, 1.0))
     exact = plain.to(torch.promote_types(plain.dtype, torch.float32))
-    [pasted], [weight] = (convert_to_tensor(x, track_meta=False) for x in paste.set_random_state(seed)(exact))
+    paste.set_random_state(seed)
+    [pasted], [weight] = (convert_to_tensor(x, track_meta=False) for x in paste(exact))
     mask = weight >= VISIBLE_SHARE * weight.max()
     change = pasted - exact
     sizes = change.abs().amax(0)[mask[0]]

@@ -15,8 +15,6 @@ from monai.utils import TransformBackends
 from monai_afire.utils.labels import check_label_kind
 from monai_afire.utils.text import image_name
 
-__all__ = ["LabelVector", "LabelVectorD", "LabelVectorDict", "LabelVectord"]
-
 _VALUES = (1.0, 0.0, -1.0)
 
 

@@ -17,15 +17,6 @@ from monai.utils import MetaKeys, TransformBackends
 
 from monai_afire.utils.text import image_name
 
-__all__ = [
-    "LandmarkHeatmap",
-    "LandmarkHeatmapD",
-    "LandmarkHeatmapDict",
-    "LandmarkHeatmapd",
-    "landmark_array",
-    "pixels_of_file",
-]
-
 
 class LandmarkHeatmap(Transform):
     r"""

@@ -22,8 +22,6 @@ from monai_afire.transforms.radiograph_loading import LoadRadiograph
 from monai_afire.transforms.volume_loading import LoadVolume
 from monai_afire.utils.text import image_name
 
-__all__ = ["LoadMasks", "LoadMasksD", "LoadMasksDict", "LoadMasksd"]
-
 # A mask that was compressed by JPEG, or scaled, has intermediate values along its outline, in a band that is narrower
 # than this; a picture, or a map of several classes, has whole regions of them.
 _BAND = 5

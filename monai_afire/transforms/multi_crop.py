@@ -16,10 +16,8 @@ from monai.transforms import Randomizable, Transform
 from monai.utils import TransformBackends, convert_to_tensor, ensure_tuple, ensure_tuple_rep
 from torch import Tensor
 
-from monai_afire.transforms.base import RandomMapTransform
+from monai_afire.transforms.base import RandomArrayTransformd
 from monai_afire.transforms.grid_crop.geometry import check_positive, resize_separable
-
-__all__ = ["MultiCrop", "MultiCropD", "MultiCropDict", "MultiCropd"]
 
 # draws of a box until one lies within the image, as in torchvision's RandomResizedCrop
 _ATTEMPTS = 10
@@ -84,11 +82,6 @@ class MultiCrop(Randomizable, Transform):
         self.spatial_shape: tuple[int, ...] | None = None
         self.boxes: tuple[list[tuple[slice, ...]], ...] = ()
         self.seeds: tuple[list[int], ...] = ()
-
-    def set_random_state(self, seed: int | None = None, state: np.random.RandomState | None = None) -> MultiCrop:
-        """Seed the random draws."""
-        super().set_random_state(seed, state)
-        return self
 
     def randomize(self, spatial_shape: Sequence[int]) -> None:
         """
@@ -184,7 +177,7 @@ class MultiCrop(Randomizable, Transform):
         return [max(round(length), 1) for length in (other * ratio, *[other] * (dims - 1))]
 
 
-class MultiCropd(RandomMapTransform):
+class MultiCropd(RandomArrayTransformd):
     """
     Dictionary-based wrapper of :class:`MultiCrop`: adds the crops of an image under two new keys, which are stacked.
 

@@ -12,16 +12,14 @@ import torch
 from monai.config import KeysCollection
 from monai.config.type_definitions import NdarrayOrTensor
 from monai.data.meta_obj import get_track_meta
-from monai.transforms import Randomizable, Transform
+from monai.transforms import RandomizableTransform
 from monai.utils import TransformBackends, convert_to_dst_type, convert_to_tensor, ensure_tuple, ensure_tuple_rep
 from torch import Tensor
 
-from monai_afire.transforms.base import RandomMapTransform
-
-__all__ = ["ShufflePatches", "ShufflePatchesd", "ShufflePatchesD", "ShufflePatchesDict"]
+from monai_afire.transforms.base import RandomArrayTransformd, check_prob
 
 
-class ShufflePatches(Randomizable, Transform):
+class ShufflePatches(RandomizableTransform):
     """
     Put the N patches of an image into random order (PEAC's patch order distortion).
 
@@ -45,19 +43,16 @@ class ShufflePatches(Randomizable, Transform):
     backend = [TransformBackends.TORCH]  # noqa: RUF012
 
     def __init__(self, patch_size: int | Sequence[int], prob: float = 1.0) -> None:
+        super().__init__(check_prob(prob))
         self.patch_size = tuple(ensure_tuple(patch_size))
-        self.prob = float(prob)
         if not self.patch_size or any(int(p) != p or p < 1 for p in self.patch_size):
             raise ValueError(f"patch_size must be whole and at least 1 in every axis, got {self.patch_size}.")
-        if not 0 <= self.prob <= 1:
-            raise ValueError(f"prob must be in [0, 1], got {prob}.")
         self.order: np.ndarray | None = None
-        self.shuffled = False
 
-    def set_random_state(self, seed: int | None = None, state: np.random.RandomState | None = None) -> ShufflePatches:
-        """Seed the random draws."""
-        super().set_random_state(seed, state)
-        return self
+    @property
+    def shuffled(self) -> bool:
+        """Whether the last draw was to shuffle."""
+        return self.order is not None and self._do_transform
 
     def randomize(self, num_patches: int) -> None:
         """
@@ -66,8 +61,9 @@ class ShufflePatches(Randomizable, Transform):
         Args:
             num_patches: number N of patches.
         """
-        self.shuffled = bool(self.R.random_sample() < self.prob)
-        self.order = (self.R.permutation(num_patches) if self.shuffled else np.arange(num_patches)).astype(np.int64)
+        super().randomize(None)
+        order = self.R.permutation(num_patches) if self._do_transform else np.arange(num_patches)
+        self.order = order.astype(np.int64)
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> tuple[Tensor, np.ndarray]:
         """
@@ -108,7 +104,7 @@ class ShufflePatches(Randomizable, Transform):
         return convert_to_dst_type(result, image, dtype=result.dtype)[0], self.order.copy()
 
 
-class ShufflePatchesd(RandomMapTransform):
+class ShufflePatchesd(RandomArrayTransformd):
     """
     Dictionary-based wrapper of ``ShufflePatches``: replaces each key, adds ``<key>_order`` (N,) and ``shuffled``.
 

@@ -14,9 +14,7 @@ from monai.config.type_definitions import NdarrayOrTensor
 from monai.transforms import Randomizable, Transform
 from monai.utils import TransformBackends, ensure_tuple, ensure_tuple_rep
 
-from monai_afire.transforms.base import RandomMapTransform
-
-__all__ = ["RandVisiblePatches", "RandVisiblePatchesD", "RandVisiblePatchesDict", "RandVisiblePatchesd"]
+from monai_afire.transforms.base import RandomArrayTransformd
 
 # 1 - 0.9 is a little less than 0.1 in binary: without it a hundred patches would keep nine
 _ROUNDING = 1e-6
@@ -57,13 +55,6 @@ class RandVisiblePatches(Randomizable, Transform):
         if not 0 < self.mask_ratio < 1:
             raise ValueError(f"mask_ratio must be above 0 and below 1, got {mask_ratio}.")
         self.visible: np.ndarray | None = None
-
-    def set_random_state(
-        self, seed: int | None = None, state: np.random.RandomState | None = None
-    ) -> RandVisiblePatches:
-        """Seed the random draws."""
-        super().set_random_state(seed, state)
-        return self
 
     def randomize(self, num_patches: int) -> None:
         """
@@ -113,7 +104,7 @@ class RandVisiblePatches(Randomizable, Transform):
         return self.visible.copy()
 
 
-class RandVisiblePatchesd(RandomMapTransform):
+class RandVisiblePatchesd(RandomArrayTransformd):
     """
     Dictionary-based wrapper of ``RandVisiblePatches``: adds the places of the visible patches (K,) as a new key.
 

@@ -14,15 +14,6 @@ from monai.transforms import MapTransform
 from monai.utils import MetaKeys, TransformBackends
 from torch.nn import functional as F
 
-__all__ = [
-    "DescribeRadiographD",
-    "DescribeRadiographDict",
-    "DescribeRadiographd",
-    "NoteAffineD",
-    "NoteAffineDict",
-    "NoteAffined",
-]
-
 _LARGEST_CUBE = 128  # side; beyond it a batch of volumes to draw on takes more memory than the network
 
 

@@ -19,7 +19,6 @@ from monai.utils import ImageMetaKey, MetaKeys, SpaceKeys, TransformBackends, co
 from monai_afire.transforms.radiograph_io.common import (
     RadiographError,
     RadiographPixels,
-    RadiographWarning,
     SizeLimits,
     first_line,
     planar_affine,
@@ -27,22 +26,11 @@ from monai_afire.transforms.radiograph_io.common import (
     warn_about,
 )
 from monai_afire.transforms.radiograph_io.dicom import read_dicom
-from monai_afire.transforms.radiograph_io.files import identify_file, single_path
+from monai_afire.transforms.radiograph_io.formats import identify_file, single_path
 from monai_afire.transforms.radiograph_io.intensity import check_span, repair_nonfinite, scale_to_unit
-from monai_afire.transforms.radiograph_io.itk_planes import read_itk_plane
-from monai_afire.transforms.radiograph_io.nifti import read_nifti
 from monai_afire.transforms.radiograph_io.pictures import read_picture
+from monai_afire.transforms.radiograph_io.planes import read_itk_plane, read_nifti
 from monai_afire.transforms.radiograph_io.shards import local_file
-
-__all__ = [
-    "LoadRadiograph",
-    "LoadRadiographD",
-    "LoadRadiographDict",
-    "LoadRadiographd",
-    "RadiographError",
-    "RadiographWarning",
-    "find_unreadable",
-]
 
 SCALINGS = ("depth", "range", "none")
 
@@ -191,15 +179,7 @@ class LoadRadiograph(Transform):
 
 
 class FileLoaderd(MapTransform):
-    """
-    Replaces the file name under each key by what a loader makes of it.
-
-    Args:
-        keys: keys of the file names.
-        loader: has a ``blank`` beside its ``__call__``, what stands for a file that cannot be read.
-        allow_missing_keys: skip keys that an item lacks instead of raising.
-        rejected_key: as for :py:class:`LoadRadiographd`.
-    """
+    """Replaces the file name under each key by what a loader makes of it."""
 
     def __init__(self, keys: KeysCollection, loader: Any, allow_missing_keys: bool, rejected_key: str | None) -> None:
         super().__init__(keys, allow_missing_keys)
@@ -262,38 +242,6 @@ class LoadRadiographd(FileLoaderd):
 
 
 LoadRadiographD = LoadRadiographDict = LoadRadiographd
-
-
-def find_unreadable(
-    items: Sequence[Mapping], keys: KeysCollection = "image", loader: LoadRadiograph | None = None
-) -> tuple[list[dict], list[tuple[int, str]]]:
-    """
-    Part a datalist into what can be read and what cannot, so that one bad file does not stop a run over many.
-
-    Args:
-        items: items of a datalist.
-        keys: keys of the file names.
-        loader: transform to try, by default ``LoadRadiograph()``.
-
-    Returns:
-        The readable items, and for each other item its number in ``items`` and the reason.
-
-    Example:
-        >>> find_unreadable([{"image": "no_such_file.png"}])
-        ([], [(0, 'no_such_file.png: does not exist; check the name and the folder.')])
-    """
-    load = loader or LoadRadiograph()
-    readable: list[dict] = []
-    failures: list[tuple[int, str]] = []
-    for number, item in enumerate(items):
-        try:
-            for key in (keys,) if isinstance(keys, str) else keys:  # type: ignore[union-attr]
-                load(item[key])
-        except RadiographError as error:
-            failures.append((number, str(error)))
-        else:
-            readable.append(dict(item))
-    return readable, failures
 
 
 def _metadata(path: str, pixels: RadiographPixels, intensity_range: tuple[float, float], scaled_by: str) -> dict:

@@ -27,11 +27,9 @@ from monai.transforms import (
 from monai.utils import ImageMetaKey, MetaKeys, SpaceKeys, TransformBackends, ensure_tuple, ensure_tuple_rep
 
 from monai_afire.transforms.radiograph_io.common import first_line, refuse, warn_about
-from monai_afire.transforms.radiograph_io.files import identify_file, single_path
+from monai_afire.transforms.radiograph_io.formats import identify_file, single_path
 from monai_afire.transforms.radiograph_io.shards import is_member
 from monai_afire.transforms.radiograph_loading import FileLoaderd, LoadRadiographd
-
-__all__ = ["LoadVolume", "LoadVolumeD", "LoadVolumeDict", "LoadVolumed", "fit_images", "image_loader", "input_shape"]
 
 _ORIENTATION = "RAS"
 _BLANK_SIDE = 32

@@ -25,9 +25,9 @@ from monai_afire.utils.files import atomic_path, check_writable, keep_previous, 
 from monai_afire.utils.folder_lock import folder_lock
 from monai_afire.utils.garbage_collection import garbage_collection_paused
 from monai_afire.utils.labels import resolve_uncertain
+from monai_afire.utils.model_zoo import package_for_zoo, zoo_problems
 from monai_afire.utils.packing import pack_bundle
 from monai_afire.utils.precision import at_least_float32, full_matmul_precision, without_autocast
-from monai_afire.utils.saved_options import read_options, with_options
 
 __all__ = [
     "all_gather",
@@ -52,14 +52,14 @@ __all__ = [
     "init_process_group",
     "output_path",
     "pack_bundle",
+    "package_for_zoo",
     "pins_memory",
     "rank_device",
-    "read_options",
     "resolve_uncertain",
     "show_cause_last",
     "synchronized",
     "tune_cpu",
-    "with_options",
     "without_autocast",
     "world_size",
+    "zoo_problems",
 ]

@@ -9,19 +9,6 @@ from typing import Any
 
 import torch
 
-__all__ = [
-    "ACCELERATORS",
-    "accelerator_kind",
-    "current_random_state",
-    "default_device",
-    "device_count",
-    "distributed_backend",
-    "has_bfloat16",
-    "pins_memory",
-    "restore_random_state",
-    "widest_float",
-]
-
 ACCELERATORS = ("cuda", "xpu", "mps")
 """Kinds of devices that are chosen by themselves: GPUs of NVIDIA and (as "cuda", too) AMD, of Intel and of Apple."""
 
@@ -31,16 +18,7 @@ _NATIVE_BFLOAT16 = ("amx_bf16", "avx512_bf16", "bf16")  # instructions of Intel'
 
 
 def accelerator_kind() -> str | None:
-    """
-    Kind of the accelerator that this machine has and PyTorch was built for.
-
-    Returns:
-        One of :data:`ACCELERATORS`, None without one.
-
-    Example:
-        >>> accelerator_kind() in (*ACCELERATORS, None)
-        True
-    """
+    """Kind of the accelerator that this machine has and PyTorch was built for."""
     device = torch.accelerator.current_accelerator(check_available=True)
     return device.type if device is not None and device.type in ACCELERATORS else None
 
@@ -60,38 +38,14 @@ def default_device() -> torch.device:
 
 
 def device_count(kind: str) -> int:
-    """
-    Number of devices of a kind that this process can use.
-
-    Args:
-        kind: "cpu" or one of :data:`ACCELERATORS`; of others there are none.
-
-    Returns:
-        1 for a CPU; 0 for an accelerator that is not there.
-
-    Example:
-        >>> device_count("cpu"), device_count("abacus")
-        (1, 0)
-    """
+    """Number of devices of a kind that this process can use."""
     if kind == "cpu":
         return 1
     return torch.accelerator.device_count() if kind == accelerator_kind() else 0
 
 
 def distributed_backend(device: torch.device) -> str:
-    """
-    How processes on such devices talk to one another.
-
-    Args:
-        device: of one of them.
-
-    Returns:
-        "nccl", "xccl" or "gloo".
-
-    Example:
-        >>> distributed_backend(torch.device("cpu"))
-        'gloo'
-    """
+    """How processes on such devices talk to one another."""
     return _BACKENDS.get(device.type, "gloo")
 
 
@@ -139,29 +93,12 @@ def has_bfloat16(device: torch.device | str) -> bool:
 
 
 def widest_float(device: torch.device | str) -> torch.dtype:
-    """
-    The floating-point type of a device with the most digits.
-
-    Args:
-        device: that is to compute.
-
-    Returns:
-        float64, on Apple's GPUs float32.
-
-    Example:
-        >>> widest_float("cpu")
-        torch.float64
-    """
+    """The floating-point type of a device with the most digits."""
     return torch.float32 if torch.device(device).type == "mps" else torch.float64
 
 
 def current_random_state() -> dict[str, torch.Tensor]:
-    """
-    State of the accelerator's random numbers, if this process uses one.
-
-    Returns:
-        The state by the kind of the accelerator; nothing without one.
-    """
+    """State of the accelerator's random numbers, if this process uses one."""
     kind = accelerator_kind()
     if kind is None:
         return {}
@@ -171,12 +108,7 @@ def current_random_state() -> dict[str, torch.Tensor]:
 
 
 def restore_random_state(state: Mapping[str, Any]) -> None:
-    """
-    Go on from a state of :func:`current_random_state`; that of an accelerator that is not there is passed over.
-
-    Args:
-        state: what it returned, other entries included.
-    """
+    """Go on from a state of :func:`current_random_state`; that of an accelerator that is not there is passed over."""
     kind = accelerator_kind()
     if kind is not None and kind in state:
         torch.get_device_module(kind).set_rng_state(state[kind])

@@ -21,20 +21,6 @@ from torch import nn
 
 from monai_afire.utils.device import default_device, device_count, distributed_backend
 
-__all__ = [
-    "all_gather",
-    "all_gather_object",
-    "all_reduce",
-    "all_reduce_max",
-    "barrier",
-    "destroy_process_group",
-    "global_rank",
-    "init_process_group",
-    "rank_device",
-    "synchronized",
-    "world_size",
-]
-
 # the main rank may have hundreds of phantoms to draw, or a large data set to cache, while the others wait
 LONGEST_WAIT = timedelta(hours=2)
 
@@ -309,3 +295,24 @@ def _check_equal_batches(x: torch.Tensor) -> None:
             f"the ranks have batches of {-smallest} to {largest} images, this one (rank {global_rank()}) {len(x)}: "
             "only equal batches can be joined; use a DistributedSampler, and drop_last if the last batches differ"
         )
+
+
+def unwrapped(network: nn.Module) -> nn.Module:
+    """
+    The network itself, without what training wraps around it.
+
+    Args:
+        network: a network, in a ``DistributedDataParallel`` or compiled or not.
+
+    Returns:
+        The innermost module.
+
+    Example:
+        >>> layer = nn.Linear(1, 1)
+        >>> unwrapped(nn.DataParallel(layer)) is unwrapped(layer) is layer
+        True
+    """
+    if isinstance(network, (nn.parallel.DistributedDataParallel, nn.DataParallel)):
+        return unwrapped(network.module)
+    compiled = getattr(network, "_orig_mod", None)  # of torch.compile
+    return network if compiled is None else unwrapped(compiled)

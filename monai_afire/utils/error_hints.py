@@ -7,8 +7,6 @@ from __future__ import annotations
 import errno
 import re
 
-__all__ = ["hint_for"]
-
 _SHARED_MEMORY = (
     "the loader processes ran out of shared memory (/dev/shm). In Docker start the container with --shm-size 8g or "
     "--ipc=host, in Kubernetes mount an emptyDir of medium Memory at /dev/shm; or use fewer or no loader processes "
@@ -17,7 +15,7 @@ _SHARED_MEMORY = (
 _WORKER_KILLED = (
     "the operating system has ended a loader process, nearly always because the memory was used up (dmesg or the "
     "cluster's log says so). Ask for more memory, use fewer loader processes (--num_workers), keep fewer images in "
-    "memory (--cache_rate 0 in training) or make the batch smaller (--batch_size). Then go on with --resume true."
+    "memory (--cache none) or make the batch smaller (--batch_size). Then go on with --resume true."
 )
 _DISK_FULL = (
     "the disk is full or a quota is used up: free space or choose another folder (--output_dir; in training also "
@@ -37,21 +35,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def hint_for(error: BaseException) -> str | None:
-    """
-    Say what to do about an error that comes from the machine: a loader process killed, a full disk, no compiler.
-
-    Args:
-        error: as it was raised, with the errors that it was raised from.
-
-    Returns:
-        Cause and remedy, None for any other error.
-
-    Example:
-        >>> hint_for(RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed. "))[:52]
-        'the operating system has ended a loader process, nea'
-        >>> hint_for(ValueError("7 is too many")) is None
-        True
-    """
+    """Say what to do about an error that comes from the machine: a loader process killed, a full disk, no compiler."""
     found: BaseException | None = error
     while found is not None:
         if isinstance(found, OSError) and found.errno in _FULL:

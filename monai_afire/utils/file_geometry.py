@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""From the network's input back to the voxels of the file that a volume was loaded from."""
+"""Geometry of a volume's file: results of the network resampled to its voxels."""
 
 from __future__ import annotations
 
@@ -20,28 +20,10 @@ from numpy.typing import NDArray
 
 from monai_afire.utils.files import atomic_path
 
-__all__ = ["FileGeometry"]
-
 
 @dataclass(frozen=True)
 class FileGeometry:
-    """
-    Where the voxels of a volume lie: in its file, as it was loaded, and in the network's input.
-
-    Attributes:
-        shape: voxels of the loaded volume, its axes to the right, the front and up.
-        affine: ``(4, 4)`` of the loaded volume.
-        original_affine: ``(4, 4)`` of the file, whose axes may run otherwise.
-        input_affine: ``(4, 4)`` of the network's input.
-
-    Example:
-        >>> unit = np.eye(4)
-        >>> turned = np.diag([-1.0, 1.0, 1.0, 1.0])
-        >>> turned[0, 3] = 3.0
-        >>> values = FileGeometry((4, 2, 2), unit, turned, unit).to_file(np.arange(16.0).reshape(4, 2, 2))
-        >>> values[:, 0, 0].tolist()
-        [12.0, 8.0, 4.0, 0.0]
-    """
+    """Where the voxels of a volume lie: in its file, as it was loaded, and in the network's input."""
 
     shape: tuple[int, ...]
     affine: NDArray
@@ -57,31 +39,13 @@ class FileGeometry:
         return cls(tuple(batch["spatial_shape"][row].tolist()), *affines)
 
     def to_file(self, values: NDArray, outside: str = "border") -> NDArray[np.float32]:
-        """
-        Values of the network's input on the voxels of the file, linearly interpolated.
-
-        Args:
-            values: ``(x, y, z)``.
-            outside: "border" continues them where the input did not reach, "zeros" does not.
-
-        Returns:
-            In the file's own order of axes.
-        """
+        """Values of the network's input on the voxels of the file, linearly interpolated."""
         loaded = self._resampled(values, self.affine, self.shape, outside)
         turn = ornt_transform(axcodes2ornt("RAS"), io_orientation(self.original_affine))
         return np.asarray(apply_orientation(loaded, turn), dtype=np.float32)
 
     def on_picture(self, values: NDArray, sides: Sequence[int]) -> NDArray[np.float32]:
-        """
-        Values of the network's input on a picture of the loaded volume, which input may show a part of, or more.
-
-        Args:
-            values: ``(x, y, z)``.
-            sides: of the picture, the volume squeezed to so many voxels along each axis.
-
-        Returns:
-            ``(*sides)``, linearly interpolated; the smallest of the values where the input did not reach.
-        """
+        """Values of the network's input on a picture of the loaded volume, which input may show a part of, or more."""
         smallest = values.min()
         return self._resampled(values - smallest, self._picture_affine(sides), sides, "zeros") + smallest
 

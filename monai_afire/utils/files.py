@@ -10,20 +10,14 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = [
-    "atomic_path",
-    "check_writable",
-    "is_safetensors",
-    "joined_path",
-    "keep_previous",
-    "output_path",
-    "remove_leftovers",
-]
+from numpy.typing import NDArray
+from PIL import Image
 
+RESULTS_MARK = ".monai_afire_results"  # a folder with this file holds results: a search for radiographs leaves it out
 _LONGEST_NAME = 120  # bytes of a folder or file name; most file systems take 255, and suffixes are to be added
 _ELSEWHERE = "elsewhere"
 _CHANGED = re.compile("~[0-9a-f]{8}$")  # how a changed name ends
@@ -68,20 +62,14 @@ def atomic_path(path: str | os.PathLike, flush: bool = True) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def save_png(pixels: NDArray, path: str | os.PathLike) -> None:
+    """Write a picture as PNG; weak compression makes it a little larger and takes a third of the time."""
+    with atomic_path(path) as temporary:
+        Image.fromarray(pixels).save(temporary, format="PNG", compress_level=1)
+
+
 def joined_path(path: str | os.PathLike | Sequence[str | os.PathLike]) -> Path:
-    """
-    A path, or the path of parts, as configs give it: ``["@output_dir", "picture.png"]``.
-
-    Args:
-        path: text, or the parts.
-
-    Returns:
-        The path.
-
-    Example:
-        >>> joined_path(["output", "picture.png"]).as_posix()
-        'output/picture.png'
-    """
+    """A path, or the path of parts, as configs give it: ``["@output_dir", "picture.png"]``."""
     return Path(path) if isinstance(path, (str, os.PathLike)) else Path(*path)
 
 
@@ -135,7 +123,8 @@ def keep_previous(*paths: str | os.PathLike) -> list[Path]:
     Move the files of an earlier run out of the way of new ones; those of the runs before it stay where they are.
 
     Args:
-        paths: files that belong together; they get the same number, and those that do not exist are passed over.
+        paths: files, and folders of files, that belong together; they get the same number, and those that do not
+            exist are passed over.
 
     Returns:
         Where they are now: ``<stem>_previous<suffix>``, ``<stem>_previous_2<suffix>`` and so on.
@@ -162,41 +151,32 @@ def _previous(path: Path, number: int) -> Path:
     return path.with_stem(f"{path.stem}_previous" + (f"_{number}" if number > 1 else ""))
 
 
+def mark_results(folder: str | os.PathLike, sources: Iterable[str], subfolders: Iterable[str] = ()) -> None:
+    """
+    Mark a folder of results, so that a search for radiographs does not take pictures in it for input.
+
+    Where one of the sources lies in it, it cannot be left out: then those subfolders are marked that hold only results.
+    """
+    start = os.path.join(os.path.abspath(folder), "")
+    holds_sources = any(os.path.abspath(source).startswith(start) for source in sources)
+    for marked in [Path(folder, name) for name in subfolders] if holds_sources else [Path(folder)]:
+        with suppress(FileExistsError):  # a file in the way: an error of the first result
+            marked.mkdir(exist_ok=True)
+            text = "Results of monai_afire: a search for radiographs leaves this folder out.\n"
+            (marked / RESULTS_MARK).write_text(text)
+
+
 def is_safetensors(path: str | os.PathLike) -> bool:
-    """
-    Whether a file begins as those of safetensors do, whatever its name: the length of a header, then the header.
-
-    Args:
-        path: a file that exists.
-
-    Example:
-        >>> import tempfile
-        >>> weights = Path(tempfile.mkdtemp()) / "weights.bin"
-        >>> _ = weights.write_bytes((2).to_bytes(8, "little") + b"{}")
-        >>> is_safetensors(weights)
-        True
-    """
+    """Whether a file begins as those of safetensors do, whatever its name: the length of a header, then the header."""
     with Path(path).open("rb") as file:
         return file.read(9)[8:] == b"{"
 
 
 def remove_leftovers(path: str | os.PathLike) -> None:
-    """
-    Delete the temporary files of :func:`atomic_path` that a killed process has left beside ``path``.
-
-    Args:
-        path: the file that was to be written; nobody else may be writing it.
-
-    Example:
-        >>> import tempfile
-        >>> target = Path(tempfile.mkdtemp()) / "note.txt"
-        >>> _ = target.with_name(".note.txt.abcd.tmp").write_text("half")
-        >>> remove_leftovers(target)
-        >>> list(target.parent.iterdir())
-        []
-    """
+    """Delete the temporary files of :func:`atomic_path` that a killed process has left beside a path, or within it."""
     target = Path(path)
-    for leftover in target.parent.glob(f".{glob.escape(target.name)}.*.tmp"):
+    within = target.rglob(".*.tmp") if target.is_dir() else ()
+    for leftover in (*target.parent.glob(f".{glob.escape(target.name)}.*.tmp"), *within):
         leftover.unlink(missing_ok=True)
 
 

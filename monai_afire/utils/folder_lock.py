@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""One run per folder."""
+"""Lock of a folder, so that one run at a time writes into it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
-
-__all__ = ["LOCK_FILE", "folder_lock"]
 
 LOCK_FILE = ".lock"
 
@@ -70,7 +68,7 @@ def folder_lock(folder: str | os.PathLike, patience: float = 0.0) -> Iterator[No
 
 def _acquire(path: Path, deadline: float) -> int | None:
     """The locked file, None where the file system has no locks."""
-    has_told = False
+    has_warned = False
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
@@ -81,9 +79,9 @@ def _acquire(path: Path, deadline: float) -> int | None:
             os.close(handle)
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 if time.monotonic() < deadline:
-                    if not has_told:
+                    if not has_warned:
                         logger.warning(f"waiting for another run to leave {path.parent} ({owner})")
-                    has_told = True
+                    has_warned = True
                     time.sleep(_BETWEEN_TRIES)
                     continue
                 raise RuntimeError(

@@ -13,27 +13,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-__all__ = ["follow_up_command", "given_options"]
-
 _OF_ONE_RUN = {"resume", "config_file", "meta_file", "logging_file", "tracking"}
 _PLACES = {"output_dir", "ckpt_dir", "ckpt_path", "dataset_dir", "datalist", "section"}
 _PHANTOM = {"phantom", "phantom_dir"}
 
 
 def given_options(arguments: Sequence[str] | None = None) -> dict[str, str]:
-    """
-    The options of a ``python -m monai.bundle run`` command line.
-
-    Args:
-        arguments: the words after the program's name; None for those of this process.
-
-    Returns:
-        Name -> text; none if the process was started in another way.
-
-    Example:
-        >>> given_options(["run", "--config_file", "train.json", "--epochs=5", "--resume", "true"])
-        {'config_file': 'train.json', 'epochs': '5', 'resume': 'true'}
-    """
+    """The options of a ``python -m monai.bundle run`` command line."""
     if arguments is None:
         is_bundle = Path(sys.argv[0]).parts[-2:] == ("bundle", "__main__.py")
         arguments = sys.argv[1:] if is_bundle else []
@@ -53,28 +39,7 @@ def follow_up_command(
     keep: Sequence[str] | None = None,
     known_otherwise: Collection[str] = (),
 ) -> str | None:
-    """
-    A command that goes on from the run that was started with the options given.
-
-    It repeats the settings of the present one, given by name or by overlays, that the next configs know too; not what
-    is for one run (``resume``), nor what an added config sets itself, nor, for another config than the present one,
-    the places of data and results. The present overlays stay where they fit.
-
-    Args:
-        configs: files of the next command, the first one complete, the others laid over it.
-        options: what the next command sets in any case.
-        given: of the present command, see :func:`given_options`.
-        keep: names to repeat; None for all that the rules above name. Overlays that only describe components are kept
-            in any case.
-        known_otherwise: names that the next run has from elsewhere, such as its weights.
-
-    Returns:
-        The command line; None if one of its configs does not exist.
-
-    Example:
-        >>> follow_up_command(["no/train.json"], {}, {}) is None
-        True
-    """
+    """A command that goes on from the run that was started with the options given."""
     if not all(os.path.isfile(path) for path in configs):
         return None
     present = _config_files(given.get("config_file", ""))

@@ -7,16 +7,6 @@ from __future__ import annotations
 import torch
 from numpy.typing import ArrayLike
 
-__all__ = [
-    "LABEL_KINDS",
-    "UNCERTAIN_POLICIES",
-    "check_label_kind",
-    "check_thresholds_of_kind",
-    "check_uncertain_policy",
-    "class_probabilities",
-    "resolve_uncertain",
-]
-
 LABEL_KINDS = ("multilabel", "multiclass")
 
 
@@ -26,18 +16,7 @@ UNCERTAIN_POLICIES = tuple(_COUNTS_AS)
 
 
 def check_uncertain_policy(uncertain: str) -> None:
-    """
-    Refuse an unknown policy for uncertain labels before a run depends on it.
-
-    Args:
-        uncertain: see :func:`resolve_uncertain`.
-
-    Raises:
-        ValueError: when it is none of "ignore", "ones" and "zeros".
-
-    Example:
-        >>> check_uncertain_policy("ones")
-    """
+    """Refuse an unknown policy for uncertain labels before a run depends on it."""
     if uncertain not in _COUNTS_AS:
         raise ValueError(f"uncertain must be one of {list(_COUNTS_AS)}, got {uncertain!r}")
 
@@ -71,22 +50,7 @@ def resolve_uncertain(labels: torch.Tensor, uncertain: str = "ignore") -> torch.
 
 
 def check_label_kind(label_kind: str, num_classes: int | None = None, uncertain: str = "ignore") -> None:
-    """
-    Refuse an unknown kind of labels, or settings that it cannot have, before a run depends on it.
-
-    Args:
-        label_kind: "multilabel", any number of findings per image (sigmoid), or "multiclass", exactly one class
-            per image (softmax).
-        num_classes: of the network; None leaves it open.
-        uncertain: what -1 counts as, see :func:`resolve_uncertain`. Of exclusive classes an unknown one can only be
-            ignored.
-
-    Raises:
-        ValueError: when they do not fit.
-
-    Example:
-        >>> check_label_kind("multiclass", num_classes=3)
-    """
+    """Refuse an unknown kind of labels, or settings that it cannot have, before a run depends on it."""
     check_uncertain_policy(uncertain)
     if label_kind not in LABEL_KINDS:
         raise ValueError(f"label_kind must be one of {list(LABEL_KINDS)}, got {label_kind!r}")
@@ -105,20 +69,7 @@ def check_label_kind(label_kind: str, num_classes: int | None = None, uncertain:
 
 
 def check_thresholds_of_kind(thresholds: ArrayLike | None, label_kind: str) -> None:
-    """
-    Refuse a network that was trained for the other kind of labels, which its thresholds tell.
-
-    Args:
-        thresholds: the network's tensor: all NaN for exclusive classes, numbers for findings. What a user gives
-            instead, a list or nothing, does not tell.
-        label_kind: "multilabel" or "multiclass", what the run is to take it for.
-
-    Raises:
-        ValueError: when they do not agree.
-
-    Example:
-        >>> check_thresholds_of_kind(torch.full((3,), torch.nan), "multiclass")
-    """
+    """Refuse a network that was trained for the other kind of labels, which its thresholds tell."""
     if not isinstance(thresholds, torch.Tensor):
         return
     trained = "multiclass" if bool(thresholds.isnan().all()) else "multilabel"
@@ -130,20 +81,7 @@ def check_thresholds_of_kind(thresholds: ArrayLike | None, label_kind: str) -> N
 
 
 def class_probabilities(logits: torch.Tensor, label_kind: str = "multilabel") -> torch.Tensor:
-    """
-    Probabilities of the classes, in float64, where large logits keep their order.
-
-    Args:
-        logits: ``(B, K)``.
-        label_kind: "multilabel" takes the sigmoid of each, "multiclass" the softmax over all.
-
-    Returns:
-        ``(B, K)`` on the CPU.
-
-    Example:
-        >>> class_probabilities(torch.zeros(1, 4), "multiclass")
-        tensor([[0.2500, 0.2500, 0.2500, 0.2500]], dtype=torch.float64)
-    """
+    """Probabilities of the classes, in float64, where large logits keep their order."""
     check_label_kind(label_kind)
     values = logits.detach().cpu().double()
     return values.softmax(-1) if label_kind == "multiclass" else values.sigmoid()

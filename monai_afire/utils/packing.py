@@ -10,10 +10,9 @@ import os
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
-__all__ = ["pack_bundle"]
-
-PUBLIC = ("LICENSE", "configs", "docs", "models")
+PUBLIC = ("LICENSE", "NOTICE", "configs", "docs", "models")
 PRIVATE = ("checkpoint*.pt", "*_previous*.pt", ".*", "*.tmp", "__pycache__")  # of runs: optimizer, older weights
 LARGE = 25 * 2**20  # bytes that the Model Zoo takes as one file
 LINK_TO_ANOTHER_BUNDLE = re.compile(r"\[([^\]]*)\]\(\.\./\.\./[^)]*\)")
@@ -23,9 +22,9 @@ def pack_bundle(bundle: str | os.PathLike, folder: str | os.PathLike, url: str =
     """
     Copy what of a bundle is to be shared, to be zipped, downloaded or pushed to a hub.
 
-    Taken are LICENSE, configs, docs and the weights; left out are images, outputs and the checkpoints with optimizer.
-    ``monai.bundle.push_to_hf_hub`` shows docs/README.md as the page of the hub, one folder up: the pictures are copied
-    there too, and links to other bundles become text.
+    Taken are LICENSE, NOTICE, configs, docs, the weights, and ``released/`` where a config reads it. Left out are
+    images, outputs and the checkpoints with optimizer. ``monai.bundle.push_to_hf_hub`` shows docs/README.md as the page
+    of the hub, one folder up: the pictures are copied there too, and links to other bundles become text.
 
     Files above 25 MiB, the limit of the Model Zoo, are listed with their SHA-256 in ``large_files.yml``, from which
     ``monai.bundle.download_large_files`` brings them back: a pull request to the zoo leaves the files themselves out.
@@ -37,37 +36,69 @@ def pack_bundle(bundle: str | os.PathLike, folder: str | os.PathLike, url: str =
             "https://huggingface.co/USER/NAME/resolve/main". Empty: left to be filled in.
 
     Returns:
-        The copy, which replaces an earlier one.
+        The copy.
 
     Raises:
         FileNotFoundError: when the bundle has no weights, metadata, licence or documentation.
+        FileExistsError: when there is a copy or an archive already. Nothing is overwritten.
+        shutil.Error: when the copy would lie in the bundle itself.
 
     Example:
         >>> pack_bundle("no/bundle", "dist")
         Traceback (most recent call last):
         FileNotFoundError: no/bundle has no configs/metadata.json: ...
     """
-    source, target = Path(bundle), Path(folder) / Path(bundle).resolve().name
-    for name in ("configs/metadata.json", "LICENSE", "docs/README.md", "models/model.pt"):
+    target = Path(folder) / Path(bundle).resolve().name
+    version = read_metadata(bundle)["version"]
+    archive = target.with_name(f"{target.name}_v{version}.zip")
+    refuse_existing(archive)
+    copy_public_files(Path(bundle), target, url)
+    shutil.make_archive(str(archive.with_suffix("")), "zip", target.parent, target.name)
+    return target
+
+
+def read_metadata(bundle: str | os.PathLike) -> dict[str, Any]:
+    """The content of ``configs/metadata.json``; FileNotFoundError says which folder has none."""
+    path = Path(bundle, "configs", "metadata.json")
+    if not path.is_file():
+        raise FileNotFoundError(f"{bundle} has no configs/metadata.json: give a bundle's folder")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def refuse_existing(path: Path) -> None:
+    """Raise FileExistsError, rather than overwrite what somebody may want to keep."""
+    if path.exists() or path.is_symlink():
+        raise FileExistsError(f"{path} is there already, and nothing is overwritten: name another folder, or remove it")
+
+
+def copy_public_files(source: Path, target: Path, url: str) -> None:
+    """Copy what :func:`pack_bundle` takes of a bundle to a new folder, with the list of large files."""
+    for name in ("LICENSE", "docs/README.md", "models/model.pt"):
         if not (source / name).is_file():
             raise FileNotFoundError(
                 f"{source} has no {name}: give a bundle's folder, and train it first, since its weights are shared too"
             )
-    shutil.rmtree(target, ignore_errors=True)
-    for name in PUBLIC:
-        if (source / name).is_dir():
-            shutil.copytree(source / name, target / name, ignore=shutil.ignore_patterns(*PRIVATE))
+    refuse_existing(target)
+    if target.resolve().is_relative_to(source.resolve()):
+        raise shutil.Error(f"{target} lies in the bundle that is copied: name a folder outside of {source}")
+    for path in _public_paths(source):
+        if path.is_dir():
+            shutil.copytree(path, target / path.name, ignore=shutil.ignore_patterns(*PRIVATE))
         else:
             target.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source / name, target / name)
+            shutil.copy2(path, target / path.name)
     for picture in (target / "docs").glob("*.png"):
         shutil.copy2(picture, target)
     card = target / "docs" / "README.md"
     card.write_text(LINK_TO_ANOTHER_BUNDLE.sub(r"\1", card.read_text(encoding="utf-8")), encoding="utf-8")
     _list_large_files(target, url)
-    version = json.loads((target / "configs/metadata.json").read_text(encoding="utf-8"))["version"]
-    shutil.make_archive(str(target.parent / f"{target.name}_v{version}"), "zip", target.parent, target.name)
-    return target
+
+
+def _public_paths(bundle: Path) -> list[Path]:
+    """Files and folders to share: ``released`` only where a config reads it."""
+    configs = (path.read_text(encoding="utf-8") for path in (bundle / "configs").glob("*.json"))
+    names = (*PUBLIC, "released") if any("/released/" in text for text in configs) else PUBLIC
+    return [bundle / name for name in names if (bundle / name).exists()]
 
 
 def _list_large_files(bundle: Path, url: str) -> None:
@@ -76,18 +107,10 @@ def _list_large_files(bundle: Path, url: str) -> None:
     lines = ["large_files:"]
     for path in large:
         name = path.relative_to(bundle).as_posix()
-        digest = _sha256(path)
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
         address = f"{url.rstrip('/')}/{name}" if url else ""
         fields = {"path": name, "url": address, "hash_val": digest, "hash_type": "sha256"}
         entry = [f"{key}: {json.dumps(value)}" for key, value in fields.items()]  # JSON's strings are YAML's, too
         lines.append("  - " + "\n    ".join(entry))
     if large:
         (bundle / "large_files.yml").write_text("\n".join(lines) + "\n", encoding="utf-8")
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as stream:
-        while block := stream.read(2**20):
-            digest.update(block)
-    return digest.hexdigest()

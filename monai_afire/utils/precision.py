@@ -9,8 +9,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
-__all__ = ["at_least_float32", "full_matmul_precision", "without_autocast"]
-
 
 def at_least_float32(x: torch.Tensor) -> torch.Tensor:
     """

@@ -14,31 +14,11 @@ from numpy.typing import ArrayLike
 from monai_afire.visualize.figures import save_figure
 from monai_afire.visualize.style import HEAT_COLORS, LABEL_SIZE, TICK_SIZE, frame, plot_figure
 
-__all__ = ["confusion_figure"]
-
 _MARGIN, _CELL = 1.8, 0.62  # inches
 
 
 def confusion_figure(matrix: ArrayLike, class_names: Sequence[str], path: str | os.PathLike | None) -> Figure:
-    """
-    A confusion matrix: numbers of images, coloured by their share of the true class.
-
-    Args:
-        matrix: ``(K, K)``, true classes in the rows, decisions in the columns.
-        class_names: K names.
-        path: the file; its extension says the format. None writes none.
-
-    Returns:
-        The figure.
-
-    Raises:
-        ValueError: when the names are not as many as rows and columns.
-
-    Example:
-        >>> axis = confusion_figure([[3, 1], [0, 2]], ["normal", "pneumonia"], None).axes[0]
-        >>> [text.get_text() for text in axis.texts]
-        ['3', '1', '0', '2']
-    """
+    """A confusion matrix: numbers of images, coloured by their share of the true class."""
     counts = np.asarray(matrix)
     if counts.shape != (len(class_names), len(class_names)):
         raise ValueError(f"a confusion matrix of {len(class_names)} classes is square, got {counts.shape}")
@@ -58,6 +38,5 @@ def confusion_figure(matrix: ArrayLike, class_names: Sequence[str], path: str | 
     bar = figure.colorbar(image, ax=axis, fraction=0.046)
     bar.set_label("share of the true class", fontsize=LABEL_SIZE)
     bar.ax.tick_params(labelsize=TICK_SIZE)
-    if path is not None:
-        save_figure(figure, path)
+    save_figure(figure, path)
     return figure

@@ -15,13 +15,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
-from skimage.measure import find_contours
 
-from monai_afire.visualize.figures import save_figure
+from monai_afire.visualize.figures import mask_outlines, save_figure, wrapped_title
 from monai_afire.visualize.heat_map import OPACITY, overlay_heat_map
 from monai_afire.visualize.style import MARK_COLOR
-
-__all__ = ["contact_sheet", "heat_range"]
 
 MAX_PICTURES = 400
 PICTURE_INCHES = 1.9  # side of one picture
@@ -123,10 +120,10 @@ def contact_sheet(
     shared = heat_range(heat_maps)
     style = _Style(shared[0] if low is None else low, shared[1] if high is None else high, alpha)
     columns = min(pairs_per_row, len(images))
-    headings = [_broken(text) for text in titles]
-    lines = max(heading.count("\n") + 1 for heading in headings)
-    wrapped = _wrapped(title, int(columns * _SHEET_TITLE_COLUMNS))
-    figure, axes, bar = _page(columns, -(-len(images) // columns), lines, "\n".join(wrapped))
+    headings = [wrapped_title(text, TITLE_COLUMNS, TITLE_LINES) for text in titles]
+    lines = max(text.count("\n") + 1 for text in headings)
+    heading = wrapped_title(title, int(columns * _SHEET_TITLE_COLUMNS))
+    figure, axes, bar = _page(columns, -(-len(images) // columns), lines, heading)
     for axis in axes[len(images) :]:
         axis.set_visible(False)
     for index, (axis, image, heat, target) in enumerate(zip(axes, images, heat_maps, targets, strict=False)):
@@ -136,8 +133,7 @@ def contact_sheet(
             raise ValueError(f"image {index} ({titles[index]}): {error}") from error
         axis.set_title(headings[index], fontsize=7, pad=2, parse_math=False)
     _draw_color_bar(bar, style, meaning)
-    if path is not None:
-        save_figure(figure, path)
+    save_figure(figure, path)
     return figure
 
 
@@ -204,8 +200,7 @@ def _outlines(target: ArrayLike | None, shape: tuple[int, ...]) -> list[tuple[ND
         return []
     values = np.asarray(target)
     if values.shape == shape:
-        contours = find_contours(np.pad(values != 0, 1).astype(float), 0.5)
-        return [(line[:, 1] - 0.5, line[:, 0] - 0.5) for line in contours]
+        return [(line[:, 0], line[:, 1]) for line in mask_outlines(values)]
     if values.size == 0:
         return []
     if values.ndim not in (1, 2) or values.shape[-1] != 4:
@@ -217,17 +212,6 @@ def _outlines(target: ArrayLike | None, shape: tuple[int, ...]) -> list[tuple[ND
     if not np.isfinite(boxes).all() or (boxes[:, 2:] <= 0).any():
         raise ValueError(f"boxes {boxes.tolist()} must be finite [x, y, width, height] with sides above 0")
     return [(np.array([x, x + w, x + w, x, x]), np.array([y, y, y + h, y + h, y])) for x, y, w, h in boxes]
-
-
-def _wrapped(text: str, columns: int) -> list[str]:
-    return [part for line in text.splitlines() for part in textwrap.wrap(line, columns) or [""]]
-
-
-def _broken(title: str) -> str:
-    lines = _wrapped(title, TITLE_COLUMNS)
-    if len(lines) > TITLE_LINES:
-        lines = [*lines[: TITLE_LINES - 1], lines[TITLE_LINES - 1][: TITLE_COLUMNS - 1] + "…"]
-    return "\n".join(lines)
 
 
 def _draw_color_bar(axis: Axes, style: _Style, meaning: str) -> None:

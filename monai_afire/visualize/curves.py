@@ -16,8 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 from monai_afire.metrics.binary_classification import alarm_counts, average_precision, checked_labels, roc_auc
 from monai_afire.visualize.figures import save_figure
 
-__all__ = ["class_roc_figure", "roc_pr_figure"]
-
 LINE_STYLES = ("-", "--", ":", "-.")
 NUM_COLORS = 10  # of matplotlib's colour cycle
 
@@ -65,9 +63,8 @@ def roc_pr_figure(
     roc, precision_recall = figure.subplots(1, 2)
     _frame(roc, "ROC", "1 - specificity", "sensitivity")
     _frame(precision_recall, "Precision-recall", "recall (sensitivity)", "precision")
-    figure.suptitle(
-        title or f"{int(truth.sum())} abnormal and {int((~truth).sum())} normal images", fontsize=11, parse_math=False
-    )
+    counts = f"{int(truth.sum())} abnormal and {int((~truth).sum())} normal images"
+    figure.suptitle(title or counts, fontsize=11, parse_math=False)
     if truth.all() or not truth.any():
         for axis in (roc, precision_recall):
             axis.text(0.5, 0.5, "not defined:\nall images have the same label", ha="center", va="center")
@@ -81,8 +78,7 @@ def roc_pr_figure(
         has_points = not np.isnan(list(thresholds.values()) or [np.nan]).all()
         _finish(roc, aucs, [0, 1], "chance", has_points)
         _finish(precision_recall, precisions, [prevalence, prevalence], f"chance, {prevalence:.3f}", has_points)
-    if path is not None:
-        save_figure(figure, path)
+    save_figure(figure, path)
     return figure
 
 
@@ -142,8 +138,7 @@ def class_roc_figure(
     figure.suptitle(title or mean, fontsize=11, parse_math=False)
     has_points = any(not np.isnan(thresholds.get(name, np.nan)) for name in defined)
     _finish(axis, list(areas.values()), [0, 1], "chance", has_points)
-    if path is not None:
-        save_figure(figure, path)
+    save_figure(figure, path)
     return figure
 
 

@@ -9,8 +9,6 @@ from matplotlib.figure import Figure
 
 from monai_afire.visualize.style import frame, legend_below, legend_columns, plot_figure, series_style
 
-__all__ = ["dot_plot"]
-
 _WIDTH = 6.4
 
 

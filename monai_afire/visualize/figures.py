@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,11 +13,10 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
+from skimage.measure import find_contours
 
 from monai_afire.utils.files import atomic_path
 from monai_afire.visualize.volume_planes import axial_plane
-
-__all__ = ["figure_to_array", "middle_plane", "picture_grid", "save_figure"]
 
 
 def picture_grid(rows: Sequence[Sequence[NDArray]], columns: Sequence[str], title: str) -> Figure:
@@ -57,7 +57,7 @@ def picture_grid(rows: Sequence[Sequence[NDArray]], columns: Sequence[str], titl
     return figure
 
 
-def save_figure(figure: Figure, path: str | os.PathLike) -> None:
+def save_figure(figure: Figure, path: str | os.PathLike | None) -> None:
     """
     Write a figure so that a crash never leaves half of a file.
 
@@ -75,6 +75,8 @@ def save_figure(figure: Figure, path: str | os.PathLike) -> None:
         >>> os.path.getsize(path) > 1000
         True
     """
+    if path is None:
+        return
     extension = os.path.splitext(path)[1].lstrip(".").lower() or "png"
     with atomic_path(path) as temporary:
         figure.savefig(temporary, format=extension)
@@ -116,3 +118,17 @@ def middle_plane(image: torch.Tensor, index: int | None = None) -> NDArray:
     """
     picture = image[0].detach().float().cpu().numpy()
     return axial_plane(picture, (0, 0, picture.shape[-1] // 2 if index is None else index))
+
+
+def mask_outlines(mask: NDArray) -> list[NDArray]:
+    """Closed lines of points ``(n, 2)``, x before y, around a mask, where pixel i covers [i, i + 1]."""
+    lines = find_contours(np.pad(mask != 0, 1).astype(np.float32), 0.5)
+    return [line[:, ::-1] - 0.5 for line in lines]
+
+
+def wrapped_title(title: str, columns: int, most_lines: int | None = None) -> str:
+    """A title in lines of so many characters; with too many lines the last one ends in an ellipsis."""
+    lines = [part for line in title.splitlines() for part in textwrap.wrap(line, columns) or [""]]
+    if most_lines is not None and len(lines) > most_lines:
+        lines = [*lines[: most_lines - 1], lines[most_lines - 1][: columns - 1] + "…"]
+    return "\n".join(lines)

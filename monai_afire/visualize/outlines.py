@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import os
-import textwrap
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -13,11 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageDraw
-from skimage.measure import find_contours
 
-from monai_afire.visualize.figures import save_figure
-
-__all__ = ["CLASS_COLORS", "TRUTH_COLOR", "class_color", "landmark_picture", "outline_picture", "picture_sheet"]
+from monai_afire.visualize.figures import mask_outlines, save_figure, wrapped_title
 
 Color = tuple[int, int, int]
 
@@ -40,42 +36,14 @@ PICTURE_INCHES, DPI, TITLE_COLUMNS, TITLE_LINES = 2.6, 200, 46, 3
 
 
 def class_color(number: int) -> Color:
-    """
-    Colour of a class's predictions; after the last one they repeat.
-
-    Example:
-        >>> class_color(0) == class_color(len(CLASS_COLORS)) == CLASS_COLORS[0]
-        True
-    """
+    """Colour of a class's predictions; after the last one they repeat."""
     return CLASS_COLORS[number % len(CLASS_COLORS)]
 
 
 def outline_picture(
     image: ArrayLike, predicted: ArrayLike, truth: ArrayLike | None = None, side: int = 512
 ) -> NDArray[np.uint8]:
-    """
-    A radiograph with the outlines of masks: the truth as broad cyan lines, predictions as fine ones on top.
-
-    Args:
-        image: ``(H, W)``; values beyond [0, 1] are stretched to it.
-        predicted: ``(C, h, w)``, non-zero inside, each class in its own colour (:func:`class_color`). The masks cover
-            the image, in pixels of any size.
-        truth: ``(C, h, w)``, or None where it is not known.
-        side: longer side of the picture in pixels.
-
-    Returns:
-        ``(rows, columns, 3)`` in the proportions of the image, the colours red, green and blue.
-
-    Raises:
-        ValueError: for other shapes or NaN.
-
-    Example:
-        >>> masks = np.zeros((1, 8, 8))
-        >>> masks[0, 2:6, 2:6] = 1
-        >>> picture = outline_picture(np.zeros((8, 8)), masks, side=80)
-        >>> picture.shape, int(picture[20, 40].max()), picture[40, 40].tolist()
-        ((80, 80, 3), 255, [0, 0, 0])
-    """
+    """A radiograph with the outlines of masks: the truth as broad cyan lines, predictions as fine ones on top."""
     canvas = _canvas(image, side)
     draw = ImageDraw.Draw(canvas)
     for masks, is_truth in ((truth, True), (predicted, False)):
@@ -89,7 +57,7 @@ def outline_picture(
         scale = np.array([canvas.width / stack.shape[2], canvas.height / stack.shape[1]])
         for number, mask in enumerate(stack != 0):
             color, width = (TRUTH_COLOR, TRUTH_WIDTH) if is_truth else (class_color(number), PREDICTED_WIDTH)
-            for line in _outlines(mask):
+            for line in mask_outlines(mask):
                 draw.line([tuple(p) for p in line * scale], fill=color, width=width * SMOOTHING, joint="curve")
     return np.asarray(canvas.reduce(SMOOTHING))
 
@@ -97,27 +65,7 @@ def outline_picture(
 def landmark_picture(
     image: ArrayLike, predicted: ArrayLike, truth: ArrayLike | None = None, side: int = 512
 ) -> NDArray[np.uint8]:
-    """
-    A radiograph with landmarks: the truth as cyan rings, predictions as orange dots, a line between the two.
-
-    Args:
-        image: ``(H, W)``; values beyond [0, 1] are stretched to it.
-        predicted: positions ``(P, 2)``, (row, column) in pixels of the image, 0 at the centre of the first pixel. NaN
-            is not drawn.
-        truth: the same of the truth, or None where it is not known.
-        side: longer side of the picture in pixels.
-
-    Returns:
-        ``(rows, columns, 3)`` in the proportions of the image, the colours red, green and blue.
-
-    Raises:
-        ValueError: for other shapes or NaN in the image.
-
-    Example:
-        >>> picture = landmark_picture(np.zeros((8, 8)), [[2.0, 5.0]], [[6.0, 1.0]], side=800)
-        >>> tuple(int(value) for value in picture[250, 550])
-        (255, 140, 0)
-    """
+    """A radiograph with landmarks: the truth as cyan rings, predictions as orange dots, a line between the two."""
     canvas = _canvas(image, side)
     points = np.asarray(predicted, dtype=float)
     targets = np.full_like(points, np.nan) if truth is None else np.asarray(truth, dtype=float)
@@ -147,28 +95,7 @@ def picture_sheet(
     columns: int = 4,
     title: str = "",
 ) -> Figure:
-    """
-    A page of coloured pictures in reading order, with a legend of the colours.
-
-    Args:
-        pictures: ``(rows, columns, 3)`` each, uint8; sizes may differ.
-        titles: one per picture, shown as they are (no TeX); long ones are broken and cut.
-        path: the file; its extension says the format. None writes none.
-        legend: what each colour stands for.
-        columns: pictures side by side.
-        title: of the whole sheet.
-
-    Returns:
-        The figure.
-
-    Raises:
-        ValueError: without a picture, for another number of titles, or for less than one column.
-
-    Example:
-        >>> figure = picture_sheet([np.zeros((8, 8, 3), np.uint8)] * 2, ["a", "b"], None, {"truth": TRUTH_COLOR})
-        >>> [axis.get_title() for axis in figure.axes]
-        ['a', 'b']
-    """
+    """A page of coloured pictures in reading order, with a legend of the colours."""
     if not pictures or len(pictures) != len(titles) or columns < 1:
         raise ValueError(
             f"{len(pictures)} pictures, {len(titles)} titles and {columns} columns: give one picture or more, a title "
@@ -176,7 +103,7 @@ def picture_sheet(
         )
     across = min(columns, len(pictures))
     down = -(-len(pictures) // across)
-    headings = [_broken(text) for text in titles]
+    headings = [wrapped_title(text, TITLE_COLUMNS, TITLE_LINES) for text in titles]
     heading_inches = 0.15 * (1 + max(heading.count("\n") for heading in headings))
     size = (
         across * PICTURE_INCHES,
@@ -206,8 +133,7 @@ def picture_sheet(
             text.set_parse_math(False)
     if title:
         figure.suptitle(title, fontsize=9, parse_math=False)
-    if path is not None:
-        save_figure(figure, path)
+    save_figure(figure, path)
     return figure
 
 
@@ -228,16 +154,3 @@ def _canvas(image: ArrayLike, side: int) -> Image.Image:
     height, width = (max(1, round(factor * length / SMOOTHING)) * SMOOTHING for length in values.shape)
     gray = Image.fromarray((values.clip(0, 1) * 255).round().astype(np.uint8))
     return gray.resize((width, height), Image.Resampling.BILINEAR).convert("RGB")
-
-
-def _outlines(mask: NDArray[np.bool_]) -> list[NDArray]:
-    """Closed lines of points (x, y) around a mask, where pixel i covers [i, i + 1]."""
-    lines = find_contours(np.pad(mask, 1).astype(np.float32), 0.5)
-    return [line[:, ::-1] - 0.5 for line in lines]
-
-
-def _broken(title: str) -> str:
-    lines = [part for line in title.splitlines() for part in textwrap.wrap(line, TITLE_COLUMNS) or [""]]
-    if len(lines) > TITLE_LINES:
-        lines = [*lines[: TITLE_LINES - 1], lines[TITLE_LINES - 1][: TITLE_COLUMNS - 1] + "…"]
-    return "\n".join(lines)

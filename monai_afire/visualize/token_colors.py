@@ -8,8 +8,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-__all__ = ["token_colors"]
-
 _SHARE_OUTSIDE = 0.02
 
 

@@ -11,48 +11,16 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
-__all__ = ["axial_plane", "frontal_positions", "frontal_projection", "fullest_plane", "hottest_planes", "upright"]
-
 
 def axial_plane(image: NDArray, place: Sequence[int]) -> NDArray:
-    """
-    The axial plane through a place of a volume; a picture as it is.
-
-    Args:
-        image: ``(X, Y, Z)``, axes to the right, the front and up, or ``(H, W)``.
-        place: indices of the place.
-
-    Returns:
-        A plane with the patient's front at the top and right side on the left, or the picture.
-
-    Example:
-        >>> axial_plane(np.arange(8).reshape(2, 2, 2), (0, 0, 1)).tolist()
-        [[7, 3], [5, 1]]
-    """
+    """The axial plane through a place of a volume; a picture as it is."""
     return image if image.ndim == 2 else upright(image[:, :, int(place[2])])
 
 
 def hottest_planes(
     picture: NDArray, heat: NDArray, voxel_size: Sequence[float], shape: Sequence[int]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """
-    Axial, coronal and sagittal plane through the hottest place, side by side in the proportions of the patient.
-
-    Args:
-        picture: ``(p, p, p)`` uint8, the volume squeezed to a cube.
-        heat: ``(x, y, z)`` of any size, over the same volume.
-        voxel_size: millimetres of the volume's voxels.
-        shape: voxels of the volume.
-
-    Returns:
-        The planes of the picture in [0, 1] and those of the heat, both ``(H, W)``.
-
-    Example:
-        >>> heat = np.arange(64.0).reshape(4, 4, 4)
-        >>> planes, hot = hottest_planes(np.zeros((8, 8, 8), np.uint8), heat, [1.0] * 3, [8] * 3)
-        >>> planes.shape == hot.shape == (8, 24)
-        True
-    """
+    """Axial, coronal and sagittal plane through the hottest place, side by side in the proportions of the patient."""
     sides = np.asarray(voxel_size, dtype=float) * np.asarray(shape)
     pixels = np.maximum(np.rint(sides * max(picture.shape) / sides.max()), 1).astype(int)
     size = tuple(int(count) for count in pixels)
@@ -73,74 +41,23 @@ def hottest_planes(
 
 
 def fullest_plane(masks: NDArray) -> int:
-    """
-    The axial plane of a volume in which most voxels belong to something.
-
-    Args:
-        masks: ``(C, X, Y, Z)``.
-
-    Returns:
-        Its index along Z; the middle one where nothing is to be seen.
-
-    Example:
-        >>> masks = np.zeros((1, 4, 4, 5), dtype=bool)
-        >>> masks[0, 1, :, 3] = True
-        >>> fullest_plane(masks), fullest_plane(~masks & False)
-        (3, 2)
-    """
+    """The axial plane of a volume in which most voxels belong to something."""
     voxels = (masks != 0).sum(axis=(0, 1, 2))
     return int(voxels.argmax()) if voxels.any() else len(voxels) // 2
 
 
 def frontal_projection(image: NDArray) -> NDArray:
-    """
-    A volume as seen from the front: its mean along the second axis, like a radiograph.
-
-    Args:
-        image: ``(X, Y, Z)``, axes to the right, the front and up.
-
-    Returns:
-        The picture ``(Z, X)``, right side on the left.
-
-    Example:
-        >>> frontal_projection(np.zeros((4, 3, 5))).shape
-        (5, 4)
-    """
+    """A volume as seen from the front: its mean along the second axis, like a radiograph."""
     return upright(image.mean(axis=1))
 
 
 def frontal_positions(positions: NDArray, shape: Sequence[int]) -> NDArray:
-    """
-    Where positions in a volume are in its :func:`frontal_projection`.
-
-    Args:
-        positions: ``(P, 3)`` in voxels.
-        shape: of the volume, along X, Y and Z.
-
-    Returns:
-        ``(P, 2)``, (row, column).
-
-    Example:
-        >>> frontal_positions(np.array([[0.0, 1.0, 4.0]]), (4, 3, 5)).tolist()
-        [[0.0, 3.0]]
-    """
+    """Where positions in a volume are in its :func:`frontal_projection`."""
     return np.stack([shape[2] - 1 - positions[:, 2], shape[0] - 1 - positions[:, 0]], axis=1)
 
 
 def upright(plane: NDArray) -> NDArray:
-    """
-    A plane of a volume turned to be looked at: the first axis to the left, the second upwards.
-
-    Args:
-        plane: ``(X, Y)``, or ``(X, Y, C)`` in colour.
-
-    Returns:
-        ``(Y, X)`` or ``(Y, X, C)``.
-
-    Example:
-        >>> upright(np.array([[0, 1], [2, 3]])).tolist()
-        [[3, 1], [2, 0]]
-    """
+    """A plane of a volume turned upright: the first axis to the left, the second upwards."""
     return plane.swapaxes(0, 1)[::-1, ::-1]
 
 

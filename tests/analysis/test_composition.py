@@ -15,11 +15,12 @@ from analysis.stub_encoders import ConstantEncoder, HashEncoder, PatchMeanEncode
 from scipy.stats import norm
 
 from monai_afire.analysis import CompositionStudy
-from monai_afire.analysis.composition.figures import composition_figure, matching_figure
-from monai_afire.analysis.composition.measures import (
+from monai_afire.analysis.composition import (
+    composition_figure,
     composition_summary,
     compositionality,
     decomposition_and_retrieval,
+    matching_figure,
     similarity_density,
 )
 from monai_afire.analysis.images.boxes import random_boxes

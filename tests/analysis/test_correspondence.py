@@ -13,8 +13,8 @@ import torch
 from analysis.stub_encoders import PatchMeanEncoder, PositionEncoder, anatomy_images
 
 from monai_afire.analysis import CorrespondenceStudy, RawPixels, StudyImages
-from monai_afire.analysis.correspondence import measures
-from monai_afire.analysis.correspondence.measures import (
+from monai_afire.analysis.correspondence import landmarks as implementation
+from monai_afire.analysis.correspondence.landmarks import (
     correspondence_summary,
     label_pairs,
     landmark_correspondence,
@@ -148,7 +148,7 @@ def naive_table(
 @pytest.mark.parametrize("remove_position", [False, True])
 @pytest.mark.parametrize("limit", [2**24, 1])
 def test_like_one_pair_at_a_time(remove_position: bool, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measures, "_MAX_SIMILARITIES", limit)
+    monkeypatch.setattr(implementation, "_MAX_SIMILARITIES", limit)
     torch.manual_seed(3)
     encoder = ViTEncoder(img_size=(24, 32), patch_size=8, hidden_size=12, num_layers=1, num_heads=2)
     images = torch.rand(5, 1, 24, 32)

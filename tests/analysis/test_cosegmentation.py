@@ -10,7 +10,7 @@ import torch
 from analysis.stub_encoders import PatchMeanEncoder, PositionEncoder
 
 from monai_afire.analysis import CosegmentationStudy, StudyImages
-from monai_afire.analysis.cosegmentation.measures import (
+from monai_afire.analysis.cosegmentation import (
     best_dice,
     cosegment,
     organ_clusters,

@@ -18,9 +18,9 @@ from monai_afire.analysis import (
     NothingToCompareError,
     PositionMapStudy,
     StudyImages,
+    grouping,
 )
-from monai_afire.analysis.grouping import measures
-from monai_afire.analysis.grouping.measures import (
+from monai_afire.analysis.grouping import (
     chance_purity,
     group_separation,
     neighbor_purity,
@@ -58,7 +58,7 @@ def test_silhouette_is_that_of_scikit_learn(seed: int) -> None:
 @pytest.mark.parametrize("k", [1, 5])
 @pytest.mark.parametrize("limit", [1, 10**9])
 def test_purity_like_one_item_at_a_time(seed: int, k: int, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measures, "_MAX_SIMILARITIES", limit)
+    monkeypatch.setattr(grouping, "_MAX_SIMILARITIES", limit)
     features, labels = random_groups(seed)
     assert neighbor_purity(features, labels, k) == pytest.approx(naive_purity(features, labels, k))
 

@@ -13,9 +13,10 @@ from sklearn.metrics import mutual_info_score
 
 from monai_afire.analysis import PrototypeStudy
 from monai_afire.analysis.images.study_images import StudyImages
-from monai_afire.analysis.prototypes.figures import atlas_figure, cluster_figure
-from monai_afire.analysis.prototypes.measures import (
+from monai_afire.analysis.prototypes import (
+    atlas_figure,
     atlas_scores,
+    cluster_figure,
     cluster_patches,
     largest_clusters,
     organ_information,

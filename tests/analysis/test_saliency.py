@@ -15,13 +15,13 @@ from torch import nn
 
 from monai_afire.analysis import SaliencyStudy
 from monai_afire.analysis.images.study_images import StudyImages
-from monai_afire.analysis.saliency.figures import saliency_figure
-from monai_afire.analysis.saliency.measures import (
+from monai_afire.analysis.saliency import (
     LOCALIZATION_SCORES,
     attention_rollout,
     grad_cam,
     localization_scores,
     localization_summary,
+    saliency_figure,
 )
 from monai_afire.networks import SwinEncoder, TransferClassifier, ViTEncoder
 from monai_afire.networks.blocks.patches import patchify

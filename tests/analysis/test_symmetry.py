@@ -10,7 +10,7 @@ from analysis.stub_encoders import PatchMeanEncoder, PositionEncoder
 
 from monai_afire.analysis import StudyImages, SymmetryStudy
 from monai_afire.analysis.features.tokens import landmark_features
-from monai_afire.analysis.symmetry.measures import (
+from monai_afire.analysis.symmetry import (
     landmark_symmetry,
     similarity_matrix,
     symmetric_pairs,

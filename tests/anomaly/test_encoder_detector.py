@@ -11,7 +11,8 @@ from ignite.engine import Engine
 from monai.networks.nets import ViT
 from torch.nn import functional as F
 
-from monai_afire.anomaly import AnomalyDetector, DetectorFit, ThresholdsAt, tokens_and_features
+from monai_afire.anomaly import AnomalyDetector, tokens_and_features
+from monai_afire.handlers import DetectorFit, ThresholdsAt
 from monai_afire.networks import AFiRe, MONAIEncoder, SwinEncoder, ViTEncoder
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from monai_afire.anomaly.evaluation import evaluate_scores
-from monai_afire.anomaly.report_text import report_lines
+from monai_afire.handlers.reports.anomaly_report import report_lines
 
 SCORES = ["fused", "eq_51"]
 AT_THRESHOLD = ("accuracy", "f1", "sensitivity", "specificity")

@@ -11,7 +11,7 @@ import pytest
 import torch
 from distributed.two_ranks import needs_gloo, run_on_two_ranks
 
-from monai_afire.anomaly.gaussian import TokenDensity
+from monai_afire.anomaly.normal_statistics import TokenDensity
 
 
 def random_tokens(images: int = 12, num_tokens: int = 3, dim: int = 4, seed: int = 0) -> torch.Tensor:

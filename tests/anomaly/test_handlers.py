@@ -12,12 +12,16 @@ from typing import Any
 
 import nibabel
 import numpy as np
+import pydicom
 import pytest
 import torch
+from anomaly.test_worklist import write_source
 from ignite.engine import Engine
 from PIL import Image
 
-from monai_afire.anomaly import SCORE_NAMES, AnomalyDetector, AnomalyReport, AnomalyWriter, DetectorFit, detection_items
+from monai_afire.anomaly import SCORE_NAMES, AnomalyDetector, ImageDensity, detection_items
+from monai_afire.data import scan_radiographs, write_shards
+from monai_afire.handlers import AnomalyReport, AnomalyWriter, DetectorFit
 from monai_afire.networks import AFiRe, ViTEncoder
 
 
@@ -157,6 +161,64 @@ def test_writer_keeps_what_an_interrupted_run_has_and_the_previous_run(tmp_path:
     assert len(read_csv(tmp_path / "out/scores_previous.csv")) == 2
     assert len(read_csv(tmp_path / "out/worklist.csv")) == 4
     writer.exit_if_rejected()  # nothing was
+
+
+def test_files_of_an_earlier_run_are_moved_away_with_its_tables(tmp_path: Path) -> None:
+    detector, out = fitted_detector(), tmp_path / "out"
+    for names in (["a.png", "b.png"], ["c.png"]):
+        data, engine = Radiographs(tmp_path / "in", names), judging(detector)
+        AnomalyWriter(detector, data.items, str(out), saved=("overlays",)).attach(engine)
+        engine.run(data.batches())
+        (out / "overlays/.a.png.jpg.abcd.tmp").touch()  # of a killed run
+    assert [path.name for path in (out / "overlays").glob("*.jpg")] == ["c.png.jpg"]
+    assert sorted(path.name for path in (out / "overlays_previous").iterdir()) == ["a.png.jpg", "b.png.jpg"]
+    with pytest.warns(UserWarning, match="3 pictures left out"):
+        assert scan_radiographs(tmp_path) == ["in/a.png", "in/b.png", "in/c.png"]
+
+
+def test_results_of_dicom_in_shards_are_those_of_the_files(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    names = [write_source(tmp_path / "in/a.dcm").name]
+    write_shards(tmp_path / "shards", tmp_path / "in", progress=False)
+    detector, written = fitted_detector(), []
+    for folder in (tmp_path / "in", tmp_path / "shards/radiographs-000000.tar"):
+        data, engine = Radiographs(tmp_path / "pictures", names), judging(detector)
+        items = [{"image": str(folder / name)} for name in names]
+        out = tmp_path / f"out {len(written)}"
+        AnomalyWriter(detector, items, str(out), saved=("dicom", "maps")).attach(engine)
+        torch.manual_seed(0)
+        engine.run(data.batches())
+        [row] = read_csv(out / "worklist.csv")
+        [capture] = (pydicom.dcmread(path) for path in (out / "dicom").rglob("*.dcm"))
+        assert len(list((out / "maps").rglob("*.nii.gz"))) == 1
+        written.append(({name: row[name] for name in row if name.endswith(("uid", "number"))}, capture))
+    assert written[0] == written[1]
+    assert written[0][0]["study_instance_uid"] == "1.2.1"
+    assert written[0][0]["accession_number"] == "A-815"
+
+
+def test_too_few_normal_images_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    density = ImageDensity(192)
+    density.update(torch.rand(2, 192))
+    with pytest.raises(RuntimeError, match="normal images is singular: fit on more images"):
+        density.finalize()
+    make_detector().fit([torch.rand(12, 1, 32, 32)])
+    assert "the detector is fitted with 12 images alone" in caplog.text
+    caplog.clear()
+    make_detector().fit([torch.rand(30, 1, 32, 32)])
+    assert not caplog.text
+
+
+def test_strict_views_reject_by_the_header(tmp_path: Path) -> None:
+    data, detector = Radiographs(tmp_path / "in", ["a.png", "b.png"]), fitted_detector()
+    items = [{"image": str(write_source(tmp_path / f"{view}.dcm", ViewPosition=view))} for view in ("PA", "LL")]
+    writer = AnomalyWriter(detector, items, str(tmp_path / "out"), saved=(), strict_view=True)
+    engine = judging(detector)
+    writer.attach(engine)
+    engine.run(data.batches())
+    assert [Path(row["image"]).name for row in read_csv(tmp_path / "out/scores.csv")] == ["PA.dcm"]
+    [rejected] = read_csv(tmp_path / "out/rejected.csv")
+    assert rejected["reason"] == "is no frontal chest radiograph by its header (ViewPosition LL)"
 
 
 def test_writer_without_thresholds_decides_nothing(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from PIL import Image
 
 from monai_afire.anomaly.items import detection_items, lesion_truth, validation_items
 from monai_afire.data.datalist.checks import DatalistError
-from monai_afire.data.datalist.normal_items import abnormal_label, normal_items
-from monai_afire.transforms.radiograph_loading import RadiographError
+from monai_afire.data.datalist.labelled_items import abnormal_label, normal_items
+from monai_afire.transforms.radiograph_io.common import RadiographError
 
 LESIONS: dict[str, Any] = {"kinds": ["SoftNodule", "CutPaste"], "contrasts": [0.1, 0.2, 0.4], "sizes": [0.1, 0.2]}
 COPIES = 12

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from monai_afire.anomaly.localization import localization_row, map_aupro, upsampled
-from monai_afire.metrics.localization import aupro
+from monai_afire.metrics.localization import aupro, localization_row, map_aupro, upsampled
 
 GRID, SIZE = (3, 4), (9, 8)
 

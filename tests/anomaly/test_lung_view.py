@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from monai_afire.anomaly import AnomalyDetector, LungView, load_detector, moved, new_detector, save_detector
+from monai_afire.anomaly import AnomalyDetector, LungView, load_detector, moved, save_detector
 from monai_afire.data import draw_chest_phantom
 from monai_afire.networks import AFiRe, ViTEncoder
 
@@ -47,7 +47,7 @@ def test_scores_are_those_of_pictures_cut_before(images: torch.Tensor) -> None:
     torch.testing.assert_close(found["scores"], expected["scores"])
     torch.testing.assert_close(found["tokens"], expected["tokens"])
     place = tuple(part[8:] for part in field)
-    torch.testing.assert_close(found["maps"], view.put_back(expected["maps"], (8, 8), place))
+    torch.testing.assert_close(found["maps"], view.to_picture(expected["maps"], (8, 8), place))
     assert not torch.allclose(found["maps"], expected["maps"])
 
 
@@ -65,13 +65,13 @@ def test_the_square_follows_the_patient(images: torch.Tensor) -> None:
 def test_maps_are_put_back_where_they_came_from() -> None:
     view = LungView()
     half = (torch.full((1, 2), 0.5), torch.tensor([[0.25, -0.25]]))  # the lower left quarter
-    back = view.put_back(torch.ones(1, 1, 64), (8, 8), half).reshape(8, 8)
+    back = view.to_picture(torch.ones(1, 1, 64), (8, 8), half).reshape(8, 8)
     assert torch.equal(back[4:, :4], torch.ones(4, 4))
     assert back[:3].abs().sum() == 0
     assert back[:, 5:].abs().sum() == 0
     whole = (torch.ones(1, 2), torch.zeros(1, 2))
     maps = torch.randn(1, 3, 64)
-    torch.testing.assert_close(view.put_back(maps, (8, 8), whole), maps)
+    torch.testing.assert_close(view.to_picture(maps, (8, 8), whole), maps)
 
 
 def test_finder_stays_as_it_is_in_training() -> None:
@@ -81,9 +81,9 @@ def test_finder_stays_as_it_is_in_training() -> None:
 
 
 def test_a_file_keeps_the_field_of_view(images: torch.Tensor, tmp_path: Path) -> None:
-    detector = new_detector(SETTINGS)
+    detector = twins()[0]
     detector.fit([images[:8]])
-    read = load_detector(save_detector(detector, tmp_path / "detector.safetensors", SETTINGS))
+    read = load_detector(save_detector(detector, tmp_path / "detector.safetensors"))
     assert isinstance(read.field_of_view, LungView)
     found, expected = read(images[8:])["scores"], detector(images[8:])["scores"]
     torch.testing.assert_close(found, expected, rtol=0.02, atol=0.2)  # half precision, in deviations of 8 images

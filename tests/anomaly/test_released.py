@@ -13,22 +13,18 @@ from safetensors.torch import load_file, save_file
 from monai_afire.anomaly import (
     AnomalyDetector,
     load_detector,
-    new_detector,
     save_detector,
     with_student_as_teacher,
 )
-
-SETTINGS = {
-    "encoder": {"img_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2},
-    "network": {"num_clusters": 6, "head_dim": 12, "decoder_dim": 16, "decoder_layers": 1, "decoder_heads": 2},
-    "detector": {"memory_size": 40, "views": 2, "score_fusion": ["token_mean_density", "focal"]},
-}
+from monai_afire.networks import AFiRe, ViTEncoder
 
 
 @pytest.fixture
 def detector() -> AnomalyDetector:
     torch.manual_seed(0)
-    detector = new_detector(SETTINGS)
+    encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+    network = AFiRe(encoder, num_clusters=6, head_dim=12, decoder_dim=16, decoder_layers=1, decoder_heads=2)
+    detector = AnomalyDetector(network, memory_size=40, views=2, score_fusion=["token_mean_density", "focal"]).eval()
     with torch.no_grad():
         detector.network.bank.update(torch.rand(4, 16, 6).softmax(-1))
     with_student_as_teacher(detector.network)
@@ -40,7 +36,7 @@ def detector() -> AnomalyDetector:
 
 
 def test_scores_maps_and_thresholds_come_back(detector: AnomalyDetector, tmp_path: Path) -> None:
-    path = save_detector(detector, tmp_path / "detector.safetensors", SETTINGS, {"licence": "none"})
+    path = save_detector(detector, tmp_path / "detector.safetensors", notes={"license": "none"})
     loaded, images = load_detector(path), torch.rand(4, 1, 32, 32)
     assert not loaded.training
     torch.testing.assert_close(loaded.thresholds, detector.thresholds)
@@ -49,20 +45,20 @@ def test_scores_maps_and_thresholds_come_back(detector: AnomalyDetector, tmp_pat
 
 
 def test_the_teacher_takes_no_room(detector: AnomalyDetector, tmp_path: Path) -> None:
-    state = load_file(save_detector(detector, tmp_path / "detector.safetensors", SETTINGS))
+    state = load_file(save_detector(detector, tmp_path / "detector.safetensors"))
     assert not any("teacher" in name for name in state)
     assert state["network.encoder.norm.weight"].dtype == torch.float16
     assert state["image_density.precision"].dtype == torch.float32
 
 
 def test_what_is_no_detector_is_refused(detector: AnomalyDetector, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="no detector"):
+    with pytest.raises(FileNotFoundError, match="there are no weights"):
         load_detector(tmp_path / "none.safetensors")
     foreign = tmp_path / "foreign.safetensors"
     save_file({"weight": torch.zeros(2)}, foreign)
-    with pytest.raises(ValueError, match="no detector of this version"):
+    with pytest.raises(ValueError, match="does not say how to build its network"):
         load_detector(foreign)
-    path = save_detector(detector, tmp_path / "detector.safetensors", SETTINGS)
+    path = save_detector(detector, tmp_path / "detector.safetensors")
     path.write_bytes(path.read_bytes()[:500])
     with pytest.raises(ValueError, match="complete"):
         load_detector(path)

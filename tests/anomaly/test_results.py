@@ -14,10 +14,10 @@ import pytest
 import torch
 from PIL import Image
 
-from monai_afire.anomaly.results import HEAT_UNIT, AnomalyResult, save_embedding, save_map, save_overlay
+from monai_afire.handlers.writers.anomaly_writer import HEAT_UNIT, AnomalyResult, save_embedding, save_map, save_overlay
 from monai_afire.transforms.radiograph_description import DescribeRadiographd
 from monai_afire.transforms.radiograph_loading import LoadRadiographd
-from monai_afire.visualize.heat_panels import heat_panels
+from monai_afire.visualize.heat_map import heat_panels
 
 Saver = Callable[[AnomalyResult, Path], Path]
 SAVERS: dict[str, Saver] = {".jpg": save_overlay, ".nii.gz": save_map, ".npz": save_embedding}

@@ -15,11 +15,11 @@ import numpy as np
 import pydicom
 import pytest
 from pydicom.dataset import Dataset, FileMetaDataset
-from pydicom.uid import DigitalXRayImageStorageForPresentation, ExplicitVRLittleEndian
+from pydicom.uid import CTImageStorage, DigitalXRayImageStorageForPresentation, ExplicitVRLittleEndian
 
-from monai_afire.anomaly.results import AnomalyResult, save_secondary_capture
 from monai_afire.anomaly.secondary_capture import NoStudyError, read_source
 from monai_afire.anomaly.worklist import WorklistSummary, hottest_place, write_worklist
+from monai_afire.handlers.writers.anomaly_writer import AnomalyResult, save_secondary_capture
 from monai_afire.transforms.radiograph_loading import LoadRadiograph
 
 
@@ -200,6 +200,39 @@ def test_patients_are_named_only_when_asked_for(tmp_path: Path) -> None:
     [row] = read_csv(path)
     assert (row["patient_id"], row["patient_name"], row["patient_birth_date"]) == ("4711", "Müller^Jörg", "19500101")
     assert (row["threshold"], row["decision"], row["percentile"]) == ("", "", "")
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)"])
+def test_no_spreadsheet_runs_what_a_header_says(tmp_path: Path, text: str) -> None:
+    source = write_source(tmp_path / "b.dcm", PatientName=text, AccessionNumber=text)
+    scores, path = write_scores(tmp_path / "scores.csv", [(str(source), "", "-2.5", "")]), tmp_path / "worklist.csv"
+    write_worklist(scores, path, math.nan, lambda values: values * math.nan, {}, patient_identifiers=True)
+    [row] = read_csv(path)
+    assert (row["patient_name"], row["accession_number"]) == ("'" + text, "'" + text)
+    assert row["score"] == "-2.5"
+    capture = pydicom.dcmread(save_secondary_capture(result(source), tmp_path))
+    assert (str(capture.PatientName), capture.AccessionNumber) == (text, text)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, ""),
+        ({"ViewPosition": "PA", "BodyPartExamined": "PORT CHEST"}, ""),
+        ({"ViewPosition": None, "BodyPartExamined": None, "PatientOrientation": None}, ""),
+        ({"ViewPosition": "LL"}, "ViewPosition LL"),
+        ({"BodyPartExamined": "HAND"}, "BodyPartExamined HAND"),
+        ({"SOPClassUID": CTImageStorage}, "CT Image Storage"),
+        ({"PatientOrientation": ["R", "F"]}, "PatientOrientation R/F"),
+        ({"PatientOrientation": ["P", "F"]}, "PatientOrientation P/F"),
+    ],
+)
+def test_headers_of_another_view_are_named(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    source = write_source(tmp_path / "b.dcm", **changes)
+    scores, path = write_scores(tmp_path / "scores.csv", [(str(source), "1", "2.5", "")]), tmp_path / "worklist.csv"
+    summary = write_worklist(scores, path, 2.0, np.array, {})
+    assert read_csv(path)[0]["other_view"] == words
+    assert ("1 are no frontal chest radiographs" in str(summary)) == bool(words)
 
 
 def test_equal_scores_keep_their_order_and_an_empty_table_is_a_list(tmp_path: Path) -> None:

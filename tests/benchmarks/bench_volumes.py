@@ -91,7 +91,7 @@ def volume_options(method: str, image_size: int, patch_size: int) -> dict[str, A
     own: dict[str, dict[str, Any]] = {
         "peac": {"grid": cells + max(2, cells // 3)},
         "ace": {"grid": 2 * cells + 2, "cell": patch_size // 2},
-        "dino": {"local_size": image_size // 2 // patch_size * patch_size},
+        "dino": {"make_crops::local_size": image_size // 2 // patch_size * patch_size},
     }
     return {"image_size": image_size, "patch_size": patch_size, **own.get(method, {})}
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The tables of docs/component_ablation.md from the runs of real_components.
+"""The tables of docs/reports/component_ablation.md from the runs of real_components.
 
 ``python -m tests.benchmarks.component_tables`` prints them from ``components.csv``, or from another file of rows.
 """

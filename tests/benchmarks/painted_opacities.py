@@ -25,7 +25,7 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from monai_afire.anomaly import moved
-from monai_afire.anomaly.lung_view import LungView
+from monai_afire.anomaly.field_of_view import LungView
 from monai_afire.networks import released_encoder
 from tests.benchmarks.radiograph_sets import in_section, pictures, validation_normals
 from tests.benchmarks.real_detection import figures, read_set, settings_code, summary

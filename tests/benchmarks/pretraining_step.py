@@ -40,11 +40,23 @@ METHODS = tuple(OVERLAYS["paper"])
 PUBLISHED = ("afire", "peac", "ace")  # have a slow way to compare with
 # networks for tests
 TINY: dict[str, dict[str, Any]] = {
-    "afire": {"num_clusters": 8, "head_dim": 16, "decoder_dim": 16, "decoder_layers": 1, "decoder_heads": 2},
-    "peac": {"grid": 6, "expander_dim": 8, "expander_hidden_dim": 16},
+    "afire": {
+        "network_def::num_clusters": 8,
+        "network_def::head_dim": 16,
+        "network_def::decoder_dim": 16,
+        "network_def::decoder_layers": 1,
+        "network_def::decoder_heads": 2,
+    },
+    "peac": {"grid": 6, "network_def::expander_dim": 8, "network_def::expander_hidden_dim": 16},
     "ace": {"grid": 10, "cell": 4},
-    "mae": {"decoder_dim": 16, "decoder_layers": 1, "decoder_heads": 2},
-    "dino": {"local_size": 16, "head_dim": 16, "bottleneck_dim": 8, "num_prototypes": 16, "num_local_crops": 2},
+    "mae": {"network_def::decoder_dim": 16, "network_def::decoder_layers": 1, "network_def::decoder_heads": 2},
+    "dino": {
+        "make_crops::local_size": 16,
+        "network_def::head_dim": 16,
+        "network_def::bottleneck_dim": 8,
+        "network_def::num_prototypes": 16,
+        "make_crops::num_local": 2,
+    },
 }
 TINY_ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
 
@@ -75,12 +87,13 @@ class BundleCase:
         overlays: Sequence[str] = (),
         overrides: Mapping[str, Any] | None = None,
     ) -> None:
-        names = ["train.json", *([OVERLAYS[size][method]] if size in OVERLAYS else []), *overlays]
+        on_device = ["lesions_on_device.json"] if method == "afire" else []
+        names = ["train.json", *on_device, *([OVERLAYS[size][method]] if size in OVERLAYS else []), *overlays]
         self.parser = ConfigParser()
         self.parser.read_config([f"bundles/{method}/configs/{name}" for name in names])
         self.parser.update({"device": f"$torch.device({str(device)!r})"})
         if method == "afire":
-            self.parser.update({"num_masks": variants, "lesions_on_device": True})
+            self.parser.update({"add_lesions::num_masks": variants})
         if size == "tiny":
             self.parser.update({**TINY_ENCODER, **TINY[method]})
         self.parser.update(dict(overrides or {}))
@@ -89,7 +102,7 @@ class BundleCase:
     @property
     def samples_per_image(self) -> int:
         """Lesion variants, crops or views that a step makes of an image."""
-        samples = {"afire": "num_masks", "dino": "num_local_crops"}
+        samples = {"afire": "add_lesions::num_masks", "dino": "make_crops::num_local"}
         if self.method == "mae":
             return 1
         return (0 if self.method == "afire" else 2) + (self[samples[self.method]] if self.method in samples else 0)
@@ -158,18 +171,34 @@ class TrainingStep:
         timer = PartTimer(case.device)
         if not compiled:  # hooks would break the graph
             cls._watch_teachers(network, timer)
-        settings = (case["optimizer"], prepare, timer, precision, bf16, micro_batch, case["gradient_clip"])
+        settings = (
+            case["optimizer"],
+            prepare,
+            timer,
+            precision,
+            bf16,
+            micro_batch,
+            case["train::gradient_clipping::max_norm"],
+        )
         return cls(network, case["loss"], *settings, run)
 
     @classmethod
     def naive(cls, case: BundleCase, micro_batch: int) -> TrainingStep:
         """The slow way, float32 throughout, with PyTorch's settings as they are by default."""
         network = published(case["network"], case["loss"])
-        groups = weight_decay_groups(network.network, case["weight_decay"])
+        groups = weight_decay_groups(network.network, case["optimizer::weight_decay"])
         optimizer = torch.optim.AdamW(groups, lr=case["learning_rate"])
         timer = PartTimer(case.device)
         cls._watch_teachers(network.network, timer)
-        settings = (optimizer, cls._prepare(case), timer, "highest", False, micro_batch, case["gradient_clip"])
+        settings = (
+            optimizer,
+            cls._prepare(case),
+            timer,
+            "highest",
+            False,
+            micro_batch,
+            case["train::gradient_clipping::max_norm"],
+        )
         return cls(network, network.loss, *settings, network)
 
     @staticmethod

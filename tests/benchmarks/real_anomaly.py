@@ -24,8 +24,8 @@ from monai.transforms import Compose, Resized
 from sklearn.decomposition import PCA
 
 from monai_afire.anomaly import SCORE_NAMES, evaluate_scores, lesion_truth
-from monai_afire.anomaly.localization import localization_row
 from monai_afire.data import abnormal_label, load_radiograph_datalist, split_by_patient
+from monai_afire.metrics.localization import localization_row
 from monai_afire.transforms import LoadRadiographd, StandardizeContrastd
 
 CONFIGS = "bundles/afire/configs/"
@@ -40,10 +40,15 @@ REAL_SHAPE = {
     "hidden_size": 192,
     "num_layers": 6,
     "num_heads": 6,
-    "num_clusters": 64,
+    "network_def::num_clusters": 64,
     "standardize": True,
 }
-REAL_TRAINING = {"epochs": 100, "warmup_epochs": 10, "lesion_amplitude": [0.15, 0.6], "val_interval": 50}
+REAL_TRAINING = {
+    "epochs": 100,
+    "train::lr_schedule::warmup_epochs": 10,
+    "add_lesions::amplitude": [0.15, 0.6],
+    "val_interval": 50,
+}
 REAL_ADAPTING = {"epochs": 20, "learning_rate": 1e-4, "val_interval": 5}
 SCORING = {"aggregation": "top_k", "score_fusion": ["focal"]}  # of the table in the bundle's documentation
 PCA_COMPONENTS = 32
@@ -124,14 +129,20 @@ def run_seed(
         run(config_file=TRAIN, seed=seed, ckpt_dir=str(folder), output_dir=str(folder / "train"), **common, **training)
     figures = {}
     stages: dict[str, dict[str, Any]] = {
-        "untrained": {"pretrained": "", "epochs": 1, "learning_rate": 0.0, "warmup_epochs": 0, "val_interval": 1},
+        "untrained": {
+            "pretrained": "",
+            "epochs": 1,
+            "learning_rate": 0.0,
+            "train::lr_schedule::warmup_epochs": 0,
+            "val_interval": 1,
+        },
         "adapted": {"pretrained": str(pretrained), **(REAL_ADAPTING if real else {}), **adapting},
     }
     for name, settings in stages.items():
         if name == "untrained" and not untrained:
             continue
         stage = folder / name
-        chosen = {"lesion_amplitude": training["lesion_amplitude"], **SCORING} if real else {}
+        chosen = {"add_lesions::amplitude": training["lesion_amplitude"], **SCORING} if real else {}
         run(config_file=ADAPT, seed=seed, ckpt_dir=str(stage), output_dir=str(stage), **common, **chosen, **settings)
         weights = str(stage / "model.pt")
         run(config_file=EVALUATE, ckpt_path=weights, output_dir=str(stage), **common, **phantom_seed)

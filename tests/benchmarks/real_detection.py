@@ -26,21 +26,28 @@ from monai.bundle import ConfigParser, run
 from sklearn.decomposition import PCA
 
 from monai_afire.anomaly import SCORE_NAMES, AnomalyDetector, evaluate_scores, load_detector
-from monai_afire.anomaly.lung_view import FIELDS_OF_VIEW
+from monai_afire.anomaly.field_of_view import FIELDS_OF_VIEW
 from monai_afire.metrics import roc_auc
 from monai_afire.networks import load_network
 from tests.benchmarks.radiograph_sets import in_section, part_of, pictures, radiograph_table, validation_normals
 
 CONFIGS = "bundles/afire/configs/"
 ADAPT = [CONFIGS + "train.json", CONFIGS + "finetune_anomaly.json"]
-SHAPE = {"image_size": 64, "patch_size": 8, "hidden_size": 192, "num_layers": 6, "num_heads": 6, "num_clusters": 64}
+SHAPE = {
+    "image_size": 64,
+    "patch_size": 8,
+    "hidden_size": 192,
+    "num_layers": 6,
+    "num_heads": 6,
+    "network_def::num_clusters": 64,
+}
 ADAPTING = {
     "learning_rate": 3e-4,
     "batch_size": 32,
-    "num_masks": 1,
-    "lesion_amplitude": [0.15, 0.6],
+    "add_lesions::num_masks": 1,
+    "add_lesions::amplitude": [0.15, 0.6],
     "standardize": True,
-    "warmup_epochs": 0,
+    "train::lr_schedule::warmup_epochs": 0,
 }
 PCA_COMPONENTS = 32
 NUM_QUARTILES = 4

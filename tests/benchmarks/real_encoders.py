@@ -18,7 +18,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from monai_afire.anomaly.lung_view import FIELDS_OF_VIEW
+from monai_afire.anomaly.field_of_view import FIELDS_OF_VIEW
 from monai_afire.networks import ViTEncoder, load_encoder_weights
 from tests.benchmarks.radiograph_sets import in_section
 from tests.benchmarks.real_detection import (

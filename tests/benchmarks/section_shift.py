@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from monai_afire.anomaly.lung_view import FIELDS_OF_VIEW
+from monai_afire.anomaly.field_of_view import FIELDS_OF_VIEW
 from monai_afire.metrics import roc_auc
 from monai_afire.networks import ViTEncoder, released_encoder
 from tests.benchmarks.radiograph_sets import file_kind, part_of

@@ -9,13 +9,16 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from bundles.bundle_runs import (
+    REPOSITORY_ROOT,
     TINY,
     all_messages,
+    at,
     check_bundle,
     command,
     copy_bundles,
@@ -40,9 +43,9 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def train(**overrides: object) -> dict[str, torch.Tensor]:
+def train(*overlays: str, **overrides: Any) -> dict[str, torch.Tensor]:
     """Train in this process; returns the weights that were saved."""
-    train_in_process(CONFIG, {**TINY, **overrides})
+    train_in_process([f"bundles/afire/configs/{name}.json" for name in ("train", *overlays)], {**TINY, **overrides})
     return saved_weights("afire")
 
 
@@ -124,44 +127,53 @@ def test_two_runs_with_one_seed_are_equal_and_another_seed_differs(workspace: Pa
     assert set(served_pictures(workspace / "bundles/afire/output")) == {"preview/restoration"}
 
 
-@pytest.mark.parametrize(
-    "override",
-    [
-        {"augmentation": "AnatPaste"},
-        {"augmentation": "CutPaste"},
-        {"use_prototypes": "false"},
-        {"contrast_weight": 0},
-        {"category_weight": 0},
-        {"structure_weight": 0},
-        {"restoration_weight": 0},
-        {"contrast_space": "features"},
-        {"use_mask_tokens": "false"},
-        {"include_abnormal_pairs": "true"},
-        {"num_clusters": 12},
-        {"lesions_on_device": "true"},
-        {"num_masks": 3},
-    ],
-    ids=lambda override: "-".join(f"{name}={value}" for name, value in override.items()),
-)
-def test_every_ablation_is_one_override(workspace: Path, override: dict[str, object]) -> None:
-    weights = train(epochs=1, **override)
+ABLATIONS = sorted(path.stem for path in (REPOSITORY_ROOT / "bundles/afire/configs/ablations").glob("*.json"))
+
+
+@pytest.mark.parametrize("overlay", [*(f"ablations/{name}" for name in ABLATIONS), "lesions_on_device"])
+def test_every_ablation_is_one_overlay(workspace: Path, overlay: str) -> None:
+    weights = train(overlay, epochs=1)
     assert all(bool(value.isfinite().all()) for value in weights.values() if value.is_floating_point())
 
 
 @pytest.mark.parametrize(
-    ("override", "words"),
+    "override",
     [
-        ({"augmentation": "Mixup"}, "SynthLesionMask"),
-        ({"contrast_space": "pixels"}, "contrast_space"),
-        ({"use_prototypes": "perhaps"}, "needs true or false"),
-        ({"image_size": 36}, "patches"),
-        ({"augmentation": "CutPaste", "lesions_on_device": "true"}, "SynthLesionMask only"),
-        ({"structure_weight": 0, "category_weight": 0, "restoration_weight": 0}, "all zero"),
+        {"network_def::use_prototypes": "false"},
+        {"loss::contrast_weight": 0},
+        {"loss::include_abnormal_pairs": "true"},
+        {"network_def::num_clusters": 12},
+        {"add_lesions::num_masks": 3},
+    ],
+    ids=lambda override: "-".join(f"{name}={value}" for name, value in override.items()),
+)
+def test_a_setting_is_overridden_by_its_path(workspace: Path, override: dict[str, Any]) -> None:
+    weights = train(epochs=1, **override)
+    assert all(bool(value.isfinite().all()) for value in weights.values() if value.is_floating_point())
+    if "network_def::num_clusters" in override:
+        assert weights["bank.prototypes"].shape[-1] == 12
+
+
+@pytest.mark.parametrize(
+    ("overlays", "override", "words"),
+    [
+        ((), {"network_def::contrast_space": "pixels"}, "contrast_space"),
+        ((), {"network_def::use_prototypes": "perhaps"}, "needs true or false"),
+        ((), {"loss::abnormal_weight": "much"}, "needs a number"),
+        ((), {"image_size": 36}, "patches"),
+        (("ablations/cut_paste", "lesions_on_device"), {}, "only the lesions of SynthLesionMask"),
+        (
+            (),
+            {"loss::structure_weight": 0, "loss::category_weight": 0, "loss::restoration_weight": 0},
+            "all zero",
+        ),
     ],
 )
-def test_wrong_options_are_named(workspace: Path, override: dict[str, object], words: str) -> None:
+def test_wrong_options_are_named(
+    workspace: Path, overlays: tuple[str, ...], override: dict[str, Any], words: str
+) -> None:
     with pytest.raises(Exception) as error:  # noqa: PT011  MONAI's parser wraps what it meets
-        train(**override)
+        train(*overlays, **override)
     assert words in all_messages(error.value)
 
 
@@ -171,9 +183,20 @@ def test_paper_overlay_sets_the_papers_values() -> None:
     parser.read_config([str(root / "train.json"), str(root / "paper.json")])
     base = ConfigParser.load_config_file(str(root / "train.json"))
     overlay = ConfigParser.load_config_file(str(root / "paper.json"))
-    assert set(overlay) <= set(base), "the overlay may only set what train.json has"
-    expected = {"epochs": 800, "batch_size": 64, "num_masks": 9, "num_clusters": 256, "warmup_epochs": 20}
-    expected |= {"hidden_size": 768, "num_layers": 12, "decoder_dim": 512, "decoder_layers": 8, "image_size": 224}
+    assert {name.split("::")[0] for name in overlay} <= set(base), "the overlay may only set what train.json has"
+    expected = {
+        "epochs": 800,
+        "batch_size": 64,
+        "add_lesions::num_masks": 9,
+        "network_def::num_clusters": 256,
+        "train::lr_schedule::warmup_epochs": 20,
+    }
+    expected |= {
+        "hidden_size": 768,
+        "num_layers": 12,
+        **at("network_def", decoder_dim=512, decoder_layers=8),
+    }
+    expected |= {"image_size": 224}
     assert {name: parser.get_parsed_content(name) for name in expected} == expected
     assert parser.get_parsed_content("learning_rate") == pytest.approx(5e-4 * 64 / 256)
 
@@ -238,9 +261,8 @@ def test_checkpoint_of_another_architecture_is_refused(workspace: Path) -> None:
 
 def test_restores_images(workspace: Path) -> None:
     train()
-    settings = {name: value for name, value in TINY.items() if name not in ("epochs", "val_interval")}
     config = ["bundles/afire/configs/inference.json", "bundles/afire/configs/restore.json"]
-    run(config_file=config, phantom_dir="bundles/afire/data/phantom", **settings)
+    run(config_file=config, phantom_dir="bundles/afire/data/phantom", phantom=TINY["phantom"], batch_size=4)
     restored = sorted((workspace / "bundles/afire/output/restored").glob("*.png"))
     assert len(restored) == 4
     assert Image.open(restored[0]).size == (32, 32)

@@ -21,11 +21,6 @@ TRAIN = CONFIGS + "train.json"
 ADAPT = [TRAIN, CONFIGS + "finetune_anomaly.json"]
 INFER = CONFIGS + "inference.json"
 EVALUATE = [INFER, CONFIGS + "evaluate.json"]
-SHAPE = {
-    name: value
-    for name, value in TINY.items()
-    if name.endswith(("_size", "_dim", "_layers", "_heads", "_clusters")) and name != "batch_size"
-}
 PHANTOM = {
     "num_patients": {"training": 12, "validation": 8, "test": 8},
     "image_size": 32,
@@ -128,13 +123,13 @@ def test_weights_that_carry_code_are_refused(workspace: Path) -> None:
     torch.save({"weight": Code()}, workspace / "evil.pt")
     for config, key in ((ADAPT, "pretrained"), (INFER, "ckpt_path")):
         with pytest.raises(Exception) as error:  # noqa: PT011
-            run(config_file=config, **{**SHAPE, "phantom": PHANTOM, key: str(workspace / "evil.pt")})
+            run(config_file=config, **{"phantom": PHANTOM, key: str(workspace / "evil.pt")})
         assert "could run code" in all_messages(error.value)
     assert not (workspace / "owned").exists()
 
 
 def test_evaluation_reports_every_figure(workspace: Path) -> None:
-    run(config_file=EVALUATE, **{**SHAPE, "phantom": PHANTOM, "num_bootstraps": 20})
+    run(config_file=EVALUATE, **{"phantom": PHANTOM, "num_bootstraps": 20})
     folder = workspace / "bundles/afire/output/evaluation"
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics["images"] == {"normal": 4, "abnormal": 4}
@@ -151,7 +146,7 @@ def test_evaluation_reports_every_figure(workspace: Path) -> None:
 def test_evaluation_of_unlabelled_images_is_refused(workspace: Path) -> None:
     write_images(workspace / "images", ["a.png", "b.png"])
     with pytest.raises(Exception) as error:  # noqa: PT011
-        run(config_file=EVALUATE, **SHAPE, dataset_dir=str(workspace / "images"))
+        run(config_file=EVALUATE, dataset_dir=str(workspace / "images"))
     assert "have no label" in all_messages(error.value)
 
 
@@ -160,7 +155,7 @@ def test_inference_of_a_folder_with_bad_files(workspace: Path) -> None:
     images = workspace / "images"
     write_images(images, ["a.png", "day 1/a.png", "ünïcode.png"])
     (images / "truncated.png").write_bytes((images / "a.png").read_bytes()[:200])
-    result = run_bundle(workspace, INFER, {**SHAPE, "dataset_dir": images, "batch_size": 3})
+    result = run_bundle(workspace, INFER, {"dataset_dir": images, "batch_size": 3})
     assert result.returncode == 2, result.stderr[-3000:]
     assert "1 of 4 files were rejected" in result.stderr
     folder = workspace / "bundles/afire/output/inference"
@@ -175,7 +170,7 @@ def test_inference_of_a_folder_with_bad_files(workspace: Path) -> None:
 @pytest.mark.slow
 def test_inference_of_one_file_and_of_a_list(workspace: Path) -> None:
     write_images(workspace / "images", ["a.png", "b.png"])
-    result = run_bundle(workspace, INFER, {**SHAPE, "dataset_dir": workspace / "images/a.png"})
+    result = run_bundle(workspace, INFER, {"dataset_dir": workspace / "images/a.png"})
     assert result.returncode == 0, result.stderr[-3000:]
     folder = workspace / "bundles/afire/output/inference"
     [row] = read_csv(folder / "scores.csv")
@@ -183,7 +178,7 @@ def test_inference_of_one_file_and_of_a_list(workspace: Path) -> None:
 
     (workspace / "list.json").write_text(json.dumps({"test": [{"image": "a.png"}, {"image": "missing.png"}]}))
     options = {"dataset_dir": workspace / "images", "datalist": workspace / "list.json", "saved": "[]"}
-    result = run_bundle(workspace, INFER, {**SHAPE, **options})
+    result = run_bundle(workspace, INFER, {**options})
     assert result.returncode == 2
     assert "does not exist" in read_csv(folder / "rejected.csv")[0]["reason"]
     assert len(read_csv(folder / "scores.csv")) == 1
@@ -191,7 +186,7 @@ def test_inference_of_one_file_and_of_a_list(workspace: Path) -> None:
 
 def test_inference_goes_on_where_it_was_stopped(workspace: Path) -> None:
     write_images(workspace / "images", [f"{number}.png" for number in range(6)])
-    options = {**SHAPE, "dataset_dir": str(workspace / "images"), "saved": ["overlays"], "batch_size": 2}
+    options = {"dataset_dir": str(workspace / "images"), "saved": ["overlays"], "batch_size": 2}
     run(config_file=INFER, **options)
     folder = workspace / "bundles/afire/output/inference"
     table = folder / "scores.csv"
@@ -215,7 +210,7 @@ def test_same_picture_same_score_whatever_the_format(workspace: Path, shared_dat
     listed = {"test": [{"image": name} for name in names]}
     (workspace / "list.json").write_text(json.dumps(listed))
     options = {"dataset_dir": str(samples), "datalist": str(workspace / "list.json"), "saved": []}
-    run(config_file=INFER, **SHAPE, **options)
+    run(config_file=INFER, **options)
     rows = read_csv(workspace / "bundles/afire/output/inference/scores.csv")
     scores = {Path(row["image"]).name: float(row["fused"]) for row in rows}
     for name in names[1:6]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bundles.bundle_runs import copy_bundles, saved_weights, train_in_process
+from bundles.bundle_runs import at, copy_bundles, saved_weights, train_in_process
 from PIL import Image
 from skimage.data import retina
 from sklearn.metrics import cohen_kappa_score
@@ -18,8 +18,10 @@ from sklearn.metrics import cohen_kappa_score
 from monai_afire.data.__main__ import main
 
 SHAPE = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
-MAE = {"decoder_dim": 16, "decoder_layers": 1, "decoder_heads": 2}
-AFIRE = {"head_dim": 16, "num_clusters": 8, "decoder_dim": 16, "decoder_layers": 1, "decoder_heads": 2}
+MAE = {**at("network_def", decoder_dim=16, decoder_layers=1, decoder_heads=2)}
+AFIRE = {
+    **at("network_def", head_dim=16, num_clusters=8, decoder_dim=16, decoder_layers=1, decoder_heads=2),
+}
 RUN = {"epochs": 1, "batch_size": 4, "val_interval": 1, "device": "cpu", "cache": "none", "num_workers": 0}
 GRADES = ["dark", "medium", "bright"]
 SECTIONS = {"training": 12, "validation": 6, "test": 6}
@@ -57,7 +59,7 @@ def configs(bundle: str, *names: str) -> list[str]:
 def test_afire_learns_adapts_and_judges(fundus: dict[str, str]) -> None:
     train_in_process(configs("afire", "train"), {**SHAPE, **AFIRE, **RUN, **fundus})
     assert saved_weights("afire")["encoder.patch_embedding.patch_embeddings.weight"].shape == (24, 3, 8, 8)
-    adapting = {**RUN, **fundus, "warmup_epochs": 0}
+    adapting = {**RUN, **fundus, "train::lr_schedule::warmup_epochs": 0}
     train_in_process(["bundles/afire/configs/train.json", "bundles/afire/configs/finetune_anomaly.json"], adapting)
     inference = {**fundus, "device": "cpu", "num_workers": 0, "saved": ["overlays"], "picture_size": 96}
     train_in_process("bundles/afire/configs/inference.json", inference)
@@ -68,9 +70,13 @@ def test_afire_learns_adapts_and_judges(fundus: dict[str, str]) -> None:
 def test_the_other_methods_learn(bundle: str, fundus: dict[str, str]) -> None:
     sizes = {
         "ace": {"grid": 8, "cell": 4},
-        "peac": {"grid": 5, "expander_dim": 16, "expander_hidden_dim": 16},
+        "peac": {"grid": 5, **at("network_def", expander_dim=16, expander_hidden_dim=16)},
         "mae": MAE,
-        "dino": {"local_size": 16, "num_local_crops": 1, "num_prototypes": 8, "head_dim": 16, "bottleneck_dim": 8},
+        "dino": {
+            "make_crops::local_size": 16,
+            "make_crops::num_local": 1,
+            **at("network_def", num_prototypes=8, head_dim=16, bottleneck_dim=8),
+        },
     }
     train_in_process(configs(bundle, "train"), {**SHAPE, **sizes[bundle], **RUN, **fundus})
     weights = saved_weights(bundle)
@@ -79,7 +85,7 @@ def test_the_other_methods_learn(bundle: str, fundus: dict[str, str]) -> None:
 
 
 def test_grading_starts_from_colour_weights(fundus: dict[str, str]) -> None:
-    steps = {"warmup_epochs": 0, "min_steps_per_epoch": 1, "label_kind": "multiclass"}
+    steps = {"train::lr_schedule::warmup_epochs": 0, "min_steps_per_epoch": 1, "label_kind": "multiclass"}
     train_in_process(configs("radiograph_classification", "train"), {**SHAPE, **RUN, **fundus, **steps})
     used = {**fundus, "device": "cpu", "num_workers": 0}
     # an evaluation and an inference know from the weights that images are in colour and classes exclusive

@@ -17,7 +17,7 @@ BUNDLES = (
     *("ace", "afire", "dino", "mae", "peac"),
     *("radiograph_classification", "radiograph_landmarks", "radiograph_segmentation"),
 )
-CONFIGS = sorted(path for path in (REPOSITORY_ROOT / "bundles").glob("*/configs/*.json") if path.stem != "metadata")
+CONFIGS = sorted(path for path in (REPOSITORY_ROOT / "bundles").glob("*/configs/**/*.json") if path.stem != "metadata")
 MAX_EXPRESSIONS = 24  # median of the zoo's train.json
 MAX_LENGTH = 73  # median of the longest expression of a config in the zoo
 LIST_ADDITION = re.compile(r"\+ [\[(]|\] \+ [@\[(]|@[\w:]+ \+ @")
@@ -51,7 +51,7 @@ def counts(path: Path) -> dict[str, int]:
 
 
 def label(path: Path) -> str:
-    return f"{path.parents[1].name}/{path.stem}"
+    return path.relative_to(REPOSITORY_ROOT / "bundles").as_posix().replace("/configs/", "/")
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=label)

@@ -16,6 +16,7 @@ from bundles.bundle_runs import (
     REPOSITORY_ROOT,
     SAME_IN_ALL,
     all_messages,
+    at,
     check_bundle,
     copy_bundles,
     run_bundle,
@@ -33,7 +34,7 @@ from monai_afire.networks import ViTEncoder, load_encoder_weights
 PHANTOM = {"num_patients": {"training": 12, "validation": 4}, "image_size": 64, "abnormal_fraction": 0.5, "seed": 0}
 ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
 TINY = {
-    "peac": {**ENCODER, "grid": 6, "expander_dim": 8, "expander_hidden_dim": 16},
+    "peac": {**ENCODER, "grid": 6, **at("network_def", expander_dim=8, expander_hidden_dim=16)},
     "ace": {**ENCODER, "grid": 10, "cell": 4},
 }
 RUN = {"epochs": 2, "batch_size": 4, "val_interval": 1, "phantom": PHANTOM}
@@ -100,15 +101,15 @@ def test_runs_repeat_resume_and_feed_an_encoder(workspace: Path, method: str) ->
 @pytest.mark.parametrize(
     ("method", "override"),
     [
-        ("peac", {"order_weight": 0}),
-        ("peac", {"restoration_weight": 0}),
-        ("peac", {"global_weight": 0}),
-        ("peac", {"local_weight": 0}),
-        ("peac", {"global_weight": 0, "local_weight": 0}),
-        ("peac", {"shuffle_prob": 1.0}),
-        ("ace", {"global_weight": 0}),
-        ("ace", {"composition_weight": 0}),
-        ("ace", {"decomposition_weight": 0}),
+        ("peac", {"loss::order_weight": 0}),
+        ("peac", {"loss::restoration_weight": 0}),
+        ("peac", {"loss::global_weight": 0}),
+        ("peac", {"loss::local_weight": 0}),
+        ("peac", {"loss::global_weight": 0, "loss::local_weight": 0}),
+        ("peac", {"shuffle_patches::prob": 1.0}),
+        ("ace", {"loss::global_weight": 0}),
+        ("ace", {"loss::composition_weight": 0}),
+        ("ace", {"loss::decomposition_weight": 0}),
         ("ace", {"standardize": "true"}),
     ],
 )
@@ -123,7 +124,7 @@ def test_every_ablation_is_one_override(workspace: Path, method: str, override: 
         ("peac", {"grid": 3}, "grid"),
         ("ace", {"grid": 7}, "grid"),
         ("ace", {"image_size": 24}, "even"),
-        ("peac", dict.fromkeys(("order_weight", "restoration_weight", "global_weight", "local_weight"), 0), "all zero"),
+        ("peac", at("loss", order_weight=0, restoration_weight=0, global_weight=0, local_weight=0), "all zero"),
     ],
 )
 def test_wrong_options_are_named(workspace: Path, method: str, override: dict[str, Any], words: str) -> None:
@@ -136,7 +137,7 @@ def test_wrong_options_are_named(workspace: Path, method: str, override: dict[st
 def test_own_images_and_inference(workspace: Path, method: str) -> None:
     names = write_images(workspace / "images", 10, size=70)
     train(method, dataset_dir=str(workspace / "images"))
-    settings = {"dataset_dir": str(workspace / "images"), "batch_size": 4, **TINY[method]}
+    settings = {"dataset_dir": str(workspace / "images"), "batch_size": 4}
     run(config_file=f"bundles/{method}/configs/inference.json", **settings)
     output = workspace / "bundles" / method / "output"
     if method == "peac":
@@ -154,7 +155,7 @@ def test_own_images_and_inference(workspace: Path, method: str) -> None:
 def test_documented_probe_runs_while_pretraining(
     workspace: Path, capfd: pytest.CaptureFixture[str], method: str
 ) -> None:
-    documentation = (REPOSITORY_ROOT / "bundles/radiograph_classification/docs/README.md").read_text()
+    documentation = (REPOSITORY_ROOT / "docs/pretraining.md").read_text()
     (overlay,) = re.findall(r"```json\n(.*?)```", documentation, re.DOTALL)
     (workspace / "probe.json").write_text(overlay)
     config = [f"bundles/{method}/configs/train.json", "probe.json"]

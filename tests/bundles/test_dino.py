@@ -14,6 +14,7 @@ import torch
 from bundles.bundle_runs import (
     REPOSITORY_ROOT,
     all_messages,
+    at,
     check_bundle,
     copy_bundles,
     run_bundle,
@@ -30,8 +31,8 @@ from monai_afire.networks import ViTEncoder, load_encoder_weights
 
 PHANTOM = {"num_patients": {"training": 12, "validation": 4}, "image_size": 48, "abnormal_fraction": 0.5, "seed": 0}
 NETWORK = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
-HEAD = {"head_dim": 16, "bottleneck_dim": 8, "num_prototypes": 16}
-TINY = {**NETWORK, **HEAD, "local_size": 16, "num_local_crops": 2}
+HEAD = {**at("network_def", head_dim=16, bottleneck_dim=8, num_prototypes=16)}
+TINY = {**NETWORK, **HEAD, "make_crops::local_size": 16, "make_crops::num_local": 2}
 RUN = {"epochs": 2, "batch_size": 4, "val_interval": 1, "phantom": PHANTOM}
 CONFIGS = REPOSITORY_ROOT / "bundles/dino/configs"
 
@@ -55,9 +56,16 @@ def read(name: str) -> dict[str, Any]:
 @pytest.mark.slow
 def test_default_run_learns(workspace: Path) -> None:
     """A small network that a core of CI can train; other settings are those of train.json."""
-    small = {"image_size": 32, "local_size": 16, "patch_size": 8, "hidden_size": 48, "num_layers": 2, "num_heads": 2}
-    head = {"head_dim": 128, "bottleneck_dim": 64, "num_prototypes": 256}
-    overrides: dict[str, Any] = {**small, **head, "num_local_crops": 2, "epochs": 20, "val_interval": 10}
+    small = {
+        "image_size": 32,
+        "make_crops::local_size": 16,
+        "patch_size": 8,
+        "hidden_size": 48,
+        "num_layers": 2,
+        "num_heads": 2,
+    }
+    head = {**at("network_def", head_dim=128, bottleneck_dim=64, num_prototypes=256)}
+    overrides: dict[str, Any] = {**small, **head, "make_crops::num_local": 2, "epochs": 20, "val_interval": 10}
     overrides["phantom::num_patients"] = {"training": 128, "validation": 32}
     result = run_bundle(workspace, "bundles/dino/configs/train.json", overrides)
     assert result.returncode == 0, result.stderr[-3000:]
@@ -91,8 +99,9 @@ def test_runs_repeat_resume_and_feed_an_encoder(workspace: Path, monkeypatch: py
 @pytest.mark.slow
 def test_interrupted_run_ends_with_the_same_bits(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = train()
-    stopped = {"train::trainer::max_epochs": 1}  # the schedules are those of two epochs
-    train(**stopped)
+    # the schedules are those of two epochs
+    schedules = {f"train::{name}_schedule::epochs": 2 for name in ("lr", "weight_decay", "teacher_decay")}
+    train(**{"train::trainer::max_epochs": 1, **schedules})
     assert any(not torch.equal(value, whole[name]) for name, value in saved_weights("dino").items())
     resumed = train(resume=True)
     assert resumed.keys() == whole.keys()
@@ -102,9 +111,9 @@ def test_interrupted_run_ends_with_the_same_bits(workspace: Path, monkeypatch: p
 @pytest.mark.parametrize(
     "override",
     [
-        {"num_local_crops": 0},
-        {"teacher_balance": "sinkhorn"},
-        {"norm_last_layer": "false", "frozen_last_layer_epochs": 0},
+        {"make_crops::num_local": 0},
+        {"network_def::teacher_balance": "sinkhorn"},
+        {"network_def::norm_last_layer": "false", "train::last_layer_freeze::epochs": 0},
         {"flip_prob": 0.5, "standardize": "true"},
     ],
 )
@@ -115,7 +124,7 @@ def test_every_variant_is_one_override(workspace: Path, override: dict[str, obje
 
 def test_the_last_layer_waits_for_its_first_epoch(workspace: Path) -> None:
     name = "head.last_layer.parametrizations.weight.original1"
-    frozen, learnt = (train(epochs=1, frozen_last_layer_epochs=epochs) for epochs in (1, 0))
+    frozen, learnt = (train(**{"epochs": 1, "train::last_layer_freeze::epochs": epochs}) for epochs in (1, 0))
     torch.testing.assert_close(frozen[name], frozen[f"teacher_{name}"], rtol=0, atol=1e-6)
     assert not torch.equal(frozen[name], learnt[name])
 
@@ -123,7 +132,7 @@ def test_the_last_layer_waits_for_its_first_epoch(workspace: Path) -> None:
 def test_wrong_options_are_named(workspace: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
     with pytest.raises(Exception) as error:  # noqa: PT011  MONAI's parser wraps what it meets
-        train(local_size=20)
+        train(**{"make_crops::local_size": 20})
     assert "patch_size 8 does not divide local_size 20" in all_messages(error.value)
 
 

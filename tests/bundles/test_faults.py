@@ -163,7 +163,7 @@ def test_phantom_folder_that_cannot_be_written_to_is_told(workspace: Path) -> No
 @pytest.mark.parametrize("bundle", ["afire", "peac", "radiograph_classification"])
 def test_a_loss_that_is_no_number_names_the_images(workspace: Path, bundle: str) -> None:
     encoder = {name: TINY[name] for name in ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")}
-    overrides = {**encoder, "learning_rate": 1e30, "warmup_epochs": 0, "epochs": 2, "batch_size": 4}
+    overrides = {**encoder, "learning_rate": 1e30, "train::lr_schedule::warmup_epochs": 0, "epochs": 2, "batch_size": 4}
     counts = {"training": 8, "validation": 4}
     with pytest.raises(RuntimeError) as error:
         train_in_process(f"bundles/{bundle}/configs/train.json", {**overrides, "phantom::num_patients": counts})
@@ -180,8 +180,11 @@ def test_every_bundle_is_guarded(bundle: str) -> None:
     config = ConfigParser.load_config_file(str(REPOSITORY_ROOT / f"bundles/{bundle}/configs/train.json"))
     named = [config["train"][entry.removeprefix("%train::")] for entry in config["train"]["handlers"]]
     handlers = [handler["_target_"].split(".")[-1] for handler in named]
-    assert [name for name in handlers if name != "ClassNamesFile"][:2] == ["EpochSeed", "NonFiniteLoss"]
+    before_training = ("ClassNamesFile", "HeadWarmStart")
+    assert [name for name in handlers if name not in before_training][:2] == ["EpochSeed", "NonFiniteLoss"]
     assert handlers[-2:] == ["ResumableCheckpoint", "ClosingMessage"]
     assert config["load_image"]["transforms"][0] == {"_target_": "CopyItemsd", "keys": "image", "names": "file"}
-    assert "file" in config["select"]["keys"]
+    steps = [config["select"]] if "select" in config else config["to_tensors"]["transforms"]
+    (selected,) = (step["keys"] for step in steps if step["_target_"] == "SelectItemsd")
+    assert "file" in selected
     assert "check_writable" in config["run"][0]

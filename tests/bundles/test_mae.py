@@ -15,6 +15,7 @@ from bundles.bundle_runs import (
     REPOSITORY_ROOT,
     TINY_ENCODER,
     all_messages,
+    at,
     check_bundle,
     copy_bundles,
     run_bundle,
@@ -30,7 +31,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from monai_afire.networks import ViTEncoder, load_encoder_weights
 
 TRAIN = "bundles/mae/configs/train.json"
-TINY = {**TINY_ENCODER, "decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2}
+TINY = {
+    **TINY_ENCODER,
+    **at("network_def", decoder_dim=8, decoder_layers=1, decoder_heads=2),
+}
 PHANTOM = {"num_patients": {"training": 12, "validation": 4}, "image_size": 64, "abnormal_fraction": 0.5, "seed": 0}
 RUN = {"epochs": 2, "batch_size": 4, "val_interval": 1, "phantom": PHANTOM}
 
@@ -74,7 +78,7 @@ def test_default_run_learns(workspace: Path) -> None:
 @pytest.mark.slow
 def test_runs_repeat_resume_in_mid_run_and_feed_an_encoder(workspace: Path) -> None:
     whole = train(epochs=3)
-    train(epochs=3, **{"train::trainer::max_epochs": 2})
+    train(epochs=3, **{"train::trainer::max_epochs": 2, "train::lr_schedule::epochs": 3})
     resumed = train(epochs=3, resume=True)
     assert equal(resumed, whole), "the same masks, crops and schedules"
     other = train(epochs=3, seed=1)
@@ -88,7 +92,11 @@ def test_runs_repeat_resume_in_mid_run_and_feed_an_encoder(workspace: Path) -> N
 
 @pytest.mark.parametrize(
     "override",
-    [{"normalize_target": "false"}, {"mask_ratio": 0.9, "flip_prob": 0.5}, {"crop_scale": [1.0, 1.0]}],
+    [
+        {"network_def::normalize_target": "false"},
+        {"hide_patches::mask_ratio": 0.9, "flip_prob": 0.5},
+        {"crop_scale": [1.0, 1.0]},
+    ],
 )
 def test_every_choice_is_one_override(workspace: Path, override: dict[str, object]) -> None:
     weights = train(epochs=1, **override)
@@ -98,10 +106,10 @@ def test_every_choice_is_one_override(workspace: Path, override: dict[str, objec
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ({"mask_ratio": 1}, "mask_ratio"),
-        ({"mask_ratio": 0.99}, "0 of 16 patches are visible"),
+        ({"hide_patches::mask_ratio": 1}, "mask_ratio"),
+        ({"hide_patches::mask_ratio": 0.99}, "0 of 16 patches are visible"),
         ({"crop_scale": [0.5, 2]}, "crop_scale"),
-        ({"decoder_heads": 3}, "decoder_heads"),
+        ({"network_def::decoder_heads": 3}, "decoder_heads"),
     ],
 )
 def test_wrong_options_are_named(workspace: Path, override: dict[str, Any], words: str) -> None:

@@ -76,7 +76,7 @@ def test_train_evaluate_and_use(workspace: Path, capsys: pytest.CaptureFixture[s
         rows = list(csv.DictReader(file))
     assert [row["label"] for row in rows[:4]] == [*NAMES, ""]
 
-    run(config_file=f"{ROOT}/configs/inference.json", **settings(batch_size=4))
+    run(config_file=f"{ROOT}/configs/inference.json", dataset_dir="phantom", datalist="list.json", batch_size=4)
     with (output / "inference/predictions.csv").open() as file:
         used = list(csv.DictReader(file))
     assert list(used[0]) == ["image", *(f"probability_{name}" for name in NAMES), "decision"]
@@ -85,7 +85,7 @@ def test_train_evaluate_and_use(workspace: Path, capsys: pytest.CaptureFixture[s
         assert sum(values) == pytest.approx(1, abs=1e-4)
         assert row["decision"] == NAMES[values.index(max(values))] == other["decision"]
 
-    run("export", config_file=f"{ROOT}/configs/inference.json", **settings())
+    run("export", config_file=f"{ROOT}/configs/inference.json")
     properties = {entry.key: entry.value for entry in onnx.load(f"{ROOT}/models/model.onnx").metadata_props}
     assert json.loads(properties["label_kind"]) == "multiclass"
     assert json.loads(properties["thresholds"]) == [None] * 3
@@ -97,11 +97,12 @@ def test_a_network_of_the_other_kind_is_refused(workspace: Path) -> None:
     for name in PATIENTS:  # an unknown class is no class number of the other kind
         content[name][3]["label"] = 0
     write(content)
-    for configs in (["train", "evaluate"], ["inference"]):
-        overrides = settings(label_kind="multilabel")
+    refusals = {"evaluate": "multilabel contradicts", "inference": "did you mean --writer::label_kind?"}
+    for configs, words in ((["train", "evaluate"], refusals["evaluate"]), (["inference"], refusals["inference"])):
+        overrides = {"dataset_dir": "phantom", "datalist": "list.json", "label_kind": "multilabel"}
         with pytest.raises(Exception) as error:  # noqa: PT011  MONAI's parser wraps what it meets
             train_in_process([f"{ROOT}/configs/{name}.json" for name in configs], overrides)
-        assert "--label_kind: multilabel contradicts" in all_messages(error.value)
+        assert f"--label_kind: {words}" in all_messages(error.value)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import IO
 
 import pytest
 import torch
-from bundles.bundle_runs import TINY_ENCODER, copy_bundles, saved_weights, train_in_process, write_images
+from bundles.bundle_runs import TINY_ENCODER, at, copy_bundles, saved_weights, train_in_process, write_images
 
 from monai_afire.data import write_shards
 from monai_afire.handlers.stop_request import StoppedBySignal
@@ -20,9 +20,7 @@ from monai_afire.transforms.radiograph_io.shards import open_file
 
 TINY = {
     **TINY_ENCODER,
-    "decoder_dim": 8,
-    "decoder_layers": 1,
-    "decoder_heads": 2,
+    **at("network_def", decoder_dim=8, decoder_layers=1, decoder_heads=2),
     "epochs": 2,
     "batch_size": 4,
     "cache": "none",

@@ -18,24 +18,40 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from bundles.bundle_runs import all_messages, copy_bundles, train_in_process
+from bundles.bundle_runs import all_messages, at, copy_bundles, new_detector, new_network, train_in_process
 from huggingface_hub import ModelCard
 from monai.bundle import ConfigParser, ckpt_export, create_workflow, load, push_to_hf_hub
 from monai.bundle.utils import load_bundle_config
 
 from monai_afire.anomaly import SCORE_NAMES
+from monai_afire.networks import save_network
 from monai_afire.utils import pack_bundle
 
 METHODS = ("afire", "peac", "ace", "mae", "dino")
 TASKS = ("radiograph_classification", "radiograph_segmentation", "radiograph_landmarks")
 BUNDLES = (*METHODS, *TASKS)
+# of the Model Zoo's template for a bundle's README
+ZOO_HEADINGS = (
+    "Authors",
+    "Tags",
+    "Model Description",
+    "Data",
+    "System Configuration",
+    "Performance",
+    "Commands",
+    "Limitations",
+    "References",
+    "License",
+)
 ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
 NETWORK: dict[str, dict[str, Any]] = {
-    "afire": {"head_dim": 8, "num_clusters": 4, "decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2},
-    "peac": {"grid": 6, "expander_dim": 8, "expander_hidden_dim": 16},
+    "afire": {
+        **at("network_def", head_dim=8, num_clusters=4, decoder_dim=8, decoder_layers=1, decoder_heads=2),
+    },
+    "peac": {"grid": 6, **at("network_def", expander_dim=8, expander_hidden_dim=16)},
     "ace": {},
-    "mae": {"decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2},
-    "dino": {"head_dim": 8, "bottleneck_dim": 4, "num_prototypes": 8},
+    "mae": {**at("network_def", decoder_dim=8, decoder_layers=1, decoder_heads=2)},
+    "dino": {**at("network_def", head_dim=8, bottleneck_dim=4, num_prototypes=8)},
     "radiograph_classification": {},
     "radiograph_segmentation": {"decoder_channels": 8},
     "radiograph_landmarks": {"decoder_channels": 8},
@@ -51,26 +67,11 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     torch.set_float32_matmul_precision(precision)
 
 
-def inference_network(bundle: str, **settings: Any) -> torch.nn.Module:
-    """The network that inference.json loads its weights into, not trained."""
-    parser = ConfigParser()
-    parser.read_config(f"bundles/{bundle}/configs/inference.json")
-    parser.update(settings)
-    torch.manual_seed(0)
-    network = parser.get_parsed_content("detector_def" if bundle == "afire" else "network_def").eval()
-    if bundle == "afire":
-        # position-bound, as training leaves them
-        network.network.bank.prototypes.copy_(torch.rand_like(network.network.bank.prototypes).softmax(-1))
-        size = settings.get("image_size", 128)
-        network.fit([torch.rand(8, 1, size, size)])
-    return network
-
-
-def save_weights(bundle: str, network: torch.nn.Module) -> Path:
+def write_weights(bundle: str, **settings: Any) -> tuple[torch.nn.Module, Path]:
+    """The network that inference.json uses, not trained, and its file."""
+    network, description = new_detector(**settings) if bundle == "afire" else new_network(bundle, **settings)
     path = Path(f"bundles/{bundle}/models/{'anomaly/' if bundle == 'afire' else ''}model.pt")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    torch.save(network.state_dict(), path)
-    return path
+    return network, save_network(network, path, description)
 
 
 @pytest.mark.parametrize("workflow_type", ["train", "inference"])
@@ -79,14 +80,17 @@ def test_load_from_another_folder(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, bundle: str, workflow_type: str
 ) -> None:
     """As after a download: ``bundle_dir`` holds the bundle's folder, the program runs somewhere else."""
-    network = inference_network(bundle)
-    network = network.network if bundle == "afire" else network
-    Path(f"bundles/{bundle}/models").mkdir()
-    torch.save(network.state_dict(), f"bundles/{bundle}/models/model.pt")
+    network, description = new_network(bundle)
+    save_network(network, f"bundles/{bundle}/models/model.pt", description)
+    # what builds the network from the file must know where that is
+    place = {"bundle_root": str(workspace / "bundles" / bundle)} if workflow_type == "inference" else None
     elsewhere = workspace / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
-    loaded = load(bundle, bundle_dir=workspace / "bundles", source="github", workflow_type=workflow_type, device="cpu")
+    folder = workspace / "bundles"
+    loaded = load(
+        bundle, bundle_dir=folder, source="github", workflow_type=workflow_type, device="cpu", args_file=place
+    )
     expected = network.state_dict()
     assert loaded.state_dict().keys() == expected.keys()
     assert all(torch.equal(value, expected[name]) for name, value in loaded.state_dict().items())
@@ -98,8 +102,7 @@ def test_load_from_another_folder(
 
 def test_a_zipped_bundle_is_unpacked_and_read(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The form of a release: ``<name>.zip`` with the folder ``<name>``, read without a network."""
-    network = inference_network("radiograph_classification")
-    save_weights("radiograph_classification", network)
+    network, _ = write_weights("radiograph_classification")
     pack_bundle("bundles/radiograph_classification", "dist")
     (archive,) = Path("dist").glob("*.zip")
     renamed = archive.rename("radiograph_classification.zip")  # MONAI wants the folder's name
@@ -122,16 +125,15 @@ def test_workflows_of_both_types(workspace: Path, bundle: str) -> None:
     if bundle == "ace":
         settings |= {"grid": 10, "cell": 4}
     if bundle == "dino":
-        settings |= {"local_size": 16}
+        settings |= {"make_crops::local_size": 16}
     run = {"epochs": 1, "batch_size": 4, "val_interval": 1} | ({"min_steps_per_epoch": 1} if bundle in TASKS else {})
     train = create_workflow(config_file=f"{root}/configs/train.json", workflow_type="train", **settings, **run)
     assert train.check_properties() in (None, [])
     train.run()
     train.finalize()
-    names = ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads", *NETWORK[bundle], "phantom")
-    chosen = {name: value for name, value in settings.items() if name in names}
     if bundle == "afire":
-        save_weights(bundle, inference_network(bundle, **chosen))
+        write_weights(bundle, **ENCODER, **NETWORK[bundle])
+    chosen = {"phantom": settings["phantom"]}
     infer = create_workflow(config_file=f"{root}/configs/inference.json", workflow_type="inference", **chosen)
     assert infer.check_properties() in (None, [])
     infer.evaluator.run()  # without the workflow's own run(), as MONAI Label and Deploy use it
@@ -150,11 +152,10 @@ def test_workflows_of_both_types(workspace: Path, bundle: str) -> None:
 @pytest.mark.parametrize("bundle", BUNDLES)
 def test_export_as_a_user_runs_it(workspace: Path, bundle: str) -> None:
     settings = {**ENCODER, **NETWORK[bundle]}
-    network = inference_network(bundle, **settings)
-    path = save_weights(bundle, network)
+    network, path = write_weights(bundle, **settings)
     config = f"bundles/{bundle}/configs/inference.json"
-    train_in_process(config, {**settings, "run_id": "export"})
-    train_in_process(config, {**settings, "run_id": "export", "export_path": str(path.with_suffix(".pt2"))})
+    train_in_process(config, {"run_id": "export"})
+    train_in_process(config, {"run_id": "export", "export_path": str(path.with_suffix(".pt2"))})
     session = onnxruntime.InferenceSession(path.with_suffix(".onnx"), providers=["CPUExecutionProvider"])
     program = torch.export.load(path.with_suffix(".pt2")).module()
     for batch in (1, 3):
@@ -179,9 +180,9 @@ def test_export_as_a_user_runs_it(workspace: Path, bundle: str) -> None:
 def test_ckpt_export_by_tracing(workspace: Path, bundle: str) -> None:
     """TorchScript, where a tool of the Model Zoo wants it, as docs/deployment.md gives the command."""
     settings = {**ENCODER, **NETWORK[bundle]}
-    network = inference_network(bundle, **settings)
-    network = network.network if bundle == "afire" else network
-    torch.save(network.state_dict(), "model.pt")
+    network, description = new_network(bundle, **settings)
+    save_network(network, "model.pt", description)
+    path = "network_def::path" if bundle == "afire" else "ckpt_path"
     ckpt_export(
         config_file=f"bundles/{bundle}/configs/inference.json",
         meta_file=f"bundles/{bundle}/configs/metadata.json",
@@ -189,7 +190,7 @@ def test_ckpt_export_by_tracing(workspace: Path, bundle: str) -> None:
         filepath="model.ts",
         use_trace=True,
         input_shape=[1, 1, 32, 32],
-        **settings,
+        **{path: "model.pt"},
     )
     images = torch.rand(1, 1, 32, 32)
     with torch.no_grad():
@@ -226,9 +227,11 @@ def test_pushed_bundle_has_a_model_card_and_nothing_private(
     card = ModelCard.load(pushed / "README.md")
     assert (card.data.license, card.data.library_name) == ("apache-2.0", "monai")
     assert "monai" in card.data.tags
-    for heading in ("Intended use", "Training data", "Results", "Limitations"):
+    for heading in ZOO_HEADINGS:
         assert f"\n## {heading}\n" in card.text, heading
     assert "not for clinical use" in card.text.lower()
+    if bundle in ("peac", "ace"):
+        assert "US 2025/0272962" in card.text
     links = [link for link in re.findall(r"\]\(([^)#]+)[)#]", card.text) if not link.startswith(("http:", "https:"))]
     assert [link for link in links if not (pushed / link).exists()] == []
 

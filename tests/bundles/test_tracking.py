@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from bundles.bundle_runs import TINY, copy_bundles, train_in_process
+from bundles.bundle_runs import TINY, at, copy_bundles, train_in_process
 from monai.bundle import ConfigParser
 from monai.bundle.utils import DEFAULT_MLFLOW_SETTINGS
 from monai.engines import SupervisedTrainer
@@ -24,15 +24,25 @@ pytest.importorskip("alembic", reason="MLflow keeps its records in SQLite by ale
 
 ENCODER = {name: TINY[name] for name in ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")}
 PHANTOM = {"num_patients": {"training": 8, "validation": 4, "test": 4}, "image_size": 64, "seed": 0}
-RUN = {"epochs": 2, "batch_size": 4, "val_interval": 1, "log_interval": 1}
+RUN = {"epochs": 2, "batch_size": 4, "val_interval": 1, "train::trainer::tracking_interval": 1}
 TASK = {**ENCODER, "min_steps_per_epoch": 2}
 CASES: dict[str, tuple[dict[str, Any], set[str]]] = {
     "afire": (TINY, {"total", "structure", "category", "restoration", "restoration_gain", "position_accuracy"}),
-    "peac": ({**ENCODER, "grid": 6, "expander_dim": 8, "expander_hidden_dim": 16}, {"total", "order", "restoration"}),
+    "peac": (
+        {**ENCODER, "grid": 6, **at("network_def", expander_dim=8, expander_hidden_dim=16)},
+        {"total", "order", "restoration"},
+    ),
     "ace": ({**ENCODER, "grid": 10, "cell": 4}, {"total", "composition", "composition_accuracy"}),
-    "mae": ({**ENCODER, "decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2}, {"total", "reconstruction_gain"}),
+    "mae": (
+        {**ENCODER, **at("network_def", decoder_dim=8, decoder_layers=1, decoder_heads=2)},
+        {"total", "reconstruction_gain"},
+    ),
     "dino": (
-        {**ENCODER, "local_size": 16, "head_dim": 8, "bottleneck_dim": 4, "num_prototypes": 8},
+        {
+            **ENCODER,
+            "make_crops::local_size": 16,
+            **at("network_def", head_dim=8, bottleneck_dim=4, num_prototypes=8),
+        },
         {"total", "divergence", "entropy", "crop_accuracy"},
     ),
     "radiograph_classification": (TASK, {"loss", "mean_auc"}),

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from bundles.bundle_runs import REPOSITORY_ROOT, TINY, copy_bundles, saved_weights, train_in_process
+from bundles.bundle_runs import REPOSITORY_ROOT, TINY, at, copy_bundles, saved_weights, train_in_process
 from ignite.engine import Engine, Events
 from monai.bundle import ConfigParser
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -25,13 +25,20 @@ PHANTOM = {"num_patients": {"training": 12, "validation": 4}, "image_size": 64, 
 ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
 SHAPES: dict[str, dict[str, Any]] = {
     "afire": TINY,
-    "peac": {**ENCODER, "grid": 6, "expander_dim": 8, "expander_hidden_dim": 16},
+    "peac": {**ENCODER, "grid": 6, **at("network_def", expander_dim=8, expander_hidden_dim=16)},
     "ace": {**ENCODER, "grid": 10, "cell": 4},
-    "mae": {**ENCODER, "decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2},
-    "dino": {**ENCODER, "local_size": 16, "head_dim": 8, "bottleneck_dim": 4, "num_prototypes": 8},
+    "mae": {
+        **ENCODER,
+        **at("network_def", decoder_dim=8, decoder_layers=1, decoder_heads=2),
+    },
+    "dino": {
+        **ENCODER,
+        "make_crops::local_size": 16,
+        **at("network_def", head_dim=8, bottleneck_dim=4, num_prototypes=8),
+    },
 }
 METHODS = sorted(SHAPES)
-RUN = {"epochs": 2, "batch_size": 4, "val_interval": 2, "warmup_epochs": 0, "phantom": PHANTOM}
+RUN = {"epochs": 2, "batch_size": 4, "val_interval": 2, "train::lr_schedule::warmup_epochs": 0, "phantom": PHANTOM}
 
 # what makes the host wait for a GPU: numbers read from it, shapes that depend on values, numbers copied to it
 BLOCKING = {
@@ -78,10 +85,10 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def bundle_parser(method: str, **overrides: Any) -> ConfigParser:
+def bundle_parser(method: str, *overlays: str, **overrides: Any) -> ConfigParser:
     """The method's training bundle, tiny."""
     parser = ConfigParser()
-    parser.read_config(f"bundles/{method}/configs/train.json")
+    parser.read_config([f"bundles/{method}/configs/{name}.json" for name in ("train", *overlays)])
     parser.update({**SHAPES[method], **RUN, **overrides})
     return parser
 
@@ -107,26 +114,24 @@ def watch_steps(trainer: Engine, guard: Callable[[], AbstractContextManager], fi
     trainer.add_event_handler(Events.ITERATION_COMPLETED, leave)
 
 
-def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch, overrides: dict[str, Any]) -> dict[str, Any]:
-    """Without the checks of values that are made on a CPU only, and with a GPU's way of drawing lesions."""
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch, overlays: list[str]) -> dict[str, Any]:
+    """Without the checks of values that are made on a CPU only; overrides for a GPU's way of drawing lesions."""
     monkeypatch.setattr(ACE, "_check_arguments", lambda *_: None)
     monkeypatch.setattr(batched, "check_image_range", lambda *_, **__: None)
-    if overrides.get("lesions_on_device"):
-        return {**overrides, "lesion_options::backend": "dense"}
-    return overrides
+    return {"train::prepare_batch::backend": "dense"} if "lesions_on_device" in overlays else {}
 
 
-CASES = [("afire", {}), ("afire", {"lesions_on_device": True}), ("peac", {}), ("ace", {}), ("mae", {}), ("dino", {})]
+CASES = [("afire", []), ("afire", ["lesions_on_device"]), ("peac", []), ("ace", []), ("mae", []), ("dino", [])]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "overrides"), CASES)
+@pytest.mark.parametrize(("method", "overlays"), CASES)
 def test_steps_and_handlers_do_not_wait_for_the_device(
-    workspace: Path, monkeypatch: pytest.MonkeyPatch, method: str, overrides: dict[str, Any]
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, method: str, overlays: list[str]
 ) -> None:
     # two epochs of three steps; values are fetched for the log in every fourth alone
-    settings = {"log_interval": 4, "accumulation_steps": 2, **as_on_a_gpu(monkeypatch, overrides)}
-    trainer = bundle_parser(method, **settings).get_parsed_content("train::trainer")
+    settings = {"log_interval": 4, "accumulation_steps": 2, **as_on_a_gpu(monkeypatch, overlays)}
+    trainer = bundle_parser(method, *overlays, **settings).get_parsed_content("train::trainer")
     guards: list[BlockingOperations] = []
 
     def guard() -> BlockingOperations:
@@ -155,9 +160,9 @@ def test_the_guard_sees_what_blocks() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize(("method", "overrides"), CASES)
-def test_cuda_does_not_wait(workspace: Path, method: str, overrides: dict[str, Any]) -> None:
-    parser = bundle_parser(method, log_interval=100, num_workers=0, **overrides)
+@pytest.mark.parametrize(("method", "overlays"), CASES)
+def test_cuda_does_not_wait(workspace: Path, method: str, overlays: list[str]) -> None:
+    parser = bundle_parser(method, *overlays, log_interval=100, num_workers=0)
     trainer = parser.get_parsed_content("train::trainer")
     watch_steps(trainer, cuda_refuses_to_wait)
     trainer.run()
@@ -186,7 +191,7 @@ def test_schedules_end_at_the_end_and_teachers_follow_optimizer_steps(
     trainer.run()
     assert updates == ([2, 3, 5, 6] if has_teacher else [])
     assert len(steps) == 4
-    assert steps[-1] == pytest.approx(parser["final_learning_rate"])
+    assert steps[-1] == pytest.approx(parser["train::lr_schedule::end"])
     assert steps[0] > steps[1] > steps[2] > steps[3]
     assert not has_teacher or decays[-1] == pytest.approx(1.0)
     memory = {"afire": "bank.momentum", "ace": "center_momentum", "dino": "center_momentum"}.get(method)
@@ -213,7 +218,9 @@ def test_compiled_run_saves_what_an_ordinary_one_does(
     expected = saved_weights(method)
     assert compiled == []
     # "eager" runs the captured graphs without a C++ compiler
-    train_in_process(config, {**settings, "compile": "true", "train::trainer::compile_kwargs": {"backend": "eager"}})
+    train_in_process(
+        config, {**settings, "train::trainer::compile": "true", "train::trainer::compile_kwargs": {"backend": "eager"}}
+    )
     assert compiled == [method]
     weights = saved_weights(method)
     assert weights.keys() == expected.keys()
@@ -225,7 +232,7 @@ def test_compiled_run_saves_what_an_ordinary_one_does(
 @pytest.mark.parametrize("method", METHODS)
 def test_networks_compile_into_one_graph(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY_ROOT)
-    as_on_a_gpu(monkeypatch, {})
+    as_on_a_gpu(monkeypatch, [])
     logging.getLogger("torch._dynamo").setLevel(logging.ERROR)
     parser = bundle_parser(method)
     network = parser.get_parsed_content("network_def")

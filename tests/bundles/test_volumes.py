@@ -11,19 +11,27 @@ from pathlib import Path
 import nibabel
 import numpy as np
 import pytest
-from bundles.bundle_runs import copy_bundles, train_in_process
+from bundles.bundle_runs import at, copy_bundles, train_in_process
 
-from monai_afire.utils.saved_options import read_options
+from monai_afire.networks import ModelFile
 
 SIZE = 16
 SHAPE = {"image_size": SIZE, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
 PHANTOM = {"num_patients": {"training": 12, "validation": 4, "test": 4}, "image_size": 20, "progress": False, "seed": 0}
 RUN = {"epochs": 1, "batch_size": 4, "val_interval": 1, "device": "cpu", "cache": "none", "num_workers": 0}
-AFIRE = {"head_dim": 16, "num_clusters": 8, "decoder_dim": 12, "decoder_layers": 1, "decoder_heads": 2}
+AFIRE = {
+    **at("network_def", head_dim=16, num_clusters=8, decoder_dim=12, decoder_layers=1, decoder_heads=2),
+}
 
 
 def configs(bundle: str, *names: str) -> list[str]:
-    return [f"bundles/{bundle}/configs/{name}.json" for name in (*names, "volume")]
+    """A training has the overlay; what uses its weights has the shape from them."""
+    overlay = ("volume",) if names == ("train",) else ()
+    return [f"bundles/{bundle}/configs/{name}.json" for name in (*names, *overlay)]
+
+
+def phantom_of(bundle: str) -> dict[str, str]:
+    return {"phantom_dir": f"bundles/{bundle}/data/phantom_volume"}
 
 
 @pytest.mark.slow
@@ -34,10 +42,10 @@ def test_afire_from_pretraining_to_heat_maps(tmp_path: Path, monkeypatch: pytest
     train_in_process(configs("afire", "train"), {**network, **RUN, **phantom})
     assert Path("bundles/afire/output/restoration.png").is_file()
     # from here the shape comes with the weights
-    size = {"image_size": SIZE, "patch_size": 8, "decoder_dim": 12}
+    size = {"image_size": SIZE, "patch_size": 8, "network_def::decoder_dim": 12}
     adapt = [*configs("afire", "train"), "bundles/afire/configs/finetune_anomaly.json"]
-    train_in_process(adapt, {**size, **RUN, "warmup_epochs": 0, **phantom})
-    overrides = {**size, **phantom, "device": "cpu", "num_workers": 0}
+    train_in_process(adapt, {**size, **RUN, "train::lr_schedule::warmup_epochs": 0, **phantom})
+    overrides = {**phantom, **phantom_of("afire"), "device": "cpu", "num_workers": 0}
     train_in_process(configs("afire", "inference", "evaluate"), {**overrides, "num_bootstraps": 2})
     metrics = json.loads(Path("bundles/afire/output/evaluation/metrics.json").read_text())
     assert metrics["images"] == {"normal": 2, "abnormal": 2}
@@ -73,10 +81,14 @@ def check_restored(bundle: Path) -> None:
 
 
 METHODS = {
-    "peac": {"grid": 3, "expander_dim": 16, "expander_hidden_dim": 16},
+    "peac": {"grid": 3, **at("network_def", expander_dim=16, expander_hidden_dim=16)},
     "ace": {"grid": 5, "cell": 4},
-    "mae": {"decoder_dim": 12, "decoder_layers": 1, "decoder_heads": 2},
-    "dino": {"local_size": 8, "num_local_crops": 1, "num_prototypes": 8, "head_dim": 16, "bottleneck_dim": 8},
+    "mae": {**at("network_def", decoder_dim=12, decoder_layers=1, decoder_heads=2)},
+    "dino": {
+        "make_crops::local_size": 8,
+        "make_crops::num_local": 1,
+        **at("network_def", num_prototypes=8, head_dim=16, bottleneck_dim=8),
+    },
 }
 
 
@@ -86,12 +98,8 @@ def test_every_method_pretrains(bundle: str, tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(copy_bundles(tmp_path))
     phantom = {**PHANTOM, "num_patients": {"training": 4, "validation": 4, "test": 4}, "abnormal_fraction": 0.0}
     train_in_process(configs(bundle, "train"), {**SHAPE, **METHODS[bundle], **RUN, "phantom": phantom})
-    options = read_options(f"bundles/{bundle}/models/model.pt")
-    assert {name: options[name] for name in ("spatial_dims", "intensity_window", "image_size")} == {
-        "spatial_dims": 3,
-        "intensity_window": [-1000, 400],
-        "image_size": SIZE,
-    }
+    file = ModelFile(f"bundles/{bundle}/models/model.pt")
+    assert (file.spatial_dims, file.intensity_window, file.image_size) == (3, [-1000, 400], SIZE)
 
 
 TASKS = {
@@ -108,9 +116,9 @@ def test_every_task_learns_evaluates_and_infers(bundle: str, tmp_path: Path, mon
     extra, metric = TASKS[bundle]
     numbers = {"training": 4, "validation": 4, "test": 4}
     phantom = {"phantom": {**PHANTOM, "num_patients": numbers, "abnormal_fraction": 0.5}}
-    steps = {"warmup_epochs": 0, "min_steps_per_epoch": 1}
+    steps = {"train::lr_schedule::warmup_epochs": 0, "min_steps_per_epoch": 1}
     train_in_process(configs(bundle, "train"), {**SHAPE, **extra, **RUN, **steps, **phantom})
-    size = {"image_size": SIZE, "patch_size": 8, **extra, **phantom, "device": "cpu", "num_workers": 0}
+    size = {**phantom, **phantom_of(bundle), "device": "cpu", "num_workers": 0}
     train_in_process(configs(bundle, "train", "evaluate"), {**size, "output_dir": "evaluated"})
     found = json.loads(Path("evaluated/metrics.json").read_text())
     assert found["num_images"] == 4, found
@@ -133,14 +141,14 @@ def test_volumes_larger_than_the_input_are_covered(tmp_path: Path, monkeypatch: 
     numbers = {"training": 4, "validation": 2, "test": 2}
     phantom = {"phantom": {**PHANTOM, "num_patients": numbers, "abnormal_fraction": 0.0}}
     windows = {"spacing": 15.0, "cover_volume": True}  # of 20 voxels, 26 are made on the longest side
-    steps = {"warmup_epochs": 0, "min_steps_per_epoch": 1, "decoder_channels": 4}
+    steps = {"train::lr_schedule::warmup_epochs": 0, "min_steps_per_epoch": 1, "decoder_channels": 4}
     prior = {"network_def::prior": 0.5}  # so short a training leaves it there: something is found everywhere
     bundle = "radiograph_segmentation"
     train_in_process(configs(bundle, "train"), {**SHAPE, **RUN, **steps, **prior, **phantom, **windows})
-    options = read_options(f"bundles/{bundle}/models/model.pt")
-    assert (options["cover_volume"], options["spacing"], "window_overlap" in options) == (True, 15.0, False)
-    # what travels need not be given again; the overlap is free
-    size = {"image_size": SIZE, "patch_size": 8, "decoder_channels": 4, **phantom, "device": "cpu", "num_workers": 0}
+    file = ModelFile(f"bundles/{bundle}/models/model.pt")
+    assert (file.settings["cover_volume"], file.spacing) == (True, 15.0)
+    # what the file says need not be given again; the overlap is free
+    size = {**phantom, **phantom_of(bundle), "device": "cpu", "num_workers": 0}
     train_in_process(configs(bundle, "train", "evaluate"), {**size, "output_dir": "evaluated"})
     found = json.loads(Path("evaluated/metrics.json").read_text())
     assert found["num_images"] == 2

@@ -40,7 +40,7 @@ def public_files(bundle: str) -> dict[str, bytes]:
     return {
         name: content
         for name, content in found.items()
-        if name.split("/")[0] in ("LICENSE", "configs", "docs", "released")
+        if name.split("/")[0] in ("LICENSE", "NOTICE", "configs", "docs", "released")
     }
 
 
@@ -98,7 +98,7 @@ def test_nothing_is_overwritten(tmp_path: Path, started: list[list[str]], capsys
 def test_run_puts_a_copy_where_monai_finds_it(
     tmp_path: Path, started: list[list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = ["--epochs", "3", "--lesion_size", "[1, 2]", "--phantom::seed=4"]
+    options = ["--epochs", "3", "--add_lesions::lesion_size", "[1, 2]", "--phantom::seed=4"]
     assert main(["run", "afire", "train", *options]) == 7, "the status is that of the run"
     assert started == [
         ["python", "-m", "monai.bundle", "run", "--config_file", "bundles/afire/configs/train.json", *options]
@@ -134,6 +134,9 @@ def test_a_bundle_elsewhere_is_told_where_it_is(started: list[list[str]], given:
         (["run", "afire"], "say which config is to run: afire has inference and train to start with"),
         (["run", "afire", "tran"], "'tran' is neither a config of afire nor a file: afire has inference and train"),
         (["run", "afire", "paper"], "'paper' changes another config, which must come before it"),
+        (["run", "afire", "../../../etc/passwd"], "'../../../etc/passwd' is neither a config of afire nor a file"),
+        (["run", "afire", "train", "--train::lr_schedul::end", "0"], "train has no 'lr_schedul'; did you mean"),
+        (["run", "afire", "ablations/without_prototypes"], "changes another config, which must come before it"),
         (["options", "afire", "metadata"], "'metadata' is neither a config"),
         (["copy", "nothing"], "'nothing' is neither"),
     ],
@@ -160,6 +163,15 @@ def test_help_of_run(started: list[list[str]], capsys: pytest.CaptureFixture[str
     assert "./bundles/NAME becomes a copy" in capsys.readouterr().out
     assert main(["run", "afire", "train", "--help"]) == 7, "of the options of a run, the run itself"
     assert started[0][-1] == "--help"
+    capsys.readouterr()
+    assert main(["run", "afire", "--help"]) == 0, "of a bundle, its training"
+    assert "--epochs 9 " in capsys.readouterr().out
+
+
+def test_overlays_in_folders_are_configs(started: list[list[str]]) -> None:
+    assert main(["run", "afire", "train", "ablations/without_prototypes"]) == 7
+    folder = "bundles/afire/configs"
+    assert started[0][5] == f"['{folder}/train.json','{folder}/ablations/without_prototypes.json']"
 
 
 def test_options_are_those_of_the_config(started: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:

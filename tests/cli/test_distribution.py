@@ -19,6 +19,7 @@ from bundles.bundle_runs import TINY
 
 SOURCES = ("setup.py", "setup.cfg", "pyproject.toml", "MANIFEST.in", "LICENSE", "README.md", "CHANGELOG.md")
 FOLDERS = ("monai_afire", "monai_afire_cli", "bundles", "tests")
+PUBLIC = ("LICENSE", "NOTICE", "configs/*", "configs/*/*", "docs/*", "released/*", "unit_tests/*.py")
 WRITTEN_BY_RUNS = ("models/model.pt", "output/scores.csv", "data/phantom/patient.png", "configs/.train.json.swp")
 
 
@@ -61,9 +62,7 @@ def test_wheel_has_what_the_repository_has(distributions: Path, repository_root:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     code = [path for folder in FOLDERS[:2] for path in (repository_root / folder).rglob("*.py")]
     bundles = repository_root / "bundles"
-    public = [
-        path for pattern in ("LICENSE", "configs/*", "docs/*", "released/*") for path in bundles.glob(f"*/{pattern}")
-    ]
+    public = [path for pattern in PUBLIC for path in bundles.glob(f"*/{pattern}") if path.is_file()]
     expected = {path.relative_to(repository_root).as_posix() for path in code}
     expected |= {f"monai_afire/bundles/{path.relative_to(bundles).as_posix()}" for path in public}
     assert len(public) > 60

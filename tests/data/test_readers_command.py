@@ -68,7 +68,7 @@ def test_datalist_is_read_by_monai_and_by_this_package(root: Path, tmp_path: Pat
     output = tmp_path / "lists" / "new" / "list.json"
     content = read(root, output)
     assert content["training"][1]["image"] == "../../images/sub/d.png"
-    assert content["labels"] == {"0": "class 0", "1": "class 1"}
+    assert content["finding_names"] == ["label"]
     for section, names in (("training", ["a.png", "sub/d.png"]), ("validation", ["b.png"]), ("test", ["sub/c.png"])):
         ours = load_radiograph_datalist(datalist=output, section=section)
         assert [item["image"] for item in ours] == [str(root / name) for name in names]
@@ -132,8 +132,21 @@ def test_normal_only_keeps_the_sections_of_the_whole_list(root: Path, tmp_path: 
     whole = read(root, tmp_path / "list.json", *fractions)
     normal = read(root, tmp_path / "list.json", *fractions, "--normal_only")
     for section in ("training", "validation"):
-        assert normal.get(section, []) == [item for item in whole[section] if item["label"] == 0]
+        assert normal.get(section, []) == [item for item in whole[section] if item["label"] == [0]]
     assert normal["test"] == whole["test"]
+
+
+def test_a_division_at_random_is_told(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], refused: Run
+) -> None:
+    assert read(root, tmp_path / "list.json")["settings"]["split"] == "official"
+    assert "at random" not in capsys.readouterr().out
+    write(root, [row.rsplit(",", 2)[0] for row in ROWS], "image,label")
+    assert read(root, tmp_path / "list.json")["settings"]["split"] == "random"
+    said = capsys.readouterr().out
+    assert "no official split: the patients are divided at random with the seed 0, 20% to test" in said
+    assert "which do not tell those of 4 images" in said
+    assert "has no column 'fold'; the columns are image, label" in refused("--split_column", "fold")
 
 
 def test_findings(root: Path, tmp_path: Path, refused: Run) -> None:
@@ -148,11 +161,45 @@ def test_findings(root: Path, tmp_path: Path, refused: Run) -> None:
     assert "no finding is called w; the findings are x, y, z" in refused(*labels, "--findings", "w")
 
 
+def test_a_column_of_0_and_1_is_one_finding_with_its_name(root: Path, tmp_path: Path) -> None:
+    content = read(root, tmp_path / "list.json")
+    assert content["finding_names"] == ["label"]
+    assert "labels" not in content
+    numbered = read(root, tmp_path / "list.json", "--num_classes", "2")
+    for section in ("training", "validation", "test"):
+        pairs = zip(content.get(section, []), numbered.get(section, []), strict=True)
+        assert all(one["label"] == [other["label"]] and one["abnormal"] == other["abnormal"] for one, other in pairs)
+
+
+def test_several_findings_in_a_cell(root: Path, tmp_path: Path, refused: Run) -> None:
+    rows = ["a.png,Mass|Edema,1", "b.png,No Finding,2", "sub/c.png, Edema ,3", "sub/d.png,,4"]
+    write(root, rows, "image,findings,patient_id")
+    words = ("--label_columns", "findings", "--separator", "|", "--val_fraction", "0", "--test_fraction", "0")
+    content = read(root, tmp_path / "list.json", *words)
+    assert content["finding_names"] == ["Edema", "Mass"]
+    assert [item["label"] for item in content["training"]] == [[1, 1], [0, 0], [1, 0], [0, 0]]
+    assert [item["abnormal"] for item in content["training"]] == [1, 0, 1, 0]
+    other = read(root, tmp_path / "list.json", *words, "--no_finding", "Mass")
+    assert other["finding_names"] == ["Edema", "No Finding"]
+    assert "give one of --label_columns" in refused(*words[2:], "--label_columns", "findings", "patient_id")
+    write(root, ["a.png,No Finding,1", "b.png,,2"], "image,findings,patient_id")
+    assert "no cell of 'findings' names a finding" in refused(*words)
+    write(root, ["a.png,Mass,1", "b.png,Edema,2"], "image,findings,patient_id")
+    assert "for names of findings --separator" in refused("--label_columns", "findings")
+
+
+def test_a_small_validation_is_named(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "validation" in read(root, tmp_path / "list.json")
+    assert "validation has 1 images alone: what it chooses is largely chance" in capsys.readouterr().out
+
+
 def test_report_counts(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     read(root, tmp_path / "list.json")
     words = capsys.readouterr().out.split()
     assert " ".join(words[:9]) == "label table: 4 images of 4 patients images patients"
-    assert "class 0 2, class 1 2" in " ".join(words)
+    assert "label 2" in " ".join(words)
+    read(root, tmp_path / "list.json", "--num_classes", "2")
+    assert "class 0 2, class 1 2" in " ".join(capsys.readouterr().out.split())
 
 
 # ---- what is refused
@@ -161,7 +208,10 @@ def test_report_counts(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        (["a.png,0,1,train", "b.png,3,2,train"], "label has unknown values in line 3 ('3'); accepted: 0, 1"),
+        (
+            ["a.png,0,1,train", "b.png,3,2,train"],
+            "line 3 ('3'); accepted: 1, 0, -1, empty, 1.0, 0.0, -1.0. For classes numbered",
+        ),
         (["a.png,0,1,holdout"], "line 2 ('holdout'); accepted: train, training, val"),
         (["a.png,0,1,train", "b.png,0,1,test"], "1 patients in two sections: 1"),
         (["a.png,0,1,train", "a.png,0,1,train"], "image is repeated in line 3 (a.png)"),
@@ -175,7 +225,7 @@ def test_wrong_tables(root: Path, refused: Run, rows: list[str], words: str) -> 
 
 def test_wrong_arguments(root: Path, tmp_path: Path, refused: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert "val_fraction is 1.5" in refused("--val_fraction", "1.5")
-    assert "classes, not findings" in refused("--findings", "Edema")
+    assert "classes, not findings" in refused("--num_classes", "2", "--findings", "Edema")
     assert "there must be two" in refused("--num_classes", "1")
     assert "no image is known to be a frontal view" in refused("--frontal_only")
     assert "other.csv: cannot be read" in refused("--table", "other.csv")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from monai_afire.data.datalist.loading import DatalistError
 from monai_afire.data.readers.base import LabelledImage
-from monai_afire.data.readers.sections import SECTIONS, Division, divide
+from monai_afire.data.readers.build import SECTIONS, Division, divide
 
 
 def images_of(patients: list[int], sections: list[str] | None = None) -> list[LabelledImage]:

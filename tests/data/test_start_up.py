@@ -15,10 +15,8 @@ from typing import Any
 
 import pytest
 
-from monai_afire.data.datalist.datasets import bundle_items
-from monai_afire.data.datalist.label_table import check_label_table
-from monai_afire.data.datalist.labelled_items import labelled_items
-from monai_afire.data.datalist.loading import _absolute, load_radiograph_datalist
+from monai_afire.data.datalist.labelled_items import check_label_table, labelled_items
+from monai_afire.data.datalist.loading import _absolute, bundle_items, load_radiograph_datalist
 
 FOLDERS, FILES = 20, 1000
 

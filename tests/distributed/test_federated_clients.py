@@ -45,9 +45,9 @@ def settings(root: Path, client: int, ranks: int) -> dict[str, Any]:
         "batch_size": GLOBAL_BATCH // ranks,
         "min_steps_per_epoch": 1,
         "learning_rate": 0.1,
-        "warmup_epochs": 0,
+        "train::lr_schedule::warmup_epochs": 0,
         "bf16": False,
-        "standardize_features": False,
+        "network_def::standardize_features": False,
         "augment::transforms": [],
         "optimizer": {"_target_": "torch.optim.SGD", "params": "$@network.parameters()", "lr": "@learning_rate"},
     }

@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from bundles.bundle_runs import (
     REPOSITORY_ROOT,
+    at,
     command,
     copy_bundles,
     environment,
@@ -40,11 +41,16 @@ TRANSFER = ("radiograph_classification", "radiograph_segmentation", "radiograph_
 TIMEOUT = 240  # seconds until a run that hangs is ended
 
 TINY = {
-    "afire": {"head_dim": 8, "num_clusters": 4, "decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2},
-    "peac": {"grid": 6, "expander_dim": 8, "expander_hidden_dim": 16},
+    "afire": {
+        **at("network_def", head_dim=8, num_clusters=4, decoder_dim=8, decoder_layers=1, decoder_heads=2),
+    },
+    "peac": {"grid": 6, **at("network_def", expander_dim=8, expander_hidden_dim=16)},
     "ace": {"grid": 10, "cell": 4},
-    "mae": {"decoder_dim": 8, "decoder_layers": 1, "decoder_heads": 2},
-    "dino": {"local_size": 16, "head_dim": 8, "bottleneck_dim": 4, "num_prototypes": 8},
+    "mae": {**at("network_def", decoder_dim=8, decoder_layers=1, decoder_heads=2)},
+    "dino": {
+        "make_crops::local_size": 16,
+        **at("network_def", head_dim=8, bottleneck_dim=4, num_prototypes=8),
+    },
     "radiograph_classification": {"min_steps_per_epoch": 2},
     "radiograph_segmentation": {"min_steps_per_epoch": 2, "decoder_channels": 8},
     "radiograph_landmarks": {"min_steps_per_epoch": 2, "decoder_channels": 8},
@@ -115,11 +121,19 @@ def test_overlay_runs(workspace: Path, bundle: str) -> None:
 
 @pytest.mark.parametrize(
     "ablation",
-    [{"contrast_weight": 0}, {"restoration_weight": 0}, {"use_mask_tokens": "false"}, {"contrast_space": "features"}],
+    [
+        "without_contrast",
+        "without_restoration",
+        "without_mask_tokens",
+        "without_prototypes",
+        "contrast_of_features",
+        "restoration_only",
+    ],
 )
 @pytest.mark.usefixtures("only_rank")
-def test_ablations_leave_no_parameter_without_gradient(workspace: Path, ablation: dict[str, Any]) -> None:
-    train_in_process(configs("afire"), settings("afire", epochs=1, **ablation))
+def test_ablations_leave_no_parameter_without_gradient(workspace: Path, ablation: str) -> None:
+    overlay = f"bundles/afire/configs/ablations/{ablation}.json"
+    train_in_process([*configs("afire"), overlay], settings("afire", epochs=1))
 
 
 @pytest.mark.parametrize("bundles", [PRETRAINING, TRANSFER])
@@ -182,7 +196,11 @@ def test_a_rank_that_fails_ends_the_run(workspace: Path) -> None:
     (workspace / "images" / names[0]).write_bytes(b"\x89PNG\r\n\x1a\n half of it")
     sections = {"training": [{"image": name} for name in names[:8]], "validation": [{"image": names[8]}]}
     (workspace / "list.json").write_text(json.dumps(sections))
-    data = {"dataset_dir": str(workspace / "images"), "datalist": str(workspace / "list.json"), "cache_rate": 0}
+    data = {
+        "dataset_dir": str(workspace / "images"),
+        "datalist": str(workspace / "list.json"),
+        "train::dataset::cache_rate": 0,
+    }
     started = time.monotonic()
     result = torchrun(workspace, "ace", **data)
     assert result.returncode not in (0, None)

@@ -10,7 +10,7 @@ from monai.data import MetaTensor
 
 from monai_afire.engines import PrepareInputs, PrepareLesionBatch
 from monai_afire.handlers import EpochSeed
-from monai_afire.transforms import synth_lesion_masks
+from monai_afire.transforms import CutPasted, SynthLesionMask, SynthLesionMaskd, synth_lesion_masks
 
 IMAGE = torch.rand(2, 1, 32, 32, generator=torch.Generator().manual_seed(0))
 
@@ -107,15 +107,13 @@ def test_lesions_go_on_from_a_saved_state() -> None:
 
 
 def test_other_lesions_cannot_be_made_on_the_device() -> None:
-    with pytest.raises(ValueError, match="augmentation is 'CutPaste'"):
-        PrepareLesionBatch(augmentation="CutPaste")
-    PrepareLesionBatch(on_device=False, augmentation="CutPaste")
+    with pytest.raises(TypeError, match="got CutPasted: leave out lesions_on_device"):
+        PrepareLesionBatch(CutPasted("image"))  # type: ignore[arg-type]
 
 
-def test_lesions_of_the_loader_are_handed_on() -> None:
-    batch = {"image": IMAGE, "lesion_image": IMAGE[:, None] / 2, "lesion_mask": IMAGE[:, None]}
-    prepare = PrepareLesionBatch(on_device=False)
-    _, _, (lesion_image, lesion_mask), _ = prepare(batch, "cpu")
-    assert torch.equal(lesion_image, batch["lesion_image"])
-    assert torch.equal(lesion_mask, batch["lesion_mask"])
-    assert prepare.get_state() is None
+def test_a_transform_says_which_lesions() -> None:
+    options = {"num_masks": 3, "num_lesions": (2, 2), "lesion_size": (20, 30), "gamma": 0.4, "amplitude": (0.2, 0.3)}
+    for transform in (SynthLesionMaskd("image", **options), SynthLesionMask(**options)):  # type: ignore[arg-type]
+        _, _, lesions, _ = PrepareLesionBatch(transform, seed=5)({"image": IMAGE.clone()}, "cpu")
+        expected = PrepareLesionBatch(options, seed=5)({"image": IMAGE.clone()}, "cpu")[2]
+        assert all(torch.equal(one, other) for one, other in zip(lesions, expected, strict=True))

@@ -22,7 +22,7 @@ TRAIN = {
     "ckpt_dir": "models",
     "encoder_weights": "not overridden",
     "seed": 0,
-    "label_fraction": 1.0,
+    "items": {"label_fraction": 1.0},
     "fold": None,
     "num_folds": None,
     "quality": 0.5,
@@ -30,7 +30,7 @@ TRAIN = {
     "pathlib.Path(path).write_text(json.dumps(content)))",
     "run": [
         "$@write(@ckpt_dir + '/model.json', {'seed': @seed, 'weights': @encoder_weights, 'quality': @quality, "
-        "'label_fraction': @label_fraction, 'fold': @fold, 'num_folds': @num_folds})"
+        "'label_fraction': @items::label_fraction, 'fold': @fold, 'num_folds': @num_folds})"
     ],
 }
 EVALUATE = {
@@ -75,7 +75,7 @@ def main(words: list[str]) -> None:
         (models / "model.pt").write_bytes(b"weights")
     elif not broken:
         assert json.loads((models / "model.json").read_text()) == seed
-        fraction = float(options.get("--label_fraction", 1))
+        fraction = float(options.get("--items::label_fraction", 1))
         value = 0.9 * fraction**0.1 - 0.2 * (weights == "$None") + 0.003 * (seed * (seed + 1)) * (1 + len(weights) % 3)
         figures = {"mean_auc": value, "num_images": 12, "per_class": {"Mass": {"auc": value / 2}}, "undefined": None}
         (folder / "metrics.json").write_text(json.dumps(figures))

@@ -15,8 +15,7 @@ import pytest
 
 from monai_afire.experiments import execution
 from monai_afire.experiments.__main__ import main
-from monai_afire.experiments.common import ExperimentError
-from monai_afire.experiments.pretraining import Pretraining, read_arms
+from monai_afire.experiments.plan import ExperimentError, Pretraining, read_arms
 
 ARMS: dict[str, Any] = {"full": {}, "ablated": {"weight": 0, "text": "a b"}, "untrained": None}
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from fake_bundle import write_bundle
 
-from monai_afire.experiments.common import ExperimentError
-from monai_afire.experiments.plan import Experiment, Run, as_initialization, plan_runs
+from monai_afire.experiments.plan import Experiment, ExperimentError, Run, as_initialization, plan_runs
 
 SCRATCH = ("scratch", None)
 
@@ -42,7 +41,7 @@ def test_only_what_was_asked_for_is_overridden() -> None:
     assert Run("a", "w.pt", 3, 0.5, 1, 4).overrides() == {
         "encoder_weights": "w.pt",
         "seed": 3,
-        "label_fraction": 0.5,
+        "items::label_fraction": 0.5,
         "fold": 1,
         "num_folds": 4,
     }
@@ -104,7 +103,7 @@ def test_steps_are_training_and_evaluation_with_the_same_overrides(tmp_path: Pat
         "--ckpt_dir": f"{folder}/models",
         "--encoder_weights": "$None",
         "--seed": "1",
-        "--label_fraction": "0.1",
+        "--items::label_fraction": "0.1",
         "--epochs": "2",
     }
 

@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from monai_afire.experiments.common import ExperimentError
-from monai_afire.experiments.plan import Experiment, Run
-from monai_afire.experiments.pretraining import Pretraining
+from monai_afire.experiments.plan import Experiment, ExperimentError, Pretraining, Run
 from monai_afire.experiments.shapes import shape_of_random_weights
-from monai_afire.utils import with_options
+from monai_afire.networks import MAE, ViTEncoder, save_network
 
 BUNDLES = Path(__file__).resolve().parents[2] / "bundles"
 TRAIN = str(BUNDLES / "radiograph_classification/configs/train.json")
@@ -24,11 +22,10 @@ def experiment(tmp_path: Path) -> Experiment:
     return Experiment((TRAIN,), tmp_path, {"patch_size": "8"})
 
 
-def save(path: Path, **options: object) -> str:
-    torch.save(
-        with_options({"w": torch.ones(1)}, {"patch_size": 4, "num_heads": 6, "num_clusters": 8, **options}), path
-    )
-    return str(path)
+def save(path: Path, image_size: int = 32, standardize: bool = False) -> str:
+    encoder = ViTEncoder(img_size=image_size, patch_size=4, hidden_size=192, num_layers=5, num_heads=6)
+    preprocessing = {"image_size": image_size, "standardize": standardize}
+    return str(save_network(MAE(encoder, 16, 1, 2), path, {"preprocessing": preprocessing}))
 
 
 def test_it_is_that_of_the_weights_where_the_bundle_has_another(tmp_path: Path, experiment: Experiment) -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from scipy import integrate, special, stats
 
-from monai_afire.experiments.common import ExperimentError
+from monai_afire.experiments.plan import ExperimentError
 from monai_afire.experiments.tables import (
     comparison_figure,
     comparison_markdown,

@@ -15,7 +15,7 @@ import torch
 from ignite.engine import Engine, Events
 
 from monai_afire.handlers import ClosingMessage
-from monai_afire.utils import with_options
+from monai_afire.networks import AFiRe, ViTEncoder, save_network
 
 
 def run(message: ClosingMessage, epochs: int = 1) -> None:
@@ -70,22 +70,21 @@ def test_it_does_not_praise_what_was_not_validated(tmp_path: Path, state: Any, w
     assert message.lines() == {"model": f"{tmp_path}/model.pt{words}"}
 
 
-def test_commands_leave_out_what_the_model_carries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("hidden_size", "num_clusters", "similarity", "seed")
+def test_commands_leave_out_what_the_model_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("hidden_size", "patch_size", "seed")
     (tmp_path / "config.json").write_text(json.dumps(dict.fromkeys(names)))
     arguments = ["run", "--config_file", "train.json"]
     for name in names:
-        arguments += [f"--{name}", "7"]
+        arguments += [f"--{name}", "8"]
     monkeypatch.setattr(sys, "argv", ["/site/monai/bundle/__main__.py", *arguments])
-    uses = {"encoder_weights": "num_clusters similarity seed", "pretrained": "similarity seed", "ckpt_path": "seed"}
-    commands = {use: {"configs": ["config.json"], use: "a.pt"} for use in uses}
+    commands = {"next": {"configs": ["config.json"], "ckpt_path": "a.pt"}}
     message = ClosingMessage({"model": str(tmp_path / "model.pt")}, commands, config_dir=str(tmp_path))
-    for carried, left in ((dict.fromkeys(names, 7), uses), ({}, dict.fromkeys(uses, " ".join(names)))):
-        torch.save(with_options({"w": torch.ones(1)}, carried), tmp_path / "model.pt")
-        start = f"python -m monai.bundle run --config_file {tmp_path}/config.json "
-        repeated = {use: " ".join(f"--{name} 7" for name in text.split()) for use, text in left.items()}
-        expected = {use: f"{start}{words} --{use} a.pt" for use, words in repeated.items()}
-        assert {use: text for use, text in message.lines().items() if use in uses} == expected
+    start = f"python -m monai.bundle run --config_file {tmp_path}/config.json"
+    torch.save({"w": torch.ones(1)}, tmp_path / "model.pt")
+    assert message.lines()["next"] == f"{start} --hidden_size 8 --patch_size 8 --seed 8 --ckpt_path a.pt"
+    encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=8, num_layers=1, num_heads=2)
+    save_network(AFiRe(encoder, 8, 16, 16, 1, 2), tmp_path / "model.pt")
+    assert message.lines()["next"] == f"{start} --seed 8 --ckpt_path a.pt"
 
 
 def test_commands_repeat_the_overrides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

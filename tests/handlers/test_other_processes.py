@@ -21,8 +21,7 @@ from handlers.test_stop_request import iteration_in, signal_at
 from ignite.engine import Events
 from monai.engines import SupervisedTrainer
 
-from monai_afire.handlers.epoch_progress import dealing_of, follow_dealing
-from monai_afire.handlers.remaining_batches import RemainingBatches
+from monai_afire.handlers.epoch_progress import RemainingBatches, adapt_progress, epoch_division
 from monai_afire.handlers.stop_request import StoppedBySignal
 
 LEFT_OUT = "To lose nothing, resume with the same data, batch size and number of processes"
@@ -133,7 +132,7 @@ def test_what_becomes_of_the_global_batch_is_said(
 ) -> None:
     names = ("processes", "batch_size", "batches")
     engine = SimpleNamespace(state=SimpleNamespace(epoch=3, epoch_length=then[2], iteration=3 * then[2]))
-    follow_dealing(engine, dict(zip(names, then, strict=True)), dict(zip(names, now, strict=True)))
+    adapt_progress(engine, dict(zip(names, then, strict=True)), dict(zip(names, now, strict=True)))
     assert words in caplog.text
     assert bool(caplog.text) == bool(words)
     assert ("keeps it" in caplog.text) == ("keeps it" in words)
@@ -143,8 +142,8 @@ def test_what_becomes_of_the_global_batch_is_said(
 def test_the_rest_of_an_epoch_is_dealt_like_the_whole() -> None:
     loader = torch.utils.data.DataLoader([1, 2, 3, 4, 5], batch_size=2)
     expected = {"processes": 1, "batch_size": 2, "batches": 3}
-    assert dealing_of(loader) == dealing_of(RemainingBatches(loader, 1)) == expected
-    assert dealing_of(iter([1])) == {"processes": 1, "batch_size": None, "batches": None}
+    assert epoch_division(loader) == epoch_division(RemainingBatches(loader, 1)) == expected
+    assert epoch_division(iter([1])) == {"processes": 1, "batch_size": None, "batches": None}
 
 
 def agree_in_each_iteration() -> None:

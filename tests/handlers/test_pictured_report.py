@@ -13,8 +13,8 @@ import pytest
 import torch
 from ignite.engine import Engine
 
-from monai_afire.handlers.reports import pictured_report
-from monai_afire.handlers.reports.pictured_report import PicturedReport, input_pixel_sizes
+from monai_afire.handlers.reports import metrics_report
+from monai_afire.handlers.reports.metrics_report import PicturedReport, input_pixel_sizes
 
 NAN = float("nan")
 
@@ -39,7 +39,7 @@ class Scores(PicturedReport):
 
 def shown(monkeypatch: pytest.MonkeyPatch, folder: Path, scores: list[float], num_pictures: int) -> list[str]:
     titles: list[str] = []
-    monkeypatch.setattr(pictured_report, "picture_sheet", lambda pictures, names, *a, **k: titles.extend(names))
+    monkeypatch.setattr(metrics_report, "picture_sheet", lambda pictures, names, *a, **k: titles.extend(names))
     engine = Engine(lambda engine, batch: None)
     report = Scores(str(folder), num_pictures)
     report.attach(engine)

@@ -15,7 +15,7 @@ import torch
 from handlers.lock_holder import holding_process
 from ignite.engine import Engine, Events
 
-from monai_afire.anomaly.writer import AnomalyWriter
+from monai_afire.handlers.writers.anomaly_writer import AnomalyWriter
 from monai_afire.handlers.writers.prediction_writer import PredictionWriter
 from monai_afire.handlers.writers.result_tables import EXIT_CODE_REJECTED, ResultTables
 

@@ -14,8 +14,7 @@ import pytest
 import torch
 from ignite.engine import Engine, Events
 
-from monai_afire.handlers.writers.result_files import ResultFiles
-from monai_afire.handlers.writers.result_tables import ResultTables
+from monai_afire.handlers.writers.result_tables import ResultFiles, ResultTables
 
 # quotes, line breaks, letters of more than one byte, a name that is no valid text
 NAMES = ["a.png", 'b "of", c.png', "d\nd.png", "M\u00fcller.png", "\u80ba.png", "caf\udce9.png", "g.png", "h.png"]

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from ignite.engine import Engine
+from ignite.engine import Engine, Events
+from monai.data import DataLoader
 from monai.engines import SupervisedEvaluator
 
 from monai_afire.handlers import EpochValidation, ResumableEarlyStop
@@ -71,6 +72,35 @@ def test_early_stopping_where_less_is_better() -> None:
     assert trainer.state.epoch == 4
 
 
+def test_an_evaluation_without_training_does_not_count() -> None:
+    """As evaluate.json does it, which has no key metric, after a check of the workflow has built the trainer."""
+    validator = evaluator([0.5])
+    validator.state.key_metric_name = None
+    EpochValidation(validator, 1, ResumableEarlyStop(patience=1)).attach(Engine(lambda engine, batch: None))
+    validator.run()
+    assert validator.validated == [1]  # type: ignore[attr-defined]
+
+
+def test_a_second_run_of_the_trainer_counts_a_validation_once() -> None:
+    validator, stopping = evaluator([0.5]), ResumableEarlyStop(patience=5)
+    trainer = Engine(lambda engine, batch: None)
+    EpochValidation(validator, 1, stopping).attach(trainer)
+    trainer.run([0], max_epochs=2)
+    trainer.run([0], max_epochs=3)
+    assert stopping.state_dict()["counter"] == 2
+
+
 def test_an_interval_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 1 epoch, got 0"):
         EpochValidation(None, 0)
+
+
+@pytest.mark.parametrize(("count", "told"), [(10, True), (30, False)])
+def test_a_handful_of_images_is_told(count: int, told: bool, caplog: pytest.LogCaptureFixture) -> None:
+    loader = DataLoader([{"image": torch.zeros(1)}] * count, batch_size=count)
+    validator = SupervisedEvaluator(torch.device("cpu"), loader, torch.nn.Identity())
+    trainer = Engine(lambda engine, batch: None)
+    EpochValidation(validator, interval=5).attach(trainer)
+    trainer.fire_event(Events.STARTED)
+    words = "validation chooses the best epoch, the thresholds and when to stop with 10 images alone"
+    assert (words in caplog.text) == told

@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from monai_afire.losses.multilabel import MaskedMultilabelLoss
+from monai_afire.losses.classification import MaskedMultilabelLoss
 
 NAN = math.nan
 POLICIES = {"ignore": None, "ones": 1.0, "zeros": 0.0}

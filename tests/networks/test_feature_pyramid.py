@@ -8,9 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from monai_afire.networks.blocks.feature_pyramid import FeaturePyramid, MultiScaleNeck
-from monai_afire.networks.blocks.normalized_convolution import group_norm_settings, normalized_convolution
-from monai_afire.networks.blocks.pyramid_pooling import PyramidPooling, resize_features
+from monai_afire.networks.blocks.feature_pyramid import (
+    FeaturePyramid,
+    MultiScaleNeck,
+    PyramidPooling,
+    group_norm_settings,
+    normalized_convolution,
+    resize_features,
+)
 
 
 @pytest.mark.parametrize(

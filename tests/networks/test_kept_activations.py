@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from bundles.bundle_runs import at
 from monai.bundle import ConfigParser
 from monai.networks.nets.swin_unetr import BasicLayer
 from torch import nn
@@ -83,9 +84,14 @@ BUNDLES = (
     "radiograph_segmentation",
 )
 OWN = {
-    "afire": {"decoder_dim": 16, "decoder_layers": 1, "decoder_heads": 2, "head_dim": 8, "num_clusters": 4},
-    "mae": {"decoder_dim": 16, "decoder_layers": 1, "decoder_heads": 2},
-    "dino": {"local_size": 32, "num_prototypes": 8, "head_dim": 8, "bottleneck_dim": 8},
+    "afire": {
+        **at("network_def", decoder_dim=16, decoder_layers=1, decoder_heads=2, head_dim=8, num_clusters=4),
+    },
+    "mae": {**at("network_def", decoder_dim=16, decoder_layers=1, decoder_heads=2)},
+    "dino": {
+        "make_crops::local_size": 32,
+        **at("network_def", num_prototypes=8, head_dim=8, bottleneck_dim=8),
+    },
 }
 
 
@@ -106,7 +112,11 @@ def test_the_option_reaches_every_transformer(
         parser = ConfigParser()
         parser.read_config([folder / name for name in ("train.json", overlay) if name])
         sizes: dict[str, Any] = {**TINY, **OWN.get(bundle, {}), "patch_size": 32 if overlay else 16}
-        parser.update({**sizes, "activation_checkpointing": switch})
+        parser.update(sizes)
+        encoder = "own_encoder" if "own_encoder" in parser else "encoder_def"
+        parser[f"{encoder}::use_checkpoint"] = switch
+        if bundle in WITH_DECODER:
+            parser["network_def::use_checkpoint"] = switch
         if overlay:
             parser.update({f"own_encoder::{name}": value for name, value in TINY_SWIN.items()})
         network = parser.get_parsed_content("network_def" if bundle in WITH_DECODER else "encoder_def")

@@ -84,6 +84,41 @@ def normalized(gray: torch.Tensor, mean: Any = MEAN, std: Any = STD) -> torch.Te
     return torch.stack(channels, 1)
 
 
+@pytest.mark.parametrize(
+    ("preprocessing", "white"),
+    [
+        ({"do_rescale": False}, 255),
+        ({"rescale_factor": 1 / 127.5}, 2),
+        ({"do_normalize": False, "do_rescale": False}, 255),
+        ({"image_processor": {"image_mean": MEAN, "image_std": STD, "do_rescale": False}}, 255),
+    ],
+)
+def test_preprocessing_of_other_scales(tmp_path: Path, preprocessing: dict[str, Any], white: float) -> None:
+    _, folder = saved(next(iter(CONFIGS)), tmp_path, **preprocessing)
+    encoder = HuggingFaceEncoder(str(folder), img_size=32)
+    mean, std = (MEAN, STD) if preprocessing.get("do_normalize", True) else ([0.0] * 3, [1.0] * 3)
+    torch.testing.assert_close(encoder.model_mean.flatten(), torch.tensor(mean) / white)
+    torch.testing.assert_close(encoder.model_std.flatten(), torch.tensor(std) / white)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[]", "does not hold an object"),
+        ("{", "is not valid JSON"),
+        ('{"image_std": 0}', "std .* must be finite and above 0"),
+        ('{"image_std": [1, 1, -1]}', "std .* must be finite and above 0"),
+        ('{"image_mean": NaN}', "mean .* must be finite"),
+        ('{"image_mean": "x"}', "is no number"),
+    ],
+)
+def test_wrong_preprocessing_is_named(tmp_path: Path, text: str, words: str) -> None:
+    _, folder = saved(next(iter(CONFIGS)), tmp_path)
+    (folder / "preprocessor_config.json").write_text(text)
+    with pytest.raises(ValueError, match=words):
+        HuggingFaceEncoder(str(folder), img_size=32)
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("size", [32, 64])
 def test_tokens_are_those_of_transformers(name: str, size: int) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from monai_afire.networks.blocks.normalized_convolution import normalized_convolution
+from monai_afire.networks.blocks.feature_pyramid import normalized_convolution
 
 
 def fill_free_memory(elements: int) -> None:

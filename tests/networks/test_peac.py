@@ -25,8 +25,8 @@ from torch.nn.parallel import DistributedDataParallel
 from monai_afire.handlers.teacher import TeacherUpdate
 from monai_afire.losses.peac import LocalConsistencyLoss, PEACLoss
 from monai_afire.metrics.pretraining import embedding_spread
+from monai_afire.networks.blocks.heads import ProjectionMLP
 from monai_afire.networks.blocks.patches import patchify
-from monai_afire.networks.blocks.projection_mlp import ProjectionMLP
 from monai_afire.networks.nets.peac import PEAC
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.swin_encoder import SwinEncoder

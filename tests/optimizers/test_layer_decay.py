@@ -17,8 +17,7 @@ from monai_afire.networks.nets.swin_encoder import SwinEncoder
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.networks.nets.uper_net import UPerNet
 from monai_afire.networks.nets.vit_encoder import ViTEncoder
-from monai_afire.optimizers.layer_decay import layer_decay_groups
-from monai_afire.optimizers.parameter_groups import weight_decay_groups
+from monai_afire.optimizers.parameter_groups import layer_decay_groups, weight_decay_groups
 
 
 def vit(num_layers: int = 3) -> ViTEncoder:

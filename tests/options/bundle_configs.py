@@ -15,20 +15,24 @@ from monai_afire.options import BundleCall
 BUNDLES = Path(__file__).resolve().parents[2] / "bundles"
 # overlays of inference.json; evaluate.json is one of train.json in the fine-tuning bundles
 _OF_INFERENCE = {"analysis", "encoder_only", "released", "restore"}
-_OF_BOTH = {"colour", "paper", "paper_vit", "swin_b", "vit_b", "volume"}
 
 
 def config_files() -> dict[str, dict[str, Any]]:
     """Content of each config by ``"bundle/name"``."""
-    paths = [path for path in sorted(BUNDLES.glob("*/configs/*.json")) if path.stem != "metadata"]
-    return {f"{path.parts[-3]}/{path.stem}": json.loads(path.read_text()) for path in paths}
+    paths = [path for path in sorted(BUNDLES.glob("*/configs/**/*.json")) if path.stem != "metadata"]
+    return {_key(path): json.loads(path.read_text()) for path in paths}
+
+
+def _key(path: Path) -> str:
+    bundle, _, *names = path.relative_to(BUNDLES).with_suffix("").parts
+    return "/".join([bundle, *names])
 
 
 def runs() -> list[list[str]]:
     """Names of the files of each run that the documentation knows."""
     together = []
     for key in config_files():
-        bundle, name = key.split("/")
+        bundle, name = key.split("/", 1)
         if name in ("train", "inference"):
             together.append([key])
             continue
@@ -36,14 +40,13 @@ def runs() -> list[list[str]]:
             together.append([f"{bundle}/train", f"{bundle}/finetune_anomaly", key])
             continue
         after_inference = name in _OF_INFERENCE or (name == "evaluate" and bundle == "afire")
-        bases = ["train", "inference"] if name in _OF_BOTH else ["inference"] if after_inference else ["train"]
-        together += [[f"{bundle}/{base}", key] for base in bases]
+        together.append([f"{bundle}/{'inference' if after_inference else 'train'}", key])
     return together
 
 
 def paths_of(run: list[str]) -> list[str]:
     """The files of a run."""
-    return [str(BUNDLES / key.replace("/", "/configs/")) + ".json" for key in run]
+    return [str(BUNDLES / key.replace("/", "/configs/", 1)) + ".json" for key in run]
 
 
 def call_of(run: list[str], **overrides: Any) -> BundleCall:

@@ -13,7 +13,8 @@ import pytest
 from monai.data import MetaTensor
 from pydicom import uid
 
-from monai_afire.transforms.radiograph_loading import LoadRadiograph, RadiographError
+from monai_afire.transforms.radiograph_io.common import RadiographError
+from monai_afire.transforms.radiograph_loading import LoadRadiograph
 
 HEIGHT, WIDTH = 40, 56
 

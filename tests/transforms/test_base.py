@@ -16,12 +16,12 @@ from monai.transforms import Compose, Randomizable, RandomizableTrait
 from monai.utils import set_determinism
 
 from monai_afire.transforms.appearance_distortion import DistortAppearanced
-from monai_afire.transforms.base import RandomMapTransform
+from monai_afire.transforms.base import RandomArrayTransformd
 from monai_afire.transforms.grid_crop import GridCropPaird
 from monai_afire.transforms.lesion_synthesis import AnatPasted, CutPasted, SynthLesionMaskd
 from monai_afire.transforms.patch_distortion import ShufflePatchesd
 
-MAKERS: dict[str, Callable[[], RandomMapTransform]] = {
+MAKERS: dict[str, Callable[[], RandomArrayTransformd]] = {
     "GridCropPaird": lambda: GridCropPaird("image", grid=8, cell=4, crops=(4, 4)),
     "SynthLesionMaskd": lambda: SynthLesionMaskd("image"),
     "AnatPasted": lambda: AnatPasted("image"),
@@ -46,7 +46,7 @@ class Noise(Randomizable):
         return img + self.number
 
 
-class Noised(RandomMapTransform):
+class Noised(RandomArrayTransformd):
     transform: Noise
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
@@ -92,7 +92,7 @@ def test_equal_keys_are_refused(keys: Any, new_keys: tuple[str, ...]) -> None:
 def test_seed_and_state(name: str) -> None:
     make = MAKERS[name]
     transform = make()
-    assert isinstance(transform, RandomMapTransform)
+    assert isinstance(transform, RandomArrayTransformd)
     assert isinstance(transform, RandomizableTrait)
     assert transform.set_random_state(seed=4) is transform
     first = outputs(transform)

@@ -18,7 +18,8 @@ from PIL import Image
 from monai_afire.data.datalist.labelled_items import labelled_items
 from monai_afire.data.phantom import ORGAN_NAMES, draw_chest_phantom, export_phantom
 from monai_afire.transforms.mask_loading import LoadMasks, LoadMasksD, LoadMasksd, LoadMasksDict
-from monai_afire.transforms.radiograph_loading import LoadRadiographd, RadiographError
+from monai_afire.transforms.radiograph_io.common import RadiographError
+from monai_afire.transforms.radiograph_loading import LoadRadiographd
 
 PHANTOM: dict[str, Any] = {"num_patients": {"test": 4}, "image_size": 96, "progress": False}
 LUNG = draw_chest_phantom(np.random.SeedSequence(0), 96, ()).organs[0].astype(bool)

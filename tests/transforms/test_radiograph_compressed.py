@@ -27,7 +27,7 @@ from monai_afire.transforms.radiograph_io import RadiographError, SizeLimits
 from monai_afire.transforms.radiograph_io.dicom import read_dicom
 from monai_afire.transforms.radiograph_io.gdcm import decode_frame, decode_with_gdcm
 
-pytestmark = pytest.mark.filterwarnings("error::monai_afire.transforms.radiograph_loading.RadiographWarning")
+pytestmark = pytest.mark.filterwarnings("error::monai_afire.transforms.radiograph_io.common.RadiographWarning")
 
 FRAMES = Path(__file__).parent / "compressed_frames"
 SIGNED12 = GRAY12.astype(np.int16) - 2048

@@ -21,10 +21,10 @@ from pydicom import uid
 from pydicom.pixels import apply_modality_lut, apply_windowing
 from radiograph_files import GRAY8, GRAY12, GRAY16, HEIGHT, UNIT, load, metadata, refused, write_dicom
 
+from monai_afire.transforms.radiograph_io.common import RadiographWarning
 from monai_afire.transforms.radiograph_io.intensity import window_to_unit
-from monai_afire.transforms.radiograph_loading import RadiographWarning
 
-pytestmark = pytest.mark.filterwarnings("error::monai_afire.transforms.radiograph_loading.RadiographWarning")
+pytestmark = pytest.mark.filterwarnings("error::monai_afire.transforms.radiograph_io.common.RadiographWarning")
 
 SYNTAXES = [
     uid.ImplicitVRLittleEndian,

@@ -17,7 +17,8 @@ from PIL import Image, features
 from pydicom import uid
 from transforms.radiograph_files import GRAY8, load, metadata, refused, write_dicom
 
-from monai_afire.transforms.radiograph_loading import LoadRadiograph, RadiographWarning
+from monai_afire.transforms.radiograph_io.common import RadiographWarning
+from monai_afire.transforms.radiograph_loading import LoadRadiograph
 
 ROWS, COLUMNS = GRAY8.shape
 # neither symmetric nor with two equal channels

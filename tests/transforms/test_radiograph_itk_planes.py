@@ -13,7 +13,7 @@ from radiograph_files import GRAY8, GRAY12, GRAY16, HEIGHT, UNIT, WIDTH, load, m
 
 from monai_afire.data.datalist.scanning import scan_radiographs
 
-pytestmark = pytest.mark.filterwarnings("error::monai_afire.transforms.radiograph_loading.RadiographWarning")
+pytestmark = pytest.mark.filterwarnings("error::monai_afire.transforms.radiograph_io.common.RadiographWarning")
 
 META_TYPES = {
     "uint8": "UCHAR",

@@ -24,19 +24,22 @@ from monai.transforms import Compose, EnsureChannelFirstd, Resize, Resized, Save
 from PIL import Image
 from radiograph_files import GRAY8, GRAY12, GRAY16, HEIGHT, UNIT, WIDTH, load, metadata, refused, write_dicom
 
-from monai_afire.transforms.radiograph_io.common import RadiographPixels, planar_affine, rgb_to_gray
+from monai_afire.transforms.radiograph_io.common import (
+    RadiographError,
+    RadiographPixels,
+    RadiographWarning,
+    planar_affine,
+    rgb_to_gray,
+)
 from monai_afire.transforms.radiograph_io.intensity import depth_range, scale_to_unit
 from monai_afire.transforms.radiograph_loading import (
     LoadRadiograph,
     LoadRadiographD,
     LoadRadiographd,
     LoadRadiographDict,
-    RadiographError,
-    RadiographWarning,
-    find_unreadable,
 )
 
-pytestmark = pytest.mark.filterwarnings("error::monai_afire.transforms.radiograph_loading.RadiographWarning")
+pytestmark = pytest.mark.filterwarnings("error::monai_afire.transforms.radiograph_io.common.RadiographWarning")
 
 
 # ---- NIfTI
@@ -127,18 +130,6 @@ def test_compressed_nifti_inflates_to_what_its_picture_needs(tmp_path: Path, nam
     assert "has its first pixel at byte" in message or not name.endswith("offset") or name == "no offset"
 
 
-def test_what_nibabel_logs_names_the_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    content = bytearray(nib.Nifti1Image(GRAY8.T, np.eye(4)).to_bytes())
-    struct.pack_into("<f", content, 80, -3.0)  # a negative spacing
-    (tmp_path / "a.nii").write_bytes(content)
-    load(tmp_path / "a.nii")
-    nib.imageglobals.logger.warning("of somebody else")
-    *named, other = caplog.messages
-    assert named
-    assert all(message.startswith(f"{tmp_path / 'a.nii'}: pixdim") for message in named)
-    assert other == "of somebody else"
-
-
 def test_bad_pixels_are_repaired_and_counted(tmp_path: Path) -> None:
     values = 0.2 + 0.5 * UNIT
     bad = values.copy()
@@ -168,7 +159,7 @@ def test_extreme_numbers_are_refused(
         assert "which no detector gives" in refused(tmp_path / name, scaling=scaling)
 
 
-@pytest.mark.filterwarnings("ignore::monai_afire.transforms.radiograph_loading.RadiographWarning")
+@pytest.mark.filterwarnings("ignore::monai_afire.transforms.radiograph_io.common.RadiographWarning")
 def test_infinite_slope_of_a_label_map_is_refused(tmp_path: Path) -> None:
     path = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, RescaleSlope="1e200", RescaleIntercept="1")
     assert "which no detector gives" in refused(path, scaling="none")
@@ -320,16 +311,6 @@ def test_error_passes_between_processes() -> None:
     assert type(again) is RadiographError
     assert str(again) == str(error)
     assert isinstance(error, ValueError)
-
-
-def test_find_unreadable(tmp_path: Path) -> None:
-    Image.fromarray(GRAY8).save(tmp_path / "a.png")
-    (tmp_path / "b.png").touch()
-    items = [{"image": str(tmp_path / name), "x": 1} for name in ("a.png", "b.png", "c.png")]
-    readable, failures = find_unreadable(items)
-    assert readable == items[:1]
-    assert [number for number, _ in failures] == [1, 2]
-    assert find_unreadable(items[:1], keys=("image",), loader=LoadRadiograph(min_size=100))[0] == []
 
 
 # ---- maps saved in the geometry of the input

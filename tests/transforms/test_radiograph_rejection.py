@@ -20,7 +20,8 @@ from PIL import Image
 from radiograph_files import GRAY8, GRAY12, UNIT, refused, write_dicom
 
 from monai_afire.transforms.radiograph_description import DescribeRadiographd
-from monai_afire.transforms.radiograph_loading import LoadRadiograph, LoadRadiographd, RadiographError
+from monai_afire.transforms.radiograph_io.common import RadiographError
+from monai_afire.transforms.radiograph_loading import LoadRadiograph, LoadRadiographd
 
 
 def good(folder: Path) -> str:
@@ -69,7 +70,7 @@ def loaded(path: Any, **arguments: Any) -> dict[Any, Any]:
 
 
 @pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.filterwarnings("ignore::monai_afire.transforms.radiograph_loading.RadiographWarning")
+@pytest.mark.filterwarnings("ignore::monai_afire.transforms.radiograph_io.common.RadiographWarning")
 def test_bad_files_give_a_black_picture_and_the_reason(tmp_path: Path, make: Callable[[Path], None]) -> None:
     make(tmp_path)
     path = tmp_path / "bad.png"

@@ -12,12 +12,8 @@ import numpy as np
 import pytest
 from monai.data import MetaTensor
 
-from monai_afire.transforms.radiograph_loading import (
-    LoadRadiograph,
-    RadiographError,
-    RadiographWarning,
-    find_unreadable,
-)
+from monai_afire.transforms.radiograph_io.common import RadiographError, RadiographWarning
+from monai_afire.transforms.radiograph_loading import LoadRadiograph, LoadRadiographd
 
 # Largest difference from the reference in gray levels; the JPEG ones are lossy.
 SAME_AS_GRAY8 = {
@@ -199,7 +195,9 @@ def test_good_files_of_a_bad_list_are_kept(bad: Path) -> None:
 
     items = load_radiograph_datalist(datalist=bad / "list_bad_images.json", section="test")
     with pytest.warns(RadiographWarning, match="blank"):
-        readable, failures = find_unreadable(items)
-    assert [Path(item["image"]).name for item in readable] == ["ok.png", "all_black.png", "ok.jpg"]
+        loaded = [LoadRadiographd("image", rejected_key="rejected")(item) for item in items]
+    readable = [Path(item["image"]).name for item, result in zip(items, loaded, strict=True) if not result["rejected"]]
+    assert readable == ["ok.png", "all_black.png", "ok.jpg"]
+    failures = [(number, result["rejected"]) for number, result in enumerate(loaded) if result["rejected"]]
     assert [number for number, _ in failures] == [1, 2, 3, 4]
     assert "zero_byte.png: is empty" in failures[0][1]

@@ -149,7 +149,7 @@ def test_random_numbers_of_the_device_go_on(monkeypatch: pytest.MonkeyPatch) -> 
     set_random_state(state)  # a checkpoint of another machine
 
 
-@pytest.mark.parametrize("path", sorted((REPOSITORY_ROOT / "bundles").glob("*/configs/*.json")), ids=str)
+@pytest.mark.parametrize("path", sorted((REPOSITORY_ROOT / "bundles").glob("*/configs/**/*.json")), ids=str)
 def test_configs_ask_in_one_place(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = path.read_text()
     assert "cuda" not in text

@@ -22,7 +22,7 @@ def test_the_remedy_is_printed_below_the_traceback(
         sys.excepthook(type(error), error, None)
     printed = capsys.readouterr().err
     assert printed.count("What happened: the operating system has ended a loader process") == 1
-    for word in ("memory", "--num_workers", "--cache_rate 0", "--resume true"):
+    for word in ("memory", "--num_workers", "--cache none", "--resume true"):
         assert word in printed
 
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monai_afire.visualize.heat_map import overlay_heat_map
-from monai_afire.visualize.heat_panels import heat_panels
+from monai_afire.visualize.heat_map import heat_panels, overlay_heat_map
 
 HEADER, GAP = 20, 5  # of pictures up to 300 pixels, whose texts have the smallest size
 

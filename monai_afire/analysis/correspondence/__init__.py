@@ -4,18 +4,18 @@
 
 from __future__ import annotations
 
-from monai_afire.analysis.correspondence.figures import correspondence_figure, found_landmarks_figure
-from monai_afire.analysis.correspondence.measures import (
+from monai_afire.analysis.correspondence.landmarks import (
     ACROSS,
+    CorrespondenceStudy,
+    correspondence_figure,
     correspondence_summary,
+    found_landmarks_figure,
     label_pairs,
     landmark_correspondence,
     same_place_correspondence,
+    window_correspondence,
 )
-from monai_afire.analysis.correspondence.pair_study import PairStudy
-from monai_afire.analysis.correspondence.pairs import LandmarkPair, pair_correspondence, read_landmark_pairs
-from monai_afire.analysis.correspondence.study import CorrespondenceStudy
-from monai_afire.analysis.correspondence.windows import window_correspondence
+from monai_afire.analysis.correspondence.pairs import LandmarkPair, PairStudy, pair_correspondence, read_landmark_pairs
 
 __all__ = [
     "ACROSS",

@@ -17,8 +17,6 @@ from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.utils.eval_mode import eval_mode
 from monai_afire.utils.precision import at_least_float32
 
-__all__ = ["FeatureMaps", "cell_centers", "dense_features", "finest_stride", "shifts_per_axis"]
-
 _ROUNDING = 1e-4  # what remains of a feature after its mean is subtracted and is smaller, relatively, is rounding
 
 

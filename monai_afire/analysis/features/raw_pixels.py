@@ -12,8 +12,6 @@ import torch
 from monai_afire.networks.blocks.patches import patchify
 from monai_afire.networks.nets.radiograph_encoder import GRAY_MEAN, GRAY_STD, RadiographEncoder
 
-__all__ = ["RAW_PIXELS", "RawPixels", "with_raw_pixels"]
-
 RAW_PIXELS = "raw pixels"
 """The baseline's name in tables."""
 

@@ -9,8 +9,6 @@ import torch.nn.functional as F
 
 from monai_afire.utils.precision import at_least_float32
 
-__all__ = ["SAME_COSINE", "l2_normalize", "nearest_center", "spherical_kmeans"]
-
 SAME_COSINE = 1e-9
 """Cosines of :func:`l2_normalize` that differ by less are equal: their difference is rounding."""
 

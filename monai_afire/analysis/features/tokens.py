@@ -16,16 +16,6 @@ from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.utils.eval_mode import eval_mode
 from monai_afire.utils.precision import at_least_float32
 
-__all__ = [
-    "WINDOW",
-    "image_features",
-    "landmark_features",
-    "mean_token",
-    "position_features",
-    "spread_positions",
-    "token_features",
-]
-
 WINDOW = 448 / 1024
 """Side of ACE's windows around landmarks, as a fraction of the image's."""
 

@@ -12,15 +12,6 @@ import torch
 from monai.networks.layers import AffineTransform
 from monai.utils import convert_to_tensor
 
-__all__ = [
-    "DEFAULT_PERTURBATIONS",
-    "Perturbation",
-    "default_perturbations",
-    "landmark_windows",
-    "perturbed_images",
-    "with_perturbations",
-]
-
 # repeats the border: black edges would be landmarks of their own
 _RESAMPLE = AffineTransform(padding_mode="border", zero_centered=False)
 

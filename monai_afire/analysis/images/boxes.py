@@ -10,8 +10,6 @@ from itertools import product
 import torch
 import torch.nn.functional as F
 
-__all__ = ["box_masks", "crop_and_resize", "random_boxes", "split_boxes"]
-
 
 def random_boxes(
     number: int, img_size: Sequence[int], side: Sequence[float] = (0.3, 0.6), generator: torch.Generator | None = None

@@ -17,8 +17,6 @@ from monai_afire.data.datalist.labelled_items import class_names
 from monai_afire.transforms.landmarks import landmark_array, pixels_of_file
 from monai_afire.utils.text import image_name
 
-__all__ = ["disease_set", "read_study_images"]
-
 
 def read_study_images(
     items: Sequence[Mapping[str, Any]],

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["StudyImages", "names_or_numbers", "reference_indices"]
-
 _NAMES = ("landmark_names", "mask_names")  # of channels; every other field has one entry for each image
 
 

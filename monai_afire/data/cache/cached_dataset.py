@@ -16,8 +16,6 @@ from monai_afire.data.cache.disk_cache import DiskCachedDataset
 from monai_afire.data.cache.unreadable import MemoryCachedDataset, UnreadableNamingDataset
 from monai_afire.utils.distributed import global_rank
 
-__all__ = ["CACHES", "cached_dataset"]
-
 _DISK_BITS = {"disk": None, "disk16": 16, "disk8": 8}
 CACHES = ("memory", *_DISK_BITS, "none")
 

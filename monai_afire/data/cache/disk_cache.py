@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Disk cache: a data set whose deterministic transforms run once for each item."""
+"""Disk cache: a data set whose deterministic transforms run once for each item, and how its items are stored."""
 
 from __future__ import annotations
 
@@ -16,18 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import monai
+import numpy as np
 import torch
-from monai.data import PersistentDataset
+from monai.data import MetaTensor, PersistentDataset
 from monai.data.utils import pickle_hashing
 from monai.transforms import Transform
 from monai.transforms.traits import RandomizableTrait
 
-from monai_afire.data.cache.serialization import pack_item, unpack_item
 from monai_afire.data.cache.unreadable import UnreadableNamingDataset
 from monai_afire.transforms.radiograph_io.shards import is_member, member_state
 from monai_afire.utils.files import atomic_path, check_writable
-
-__all__ = ["DiskCachedDataset"]
 
 _LAYOUT = 2  # of the stored files; raise it with every change of them
 _PACKAGE = __name__.partition(".")[0]
@@ -177,3 +175,72 @@ def _source_files(modules: set[str]) -> list[Path]:
         elif package not in _LIBRARIES and (source := getattr(sys.modules.get(module), "__file__", None)):
             files.add(Path(source))
     return sorted(files)
+
+
+_KIND = "serialization.kind"  # key that marks a dictionary which stands for something else
+_ROUNDED = {8: torch.uint8, 16: torch.uint16}
+
+
+def pack_item(value: Any, bits: int | None = None) -> Any:
+    """Replace what the safe loading does not know by dictionaries of tensors and plain values."""
+    if isinstance(value, MetaTensor):
+        meta = {_as_plain(key): pack_item(entry) for key, entry in value.meta.items()}
+        operations = pack_item(list(value.applied_operations))
+        return {_KIND: "meta", "data": pack_item(value.as_tensor(), bits), "meta": meta, "operations": operations}
+    if isinstance(value, torch.Tensor):
+        return _pack_tensor(value.detach().cpu(), bits)
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
+        return {_KIND: "array", "data": torch.from_numpy(np.array(value, order="C"))}
+    if isinstance(value, np.generic) and value.dtype.kind in "biufc":
+        return {_KIND: "scalar", "data": torch.from_numpy(np.array(value))}
+    if isinstance(value, dict):
+        return {_as_plain(key): pack_item(entry, bits) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        entries = [pack_item(entry, bits) for entry in value]
+        return tuple(entries) if isinstance(value, tuple) else entries
+    return _as_plain(value)
+
+
+def unpack_item(value: Any) -> Any:
+    """Undo :func:`pack_item`."""
+    if isinstance(value, list):
+        return [unpack_item(entry) for entry in value]
+    if isinstance(value, tuple):
+        return tuple(unpack_item(entry) for entry in value)
+    if not isinstance(value, dict):
+        return value
+    kind = value.get(_KIND)
+    if kind is None:
+        return {key: unpack_item(entry) for key, entry in value.items()}
+    data = unpack_item(value["data"])
+    if kind == "meta":
+        return MetaTensor(data, meta=unpack_item(value["meta"]), applied_operations=unpack_item(value["operations"]))
+    if kind == "rounded":
+        levels = 2.0 ** (8 * data.element_size()) - 1.0
+        # divided in the type of the result: a picture of 8 bits is then the very one that its file was scaled to
+        return (data.int().to(value["dtype"])) / levels
+    return data.numpy() if kind == "array" else data.numpy()[()]
+
+
+def _pack_tensor(tensor: torch.Tensor, bits: int | None) -> Any:
+    image = tensor.ndim >= 3 and tensor.numel() > 0 and tensor.dtype in (torch.float32, torch.float64)
+    if bits is None or not image or not (tensor.min() >= 0 and tensor.max() <= 1):  # NaN fails both
+        # a view would be saved with all that it is a view of
+        return tensor.clone(memory_format=torch.contiguous_format)
+    levels = 2.0**bits - 1.0
+    return {_KIND: "rounded", "data": (tensor * levels).round().to(_ROUNDED[bits]), "dtype": tensor.dtype}
+
+
+def _as_plain(value: Any) -> Any:
+    """Numbers, texts and None as such, without the classes that MONAI derives from them."""
+    if value is None or isinstance(value, (bool, torch.dtype)):
+        return value
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    for plain in (int, float, str):
+        if isinstance(value, plain):
+            return plain(value.value) if hasattr(value, "value") else plain(value)
+    raise TypeError(
+        f"{type(value).__name__} cannot be kept in the cache on disk, which takes tensors, arrays, numbers and texts; "
+        "put the transform that makes it behind a random one, or choose cache='memory' or 'none'"
+    )

@@ -11,59 +11,23 @@ from monai.data import CacheDataset, Dataset
 
 from monai_afire.transforms.radiograph_io.common import RadiographError
 
-__all__ = ["MemoryCachedDataset", "UnreadableNamingDataset", "unreadable_error"]
-
 _SHOWN = 20
-_LOOKED_AT = 200  # items from a failed one on: to read all of a large set would keep the error back for hours
+_TRIED = 200  # items from a failed one on: to read all of a large set would keep the error back for hours
 
 
-def unreadable_error(reasons: Sequence[str], looked_at: int) -> RadiographError:
-    """
-    One error for the files that cannot be read.
-
-    Args:
-        reasons: a line for each file.
-        looked_at: number of items that were tried.
-
-    Returns:
-        An error with the number of the files and the first twenty reasons.
-
-    Example:
-        >>> print(unreadable_error(["a.png: is empty.", "b.png: is a folder."], 5))
-        2 of 5 items cannot be read:
-          a.png: is empty.
-          b.png: is a folder.
-        Mend these files, or leave them out of the data.
-    """
+def unreadable_error(reasons: Sequence[str], num_tried: int) -> RadiographError:
+    """One error for the files that cannot be read."""
     if len(reasons) == 1:
         return RadiographError(reasons[0])
-    lines = [f"{len(reasons):,} of {looked_at:,} items cannot be read:", *reasons[:_SHOWN]]
+    lines = [f"{len(reasons):,} of {num_tried:,} items cannot be read:", *reasons[:_SHOWN]]
     if len(reasons) > _SHOWN:
         lines.append(f"and {len(reasons) - _SHOWN:,} more")
     return RadiographError("\n  ".join(lines) + "\nMend these files, or leave them out of the data.")
 
 
 class UnreadableNamingDataset(Dataset):
-    """
-    A data set that, where a file cannot be read, looks at the items behind it and names all such files in one error.
-
-    Args:
-        data: items of a datalist.
-        transform: ``Compose``, or a list of transforms.
-
-    Raises:
-        RadiographError: when an item with a file that cannot be read is asked for.
-
-    Example:
-        >>> from monai_afire.transforms import LoadRadiographd
-        >>> dataset = UnreadableNamingDataset([{"image": "a.png"}, {"image": "b.png"}], LoadRadiographd("image"))
-        >>> dataset[0]
-        Traceback (most recent call last):
-        ...
-        monai_afire.transforms.radiograph_io.common.RadiographError: 2 of 2 items cannot be read:
-          a.png: does not exist; check the name and the folder.
-          b.png: does not exist; check the name and the folder.
-        Mend these files, or leave them out of the data.
+    """A data set that, where a file cannot be read, looks at the items behind it and names all such files in one
+    error.
     """
 
     def _transform(self, index: int) -> Any:
@@ -77,7 +41,7 @@ class UnreadableNamingDataset(Dataset):
     def _unreadable_from(self, index: int, first: Exception) -> RadiographError:
         """Error for the files of this item and of those behind it."""
         reasons = [str(_rejection_of(first))]
-        indices = range(index, min(index + _LOOKED_AT, len(self.data)))
+        indices = range(index, min(index + _TRIED, len(self.data)))
         for number in indices[1:]:
             try:
                 super()._transform(number)
@@ -88,15 +52,7 @@ class UnreadableNamingDataset(Dataset):
 
 
 class MemoryCachedDataset(UnreadableNamingDataset, CacheDataset):
-    """
-    :py:class:`monai.data.CacheDataset`, which is filled to the end and then names all files that cannot be read.
-
-    Args:
-        data, transform, ...: as for :py:class:`monai.data.CacheDataset`.
-
-    Raises:
-        RadiographError: when files cannot be read.
-    """
+    """:py:class:`monai.data.CacheDataset`, which is filled to the end and then names all files that cannot be read."""
 
     def _fill_cache(self, indices: Sequence[int] | None = None) -> list:
         self._unreadable: dict[int, str] = {}

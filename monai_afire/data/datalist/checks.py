@@ -1,27 +1,17 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Checks of datalists: files that exist, keys that are there, no leaks between sections."""
+"""Checks of datalists: valid JSON, files that exist, keys that are there."""
 
 from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from monai_afire.transforms.radiograph_io.shards import absent_members, is_member
 from monai_afire.utils.text import first_few
-
-__all__ = [
-    "DatalistError",
-    "item_name",
-    "parse_json",
-    "require_files",
-    "require_keys",
-    "warn_about_leaks",
-]
 
 _SCAN_FROM = 16  # so many items of one folder are cheaper to check by listing the folder
 
@@ -31,26 +21,7 @@ class DatalistError(ValueError):
 
 
 def parse_json(text: str, source: str | os.PathLike, remedy: str = "mend or write it again") -> Any:
-    """
-    Content of a JSON text in which no object has a key twice: Python takes the last one and drops the others.
-
-    Args:
-        text: the JSON text.
-        source: its file, for messages.
-        remedy: what to do with a damaged file, for messages.
-
-    Returns:
-        The content.
-
-    Raises:
-        DatalistError: When it is not valid JSON, is nested too deep, or has a number that is too long or a key twice.
-
-    Example:
-        >>> parse_json('{"training": [], "training": ["a.png"]}', "list.json")
-        Traceback (most recent call last):
-        ...
-        monai_afire.data.datalist.checks.DatalistError: list.json: an object has the key 'training' twice; join the two.
-    """
+    """Content of a JSON text in which no object has a key twice: Python takes the last one and drops the others."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         content = dict(pairs)
@@ -72,11 +43,7 @@ def parse_json(text: str, source: str | os.PathLike, remedy: str = "mend or writ
 
 
 def require_keys(items: Sequence[Mapping[str, Any]], keys: Sequence[str], section: str, source: Path) -> None:
-    """Refuse a section in which an item lacks one of the keys.
-
-    Raises:
-        DatalistError: With the numbers of the items and the keys that the first of them has.
-    """
+    """Refuse a section in which an item lacks one of the keys."""
     for key in keys:
         lacking = [number for number, item in enumerate(items) if key not in item]
         if lacking:
@@ -88,11 +55,7 @@ def require_keys(items: Sequence[Mapping[str, Any]], keys: Sequence[str], sectio
 def require_files(
     items: Sequence[Mapping[str, Any]], keys: Sequence[str], section: str, source: Path, folders: bool = False
 ) -> None:
-    """Refuse a section that names files which do not exist, or folders.
-
-    Raises:
-        DatalistError: With the count, and the first items and their paths.
-    """
+    """Refuse a section that names files which do not exist, or folders."""
     absent = _absent_files(path for item in items for key in keys if key in item for path in _as_list(item[key]))
     absent = {path: reason for path, reason in absent.items() if not (folders and reason == _FOLDER)}
     if absent:
@@ -150,31 +113,6 @@ def _as_list(value: Any) -> list[str]:
     return value if isinstance(value, list) else [] if value is None else [value]
 
 
-def warn_about_leaks(
-    sections: Mapping[str, Any], section: str, source: Path, path_keys: Sequence[str], patient_key: str
-) -> None:
-    """Warn when a file or a patient of this section is in another section, too."""
-    for name, of_item in (("file", path_keys[0]), ("patient", patient_key)):
-        own = _values(sections[section], of_item, name == "file")
-        for other, entries in sections.items():
-            if other == section or not isinstance(entries, list):
-                continue
-            if shared := own & _values(entries, of_item, name == "file"):
-                text = f"sections {section!r} and {other!r} share {len(shared)} {name}(s)"
-                warnings.warn(f"{source}: {text}: {first_few(sorted(shared))}.", stacklevel=3)
-
-
-def _values(entries: Sequence[Any], key: str, plain: bool) -> set[str]:
-    values = (entry.get(key) if isinstance(entry, dict) else entry if plain else None for entry in entries)
-    return {str(value) for value in values if isinstance(value, (str, int))}
-
-
 def item_name(item: Mapping[str, Any], number: int) -> str:
-    """
-    Name of an item in messages.
-
-    Example:
-        >>> item_name({"image": "a.png"}, 3)
-        'item 3 (a.png)'
-    """
+    """Name of an item in messages."""
     return f"item {number} ({item['image']})" if "image" in item else f"item {number}"

@@ -1,29 +1,33 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Datalists of the user's own radiographs: from a JSON file or from a folder, checked before training starts."""
+"""Items of a datalist, of a folder or of the embedded phantom, checked before training starts."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import ignite.distributed as idist
 
 from monai_afire.data.datalist.checks import (
     DatalistError,
     parse_json,
     require_files,
     require_keys,
-    warn_about_leaks,
 )
-from monai_afire.data.datalist.patients import patient_of, split_by_patient
+from monai_afire.data.datalist.leaks import warn_about_leaks
+from monai_afire.data.datalist.patients import file_patients, item_patients, split_by_patient
 from monai_afire.data.datalist.scanning import scan_radiographs, scan_volumes
-from monai_afire.data.datalist.shard_folders import check_shards, is_shard_folder, listed_shards, shard_files
+from monai_afire.data.phantom import export_phantom
+from monai_afire.data.phantom.dataset import PHANTOM_VERSION
+from monai_afire.data.shards.folders import check_shards, is_shard_folder, listed_shards, shard_files
 from monai_afire.transforms.radiograph_io.formats import supported_types
 from monai_afire.transforms.radiograph_io.shards import shard_folder, without_shard
+from monai_afire.utils.files import atomic_path, check_writable
 from monai_afire.utils.garbage_collection import garbage_collection_paused
-
-__all__ = ["load_radiograph_datalist"]
 
 
 @garbage_collection_paused()
@@ -41,6 +45,7 @@ def load_radiograph_datalist(
     hold_out: bool = False,
     check_files: bool = True,
     volumes: bool = False,
+    content: dict[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
     """
     Items of one section of a datalist, or of a folder without a datalist, with absolute file names, all checked.
@@ -68,6 +73,7 @@ def load_radiograph_datalist(
         hold_out: take "validation" out of "training", as for a folder, where a datalist has no such section.
         check_files: look whether each file exists.
         volumes: items may be folders, DICOM series; searched for, each folder with DICOM slices is one.
+        content: of the datalist, if it has been read already.
 
     Returns:
         New dictionaries, one for each item, in the order of the list, or sorted by name for a folder.
@@ -86,54 +92,14 @@ def load_radiograph_datalist(
     """
     datalist = datalist or listed_shards(dataset_dir)
     if not datalist:
-        if not dataset_dir:
-            raise DatalistError("neither dataset_dir nor datalist is given; give the folder of the radiographs.")
-        folder = os.fspath(dataset_dir)
-        return _folder_items(folder, section, path_keys, validation_fraction, seed, patient_pattern, volumes)
+        return _folder_items(dataset_dir, section, path_keys[0], validation_fraction, seed, patient_pattern, volumes)
     source = Path(datalist).expanduser()
-    return section_items(
-        read_sections(source),
-        source,
-        dataset_dir,
-        section,
-        required_keys=required_keys,
-        path_keys=path_keys,
-        validation_fraction=validation_fraction,
-        seed=seed,
-        patient_key=patient_key,
-        patient_pattern=patient_pattern,
-        hold_out=hold_out,
-        check_files=check_files,
-        volumes=volumes,
-    )
-
-
-def section_items(
-    content: dict[str, Any],
-    source: Path,
-    dataset_dir: str | os.PathLike | None,
-    section: str,
-    *,
-    required_keys: Sequence[str] = ("image",),
-    path_keys: Sequence[str] = ("image",),
-    validation_fraction: float = 0.1,
-    seed: int = 0,
-    patient_key: str = "patient_id",
-    patient_pattern: str | None = None,
-    hold_out: bool = False,
-    check_files: bool = True,
-    volumes: bool = False,
-) -> list[dict[str, Any]]:
-    """
-    Items of one section of a datalist whose ``content`` was read from ``source``, see :func:`load_radiograph_datalist`.
-
-    The entries of the content themselves become the items: a second copy of 800,000 would take much memory.
-    """
+    content = read_sections(source) if content is None else content
     divide = hold_out and section in ("training", "validation") and "validation" not in content
     listed = "training" if divide else section
     entries = _section(content, listed, source)
-    base = _base(dataset_dir, source, entries[0], path_keys[0])
-    warn_about_leaks(content, listed, source, path_keys, patient_key)
+    base = base_folder(dataset_dir, source, entries[0], path_keys[0])
+    warn_about_leaks(content, listed, source, base, path_keys[0], patient_key)
     folders: dict[str, str] = {}
     items = [_to_item(entry, number, listed, source, path_keys, base, folders) for number, entry in enumerate(entries)]
     require_keys(items, required_keys, listed, source)
@@ -141,14 +107,21 @@ def section_items(
         for folder in _shard_folders(items, path_keys):
             check_shards(folder)
         require_files(items, path_keys, listed, source, folders=volumes)
-    if divide:
-        patients = [_patient(item, patient_key, path_keys[0], patient_pattern) for item in items]
-        try:
-            in_validation = split_by_patient(patients, validation_fraction, seed)
-        except DatalistError as error:
-            raise DatalistError(f"{source}: {error}") from error
-        items = [item for item, chosen in zip(items, in_validation, strict=True) if chosen == (section == "validation")]
-    return items
+    if not divide:
+        return items
+    patients = item_patients(items, patient_key, path_keys[0], patient_pattern, source)
+    return _part(items, patients, section, validation_fraction, seed, source)
+
+
+def _part(
+    items: Sequence[Any], patients: Sequence[str], section: str, fraction: float, seed: int, source: str | Path
+) -> list[Any]:
+    """The items of the patients that belong to the training or to the validation section."""
+    try:
+        in_validation = split_by_patient(patients, fraction, seed)
+    except DatalistError as error:
+        raise DatalistError(f"{source}: {error}") from error
+    return [item for item, chosen in zip(items, in_validation, strict=True) if chosen == (section == "validation")]
 
 
 def _shard_folders(items: Sequence[Mapping[str, Any]], path_keys: Sequence[str]) -> list[str]:
@@ -158,21 +131,19 @@ def _shard_folders(items: Sequence[Mapping[str, Any]], path_keys: Sequence[str])
     return sorted({folder for path in paths if (folder := shard_folder(path)) is not None})
 
 
-def _patient(item: Mapping[str, Any], patient_key: str, path_key: str, pattern: str | None) -> str:
-    """Patient of a listed item: as the list says, or by the file's name."""
-    return str(item[patient_key]) if patient_key in item else patient_of(str(item[path_key]), pattern)
-
-
 def _folder_items(
-    folder: str,
+    dataset_dir: str | os.PathLike | None,
     section: str,
-    path_keys: Sequence[str],
+    path_key: str,
     fraction: float,
     seed: int,
     pattern: str | None,
-    volumes: bool = False,
+    volumes: bool,
 ) -> list[dict[str, Any]]:
     """Items of a folder without datalist."""
+    if not dataset_dir:
+        raise DatalistError("neither dataset_dir nor datalist is given; give the folder of the radiographs.")
+    folder = os.fspath(dataset_dir)
     if section not in ("training", "validation", "test", "all"):
         accepted = "training, validation, test and all"
         raise DatalistError(f"{folder}: a folder without datalist has the sections {accepted}, not {section!r}.")
@@ -182,19 +153,15 @@ def _folder_items(
     names = shard_files(folder) if shards else scan_volumes(folder) if volumes else scan_radiographs(folder)
     if not names:
         raise DatalistError(f"no radiographs found under {folder}; supported: {supported_types()}.")
+    root = os.path.abspath(os.path.expanduser(folder))
     if section in ("training", "validation"):
-        try:
-            in_validation = split_by_patient(
-                [patient_of(without_shard(name) if shards else name, pattern) for name in names], fraction, seed
-            )
-        except DatalistError as error:
-            raise DatalistError(f"{folder}: {error}") from error
-        names = [name for name, chosen in zip(names, in_validation, strict=True) if chosen == (section == "validation")]
+        own = [without_shard(name) for name in names] if shards else names
+        patients = file_patients([os.path.join(root, name) for name in names], own, pattern, source=folder)
+        names = _part(names, patients, section, fraction, seed, folder)
     if not names:
         raise DatalistError(f"{folder}: section {section!r} is empty with validation_fraction={fraction}; raise it.")
-    root = os.path.abspath(os.path.expanduser(folder))
     start = os.path.join(root, "")
-    return [{path_keys[0]: start + name.replace("/", os.sep)} for name in names]
+    return [{path_key: start + name.replace("/", os.sep)} for name in names]
 
 
 def read_sections(source: Path) -> dict[str, Any]:
@@ -213,13 +180,8 @@ def read_sections(source: Path) -> dict[str, Any]:
     return content
 
 
-def _base(dataset_dir: str | os.PathLike | None, source: Path, entry: Any, path_key: str) -> Path:
-    """
-    Folder that relative names start from.
-
-    It is ``dataset_dir``; but ``python -m monai_afire.data`` writes names that start from the list's folder, and who
-    gives its ``--root`` as ``dataset_dir`` means the very same images.
-    """
+def base_folder(dataset_dir: str | os.PathLike | None, source: Path, entry: Any, path_key: str) -> Path:
+    """Folder that relative names start from."""
     if not dataset_dir:
         return source.parent
     base = Path(dataset_dir).expanduser()
@@ -282,14 +244,135 @@ def _to_item(
 
 
 def _absolute(name: str, base: Path, folders: dict[str, str]) -> str:
-    """
-    Absolute path of a name in a datalist.
-
-    Names of one folder, of which there are many, are not taken apart one by one: ``folders`` keeps what it becomes.
-    """
+    """Absolute path of a name in a datalist."""
     folder, _, last = name.rpartition("/")
     if os.sep != "/" or not folder.strip("/") or last in ("", ".", ".."):
         return os.path.abspath(os.path.join(base, os.path.expanduser(name)))
     if folder not in folders:
         folders[folder] = os.path.join(os.path.abspath(os.path.join(base, os.path.expanduser(folder))), "")
     return folders[folder] + last
+
+
+PATH_KEYS = ("image", "image_2", "mask", "lesion_truth", "organs")
+
+
+def bundle_items(
+    section: str,
+    dataset_dir: str | None = None,
+    datalist: str | None = None,
+    phantom_dir: str = "data/phantom",
+    phantom: Mapping[str, Any] | None = None,
+    check_files: bool = True,
+    spatial_dims: int = 2,
+) -> list[dict[str, Any]]:
+    """
+    Items of one section for a bundle's data set.
+
+    With ``dataset_dir`` or ``datalist`` the user's own images (:func:`load_radiograph_datalist`; a tenth of the
+    training patients is held out where there is no validation section), without either the phantom, which is drawn
+    once into ``phantom_dir`` and found there afterwards.
+
+    Args:
+        section: "training", "validation" or "test".
+        dataset_dir: folder of images, searched if there is no datalist; or one image file.
+        datalist: JSON file that lists the images by section.
+        phantom_dir: folder of the phantom's files.
+        phantom: arguments of :func:`monai_afire.data.export_phantom`.
+        check_files: False leaves it to the loading to find files that do not exist.
+        spatial_dims: 3 for volumes: a folder with DICOM slices is then one of them, and so is ``dataset_dir`` itself.
+
+    Returns:
+        Dictionaries with at least "image", the path of a file that exists.
+
+    Raises:
+        DatalistError: when the folder or list is missing, empty or malformed; the message says which and why.
+
+    Example:
+        >>> import tempfile
+        >>> phantom = {"num_patients": {"training": 2}, "image_size": 64, "abnormal_fraction": 0.0, "progress": False}
+        >>> items = bundle_items("training", phantom_dir=tempfile.mkdtemp(), phantom=phantom)
+        >>> len(items), items[0]["abnormal"]
+        (2, 0)
+    """
+    if dataset_dir and not datalist and os.path.isfile(os.path.expanduser(dataset_dir)):
+        return [{"image": os.path.abspath(os.path.expanduser(dataset_dir))}]
+    if dataset_dir or datalist:
+        return load_radiograph_datalist(
+            dataset_dir,
+            datalist,
+            section,
+            path_keys=PATH_KEYS,
+            hold_out=True,
+            check_files=check_files,
+            volumes=spatial_dims == 3,
+        )
+    source = cached_phantom(phantom_dir, phantom_arguments(phantom, spatial_dims))
+    return load_radiograph_datalist(None, source, section, path_keys=PATH_KEYS)
+
+
+def phantom_arguments(phantom: Mapping[str, Any] | None, spatial_dims: int) -> dict[str, Any]:
+    """Arguments of :func:`export_phantom`; those of radiographs are the same as ever, and so is what was drawn."""
+    return {**(phantom or {}), **({"spatial_dims": spatial_dims} if spatial_dims != 2 else {})}
+
+
+def indexed_images(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """
+    The images of items alone, with their numbers in the list, for a network that scores them.
+
+    Args:
+        items: of a datalist.
+
+    Returns:
+        New items with "image" and "index".
+
+    Example:
+        >>> indexed_images([{"image": "a.png", "label": 1}])
+        [{'image': 'a.png', 'index': 0}]
+    """
+    return [{"image": item["image"], "index": index} for index, item in enumerate(items)]
+
+
+def cached_phantom(folder: str | os.PathLike, arguments: Mapping[str, Any]) -> Path:
+    """
+    Draw the phantom into a folder unless it is there already, drawn with the same arguments by the same version.
+
+    In a process group the main rank draws while the others wait; all of them must see the folder.
+
+    Args:
+        folder: where its files are.
+        arguments: of :func:`monai_afire.data.export_phantom`.
+
+    Returns:
+        Path of its datalist.
+
+    Raises:
+        OSError: when the folder cannot be written to, or holds a datalist that is not the phantom's.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> arguments = {"num_patients": {"test": 1}, "image_size": 64, "progress": False}
+        >>> cached_phantom(folder, arguments) == cached_phantom(folder, arguments)
+        True
+    """
+    drawn = {name: value for name, value in arguments.items() if name not in ("progress", "num_processes")}
+    drawn["version"] = PHANTOM_VERSION
+    recipe, datalist = Path(folder) / "recipe.json", Path(folder) / "datalist.json"
+    with idist.one_rank_first():
+        if datalist.is_file() and _read_recipe(recipe) == json.loads(json.dumps(drawn)):
+            return datalist
+        check_writable(folder)
+        recipe.unlink(missing_ok=True)
+        path = export_phantom(folder, **arguments)
+        # written last: an interrupted drawing leaves no recipe and is drawn again
+        with atomic_path(recipe) as temporary:
+            temporary.write_text(json.dumps(drawn))
+        return path
+
+
+def _read_recipe(path: Path) -> Any:
+    """The arguments that the phantom there was drawn with; None where a recipe is missing or cut."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None

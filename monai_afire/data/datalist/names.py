@@ -10,12 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import atomic_path, check_writable
 from monai_afire.utils.folder_lock import folder_lock
-from monai_afire.utils.saved_options import read_options
-
-__all__ = ["save_class_names", "saved_class_names"]
 
 _FILE = "class_names.json"
 
@@ -61,8 +59,10 @@ def saved_class_names(weights: str | os.PathLike, default: Sequence[str] = ()) -
     """
     path = Path(weights).parent / _FILE
     if not path.is_file():
-        carried = read_options(weights).get("class_names", [])
-        default = carried if _are_names(carried) else default
+        from monai_afire.networks import read_description  # networks need no data
+
+        description = read_description(weights)
+        default = (description and description.class_names) or default
         if not default:
             raise ValueError(f"there are no names of the classes in {path}: train.json writes them, or name them")
         return list(default)
@@ -73,6 +73,28 @@ def saved_class_names(weights: str | os.PathLike, default: Sequence[str] = ()) -
     if not _are_names(names):
         raise ValueError(f"{path} does not hold a list of names, but {names!r}")
     return names
+
+
+def class_order(of_weights: Sequence[str], listed: Sequence[str], source: str | os.PathLike) -> list[int]:
+    """
+    Place in a list's labels of each class of the weights.
+
+    Args:
+        of_weights: names in the order of the network's outputs.
+        listed: names in the order of the labels.
+        source: the list, for messages.
+
+    Raises:
+        DatalistError: when the names are not the same; the message has both orders.
+
+    Example:
+        >>> class_order(["effusion", "nodule"], ["nodule", "effusion"], "list.json")
+        [1, 0]
+    """
+    if sorted(of_weights) != sorted(listed):
+        orders = f"the list names the classes {', '.join(listed)}; the weights know {', '.join(of_weights)}"
+        raise DatalistError(f"{source}: {orders}. Give a list of the same names, in any order, or other weights.")
+    return [list(listed).index(name) for name in of_weights]
 
 
 def _are_names(value: Any) -> bool:

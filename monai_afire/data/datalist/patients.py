@@ -1,20 +1,23 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Patients of items, and checks that sections share none."""
+"""Patients of items, and the split by patient."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
+import warnings
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
-from monai_afire.data.datalist.checks import DatalistError
-from monai_afire.transforms.radiograph_io.shards import without_shard
-from monai_afire.utils.text import known_text
+import pydicom
 
-__all__ = ["item_patients", "patient_of", "split_by_patient"]
+from monai_afire.data.datalist.checks import DatalistError
+from monai_afire.transforms.radiograph_io.formats import SUPPORTED_EXTENSIONS, extension_of
+from monai_afire.transforms.radiograph_io.shards import open_file, without_shard
+from monai_afire.utils.text import known_text
 
 _PATIENT_PATTERNS = (
     re.compile(r"(?:^|/)((?:patient|subject|sub)[_-]?\d+)(?![^/_.-])", re.IGNORECASE),  # CheXpert, BIDS
@@ -33,10 +36,15 @@ def patient_of(name: str, pattern: str | None = None) -> str:
         >>> patient_of("Smith/IM-0001"), patient_of("Smith/IM-0001", pattern="^([^/]+)/")
         ('Smith/IM-0001', 'Smith')
     """
+    return _by_name(name, pattern) or name
+
+
+def _by_name(name: str, pattern: str | None) -> str:
+    """What a file's name tells of its patient, "" for nothing."""
     for expression in (re.compile(pattern),) if pattern else _PATIENT_PATTERNS:
         if match := expression.search(name):
             return match.group(1) if expression.groups else match.group(0)
-    return name
+    return ""
 
 
 def split_by_patient(patients: Sequence[str], validation_fraction: float, seed: int = 0) -> list[bool]:
@@ -80,32 +88,81 @@ def _file_of(path: str) -> str:
     return os.path.normpath(without_shard(path))
 
 
-def item_patients(items: Sequence[Mapping[str, Any]], patient_key: str = "patient_id") -> list[str]:
+def item_patients(
+    items: Sequence[Mapping[str, Any]],
+    patient_key: str = "patient_id",
+    path_key: str = "image",
+    pattern: str | None = None,
+    source: str | os.PathLike = "",
+) -> list[str]:
     """
     Patient of each item.
 
     Args:
         items: items of a datalist.
         patient_key: key of the patient.
+        path_key: key of the image.
+        pattern: see :func:`monai_afire.data.patient_of`.
+        source: list or folder, for a warning where items say nothing of their patients; "" for none.
 
     Returns:
         What the item says. Without it, the patient that the image's name gives (:func:`monai_afire.data.patient_of`),
-        else the image: an item whose patient is not known counts as a patient of its own.
+        that of a DICOM file's header, else the image: an item whose patient is not known counts as a patient of its
+        own.
 
     Example:
         >>> item_patients([{"patient_id": 7}, {"image": "00000013_004.png"}, {"image": "a.png"}, {"image": "b.png"}])
         ['7', '00000013', 'a.png', 'b.png']
     """
     patients = [known_text(item.get(patient_key)) for item in items]
-    # paths are looked at only where they are needed: it takes long for very many
+    # paths are read only where they are needed: it takes long for very many
     names = [
-        "" if patient else f"item {number}" if item.get("image") is None else _file_of(str(item["image"]))
+        "" if patient else f"item {number}" if item.get(path_key) is None else _file_of(str(item[path_key]))
         for number, (item, patient) in enumerate(zip(items, patients, strict=True))
     ]
     # without the folder that all of them are in: its name is no patient, and differs between machines
     absolute = [name for name, patient in zip(names, patients, strict=True) if not patient and os.path.isabs(name)]
     base = os.path.commonpath(list(map(os.path.dirname, absolute))) if absolute else ""
-    return [
-        patient or patient_of((os.path.relpath(name, base) if os.path.isabs(name) else name).replace(os.sep, "/"))
-        for name, patient in zip(names, patients, strict=True)
+    names = [(os.path.relpath(name, base) if os.path.isabs(name) else name).replace(os.sep, "/") for name in names]
+    paths = [str(item.get(path_key)) for item in items]
+    return file_patients(paths, names, pattern, patients, source)
+
+
+def file_patients(
+    paths: Sequence[str],
+    names: Sequence[str],
+    pattern: str | None = None,
+    given: Sequence[str] = (),
+    source: str | os.PathLike = "",
+) -> list[str]:
+    """
+    Patient of each file: as given, by its relative name, or by its DICOM header; the name where nothing tells.
+
+    With a ``source``, list or folder, a warning counts the files whose patients are not known.
+    """
+    found = [
+        patient or _by_name(name, pattern) or _by_header(path)
+        for path, name, patient in zip(paths, names, given or [""] * len(names), strict=True)
     ]
+    if source and (unknown := found.count("")):
+        text = f"the patients of {unknown:,} of {len(found):,} images are not known, and each counts as another patient"
+        remedy = 'if some are of one patient, give "patient_id" in a datalist'
+        warnings.warn(f"{source}: {text}; {remedy}.", stacklevel=3)
+    return [patient or name for patient, name in zip(found, names, strict=True)]
+
+
+@lru_cache(maxsize=1_000_000)
+def _by_header(path: str) -> str:
+    """Patient of a DICOM file, or of a folder with the slices of a series; "" where the header does not tell."""
+    try:
+        if os.path.isdir(path):
+            return next(filter(None, map(_by_header, sorted(entry.path for entry in os.scandir(path)))), "")
+        if extension_of(path) and SUPPORTED_EXTENSIONS.get(extension_of(path)) != "DICOM":
+            return ""
+        with open_file(path) as stream:
+            tags = ["PatientID", "IssuerOfPatientID"]
+            header = pydicom.dcmread(stream, force=True, stop_before_pixels=True, specific_tags=tags)
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, NotImplementedError):
+        return ""  # no DICOM file, or a damaged one: its loading tells
+    patient = str(header.get("PatientID") or "").strip()
+    return patient and f"{patient} {header.get('IssuerOfPatientID') or ''}".strip()

@@ -15,9 +15,8 @@ from monai_afire.transforms.radiograph_io.formats import (
     extension_of,
     identify_content,
 )
+from monai_afire.utils.files import RESULTS_MARK
 from monai_afire.utils.text import first_few
-
-__all__ = ["scan_radiographs", "scan_volumes"]
 
 _VOLUMES = ("NIfTI", "MetaImage", "NRRD")
 _IGNORED_NAMES = {"dicomdir", "__macosx"}
@@ -28,7 +27,8 @@ def scan_radiographs(folder: str | os.PathLike) -> list[str]:
     Find the radiographs below a folder, by extension in any case, and DICOM files without extension by content.
 
     Hidden files, DICOMDIR and what is no regular file are left out, and, with a warning that counts them, subfolders
-    and files that cannot be read and links to nothing; a subfolder that links back is visited once.
+    and files that cannot be read, links to nothing, and pictures among the results of this package; a subfolder that
+    links back is visited once.
 
     Returns:
         Names relative to the folder with "/", sorted.
@@ -50,6 +50,7 @@ def scan_radiographs(folder: str | os.PathLike) -> list[str]:
         raise DatalistError(f"{root}: {'is a file, not a folder' if os.path.exists(root) else 'no such folder'}.")
     found: list[str] = []
     skipped: list[str] = []
+    results: list[str] = []  # folders
     pending, visited = [""], set()
     while pending:
         relative = pending.pop()
@@ -59,12 +60,18 @@ def scan_radiographs(folder: str | os.PathLike) -> list[str]:
             if (status.st_dev, status.st_ino) in visited:
                 continue
             visited.add((status.st_dev, status.st_ino))
+            if relative and os.path.exists(os.path.join(here, RESULTS_MARK)):
+                results.append(here)
+                continue
             with os.scandir(here) as entries:
                 _visit(entries, relative, pending, found, skipped)
         except OSError as error:
             warnings.warn(f"{here}: left out, cannot be listed ({error.strerror}).", stacklevel=2)
     if skipped:
         text = f"{len(skipped):,} entries left out, which cannot be read: {first_few(sorted(skipped))}"
+        warnings.warn(f"{root}: {text}; {len(found):,} radiographs are found.", stacklevel=2)
+    if count := sum(len(scan_radiographs(place)) for place in results):
+        text = f"{count:,} pictures left out, which lie among results of monai_afire: {first_few(sorted(results))}"
         warnings.warn(f"{root}: {text}; {len(found):,} radiographs are found.", stacklevel=2)
     return sorted(found)
 
@@ -116,12 +123,7 @@ def _visit(
 
 
 def _is_radiograph(entry: os.DirEntry[str]) -> bool:
-    """
-    By the extension, or by the content where there is none.
-
-    Raises:
-        OSError: for a link to nothing, or in a circle, that is named like a radiograph; for a file that cannot be read.
-    """
+    """By the extension, or by the content where there is none."""
     extension = extension_of(entry.name)
     if extension and extension not in SUPPORTED_EXTENSIONS:
         return False

@@ -17,8 +17,6 @@ from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.data.datalist.patients import item_patients
 from monai_afire.utils.text import known_text
 
-__all__ = ["cross_validation_items", "few_shots", "label_subset"]
-
 _NO_FINDING = "no finding"  # an item whose labels are all negative: rare enough in some sets to be missed by chance
 
 
@@ -128,7 +126,7 @@ def cross_validation_items(
     """
     Items of one section of one run of a cross-validation by patient.
 
-    The patients are dealt into ``num_folds`` parts; run k tests on part k, validates on part (k + 1) mod
+    The patients are divided into ``num_folds`` parts; run k tests on part k, validates on part (k + 1) mod
     ``num_folds``, and trains on the others. Over all runs, each patient is tested once. Where items have labels, the
     positives of each class, rare ones first, are spread evenly over the parts.
 
@@ -137,7 +135,7 @@ def cross_validation_items(
         num_folds: number of parts and runs, at least 3.
         fold: the run, from 0.
         section: "training", "validation" or "test".
-        seed: another number deals otherwise.
+        seed: another number divides them otherwise.
         label_key: key of the labels. Items may lack it.
         patient_key: key of the patient, see :func:`item_patients`.
 
@@ -174,17 +172,14 @@ def cross_validation_items(
             f"{len(classes)} patients with {len(items)} items cannot be divided into {num_folds} folds; choose at most "
             "as many folds as there are patients."
         )
-    part = _deal(classes, num_folds, f"folds:{seed}")
+    part = _divide(classes, num_folds, f"folds:{seed}")
     own = {"test": {fold}, "validation": {(fold + 1) % num_folds}}
     wanted = own.get(section) or set(range(num_folds)) - own["test"] - own["validation"]
     return [dict(item) for item, patient in zip(items, patients, strict=True) if part[patient] in wanted]
 
 
-def _deal(classes: Mapping[str, set[Any]], num_folds: int, seed: str) -> dict[str, int]:
-    """Fold of each patient: classes from rare to common, each patient to the fold that has the fewest of the class.
-
-    The patients without a finding come last and make the folds' sizes even.
-    """
+def _divide(classes: Mapping[str, set[Any]], num_folds: int, seed: str) -> dict[str, int]:
+    """Fold of each patient: classes from rare to common, each patient to the fold that has the fewest of the class."""
     order = _by_hash(classes, seed)
     frequency = Counter(name for members in classes.values() for name in members if name != _NO_FINDING)
     rare_first = sorted(frequency, key=lambda name: (frequency[name], str(name)))

@@ -5,12 +5,11 @@
 from __future__ import annotations
 
 from monai_afire.data.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES, Patient
-from monai_afire.data.phantom.dataset import ChestPhantomDataset
+from monai_afire.data.phantom.dataset import ChestPhantomDataset, ChestVolumeDataset
 from monai_afire.data.phantom.export import export_phantom
 from monai_afire.data.phantom.lesions import LESION_KINDS, Lesion
 from monai_afire.data.phantom.phantom import ChestPhantom, draw_chest_phantom
 from monai_afire.data.phantom.volume import ChestVolume, draw_chest_volume
-from monai_afire.data.phantom.volume_files import ChestVolumeDataset
 
 __all__ = [
     "LANDMARK_NAMES",

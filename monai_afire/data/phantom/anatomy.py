@@ -15,8 +15,6 @@ import numpy as np
 
 from monai_afire.data.phantom.drawing import smooth_curve
 
-__all__ = ["LANDMARK_NAMES", "ORGAN_NAMES", "ChestAnatomy", "Patient", "Projection", "build_anatomy", "sample_patient"]
-
 ORGAN_NAMES = ("lung_right", "lung_left", "heart", "clavicle_right", "clavicle_left")
 
 LANDMARK_NAMES = (
@@ -111,16 +109,7 @@ def sample_patient(rng: np.random.Generator) -> Patient:
 
 @dataclass(frozen=True)
 class Projection:
-    """Parallel projection of millimetres to pixels.
-
-    Attributes:
-        image_size: side of the square picture in pixels.
-        field_of_view: side of the square picture in millimetres.
-        centre: point of the anatomy in the middle of the picture, mm.
-        roll: rotation in the plane of the picture, radians.
-        turn: rotation of the patient about the long axis, radians.
-        tilt: tilt of the patient, radians.
-    """
+    """Parallel projection of millimetres to pixels."""
 
     image_size: int
     field_of_view: float
@@ -156,19 +145,7 @@ class Projection:
 
 @dataclass(frozen=True)
 class ChestAnatomy:
-    """Outlines and landmarks of one patient in millimetres.
-
-    Attributes:
-        patient: the measures that all of it follows from.
-        cavities: outlines of the two lung cavities (right, left) as if there were no heart and mediastinum.
-        lateral_wall: ``(n, 2)`` rows of ``y`` and half width of the cavities, ``y`` ascending.
-        heart: outline of the heart.
-        mediastinum: outline of the mediastinum, from the neck to the abdomen.
-        clavicles: centre lines (right, left).
-        clavicle_half_width: half widths along the centre lines.
-        landmarks: ``(x, y, z)`` by name.
-        top, bottom: ``y`` of the apices and of the costophrenic angles.
-    """
+    """Outlines and landmarks of one patient in millimetres."""
 
     patient: Patient
     cavities: tuple[np.ndarray, np.ndarray]
@@ -245,16 +222,8 @@ def _mediastinum(patient: Patient, top: float, bottom: float) -> np.ndarray:
     knob = 5.0 * patient.knob
     unit = patient.lung_height / 272.0
     right = [
-        (-34, top - 90),
-        (-26, top),
-        (-24, -72),
-        (-25, -45),
-        (-25, -20),
-        (-25, 8),
-        (-24, 30),
-        (-20, 70),
-        (-17, 120),
-    ]
+        (-34, top - 90), (-26, top), (-24, -72), (-25, -45), (-25, -20), (-25, 8), (-24, 30), (-20, 70), (-17, 120),
+    ]  # fmt: skip
     left = [
         (17, 120), (20, 80), (26, 55), (36, 34), (35 + knob / 3, 18), (31, 4), (29, -6), (30 + knob, -18),
         (30.5 + knob, -27), (27 + knob / 2, -40), (23, -52), (20, -75), (25, top), (34, top - 90),

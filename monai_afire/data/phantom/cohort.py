@@ -19,8 +19,6 @@ from monai_afire.data.phantom.lesions import LESION_KINDS
 from monai_afire.data.phantom.phantom import draw_chest_phantom
 from monai_afire.data.phantom.volume import ChestVolume, draw_chest_volume
 
-__all__ = ["MAX_LESIONS", "SECTIONS", "Cohort", "VolumeCohort", "as_kinds"]
-
 SECTIONS = ("training", "validation", "test")
 
 MAX_LESIONS = 2
@@ -30,27 +28,7 @@ _SECOND_LESION_PROBABILITY = 0.25
 
 @dataclass(frozen=True)
 class Cohort:
-    """The patients of one section: who is abnormal, and with what. All of it follows from the fields.
-
-    A cohort is a prefix of every larger one with the same other fields. Abnormal patients are spread evenly, and their
-    main lesions take turns, so that small cohorts hold every kind too; one in four has a second lesion of another kind.
-
-    Attributes:
-        section: "training", "validation" or "test"; sections share no patient.
-        num_patients: number of patients, one picture each.
-        image_size: rows and columns of the pictures.
-        abnormal_fraction: share of patients with lesions, 0 to 1.
-        lesion_kinds: kinds that occur.
-        seed: seed of all sections, not negative.
-
-    Raises:
-        ValueError: when a field has a value that it cannot have.
-
-    Example:
-        >>> cohort = Cohort("test", 4, 64, 0.5)
-        >>> [len(cohort.lesions(index)) > 0 for index in range(4)]
-        [False, True, False, True]
-    """
+    """The patients of one section: who is abnormal, and with what. All of it follows from the fields."""
 
     section: str
     num_patients: int
@@ -101,13 +79,7 @@ class Cohort:
         return draw_chest_phantom(self._stream(index), self.image_size, self.lesions(index))
 
     def draw_all(self, num_processes: int = 1, progress: bool = True) -> Iterator[Any]:
-        """The radiographs of all patients in order.
-
-        Args:
-            num_processes: 1 draws in this process (safe everywhere, workers of a data loader included); more starts
-                that many processes.
-            progress: whether to show a progress bar when it takes more than two seconds.
-        """
+        """The radiographs of all patients in order."""
         bar = partial(tqdm, total=self.num_patients, desc=f"drawing {self.section}", delay=2.0, disable=not progress)
         if num_processes <= 1:
             yield from bar(map(self.draw, range(self.num_patients)))
@@ -119,12 +91,7 @@ class Cohort:
 
 @dataclass(frozen=True)
 class VolumeCohort(Cohort):
-    """
-    The patients of one section in volumes: those of the :class:`Cohort` with the same arguments, lesions alike.
-
-    Attributes:
-        image_size: voxels along each axis, one number or three.
-    """
+    """The patients of one section in volumes: those of the :class:`Cohort` with the same arguments, lesions alike."""
 
     image_size: Any = 64
 

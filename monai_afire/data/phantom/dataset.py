@@ -1,32 +1,29 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The embedded data set: phantom radiographs, drawn once and kept on disk."""
+"""The data sets of the phantom: radiographs, which are kept on disk, and volumes, which are drawn into memory."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import sys
 import warnings
-import zipfile
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from monai.data import CacheDataset
+import torch
+from monai.data import CacheDataset, MetaTensor
 from monai.transforms import Compose, Transform
+from monai.utils import ensure_tuple
 
 from monai_afire.data.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES
-from monai_afire.data.phantom.cohort import MAX_LESIONS, Cohort, as_kinds
+from monai_afire.data.phantom.cohort import MAX_LESIONS, Cohort, VolumeCohort, as_kinds
 from monai_afire.data.phantom.lesions import LESION_KINDS
 from monai_afire.data.phantom.phantom import ChestPhantom
 from monai_afire.utils.files import atomic_path
-
-__all__ = ["PHANTOM_VERSION", "ChestPhantomDataset"]
 
 # Raise it with every change of the pictures: caches of other versions are then drawn again.
 PHANTOM_VERSION = 1
@@ -69,13 +66,9 @@ class ChestPhantomDataset(CacheDataset):
         num_processes: processes that draw; the default 1 draws in this process, which is safe everywhere. More are
             started afresh ("spawn"): a script then needs its ``if __name__ == "__main__":``.
         progress: whether to show progress bars.
-        cache_num: see `monai.data.CacheDataset`.
         cache_rate: share of the items whose transformed form is kept in memory; 0 by default, as unpacking an item
             takes less than a millisecond.
-        num_workers: threads that fill the memory cache.
-        copy_cache: see `monai.data.CacheDataset`.
-        as_contiguous: see `monai.data.CacheDataset`.
-        runtime_cache: see `monai.data.CacheDataset`.
+        **cache: other arguments of `monai.data.CacheDataset`.
 
     Raises:
         ValueError: when an argument has a value that it cannot have.
@@ -102,37 +95,24 @@ class ChestPhantomDataset(CacheDataset):
         regenerate: bool = False,
         num_processes: int = 1,
         progress: bool = True,
-        cache_num: int = sys.maxsize,
         cache_rate: float = 0.0,
-        num_workers: int | None = 1,
-        copy_cache: bool = True,
-        as_contiguous: bool = True,
-        runtime_cache: bool = False,
+        **cache: Any,
     ) -> None:
         if num_patients is None:
             num_patients = _DEFAULT_NUM_PATIENTS.get(section, 1)
-        kinds = as_kinds(lesion_kinds)
-        self.cohort = Cohort(section, num_patients, image_size, abnormal_fraction, kinds, seed)
+        self.cohort = Cohort(section, num_patients, image_size, abnormal_fraction, as_kinds(lesion_kinds), seed)
         self.cache_file = _cache_file(Path(root_dir), self.cohort)
         arrays = None if regenerate else _read(self.cache_file, self.cohort)
         if arrays is None:
             arrays = _pack(self.cohort, num_processes, progress)
-            _write(self.cache_file, arrays)
+            with atomic_path(self.cache_file) as temporary, temporary.open("wb") as file:
+                np.savez_compressed(file, allow_pickle=False, **arrays)
         data = [
             {"patient_id": self.cohort.patient_id(index), **{key: arrays[key][index] for key in _layout(self.cohort)}}
             for index in range(num_patients)
         ]
-        super().__init__(
-            data=data,
-            transform=_after_unpacking(transform),
-            cache_num=cache_num,
-            cache_rate=cache_rate,
-            num_workers=num_workers,
-            progress=progress,
-            copy_cache=copy_cache,
-            as_contiguous=as_contiguous,
-            runtime_cache=runtime_cache,
-        )
+        steps = Compose([_Unpack(), *ensure_tuple(transform)]).flatten()
+        super().__init__(data, steps, cache_rate=cache_rate, progress=progress, **cache)
 
     @property
     def section(self) -> str:
@@ -163,20 +143,6 @@ class _Unpack(Transform):
             "sex": "F" if data["female"] else "M",
             "pixel_size": float(data["pixel_size"]),
         }
-
-
-def _after_unpacking(transform: Sequence[Callable] | Callable) -> Compose:
-    """Unpacking, then the user's transforms, with the options of a `Compose` of theirs."""
-    if isinstance(transform, Compose) and type(transform) is Compose:
-        return Compose(
-            [_Unpack(), *transform.transforms],
-            map_items=transform.map_items,
-            unpack_items=transform.unpack_items,
-            log_stats=transform.log_stats,
-            lazy=transform.lazy,
-            overrides=transform.overrides,
-        )
-    return Compose([_Unpack(), *(transform if isinstance(transform, Sequence) else [transform])])
 
 
 def _layout(cohort: Cohort) -> dict[str, tuple[tuple[int, ...], type]]:
@@ -227,34 +193,90 @@ def _pack_one(arrays: dict[str, np.ndarray], index: int, phantom: ChestPhantom) 
     arrays["pixel_size"][index] = phantom.pixel_size
 
 
-def _write(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Writes all or nothing: other processes see the complete file or none."""
-    with atomic_path(path) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, allow_pickle=False, **arrays)
-
-
 def _read(path: Path, cohort: Cohort) -> dict[str, np.ndarray] | None:
     """The arrays of a cache file, or None if there is no file or it is not the complete cache of this cohort."""
     if not path.exists():
         return None
     try:
         with np.load(path, allow_pickle=False) as file:
-            arrays = {key: file[key] for key in (*_layout(cohort), "fingerprint")}
+            arrays = dict(file)
         if str(arrays["fingerprint"]) != _fingerprint(cohort):
             raise ValueError("it was drawn with other arguments")
         for key, (shape, dtype) in _layout(cohort).items():
             if arrays[key].shape != shape or arrays[key].dtype != dtype:
                 raise ValueError(f"its array {key!r} is {arrays[key].dtype} {arrays[key].shape}, not {dtype} {shape}")
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        EOFError,
-        zipfile.BadZipFile,
-        zlib.error,
-        TypeError,
-        AttributeError,
-    ) as error:
+    except Exception as error:  # a damaged archive can raise anything
         warnings.warn(f"{path} is not a complete cache of this data set ({error}): drawing it again.", stacklevel=3)
         return None
     return arrays
+
+
+class ChestVolumeDataset(CacheDataset):
+    """Procedurally drawn CT-like volumes of the chest with complete ground truth, which need no download.
+
+    The patients are those of :class:`ChestPhantomDataset`: the anatomy of the radiographs, given a depth. They are
+    drawn into memory; :func:`export_phantom` with ``spatial_dims=3`` keeps them as files.
+
+    An item is a dictionary with the keys of a radiograph's, its axes to the right, the front and up:
+
+    * ``"image"``: float32 ``(1, X, Y, Z)`` in Hounsfield units, a MetaTensor with its affine matrix;
+    * ``"label"``: float32 ``(5,)``, 1 for each kind of ``LESION_KINDS`` that is present;
+    * ``"abnormal"``: int, 1 if any lesion is present, else 0;
+    * ``"organs"``: uint8 ``(5, X, Y, Z)`` of 0 and 1, one channel for each of ``ORGAN_NAMES``;
+    * ``"lesion_truth"``: uint8 ``(1, X, Y, Z)`` of 0 and 1;
+    * ``"landmarks"``: float32 ``(15, 3)`` in voxels for each of ``LANDMARK_NAMES``;
+    * ``"patient_id"``: str; ``"sex"``: "F" or "M"; ``"pixel_size"``: three floats, mm.
+
+    Args:
+        section: "training", "validation" or "test", which share no patient.
+        transform: transforms of the items.
+        num_patients: number of patients.
+        image_size: voxels along each axis, one number or three, 16 or more.
+        abnormal_fraction: share of patients with lesions.
+        lesion_kinds: kinds of lesions that occur.
+        seed: seed of all sections.
+        progress: whether to show a progress bar.
+        **cache: other arguments of `monai.data.CacheDataset`.
+
+    Example:
+        >>> dataset = ChestVolumeDataset("test", num_patients=2, image_size=16, progress=False)
+        >>> dataset[1]["image"].shape, dataset[1]["organs"].shape, dataset[1]["abnormal"]
+        (torch.Size([1, 16, 16, 16]), (5, 16, 16, 16), 1)
+    """
+
+    def __init__(
+        self,
+        section: str,
+        transform: Sequence[Callable] | Callable = (),
+        num_patients: int = 16,
+        image_size: int | Sequence[int] = 64,
+        abnormal_fraction: float = 0.5,
+        lesion_kinds: Sequence[str] = LESION_KINDS,
+        seed: int = 0,
+        progress: bool = True,
+        **cache: Any,
+    ) -> None:
+        self.cohort = VolumeCohort(section, num_patients, image_size, abnormal_fraction, as_kinds(lesion_kinds), seed)
+        steps = Compose([_Draw(self.cohort), *ensure_tuple(transform)]).flatten()
+        super().__init__(data=list(range(num_patients)), transform=steps, progress=progress, **cache)
+
+
+class _Draw(Transform):
+    """From a patient's number to the item that is documented in `ChestVolumeDataset`."""
+
+    def __init__(self, cohort: VolumeCohort) -> None:
+        self.cohort = cohort
+
+    def __call__(self, data: int) -> dict[str, Any]:
+        volume = self.cohort.draw(data)
+        return {
+            "image": MetaTensor(volume.image, affine=torch.as_tensor(volume.affine)),
+            "label": volume.label,
+            "abnormal": int(volume.label.any()),
+            "organs": volume.organs,
+            "lesion_truth": volume.lesion_mask,
+            "landmarks": volume.landmarks,
+            "patient_id": self.cohort.patient_id(data),
+            "sex": volume.patient.sex,
+            "pixel_size": list(volume.voxel_size),
+        }

@@ -15,27 +15,12 @@ from numpy.typing import ArrayLike
 from scipy.interpolate import CubicSpline
 from scipy.ndimage import distance_transform_edt
 
-__all__ = ["dome", "fill_polygon", "ribbon_outline", "ribbon_points", "smooth_curve", "splat_points", "tube_profile"]
-
 # Distances (pixels) of the points that draw a ribbon: close enough for an even picture after bilinear splatting.
 _SPACING_ALONG, _SPACING_ACROSS = 0.75, 0.5
 
 
 def smooth_curve(controls: ArrayLike, num_points: int = 96, closed: bool = False) -> np.ndarray:
-    """Cubic spline through control points, parametrised by chord length.
-
-    Args:
-        controls: control points ``(n, d)``.
-        num_points: number of points of the returned curve.
-        closed: whether the curve returns to its first point (which is then not repeated in the result).
-
-    Returns:
-        Points ``(num_points, d)`` on the curve.
-
-    Example:
-        >>> smooth_curve([(0, 0), (1, 0), (2, 0)], num_points=5)[:, 0].round(6).tolist()
-        [0.0, 0.5, 1.0, 1.5, 2.0]
-    """
+    """Cubic spline through control points, parametrised by chord length."""
     points = np.asarray(controls, dtype=np.float64)
     if closed:
         points = np.concatenate([points, points[:1]])
@@ -45,21 +30,7 @@ def smooth_curve(controls: ArrayLike, num_points: int = 96, closed: bool = False
 
 
 def fill_polygon(points: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Area of each pixel that a closed polygon covers, by Green's theorem: each short piece of the outline adds its
-    signed height to all pixels at its right.
-
-    Args:
-        points: corners ``(n, 2)`` as ``(x, y)`` in pixels; may lie outside the picture.
-        height: rows of the picture.
-        width: columns of the picture.
-
-    Returns:
-        float32 ``(height, width)`` in [0, 1].
-
-    Example:
-        >>> fill_polygon(np.array([(1, 1), (2.5, 1), (2.5, 3), (1, 3)]), 4, 4)[1].tolist()
-        [0.0, 1.0, 0.5, 0.0]
-    """
+    """Area of each pixel that a closed polygon covers, by Green's theorem."""
     coverage = np.zeros((height, width), dtype=np.float32)
     # Only the rows that the polygon meets.
     first_row = int(np.clip(np.floor(points[:, 1].min()), 0, height))
@@ -96,21 +67,7 @@ def _signed_area(points: np.ndarray, height: int, width: int) -> np.ndarray:
 
 
 def splat_points(points: np.ndarray, weights: np.ndarray, height: int, width: int) -> np.ndarray:
-    """Adds weighted points to a picture, each shared bilinearly by the four nearest pixels.
-
-    Args:
-        points: ``(n, 2)`` as ``(x, y)`` in pixels; points outside the picture are dropped.
-        weights: ``(n,)``; the sum over the picture is the sum of the weights of the points inside.
-        height: rows of the picture.
-        width: columns of the picture.
-
-    Returns:
-        float32 ``(height, width)``.
-
-    Example:
-        >>> splat_points(np.array([(1.0, 0.5)]), np.array([2.0]), 1, 2).tolist()
-        [[1.0, 1.0]]
-    """
+    """Adds weighted points to a picture, each shared bilinearly by the four nearest pixels."""
     # A border of one pixel takes the shares that fall outside.
     x, y = points[:, 0] + 0.5, points[:, 1] + 0.5
     inside = (x >= 0) & (x < width + 1) & (y >= 0) & (y < height + 1)
@@ -159,17 +116,7 @@ def ribbon_points(
     profile: Callable[[np.ndarray], np.ndarray],
     strength: np.ndarray | float = 1.0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Weighted points that draw a ribbon when splatted: each pixel gets the value of the profile.
-
-    Args:
-        centre: centre line ``(n, 2)`` in pixels.
-        half_width: ``(n,)`` in pixels.
-        profile: value over the signed relative distance (-1..1) from the centre line.
-        strength: factor along the line, ``(n,)`` or one number.
-
-    Returns:
-        Points ``(m, 2)`` and weights ``(m,)`` for `splat_points`.
-    """
+    """Weighted points that draw a ribbon when splatted: each pixel gets the value of the profile."""
     step = np.diff(centre, axis=0)
     length = np.concatenate([[0.0], np.cumsum(np.hypot(step[:, 0], step[:, 1]))])
     along = max(int(np.ceil(length[-1] / _SPACING_ALONG)), 2)

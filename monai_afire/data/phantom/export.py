@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import nibabel
 import numpy as np
 from PIL import Image
 
@@ -17,12 +20,10 @@ from monai_afire.data.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES
 from monai_afire.data.phantom.cohort import SECTIONS, Cohort, VolumeCohort, as_kinds
 from monai_afire.data.phantom.lesions import LESION_KINDS
 from monai_afire.data.phantom.phantom import ChestPhantom
-from monai_afire.data.phantom.volume_files import write_volume
+from monai_afire.data.phantom.volume import ChestVolume
 from monai_afire.utils.files import atomic_path
 
-__all__ = ["export_phantom"]
-
-_NAME = "chest phantom"  # by which its datalist is told from others
+_NAME = "chest phantom"  # by which its datalist is recognized
 _NUM_PATIENTS = {"training": 16, "validation": 4, "test": 8}
 
 
@@ -84,11 +85,10 @@ def export_phantom(
     for section, number in numbers.items():
         share = abnormal_fraction.get(section, 0.5) if isinstance(abnormal_fraction, Mapping) else abnormal_fraction
         cohorts.append(_cohort(spatial_dims, section, number, image_size, share, kinds, seed))
-    write = _write_patient if spatial_dims == 2 else write_volume
     lists: dict[str, list[dict[str, Any]]] = {}
     for cohort in sorted(cohorts, key=lambda cohort: SECTIONS.index(cohort.section)):
         lists[cohort.section] = [
-            write(folder, cohort.patient_id(index), phantom)
+            _write_patient(folder, cohort.patient_id(index), phantom)
             for index, phantom in enumerate(cohort.draw_all(num_processes, progress))
         ]
     return _write_list(folder, lists, spatial_dims)
@@ -115,31 +115,43 @@ def _refuse_foreign(path: Path) -> None:
         )
 
 
-def _save(array: np.ndarray, folder: Path, name: str) -> str:
-    path = folder / name
+def _save_picture(array: np.ndarray, folder: Path, name: str) -> str:
+    path = folder / f"{name}.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(array.astype(np.uint8)).save(path, format="PNG")
-    return name
+    return f"{name}.png"
 
 
-def _write_patient(folder: Path, patient_id: str, phantom: ChestPhantom) -> dict[str, Any]:
-    """Writes one patient's files and returns the entry of the datalist."""
-    organs = [
-        _save(mask * 255, folder, f"organs/{patient_id}_{name}.png")
-        for name, mask in zip(ORGAN_NAMES, phantom.organs, strict=True)
-    ]
+def _save_volume(array: np.ndarray, folder: Path, name: str, affine: np.ndarray) -> str:
+    path = folder / f"{name}.nii.gz"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(nibabel.Nifti1Image(array, affine).to_bytes(), compresslevel=1, mtime=0))
+    return f"{name}.nii.gz"
+
+
+def _write_patient(folder: Path, patient_id: str, chest: ChestPhantom | ChestVolume) -> dict[str, Any]:
+    """Write one patient's files and return the entry of the datalist."""
+    save: Callable[[np.ndarray, Path, str], str] = _save_picture
+    if isinstance(chest, ChestVolume):
+        save, image, inside = partial(_save_volume, affine=chest.affine), np.rint(chest.image[0]).astype(np.int16), 1
+        pixel_size: Any = [round(size, 4) for size in chest.voxel_size]
+    else:
+        image, inside, pixel_size = np.round(chest.image[0] * 255.0), 255, round(chest.pixel_size, 4)
     return {
-        "image": _save(np.round(phantom.image[0] * 255.0), folder, f"images/{patient_id}.png"),
-        "label": [int(value) for value in phantom.label],
-        "abnormal": int(phantom.label.any()),
-        "organs": organs,
-        "lesion_truth": _save(phantom.lesion_mask[0] * 255, folder, f"lesions/{patient_id}.png"),
-        "landmarks": [[round(float(value), 2) for value in point] for point in phantom.landmarks],
-        "boxes": [list(lesion.box) for lesion in phantom.lesions],
-        "box_findings": [lesion.kind for lesion in phantom.lesions],
+        "image": save(image, folder, f"images/{patient_id}"),
+        "label": chest.label.astype(int).tolist(),
+        "abnormal": int(chest.label.any()),
+        "organs": [
+            save(mask * inside, folder, f"organs/{patient_id}_{name}")
+            for name, mask in zip(ORGAN_NAMES, chest.organs, strict=True)
+        ],
+        "lesion_truth": save(chest.lesion_mask[0] * inside, folder, f"lesions/{patient_id}"),
+        "landmarks": [[round(float(value), 2) for value in point] for point in chest.landmarks],
+        "boxes": [list(lesion.box) for lesion in chest.lesions],
+        "box_findings": [lesion.kind for lesion in chest.lesions],
         "patient_id": patient_id,
-        "sex": phantom.patient.sex,
-        "pixel_size": round(phantom.pixel_size, 4),
+        "sex": chest.patient.sex,
+        "pixel_size": pixel_size,
     }
 
 

@@ -4,26 +4,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from scipy.ndimage import distance_transform_edt
 
-from monai_afire.data.phantom.anatomy import DEPTH, ChestAnatomy, Patient, Projection
+from monai_afire.data.phantom.anatomy import DEPTH, ChestAnatomy, Projection, build_anatomy, sample_patient
 from monai_afire.data.phantom.drawing import dome, fill_polygon, ribbon_points, splat_points
 from monai_afire.data.phantom.rendering import LUNG_CONTRAST, ThicknessMaps, organ_masks, smooth_noise
-
-__all__ = [
-    "LESION_KINDS",
-    "Lesion",
-    "add_lesion",
-    "check_lesion_kinds",
-    "enlarge_heart",
-    "lesion_labels",
-    "tight_box",
-]
 
 LESION_KINDS = ("nodule", "consolidation", "effusion", "cardiomegaly", "pneumothorax")
 
@@ -37,33 +26,68 @@ class Lesion:
 
     Attributes:
         kind: one of ``LESION_KINDS``.
-        mask: bool ``(H, W)``.
-        box: tight box ``(x, y, width, height)`` of the mask in pixels: columns ``x .. x + width - 1`` and rows
-            ``y .. y + height - 1`` hold all of it.
+        mask: bool ``(H, W)``, of a volume ``(X, Y, Z)``.
+        box: tight box of the mask, see :func:`tight_box`.
     """
 
     kind: str
     mask: np.ndarray
-    box: tuple[int, int, int, int]
+
+    @property
+    def box(self) -> tuple[int, ...]:
+        """Tight box of the mask."""
+        return tight_box(self.mask)
 
 
-def tight_box(mask: np.ndarray) -> tuple[int, int, int, int]:
-    """Smallest box ``(x, y, width, height)`` about the true pixels of ``mask``; all zeros if there are none.
-
-    Example:
-        >>> tight_box(np.array([[0, 0, 0], [0, 1, 1]]))
-        (1, 1, 2, 1)
-    """
-    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
-    if not len(rows):
-        return 0, 0, 0, 0
-    x, y = int(columns[0]), int(rows[0])
-    return x, y, int(columns[-1]) - x + 1, int(rows[-1]) - y + 1
+def tight_box(mask: np.ndarray) -> tuple[int, ...]:
+    """Smallest box about a mask, ``(x, y, width, height)``, of a volume with ``z`` and depth; zeros if it is empty."""
+    if not mask.any():
+        return (0,) * (2 * mask.ndim)
+    axes = (1, 0) if mask.ndim == 2 else (0, 1, 2)  # x runs along the columns of a picture
+    places = mask.nonzero()
+    first, last = ([int(limit(places[axis])) for axis in axes] for limit in (np.min, np.max))
+    return (*first, *(end - start + 1 for start, end in zip(first, last, strict=True)))
 
 
-def enlarge_heart(patient: Patient, rng: np.random.Generator) -> Patient:
-    """The same patient with cardiomegaly: a cardiothoracic ratio of 0.54 to 0.68."""
-    return replace(patient, cardiothoracic_ratio=float(rng.uniform(0.54, 0.68)))
+class DrawnChest:
+    """What a drawn radiograph and a drawn volume have in common."""
+
+    image: np.ndarray
+    lesions: tuple[Lesion, ...]
+
+    @property
+    def label(self) -> np.ndarray:
+        """float32 ``(5,)``, 1 where there is a lesion of that entry of ``LESION_KINDS``."""
+        present = {lesion.kind for lesion in self.lesions}
+        return np.array([kind in present for kind in LESION_KINDS], dtype=np.float32)
+
+    @property
+    def lesion_mask(self) -> np.ndarray:
+        """uint8 ``(1, *S)``, the union of the masks of all lesions."""
+        union = np.zeros(self.image.shape, dtype=bool)
+        for lesion in self.lesions:
+            union |= lesion.mask
+        return union.astype(np.uint8)
+
+
+def draw_anatomy(
+    seed: int | np.random.SeedSequence | np.random.Generator, lesions: Sequence[str]
+) -> tuple[ChestAnatomy, list[np.random.Generator]]:
+    """The anatomy of a seed's patient, and the random numbers of pose, tissue, exposure, noise and lesions."""
+    unknown = [kind for kind in lesions if kind not in LESION_KINDS]
+    if unknown:
+        raise ValueError(f"lesions has {unknown[0]!r}, which is no kind of lesion: use kinds of {LESION_KINDS}.")
+    if isinstance(seed, np.random.Generator):
+        seed = int(seed.integers(2**63))
+    if not isinstance(seed, np.random.SeedSequence):
+        seed = np.random.SeedSequence(seed)
+    # One stream for each purpose: a lesion must not change the patient. Not spawn(), which changes its argument.
+    streams = [np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, number)) for number in range(6)]
+    for_patient, *others = map(np.random.default_rng, streams)
+    patient = sample_patient(for_patient)
+    if "cardiomegaly" in lesions:
+        patient = replace(patient, cardiothoracic_ratio=float(others[-1].uniform(0.54, 0.68)))
+    return build_anatomy(patient), others
 
 
 @dataclass
@@ -174,24 +198,6 @@ _PAINTERS: dict[str, Callable[[_Scene], np.ndarray]] = {
 }
 
 
-def check_lesion_kinds(kinds: Sequence[str]) -> None:
-    """
-    Refuse what is no kind of lesion.
-
-    Raises:
-        ValueError: the first such name is in the message.
-    """
-    unknown = [kind for kind in kinds if kind not in LESION_KINDS]
-    if unknown:
-        raise ValueError(f"lesions has {unknown[0]!r}, which is no kind of lesion: use kinds of {LESION_KINDS}.")
-
-
-def lesion_labels(lesions: Iterable[Any]) -> np.ndarray:
-    """float32 ``(5,)``, 1 where one of the lesions, which have a ``kind``, is of that entry of ``LESION_KINDS``."""
-    present = {lesion.kind for lesion in lesions}
-    return np.array([kind in present for kind in LESION_KINDS], dtype=np.float32)
-
-
 def add_lesion(
     kind: str,
     anatomy: ChestAnatomy,
@@ -200,18 +206,5 @@ def add_lesion(
     maps: ThicknessMaps,
     rng: np.random.Generator,
 ) -> Lesion:
-    """Changes ``maps`` in place by one lesion of random place, size and contrast.
-
-    Args:
-        kind: one of ``LESION_KINDS``; "cardiomegaly" needs an anatomy built from `enlarge_heart`.
-        anatomy: the chest.
-        projection: millimetres to pixels.
-        masks: result of `organ_masks`.
-        maps: path lengths, changed in place.
-        rng: source of the random draws.
-
-    Returns:
-        The lesion with its mask and box.
-    """
-    mask = _PAINTERS[kind](_Scene(anatomy, projection, masks, maps, rng)) > 0.5
-    return Lesion(kind, mask, tight_box(mask))
+    """Changes ``maps`` in place by one lesion of random place, size and contrast."""
+    return Lesion(kind, _PAINTERS[kind](_Scene(anatomy, projection, masks, maps, rng)) > 0.5)

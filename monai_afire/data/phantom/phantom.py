@@ -15,20 +15,15 @@ from monai_afire.data.phantom.anatomy import (
     ChestAnatomy,
     Patient,
     Projection,
-    build_anatomy,
-    sample_patient,
 )
-from monai_afire.data.phantom.image_receptor import expose, sample_exposure
-from monai_afire.data.phantom.lesions import Lesion, add_lesion, check_lesion_kinds, enlarge_heart, lesion_labels
-from monai_afire.data.phantom.rendering import organ_masks, thickness_maps
-
-__all__ = ["ChestPhantom", "draw_chest_phantom"]
+from monai_afire.data.phantom.lesions import DrawnChest, Lesion, add_lesion, draw_anatomy
+from monai_afire.data.phantom.rendering import expose, organ_masks, sample_exposure, thickness_maps
 
 _LEAST_SIZE = 32
 
 
 @dataclass(frozen=True)
-class ChestPhantom:
+class ChestPhantom(DrawnChest):
     """A drawn radiograph and everything that is known about it.
 
     Attributes:
@@ -48,19 +43,6 @@ class ChestPhantom:
     lesions: tuple[Lesion, ...]
     patient: Patient
     pixel_size: float
-
-    @property
-    def label(self) -> np.ndarray:
-        """float32 ``(5,)``, 1 where there is a lesion of that entry of ``LESION_KINDS``."""
-        return lesion_labels(self.lesions)
-
-    @property
-    def lesion_mask(self) -> np.ndarray:
-        """uint8 ``(1, H, W)``, the union of the masks of all lesions."""
-        union = np.zeros(self.image.shape, dtype=bool)
-        for lesion in self.lesions:
-            union |= lesion.mask
-        return union.astype(np.uint8)
 
     @property
     def boxes(self) -> np.ndarray:
@@ -96,7 +78,6 @@ def _check(image_size: int, lesions: Sequence[str]) -> None:
         )
     if isinstance(lesions, str):
         raise TypeError(f"lesions is the string {lesions!r}: give a sequence of kinds, for example ({lesions!r},).")
-    check_lesion_kinds(lesions)
 
 
 def draw_chest_phantom(
@@ -130,19 +111,7 @@ def draw_chest_phantom(
         [1.0, 0.0, 0.0, 0.0, 0.0]
     """
     _check(image_size, lesions)
-    if isinstance(seed_or_rng, np.random.Generator):
-        seed_or_rng = int(seed_or_rng.integers(2**63))
-    if not isinstance(seed_or_rng, np.random.SeedSequence):
-        seed_or_rng = np.random.SeedSequence(seed_or_rng)
-    # One stream for each purpose: a lesion must not change the patient. Not spawn(), which changes its argument.
-    key = tuple(seed_or_rng.spawn_key)
-    streams = [np.random.SeedSequence(seed_or_rng.entropy, spawn_key=(*key, stream)) for stream in range(6)]
-    for_patient, for_pose, for_tissue, for_exposure, for_noise, for_lesions = map(np.random.default_rng, streams)
-
-    patient = sample_patient(for_patient)
-    if "cardiomegaly" in lesions:
-        patient = enlarge_heart(patient, for_lesions)
-    anatomy = build_anatomy(patient)
+    anatomy, (for_pose, for_tissue, for_exposure, for_noise, for_lesions) = draw_anatomy(seed_or_rng, lesions)
     projection = _sample_projection(anatomy, for_pose, image_size)
     masks = organ_masks(anatomy, projection)
     maps = thickness_maps(anatomy, projection, masks, for_tissue)
@@ -153,6 +122,6 @@ def draw_chest_phantom(
         organs=np.stack([masks[name] > 0.5 for name in ORGAN_NAMES]).astype(np.uint8),
         landmarks=_landmark_pixels(anatomy, projection),
         lesions=drawn,
-        patient=patient,
+        patient=anatomy.patient,
         pixel_size=projection.field_of_view / image_size,
     )

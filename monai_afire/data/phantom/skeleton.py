@@ -11,21 +11,10 @@ import numpy as np
 from monai_afire.data.phantom.anatomy import DEPTH, ChestAnatomy, Projection
 from monai_afire.data.phantom.drawing import ribbon_outline, ribbon_points, smooth_curve, splat_points, tube_profile
 
-__all__ = ["Ribbon", "clavicle", "clavicle_outline", "draw_ribbons", "skeleton", "vessel_tree"]
-
 
 @dataclass(frozen=True)
 class Ribbon:
-    """A bone seen from the front: a tube along a line.
-
-    Attributes:
-        centre: centre line ``(n, 2)``, mm.
-        depth: position of the line towards the front, mm.
-        half_width: ``(n,)``, mm.
-        solid: path length through the middle, mm of bone.
-        shell: additional path length at the edges (cortex), mm of bone.
-        strength: factor along the line.
-    """
+    """A bone seen from the front: a tube along a line."""
 
     centre: np.ndarray
     depth: np.ndarray | float
@@ -162,16 +151,7 @@ def clavicle_outline(anatomy: ChestAnatomy, index: int, projection: Projection) 
 def vessel_tree(
     anatomy: ChestAnatomy, side: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pulmonary vessels that branch from the hilum into one lung, four generations grown side by side.
-
-    Args:
-        anatomy: the chest.
-        side: -1 right lung, 1 left lung.
-        rng: source of the random branching.
-
-    Returns:
-        Points ``(n, 2)`` in mm, radii ``(n,)`` in mm and volumes ``(n,)`` in mm³.
-    """
+    """Pulmonary vessels that branch from the hilum into one lung, four generations grown side by side."""
     height = anatomy.patient.lung_height
     hilum = np.array(anatomy.landmarks["hilum_right" if side < 0 else "hilum_left"][:2])
     roots = 18

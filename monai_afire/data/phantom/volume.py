@@ -16,16 +16,12 @@ from monai_afire.data.phantom.anatomy import (
     ORGAN_NAMES,
     ChestAnatomy,
     Patient,
-    build_anatomy,
-    sample_patient,
 )
-from monai_afire.data.phantom.lesions import check_lesion_kinds, enlarge_heart, lesion_labels
+from monai_afire.data.phantom.lesions import DrawnChest, Lesion, draw_anatomy
 from monai_afire.data.phantom.rendering import airways, lung_depth
 from monai_afire.data.phantom.skeleton import clavicle, skeleton, vessel_tree
 from monai_afire.data.phantom.volume_grid import VolumeGrid
-from monai_afire.data.phantom.volume_lesions import VolumeLesion, VolumeScene, add_volume_lesion
-
-__all__ = ["ChestVolume", "draw_chest_volume", "volume_shape"]
+from monai_afire.data.phantom.volume_lesions import VolumeScene, add_volume_lesion
 
 _LEAST_SIZE = 16
 # Hounsfield units
@@ -34,7 +30,7 @@ _NOISE = 18.0
 
 
 @dataclass(frozen=True)
-class ChestVolume:
+class ChestVolume(DrawnChest):
     """A drawn volume and everything that is known about it; axes run to the right, the front and up (RAS).
 
     Attributes:
@@ -51,21 +47,9 @@ class ChestVolume:
     image: np.ndarray
     organs: np.ndarray
     landmarks: np.ndarray
-    lesions: tuple[VolumeLesion, ...]
+    lesions: tuple[Lesion, ...]
     patient: Patient
     affine: np.ndarray
-
-    @property
-    def label(self) -> np.ndarray:
-        """float32 ``(5,)``, 1 where there is a lesion of that entry of ``LESION_KINDS``."""
-        return lesion_labels(self.lesions)
-
-    @property
-    def lesion_mask(self) -> np.ndarray:
-        """uint8 ``(1, X, Y, Z)``, the union of the masks of all lesions."""
-        masks = [lesion.mask for lesion in self.lesions]
-        union = np.any(masks, axis=0) if masks else np.zeros(self.image.shape[1:], dtype=bool)
-        return union[None].astype(np.uint8)
 
     @property
     def voxel_size(self) -> tuple[float, float, float]:
@@ -75,16 +59,7 @@ class ChestVolume:
 
 
 def volume_shape(image_size: int | Sequence[int]) -> tuple[int, int, int]:
-    """
-    Voxels along each axis, from one number or three.
-
-    Raises:
-        ValueError: for another number of numbers, or less than 16 voxels.
-
-    Example:
-        >>> volume_shape(48)
-        (48, 48, 48)
-    """
+    """Voxels along each axis, from one number or three."""
     sizes = [image_size] * 3 if isinstance(image_size, int) else [int(size) for size in image_size]
     if len(sizes) != 3 or min(sizes) < _LEAST_SIZE:
         raise ValueError(f"image_size is {image_size}: give one number of voxels or three, each {_LEAST_SIZE} or more.")
@@ -116,17 +91,7 @@ def draw_chest_volume(
         ((1, 24, 24, 24), (5, 24, 24, 24), (15, 3), [1.0, 0.0, 0.0, 0.0, 0.0])
     """
     shape = volume_shape(image_size)
-    check_lesion_kinds(lesions)
-    seed = seed_or_sequence
-    if not isinstance(seed, np.random.SeedSequence):
-        seed = np.random.SeedSequence(seed)
-    # the streams of the radiograph: one for each purpose, so that a lesion does not change the patient
-    streams = [np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, stream)) for stream in range(6)]
-    for_patient, for_pose, for_tissue, _, for_noise, for_lesions = map(np.random.default_rng, streams)
-    patient = sample_patient(for_patient)
-    if "cardiomegaly" in lesions:
-        patient = enlarge_heart(patient, for_lesions)
-    anatomy = build_anatomy(patient)
+    anatomy, (for_pose, for_tissue, _, for_noise, for_lesions) = draw_anatomy(seed_or_sequence, lesions)
     scene = _healthy(_placed(anatomy, shape, for_pose), for_tissue, for_lesions)
     drawn = tuple(add_volume_lesion(kind, scene) for kind in lesions)
     noise = gaussian_filter(for_noise.standard_normal(shape, dtype=np.float32), 0.5)
@@ -137,7 +102,7 @@ def draw_chest_volume(
         organs=np.stack([scene.organs[name] > 0.5 for name in ORGAN_NAMES]).astype(np.uint8),
         landmarks=scene.grid.to_voxels(points).astype(np.float32),
         lesions=drawn,
-        patient=patient,
+        patient=anatomy.patient,
         affine=scene.grid.affine,
     )
 

@@ -15,23 +15,13 @@ from monai_afire.data.phantom.anatomy import ChestAnatomy, Projection
 from monai_afire.data.phantom.rendering import organ_masks
 from monai_afire.data.phantom.skeleton import Ribbon
 
-__all__ = ["VolumeGrid"]
-
 _PLANNING_SIZE = 192  # of the frontal outlines, which are drawn once and looked up
 _DEPTH_SHARE = 0.75  # of the field of view from front to back against that across
 
 
 @dataclass(frozen=True)
 class VolumeGrid:
-    """
-    Voxels along the axes right, front and up (RAS), as MONAI's transforms order a volume.
-
-    Attributes:
-        anatomy: the patient.
-        shape: number of voxels along each axis.
-        side: field of view across and along the patient, mm; from front to back it is three quarters of that.
-        centre: point ``(x, y)`` of the frontal plane in the middle of the volume, mm.
-    """
+    """Voxels along the axes right, front and up (RAS), as MONAI's transforms order a volume."""
 
     anatomy: ChestAnatomy
     shape: tuple[int, int, int]
@@ -75,13 +65,7 @@ class VolumeGrid:
         return plan, organ_masks(self.anatomy, plan)
 
     def outline(self, name: str, y: np.ndarray | None = None) -> np.ndarray:
-        """
-        Coverage (0..1) of each voxel by a frontal outline of :func:`organ_masks`, the same at every depth.
-
-        Args:
-            name: of the organ.
-            y: heights (mm) to look at in place of the voxels' own, for an outline that changes with the depth.
-        """
+        """Coverage (0..1) of each voxel by a frontal outline of :func:`organ_masks`, the same at every depth."""
         plan, masks = self._frontal
         x, own, _ = self.places
         heights = own if y is None else y

@@ -10,41 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.ndimage import distance_transform_edt, gaussian_filter
 
+from monai_afire.data.phantom.lesions import Lesion
 from monai_afire.data.phantom.volume_grid import VolumeGrid
-
-__all__ = ["VolumeLesion", "VolumeScene", "add_volume_lesion"]
-
-
-@dataclass(frozen=True)
-class VolumeLesion:
-    """One lesion.
-
-    Attributes:
-        kind: one of ``LESION_KINDS``.
-        mask: bool ``(X, Y, Z)``, with one voxel at least.
-    """
-
-    kind: str
-    mask: np.ndarray
-
-    @property
-    def box(self) -> tuple[int, ...]:
-        """Tight box of the mask: its first voxel along each axis, then its length along each."""
-        sides = [np.flatnonzero(self.mask.any(axis=tuple({0, 1, 2} - {axis}))) for axis in range(3)]
-        return (*(int(side[0]) for side in sides), *(int(side[-1] - side[0]) + 1 for side in sides))
 
 
 @dataclass
 class VolumeScene:
-    """
-    A chest that is being drawn.
-
-    Attributes:
-        grid: the voxels.
-        image: ``(X, Y, Z)`` in Hounsfield units; lesions change it.
-        organs: coverage (0..1) by name, of the healthy chest.
-        rng: source of the lesions' draws.
-    """
+    """A chest that is being drawn."""
 
     grid: VolumeGrid
     image: np.ndarray
@@ -134,16 +106,7 @@ _PAINTERS: dict[str, Callable[[VolumeScene], np.ndarray]] = {
 }
 
 
-def add_volume_lesion(kind: str, scene: VolumeScene) -> VolumeLesion:
-    """
-    Change the image of a scene by one lesion of random place, size and contrast.
-
-    Args:
-        kind: one of ``LESION_KINDS``; "cardiomegaly" needs an anatomy built from `enlarge_heart`.
-        scene: the chest, changed in place.
-
-    Returns:
-        The lesion with its mask, where it takes up half of a voxel or more; at least the voxel that it fills most.
-    """
+def add_volume_lesion(kind: str, scene: VolumeScene) -> Lesion:
+    """Change the image of a scene by one lesion of random place, size and contrast."""
     coverage = _PAINTERS[kind](scene)
-    return VolumeLesion(kind, coverage >= min(0.5, float(coverage.max())))
+    return Lesion(kind, coverage >= min(0.5, float(coverage.max())))

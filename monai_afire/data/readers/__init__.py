@@ -33,10 +33,9 @@ from monai_afire.data.readers.fire import FIREReader
 from monai_afire.data.readers.jsrt import JSRTReader
 from monai_afire.data.readers.mimic import MIMICReader
 from monai_afire.data.readers.nih import NIHReader
-from monai_afire.data.readers.rle import decode_rle, encode_rle
 from monai_afire.data.readers.rsna import RSNAReader
 from monai_afire.data.readers.shenzhen import ShenzhenReader
-from monai_afire.data.readers.siim import SIIMReader
+from monai_afire.data.readers.siim import SIIMReader, decode_rle
 from monai_afire.data.readers.table import TableReader
 
 __all__ = [
@@ -47,7 +46,6 @@ __all__ = [
     "LabelledImage",
     "LabelledSet",
     "decode_rle",
-    "encode_rle",
     "option",
     "write_datalist",
 ]

@@ -12,8 +12,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-__all__ = ["UNCERTAIN", "LabelReader", "LabelledImage", "LabelledSet", "option"]
-
 UNCERTAIN = -1  # of a finding that may be there, and of `abnormal` where the labels do not tell
 
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Writing of datalists: the images of a set divided into sections, as JSON, with a report."""
+"""Writing of datalists: the images of a set divided into sections by patient, as JSON, with a report."""
 
 from __future__ import annotations
 
@@ -15,14 +15,87 @@ from typing import Any
 import numpy as np
 
 from monai_afire.data.datalist.checks import DatalistError
+from monai_afire.data.datalist.patients import split_by_patient
 from monai_afire.data.readers.base import LabelledImage, LabelledSet, LabelReader
-from monai_afire.data.readers.images import progress_bar, save_png, stem_of
-from monai_afire.data.readers.sections import SECTIONS, Division, divide
-from monai_afire.data.readers.tables import first_few
-from monai_afire.utils.files import atomic_path, check_writable
+from monai_afire.data.readers.images import progress_bar, stem_of
+from monai_afire.utils.few_images import FEW_IMAGES
+from monai_afire.utils.files import atomic_path, check_writable, save_png
 from monai_afire.utils.formatting import table_lines
+from monai_afire.utils.text import first_few
 
-__all__ = ["DatalistReport", "write_datalist"]
+SECTIONS = ("training", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Division:
+    """Settings of the division of a set by patient."""
+
+    val_fraction: float = 0.1
+    test_fraction: float = 0.2
+    seed: int = 0
+    drop_overlap: bool = False
+
+    def __post_init__(self) -> None:
+        for name, value in (("val_fraction", self.val_fraction), ("test_fraction", self.test_fraction)):
+            if not 0 <= value < 1:
+                raise DatalistError(f"{name} is {value}; choose a number from 0 to below 1.")
+
+
+def divide(images: Sequence[LabelledImage], how: Division) -> tuple[dict[str, list[LabelledImage]], int]:
+    """Divide images so that no patient is in two sections."""
+    names = [image.section for image in images]
+    if None in names:
+        names = _choose(images, ["training"] * len(images), "test", how.test_fraction, how.seed)
+    names, dropped = _without_overlap(images, names, how.drop_overlap)
+    if "validation" not in names:
+        names = _choose(images, names, "validation", how.val_fraction, how.seed)
+    sections: dict[str, list[LabelledImage]] = {name: [] for name in SECTIONS}
+    for image, name in zip(images, names, strict=True):
+        if name is not None:
+            sections[name].append(image)
+    return sections, dropped
+
+
+def _choose(
+    images: Sequence[LabelledImage], names: Sequence[str | None], chosen: str, fraction: float, seed: int
+) -> list[str | None]:
+    """Names of the sections after part of the training patients went into another section."""
+    # the section's name makes the two choices independent: with the same hash, those with the smallest values would
+    # be gone before validation is chosen
+    patients = [f"{chosen}:{image.item['patient_id']}" for image in images]
+    training = [patient for patient, name in zip(patients, names, strict=True) if name == "training"]
+    if not training:  # only the images of the official test section are there
+        return list(names)
+    if fraction > 0 and len(set(training)) < 2:
+        option = "val_fraction" if chosen == "validation" else "test_fraction"
+        raise DatalistError(f"one patient cannot be divided into training and {chosen}; set {option} to 0.")
+    moved = {p for p, yes in zip(training, split_by_patient(training, fraction, seed), strict=True) if yes}
+    return [
+        chosen if name == "training" and patient in moved else name
+        for name, patient in zip(names, patients, strict=True)
+    ]
+
+
+def _without_overlap(
+    images: Sequence[LabelledImage], names: Sequence[str | None], drop: bool
+) -> tuple[list[str | None], int]:
+    """Names of the sections, None for images of a patient who is in a later section, too; and how many these are."""
+    last: dict[str, str] = {}
+    shared: dict[str, None] = {}
+    for image, name in zip(images, names, strict=True):
+        patient, section = image.item["patient_id"], name or ""
+        before = last.setdefault(patient, section)
+        if before != section:
+            shared[patient] = None
+            last[patient] = max(before, section, key=SECTIONS.index)
+    if shared and not drop:
+        raise DatalistError(
+            f"the split has {len(shared)} patients in two sections: {first_few(shared)}; correct it, take another with "
+            "--split random, or leave them out of the earlier section with --drop_overlap."
+        )
+    kept = [name if last[image.item["patient_id"]] == name else None for image, name in zip(images, names, strict=True)]
+    return kept, kept.count(None)
+
 
 _PATH_KEYS = ("image_2", "mask", "organs")
 _FRONTAL_VIEWS = {"AP", "PA", "FRONTAL"}
@@ -113,8 +186,8 @@ def write_datalist(
     source = Path(labels).expanduser() if labels else folder
     _check_arguments(reader, folder, source, target, mask_dir)
     how = Division(val_fraction, test_fraction, seed, drop_overlap)
-    official = reader.has_split and split == "official"
-    whole = reader.read(folder, source, official)
+    whole = reader.read(folder, source, reader.has_split and split == "official")
+    official = any(image.section for image in whole.images)
     images = _frontal(whole.images) if frontal_only else whole.images
     present, absent = _present(images, folder, allow_missing)
     sections, dropped = divide(present, how)
@@ -136,6 +209,14 @@ def write_datalist(
     }
     _write(target, content, sections)
     notes = [*whole.notes]
+    if not official:
+        shares = f"{test_fraction:.0%} to test, {val_fraction:.0%} of the others to validation"
+        notes.append(f"no official split: the patients are divided at random with the seed {seed}, {shares}")
+    if 0 < len(sections.get("validation", ())) < FEW_IMAGES:
+        notes.append(
+            f"validation has {len(sections['validation'])} images alone: what it chooses is largely chance; give it "
+            f"{FEW_IMAGES} or more by --val_fraction or the table"
+        )
     if dropped:
         notes.append(f"{dropped:,} images left out, whose patient is in a later section, too")
     return _report(target, reader.title, header, sections, absent, notes)

@@ -16,9 +16,8 @@ from PIL import Image, ImageDraw
 from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.data.readers.base import LabelledImage, LabelledSet, LabelReader
 from monai_afire.data.readers.images import files_by_name
-from monai_afire.data.readers.tables import find_label_file, first_few, read_json_array
-
-__all__ = ["CHESTX_DET_FINDINGS", "ChestXDetReader"]
+from monai_afire.data.readers.tables import find_label_file, read_json_array
+from monai_afire.utils.text import first_few
 
 CHESTX_DET_FINDINGS = (
     "Atelectasis",
@@ -41,12 +40,7 @@ _KEYS = ("file_name", "syms", "boxes", "polygons")
 
 @dataclass
 class ChestXDetReader(LabelReader):
-    """
-    Findings marked by radiologists: "label" is a list of 0 and 1, with "boxes" [x, y, width, height],
-    "box_findings" and "polygons" ([x, y] points), one each for every mark.
-
-    Coordinates are pixels of the 1024 x 1024 image. A mask is the union of the polygons of all findings.
-    """
+    """Findings marked by radiologists."""
 
     title = "ChestX-Det"
     layout = """\

@@ -14,8 +14,6 @@ from monai_afire.data.readers.base import UNCERTAIN, LabelledImage, LabelledSet,
 from monai_afire.data.readers.images import existing_files
 from monai_afire.data.readers.tables import Table, find_label_file, read_table
 
-__all__ = ["CHEXPERT_FINDINGS", "LABEL_VALUES", "CheXpertReader", "is_abnormal", "report_labels"]
-
 CHEXPERT_FINDINGS = (
     "No Finding",
     "Enlarged Cardiomediastinum",
@@ -41,12 +39,7 @@ _FOLDERS = ("train", "valid", "test")
 
 @dataclass
 class CheXpertReader(LabelReader):
-    """
-    Labels of 14 observations: "label" is a list of 1, 0, -1 (uncertain) and null (not mentioned).
-
-    ``numpy.asarray(label, dtype="float32")`` turns null into NaN. The published valid.csv, labelled by radiologists,
-    becomes "test", as the literature uses it, or "validation" where the files of the test set are there, too.
-    """
+    """Labels of 14 observations: "label" is a list of 1, 0, -1 (uncertain) and null (not mentioned)."""
 
     title = "CheXpert"
     layout = """\
@@ -75,31 +68,13 @@ ROOT is the folder CheXpert-v1.0 or CheXpert-v1.0-small, or the one around it.""
 
 
 def report_labels(table: Table) -> list[list[int | None]]:
-    """
-    Labels of the 14 observations, in the order of ``CHEXPERT_FINDINGS``.
-
-    Raises:
-        DatalistError: When a value is none of 1.0, 0.0, -1.0 and empty.
-    """
+    """Labels of the 14 observations, in the order of ``CHEXPERT_FINDINGS``."""
     columns = [table.values(finding, _ACCEPTED) for finding in CHEXPERT_FINDINGS]
     return [list(values) for values in zip(*columns, strict=True)]
 
 
 def is_abnormal(values: Sequence[int | None]) -> int:
-    """
-    Whether the labels of an image say that it is abnormal.
-
-    Args:
-        values: labels of the 14 observations.
-
-    Returns:
-        0 if there is no finding and no disease is present or uncertain; devices are no disease. 1 if a disease is
-        present. -1 if the labels do not tell.
-
-    Example:
-        >>> is_abnormal([1] + [None] * 12 + [1]), is_abnormal([None] * 5 + [1] + [None] * 8), is_abnormal([None] * 14)
-        (0, 1, -1)
-    """
+    """Whether the labels of an image say that it is abnormal."""
     no_finding, diseases = values[0], values[1:-1]
     if 1 in diseases:
         return 1

@@ -12,9 +12,7 @@ from pathlib import Path, PurePosixPath
 from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.data.datalist.scanning import scan_radiographs
 from monai_afire.data.readers.base import LabelledImage, LabelledSet, LabelReader
-from monai_afire.data.readers.tables import first_few
-
-__all__ = ["ChildCXRReader"]
+from monai_afire.utils.text import first_few
 
 _CLASSES = {"normal": 0, "pneumonia": 1}
 # the folder "val" of the Kaggle edition holds 16 images that were taken from "train"; as few are no validation section

@@ -13,9 +13,8 @@ from typing import Any
 from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.data.readers.base import UNCERTAIN, LabelledImage, LabelledSet, LabelReader, option
 from monai_afire.data.readers.images import files_by_name
-from monai_afire.data.readers.tables import first_few, read_text
-
-__all__ = ["FIREReader"]
+from monai_afire.data.readers.tables import read_text
+from monai_afire.utils.text import first_few
 
 _NAME = re.compile(r"control_points_(([A-Z])\d+)_(\d+)_(\d+)\.txt")
 _CATEGORIES = {"S": "large overlap", "P": "small overlap", "A": "changed anatomy"}
@@ -25,12 +24,7 @@ _NUMBERS = 4  # x and y in the first photograph, x and y in the second
 
 @dataclass
 class FIREReader(LabelReader):
-    """
-    Items are pairs: "image" and "image_2" with "landmarks" and "landmarks_2", (row, column) of the same places.
-
-    The label is FIRE's category, which is the "group", too. All pairs are for the test, since there is no other
-    official section. The files do not say which pairs are of one patient.
-    """
+    """Items are pairs: "image" and "image_2" with "landmarks" and "landmarks_2", (row, column) of the same places."""
 
     exclude: tuple = option((), "pairs to leave out, such as P37, which published comparisons do not use")
 

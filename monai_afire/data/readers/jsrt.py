@@ -16,10 +16,9 @@ from PIL import Image
 from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.data.phantom.anatomy import ORGAN_NAMES
 from monai_afire.data.readers.base import LabelledImage, LabelledSet, LabelReader, option
-from monai_afire.data.readers.images import progress_bar, save_png, stem_of
+from monai_afire.data.readers.images import progress_bar, stem_of
 from monai_afire.transforms.radiograph_io.formats import SUPPORTED_EXTENSIONS, extension_of
-
-__all__ = ["JSRTReader"]
+from monai_afire.utils.files import save_png
 
 _NAME = re.compile(r"JPC(?:LN|NN)(\d{3})")
 _RAW_SIDE = 2048
@@ -34,13 +33,7 @@ _ORGAN_FOLDERS = {
 
 @dataclass
 class JSRTReader(LabelReader):
-    """
-    Lung nodule or none, and, with the masks of SCR, "organs": a path for each name in "organ_names", the organs that
-    have masks in the folder.
-
-    The official split is SCR's: odd numbers are for training, even ones for the test. Masks are 1024 x 1024, images
-    2048 x 2048.
-    """
+    """Lung nodule or none, and, with the masks of SCR, "organs"."""
 
     png_dir: str = option("", "write the images and masks to this folder as PNG: the raw .IMG are read by nothing else")
 

@@ -13,19 +13,13 @@ from monai_afire.data.readers.chexpert import CHEXPERT_FINDINGS, LABEL_VALUES, i
 from monai_afire.data.readers.images import existing_files
 from monai_afire.data.readers.tables import Table, find_label_file, read_table
 
-__all__ = ["MIMICReader"]
-
 _SECTIONS = {"train": "training", "validate": "validation", "test": "test"}
 _LATERAL = {"LATERAL", "LL", "RL", "XTABLE LATERAL"}
 
 
 @dataclass
 class MIMICReader(LabelReader):
-    """
-    Labels of 14 observations of each study, in CheXpert's order: 1, 0, -1 (uncertain), null (not mentioned).
-
-    An image whose study has no labels has null for all of them.
-    """
+    """Labels of 14 observations of each study, in CheXpert's order: 1, 0, -1 (uncertain), null (not mentioned)."""
 
     labeler: str = option("chexpert", "which labels: mimic-cxr-2.0.0-LABELER.csv", ("chexpert", "negbio"))
 

@@ -10,9 +10,8 @@ from pathlib import Path
 from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.data.readers.base import LabelledImage, LabelledSet, LabelReader
 from monai_afire.data.readers.images import files_by_name
-from monai_afire.data.readers.tables import Table, find_label_file, first_few, read_name_list, read_table
-
-__all__ = ["NIH_FINDINGS", "NIHReader"]
+from monai_afire.data.readers.tables import Table, find_label_file, read_name_list, read_table
+from monai_afire.utils.text import first_few
 
 NIH_FINDINGS = (
     "Atelectasis",
@@ -38,12 +37,7 @@ _IMAGE_SIZE = 1024  # of the published images
 
 @dataclass
 class NIHReader(LabelReader):
-    """
-    Labels of 14 findings from reports; "label" is a list of 0 and 1, "abnormal" is 0 for "No Finding".
-
-    The images that have boxes (all of them in the official test section) have "boxes", [x, y, width, height] in
-    pixels of the published 1024 x 1024 image, and "box_findings".
-    """
+    """Labels of 14 findings from reports; "label" is a list of 0 and 1, "abnormal" is 0 for "No Finding"."""
 
     title = "NIH ChestX-ray14"
     layout = """\

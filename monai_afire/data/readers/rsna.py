@@ -14,8 +14,6 @@ from monai_afire.data.readers.base import UNCERTAIN, LabelledImage, LabelledSet,
 from monai_afire.data.readers.images import files_by_name, read_dicom_headers
 from monai_afire.data.readers.tables import Table, find_label_file, read_json_array, read_table
 
-__all__ = ["RSNAReader"]
-
 _IMAGE_SIZE = 1024
 _BOX_SIDES = ("x", "y", "width", "height")
 _CLASSES = {"Normal": 0, "No Lung Opacity / Not Normal": 1, "Lung Opacity": 2}
@@ -24,11 +22,8 @@ _MAPPING = "pneumonia-challenge-dataset-mappings_2018.json"
 
 @dataclass
 class RSNAReader(LabelReader):
-    """
-    Lung opacity or none, with "boxes" [x, y, width, height] in pixels of the 1024 x 1024 image, none for the others.
-
-    "abnormal" needs the file of detailed classes: without opacity, an image may show other diseases. Each "patientId"
-    of the challenge is an image of NIH ChestX-ray14, whose patients only RSNA's mapping tells.
+    """Lung opacity or none, with "boxes" [x, y, width, height] in pixels of the 1024 x 1024 image, none for the
+    others.
     """
 
     three_classes: bool = option(False, "label 0 normal, 1 not normal but no opacity, 2 opacity; needs the class file")

@@ -14,8 +14,6 @@ from monai_afire.data.datalist.scanning import scan_radiographs
 from monai_afire.data.readers.base import LabelledImage, LabelledSet, LabelReader
 from monai_afire.data.readers.images import stem_of
 
-__all__ = ["ShenzhenReader"]
-
 _NAME = re.compile(r"(CHNCXR_\d{4})_([01])", re.IGNORECASE)
 _PUBLISHED = 662
 

@@ -13,10 +13,59 @@ import numpy as np
 
 from monai_afire.data.readers.base import UNCERTAIN, LabelledImage, LabelledSet, LabelReader, option
 from monai_afire.data.readers.images import files_by_name, read_dicom_headers
-from monai_afire.data.readers.rle import decode_rle
 from monai_afire.data.readers.tables import Table, find_label_file, read_table
 
-__all__ = ["SIIMReader"]
+_EMPTY = "-1"
+
+
+def decode_rle(code: str, shape: tuple[int, int] = (1024, 1024)) -> np.ndarray:
+    r"""
+    Mask of a *relative* run-length code, as the SIIM-ACR challenge writes them.
+
+    The code is pairs :math:`o_1\, n_1\, o_2\, n_2 \dots` over the pixels taken column by column: after :math:`o_i`
+    pixels outside, counted from the end of the run before, come :math:`n_i` pixels inside. "-1" is the empty mask.
+
+    Args:
+        code: the run-length code.
+        shape: rows and columns of the mask.
+
+    Returns:
+        (rows, columns) array of ``uint8`` with 0 and 1.
+
+    Raises:
+        ValueError: When the code is not pairs of integers, an offset is negative, a run is empty, or the runs do not
+            fit into the shape.
+
+    Example:
+        >>> decode_rle("1 2 2 1", shape=(3, 2))
+        array([[0, 0],
+               [1, 0],
+               [1, 1]], dtype=uint8)
+    """
+    if code.strip() == _EMPTY:
+        return np.zeros(shape, np.uint8)
+    try:
+        numbers = np.array(code.split(), dtype=np.int64)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"the run-length code {_shortened(code)} holds something else than integers") from error
+    if numbers.size == 0 or numbers.size % 2:
+        raise ValueError(f"the run-length code {_shortened(code)} has {numbers.size} numbers; pairs are expected")
+    size = shape[0] * shape[1]
+    if numbers[0::2].min() < 0 or numbers[1::2].min() < 1 or numbers.max() > size:
+        raise ValueError(f"the run-length code {_shortened(code)} has offsets or lengths outside 0 to {size}")
+    ends = np.cumsum(numbers)
+    if ends[-1] > size:
+        raise ValueError(f"the run-length code {_shortened(code)} ends at pixel {ends[-1]} of {size}")
+    inside = np.zeros(len(numbers), np.uint8)
+    inside[1::2] = 1
+    pixels = np.zeros(size, np.uint8)
+    pixels[: ends[-1]] = np.repeat(inside, numbers)
+    return np.ascontiguousarray(pixels.reshape(shape[1], shape[0]).T)
+
+
+def _shortened(code: str) -> str:
+    return repr(code if len(code) <= 40 else code[:37] + "...")
+
 
 _SHAPE = (1024, 1024)
 _NO_PNEUMOTHORAX = "-1"
@@ -24,11 +73,7 @@ _NO_PNEUMOTHORAX = "-1"
 
 @dataclass
 class SIIMReader(LabelReader):
-    """
-    Pneumothorax or none, and a mask of it; an image may have several rows, one for each region.
-
-    An image without pneumothorax may show other diseases: its "abnormal" is -1.
-    """
+    """Pneumothorax or none, and a mask of it; an image may have several rows, one for each region."""
 
     headers: bool = option(True, "take patient and view from the DICOM headers, where the images are DICOM files")
 

@@ -5,17 +5,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from monai_afire.data.datalist.checks import DatalistError
-from monai_afire.data.datalist.patients import patient_of
+from monai_afire.data.datalist.patients import file_patients
 from monai_afire.data.readers.base import UNCERTAIN, LabelledImage, LabelledSet, LabelReader, option
 from monai_afire.data.readers.images import existing_files
 from monai_afire.data.readers.tables import Table, read_table
-
-__all__ = ["TableReader"]
 
 _SECTIONS = {
     **dict.fromkeys(("train", "training"), "training"),
@@ -30,17 +29,14 @@ _FINDING_VALUES: dict[str, int | None] = {
 
 @dataclass
 class TableReader(LabelReader):
-    """
-    Any CSV table with a row for each image.
-
-    One label column holds class numbers; several hold 1, 0, -1 (uncertain) or nothing, as CheXpert's do. Class 0, or
-    no finding, is normal.
-    """
+    """Any CSV table with a row for each image."""
 
     table: str = option("labels.csv", "the table; a relative path starts from the folder of the label files")
     image_column: str = option("image", "column of the image, a path relative to ROOT")
-    label_columns: tuple[str, ...] = option(("label",), "column of the class, or columns of the findings")
-    num_classes: int = option(2, "number of classes of a single label column")
+    label_columns: tuple[str, ...] = option(("label",), "column of the class or finding, or columns of the findings")
+    num_classes: int = option(0, "classes of a single column of numbers from 0; 0: its 0 and 1 are one finding")
+    separator: str = option("", "text between the findings that a cell of a single column names, such as '|'")
+    no_finding: str = option("No Finding", "what a cell without a finding holds, beside an empty one")
     patient_column: str = option("patient_id", "column of the patient; if it is not there, the file's name tells")
     split_column: str = option("split", "column of the section: train, val or test; if it is not there: by fractions")
 
@@ -55,40 +51,70 @@ class TableReader(LabelReader):
         table = read_table(labels / self.table, [self.image_column, *self.label_columns])
         single = len(self.label_columns) == 1
         optional = [name for name in (self.patient_column, self.split_column) if name in table.names]
-        table.require_cells(self.image_column, *optional, *(self.label_columns if single else ()))
+        names_findings = bool(self.separator)
+        if names_findings and not single:
+            raise DatalistError("--separator is for one column that names the findings; give one of --label_columns.")
+        table.require_cells(
+            self.image_column, *optional, *(self.label_columns if single and not names_findings else ())
+        )
         table.require_unique(self.image_column)
         names = table.column(self.image_column)
         in_table = self.patient_column in table.names
-        patients = table.column(self.patient_column) if in_table else [patient_of(name) for name in names]
-        values = self._class_labels(table) if single else self._finding_labels(table)
+        header, values = self._labels(table)
         sections = self._sections(table) if official else [None] * len(table)
         files = existing_files([os.path.join(root, name) for name in names])
+        patients = (
+            table.column(self.patient_column) if in_table else file_patients([str(file) for file in files], names)
+        )
         images = []
         for row, (name, file) in enumerate(zip(names, files, strict=True)):
             item = {"label": values[row], "abnormal": _abnormal(values[row]), "patient_id": patients[row]}
             images.append(LabelledImage(name, file, {**item, "view": "unknown"}, sections[row]))
-        notes = (
-            [] if in_table else [f"no column {self.patient_column!r}: patients are taken from the names of the files"]
-        )
-        return LabelledSet(images, self._header(), notes)
+        return LabelledSet(images, header, [] if in_table else [self._about_patients(patients, names)])
 
-    def _header(self) -> dict[str, Any]:
-        if len(self.label_columns) > 1:
-            return {"finding_names": list(self.label_columns)}
-        return {"labels": {str(number): f"class {number}" for number in range(self.num_classes)}}
+    def _about_patients(self, patients: Sequence[str], names: Sequence[str]) -> str:
+        unknown = sum(patient == name for patient, name in zip(patients, names, strict=True))
+        text = f"no column {self.patient_column!r}: patients are taken from the names and DICOM headers of the files"
+        return f"{text}, which do not tell those of {unknown:,} images: each of these counts as another patient"
 
-    def _class_labels(self, table: Table) -> list[int]:
+    def _labels(self, table: Table) -> tuple[dict[str, Any], list[Any]]:
+        """What the datalist says of the labels, and each image's."""
+        if self.separator:
+            return self._named_findings(table)
+        if len(self.label_columns) > 1 or not self.num_classes:
+            return {"finding_names": list(self.label_columns)}, self._finding_labels(table)
         if self.num_classes < 2:
-            raise DatalistError(f"num_classes is {self.num_classes}; there must be two at least.")
+            raise DatalistError(f"num_classes is {self.num_classes}; there must be two at least, or 0 for a finding.")
         accepted = {str(number): number for number in range(self.num_classes)}
-        return table.values(self.label_columns[0], accepted)
+        header = {"labels": {str(number): f"class {number}" for number in range(self.num_classes)}}
+        return header, table.values(self.label_columns[0], accepted)
+
+    def _named_findings(self, table: Table) -> tuple[dict[str, Any], list[list[int]]]:
+        """Findings that the cells name, in alphabetical order."""
+        cells = [cell.split(self.separator) for cell in table.column(self.label_columns[0])]
+        named = [{name.strip() for name in cell} - {"", self.no_finding} for cell in cells]
+        findings = sorted(set().union(*named))
+        if not findings:
+            raise DatalistError(
+                f"{self.table}: no cell of {self.label_columns[0]!r} names a finding; check the column."
+            )
+        return {"finding_names": findings}, [[int(name in each) for name in findings] for each in named]
 
     def _finding_labels(self, table: Table) -> list[list[int | None]]:
-        columns = [table.values(name, _FINDING_VALUES) for name in self.label_columns]
+        try:
+            columns = [table.values(name, _FINDING_VALUES) for name in self.label_columns]
+        except DatalistError as error:
+            if len(self.label_columns) > 1:
+                raise
+            remedy = "For classes numbered from 0 give --num_classes, for names of findings --separator"
+            raise DatalistError(f"{error} {remedy}.") from error
         return [list(values) for values in zip(*columns, strict=True)]
 
     def _sections(self, table: Table) -> list[str | None]:
         if self.split_column not in table.names:
+            if self.split_column != TableReader.split_column:
+                found = ", ".join(table.names)
+                raise DatalistError(f"{self.table}: has no column {self.split_column!r}; the columns are {found}.")
             return [None] * len(table)
         accepted = {**_SECTIONS, **{name.capitalize(): section for name, section in _SECTIONS.items()}}
         return [*table.values(self.split_column, accepted)]

@@ -4,10 +4,4 @@
 
 from __future__ import annotations
 
-from monai_afire.data.shards.verifying import verify_shards
-from monai_afire.data.shards.writing import write_shards
-
-__all__ = [
-    "verify_shards",
-    "write_shards",
-]
+__all__ = ()  # monai_afire.data exports what is public: datalists need the folders, and the writing needs datalists

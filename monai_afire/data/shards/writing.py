@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import tarfile
 import zlib
 from collections.abc import Iterable
@@ -18,16 +19,15 @@ import numpy as np
 from tqdm import tqdm
 
 from monai_afire.data.datalist.checks import DatalistError
-from monai_afire.data.datalist.datasets import PATH_KEYS
-from monai_afire.data.datalist.loading import read_sections, section_items
+from monai_afire.data.datalist.loading import PATH_KEYS, load_radiograph_datalist, read_sections
 from monai_afire.data.datalist.scanning import scan_radiographs
-from monai_afire.data.datalist.shard_folders import FILES_NAME, LIST_NAME, MANIFEST_NAME, VERSION
+from monai_afire.data.shards.folders import FILES_NAME, LIST_NAME, MANIFEST_NAME, VERSION
 from monai_afire.transforms.radiograph_io.formats import supported_types
 from monai_afire.transforms.radiograph_io.shards import INDEX_NAME, INDEX_TYPE, is_member, member_key, shard_name
 from monai_afire.utils.files import atomic_path, check_writable
+from monai_afire.utils.folder_lock import folder_lock
 from monai_afire.utils.garbage_collection import garbage_collection_paused
-
-__all__ = ["write_shards"]
+from monai_afire.utils.text import first_few
 
 _SECTIONS = ("training", "validation", "test")
 _END = bytes(2 * tarfile.BLOCKSIZE)  # of a tar file
@@ -61,8 +61,10 @@ def write_shards(
         One line that says what was written.
 
     Raises:
-        DatalistError: When folder or list cannot be used, a file cannot be stored, or ``output`` holds shards already.
+        DatalistError: When folder or list cannot be used, a file cannot be stored, or ``output`` holds shards or
+            anything else.
         OSError: when a file cannot be read or written.
+        RuntimeError: when another process is writing into ``output``.
 
     Example:
         >>> import tempfile
@@ -83,18 +85,47 @@ def write_shards(
     root = Path(output).expanduser()
     if (root / MANIFEST_NAME).exists():
         raise DatalistError(f"{root}: holds shards already; give an empty folder, or delete them first.")
+    unfinished = _unfinished_writing(root)
     content = _listed(Path(datalist).expanduser(), dataset_dir) if datalist else _found(dataset_dir)
-    check_writable(root)
-    for stale in (*root.glob("radiographs-*.tar"), root / INDEX_NAME, root / LIST_NAME, root / FILES_NAME):
-        stale.unlink(missing_ok=True)
+    with folder_lock(check_writable(root)):
+        for stale in unfinished:
+            stale.unlink(missing_ok=True)
+        return _write(root, content, dataset_dir, bool(datalist), shard_megabytes, progress)
+
+
+def _write(
+    root: Path,
+    content: dict[str, Any],
+    dataset_dir: str | os.PathLike | None,
+    is_list: bool,
+    shard_megabytes: int,
+    progress: bool,
+) -> str:
+    """Write shards, index and list into a folder that holds none of them; returns the line about it."""
     files = list(dict.fromkeys(_paths(content)))
-    base = os.path.abspath(os.path.expanduser(dataset_dir or ".")) if not datalist else _common_folder(files)
+    base = os.path.abspath(os.path.expanduser(dataset_dir or ".")) if not is_list else _common_folder(files)
     writer = _ShardWriter(root, shard_megabytes * 1_000_000, len(files))
     places = {}
     for path in tqdm(files, "files", disable=not progress):
         places[path] = writer.add(path, os.path.relpath(path, base).replace(os.sep, "/"))
-    _finish(root, writer, _replaced(content, places), LIST_NAME if datalist else FILES_NAME)
+    _finish(root, writer, _replaced(content, places), LIST_NAME if is_list else FILES_NAME)
     return f"{root}: {len(files):,} files in {len(writer.sizes):,} shards, {sum(writer.sizes) / 1e6:,.0f} MB."
+
+
+def _unfinished_writing(root: Path) -> list[Path]:
+    """
+    Files that an interrupted writing has left; a list is one of them only beside the index, which comes first.
+
+    Raises:
+        DatalistError: When the folder holds anything else, which would be overwritten or mixed up with the shards.
+    """
+    entries = sorted(root.iterdir()) if root.is_dir() else []
+    lists = [LIST_NAME, FILES_NAME] if (root / INDEX_NAME).exists() else []
+    own = re.compile("|".join([r"radiographs-\d{6}\.tar", r"\.(lock|.+\.tmp)", *map(re.escape, (INDEX_NAME, *lists))]))
+    if others := [entry.name for entry in entries if not own.fullmatch(entry.name)]:
+        reason = f"is not empty: {first_few(others)}"
+        raise DatalistError(f"{root}: {reason}; give a folder that is empty or does not exist, for shards alone.")
+    return [entry for entry in entries if entry.name != ".lock"]
 
 
 def _found(folder: str | os.PathLike | None) -> dict[str, Any]:
@@ -117,7 +148,8 @@ def _listed(source: Path, dataset_dir: str | os.PathLike | None) -> dict[str, An
     if "training" in sections and "validation" not in content:
         sections.append("validation")
     divided = {
-        name: section_items(content, source, dataset_dir, name, path_keys=PATH_KEYS, hold_out=True) for name in sections
+        name: load_radiograph_datalist(dataset_dir, source, name, path_keys=PATH_KEYS, hold_out=True, content=content)
+        for name in sections
     }
     return {**content, **divided}
 

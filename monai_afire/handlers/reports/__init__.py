@@ -4,14 +4,18 @@
 
 from __future__ import annotations
 
-from monai_afire.handlers.reports.classification_report import ClassificationReport
+from monai_afire.handlers.reports.anomaly_report import AnomalyReport
+from monai_afire.handlers.reports.classification_report import (
+    ClassificationReport,
+    MulticlassReport,
+    classification_report,
+)
 from monai_afire.handlers.reports.landmark_report import LandmarkReport
-from monai_afire.handlers.reports.metrics_report import MetricsReport
-from monai_afire.handlers.reports.multiclass_report import MulticlassReport, classification_report
-from monai_afire.handlers.reports.pictured_report import PicturedReport
+from monai_afire.handlers.reports.metrics_report import MetricsReport, PicturedReport
 from monai_afire.handlers.reports.segmentation_report import SegmentationReport
 
 __all__ = [
+    "AnomalyReport",
     "ClassificationReport",
     "LandmarkReport",
     "MetricsReport",

@@ -1,10 +1,11 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Report of a classifier on labelled images: probabilities, metrics of each class, ROC curves."""
+"""Reports of classifiers on labelled images: probabilities, metrics of each class, ROC curves, confusion matrix."""
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,16 +24,17 @@ from monai_afire.metrics.classification import (
     classification_metrics,
     known_of_class,
 )
+from monai_afire.metrics.multiclass import UNKNOWN, confusion_matrix, multiclass_metrics
 from monai_afire.utils.formatting import format_number, table_lines
 from monai_afire.utils.labels import (
+    check_label_kind,
     check_thresholds_of_kind,
     check_uncertain_policy,
     class_probabilities,
     resolve_uncertain,
 )
+from monai_afire.visualize.confusion import confusion_figure
 from monai_afire.visualize.curves import class_roc_figure
-
-__all__ = ["ClassificationReport"]
 
 _COLUMNS = {
     "auc": "AUC",
@@ -45,7 +47,75 @@ _COLUMNS = {
 }
 
 
-class ClassificationReport(MetricsReport):
+class _ProbabilityReport(MetricsReport):
+    """Base of the reports of classifiers: a table with the probabilities of each image's classes."""
+
+    label_kind: str
+    labels_wanted: str
+    summary: Mapping[str, str]
+    columns: Mapping[str, str]
+
+    def __init__(
+        self,
+        items: Sequence[Mapping[str, Any]],
+        class_names: Sequence[str],
+        output_dir: str,
+        thresholds: ArrayLike | None,
+        num_bootstraps: int,
+    ) -> None:
+        super().__init__(output_dir, "predictions.csv")
+        check_class_names(class_names)
+        self.items = items
+        self.class_names = list(class_names)
+        self.thresholds = thresholds
+        self.num_bootstraps = num_bootstraps
+
+    def start(self, engine: Engine) -> None:
+        """Forget the previous run."""
+        check_thresholds_of_kind(self.thresholds, self.label_kind)
+        super().start(engine)
+
+    def collect(self, engine: Engine) -> None:
+        """One row per image of the batch."""
+        output: Any = engine.state.output
+        batch: Any = engine.state.batch
+        logits, labels = output[CommonKeys.PRED], torch.as_tensor(output[CommonKeys.LABEL])
+        check_logits(logits.shape, self.class_names)
+        if labels.shape != logits.shape:
+            shapes = f"labels have shape {tuple(labels.shape)} and the network's output {tuple(logits.shape)}"
+            raise ValueError(f"{shapes}: {self.labels_wanted.format(len(self.class_names))}")
+        refuse_nan(logits, batch, self.items)
+        probabilities = class_probabilities(logits, self.label_kind).tolist()
+        for index, known, values in zip(batch["index"].tolist(), labels.tolist(), probabilities, strict=True):
+            row = {"image": self.items[index]["image"], **self.label_cells(known, values)}
+            self.rows.append(row | {f"probability_{n}": v for n, v in zip(self.class_names, values, strict=True)})
+
+    @abstractmethod
+    def label_cells(self, labels: Sequence[float], probabilities: Sequence[float]) -> dict[str, Any]:
+        """Cells of an image's row that come from its labels."""
+
+    def means(self, metrics: dict[str, Any]) -> str:
+        """The metrics of the summary, with the interval of the AUC if there is one."""
+        text = ", ".join(f"{title} {format_number(metrics[name])}" for name, title in self.summary.items())
+        if "mean_auc_interval" in metrics:
+            text += ", 95 % interval of the AUC {} to {}".format(*map(format_number, metrics["mean_auc_interval"]))
+        return text
+
+    def class_lines(self, metrics: dict[str, Any], counts: Mapping[str, str]) -> list[str]:
+        """A table with a line per class: its counts, and its metrics."""
+        rows: dict[str, dict[str, object]] = {
+            name: {title: entry[key] for key, title in counts.items()}
+            | {title: format_number(entry[key]) for key, title in self.columns.items()}
+            for name, entry in metrics["per_class"].items()
+        }
+        return table_lines(rows)
+
+    def values(self, table: pd.DataFrame, kind: str) -> NDArray[np.float64]:
+        """Columns of one kind, ``(images, K)``."""
+        return table[[f"{kind}_{name}" for name in self.class_names]].to_numpy(dtype=np.float64, copy=True)
+
+
+class ClassificationReport(_ProbabilityReport):
     """
     Write ``predictions.csv``, ``metrics.json`` and ``roc.png``, and print the metrics of each class.
 
@@ -80,6 +150,11 @@ class ClassificationReport(MetricsReport):
         Edema        1       1  1.000  1.000  1.000       1.000       1.000    1.000     0.500
     """
 
+    label_kind = "multilabel"
+    labels_wanted = "each item needs a list of {} labels"
+    summary = {f"mean_{name}": _COLUMNS[name] for name in ("auc", "average_precision", "f1")}  # noqa: RUF012
+    columns = _COLUMNS
+
     def __init__(
         self,
         items: Sequence[Mapping[str, Any]],
@@ -89,54 +164,26 @@ class ClassificationReport(MetricsReport):
         uncertain: str = "ignore",
         num_bootstraps: int = 0,
     ) -> None:
-        super().__init__(output_dir, "predictions.csv")
-        check_class_names(class_names)
+        super().__init__(items, class_names, output_dir, thresholds, num_bootstraps)
         check_uncertain_policy(uncertain)
         checked_thresholds(thresholds, len(class_names))
-        self.items = items
-        self.class_names = list(class_names)
-        self.thresholds = thresholds
         self.uncertain = uncertain
-        self.num_bootstraps = num_bootstraps
 
-    def start(self, engine: Engine) -> None:
-        """Forget the previous run."""
-        check_thresholds_of_kind(self.thresholds, "multilabel")
-        super().start(engine)
-
-    def collect(self, engine: Engine) -> None:
-        """One row per image of the batch."""
-        output: Any = engine.state.output
-        batch: Any = engine.state.batch
-        logits, labels = output[CommonKeys.PRED], torch.as_tensor(output[CommonKeys.LABEL])
-        check_logits(logits.shape, self.class_names)
-        if labels.shape != logits.shape:
-            raise ValueError(
-                f"labels have shape {tuple(labels.shape)} and the network's output {tuple(logits.shape)}: each item "
-                f"needs a list of {len(self.class_names)} labels"
-            )
-        refuse_nan(logits, batch, self.items)
-        probabilities = class_probabilities(logits).tolist()
-        for index, known, values in zip(batch["index"].tolist(), labels.tolist(), probabilities, strict=True):
-            self.rows.append(
-                {
-                    "image": self.items[index]["image"],
-                    **{f"label_{name}": label for name, label in zip(self.class_names, known, strict=True)},
-                    **{f"probability_{name}": value for name, value in zip(self.class_names, values, strict=True)},
-                }
-            )
+    def label_cells(self, labels: Sequence[float], probabilities: Sequence[float]) -> dict[str, Any]:
+        """The label of each class."""
+        return {f"label_{name}": label for name, label in zip(self.class_names, labels, strict=True)}
 
     def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
         """See :func:`monai_afire.metrics.classification_metrics`."""
-        labels, probabilities = self._columns(table, "label"), self._columns(table, "probability")
+        labels, probabilities = self.values(table, "label"), self.values(table, "probability")
         return classification_metrics(
             labels, probabilities, self.class_names, self.thresholds, self.uncertain, self.num_bootstraps
         )
 
     def draw(self, table: pd.DataFrame) -> None:
         """The ROC curve of each class."""
-        truth = resolve_uncertain(torch.from_numpy(self._columns(table, "label")), self.uncertain).numpy()
-        columns = zip(self.class_names, truth.T, self._columns(table, "probability").T, strict=True)
+        truth = resolve_uncertain(torch.from_numpy(self.values(table, "label")), self.uncertain).numpy()
+        columns = zip(self.class_names, truth.T, self.values(table, "probability").T, strict=True)
         known = {name: known_of_class(labels, values) for name, labels, values in columns}
         limits = checked_thresholds(self.thresholds, len(self.class_names))
         class_roc_figure(
@@ -150,16 +197,133 @@ class ClassificationReport(MetricsReport):
         """The means and a table with a line per class."""
         per_class = metrics["per_class"]
         defined = sum(not math.isnan(entry["auc"]) for entry in per_class.values())
-        means = ", ".join(f"{_COLUMNS[name]} {format_number(metrics[f'mean_{name}'])}" for name in list(_COLUMNS)[:3])
-        if "mean_auc_interval" in metrics:
-            means += ", 95 % interval of the AUC {} to {}".format(*map(format_number, metrics["mean_auc_interval"]))
-        summary = f"{metrics['num_images']} images; means of {defined} of {len(per_class)} classes: {means}"
-        return [summary, *table_lines({name: _cells(entry) for name, entry in per_class.items()})]
-
-    def _columns(self, table: pd.DataFrame, kind: str) -> NDArray[np.float64]:
-        return table[[f"{kind}_{name}" for name in self.class_names]].to_numpy(dtype=np.float64, copy=True)
+        summary = f"{metrics['num_images']} images; means of {defined} of {len(per_class)} classes: "
+        counts = {"num_positive": "present", "num_negative": "absent"}
+        return [summary + self.means(metrics), *self.class_lines(metrics, counts)]
 
 
-def _cells(entry: Mapping[str, float]) -> dict[str, object]:
-    counts = {"present": entry["num_positive"], "absent": entry["num_negative"]}
-    return {**counts, **{title: format_number(entry[key]) for key, title in _COLUMNS.items()}}
+_SUMMARY = {
+    "accuracy": "accuracy",
+    "balanced_accuracy": "balanced",
+    "quadratic_weighted_kappa": "quadratic kappa",
+    "expected_calibration_error": "calibration error",
+    "mean_auc": "mean AUC",
+}
+
+
+class MulticlassReport(_ProbabilityReport):
+    """
+    Write ``predictions.csv``, ``metrics.json``, ``confusion.png`` and ``roc.png``, and print the metrics.
+
+    See :func:`monai_afire.metrics.multiclass_metrics` for what is reported. The table has the columns "image", "label"
+    and "decision" (names of classes; the label is empty where it is not known) and "probability_<class>".
+
+    The evaluator's output has the logits ``(B, K)`` as "pred" and the labels ``(B, K)``, one-hot, NaN where the class
+    is not known, as "label"; the batches need "index", the number in ``items``.
+
+    Args:
+        items: the data set's items, for the names of the files.
+        class_names: K names, in the order of the network's outputs; of grades, in their order.
+        output_dir: where to write.
+        num_bootstraps: samples of the interval of the mean AUC, 0 for none.
+        thresholds: of the network, which has none (NaN) if it was trained for exclusive classes; compared when the
+            run is complete. None leaves it out.
+
+    Raises:
+        ValueError: for names that repeat, outputs or labels that are not one per class, or an output that is NaN; the
+            image is named.
+
+    Example:
+        >>> import tempfile
+        >>> output = {"pred": torch.tensor([[2.0, 0.0], [0.0, 2.0]]), "label": torch.eye(2)}
+        >>> folder, engine = tempfile.mkdtemp(), Engine(lambda engine, batch: output)
+        >>> MulticlassReport([{"image": "a.png"}, {"image": "b.png"}], ["none", "mild"], folder).attach(engine)
+        >>> _ = engine.run([{"index": torch.arange(2)}])
+        2 images: accuracy 1.000, balanced 1.000, quadratic kappa 1.000, calibration error 0.119, mean AUC 1.000
+              images decided    AUC sensitivity precision     F1
+        none       1       1  1.000       1.000     1.000  1.000
+        mild       1       1  1.000       1.000     1.000  1.000
+    """
+
+    label_kind = "multiclass"
+    labels_wanted = "make one-hot labels by LabelVectord with label_kind 'multiclass'"
+    summary = _SUMMARY
+    columns = {"auc": "AUC", "sensitivity": "sensitivity", "precision": "precision", "f1": "F1"}  # noqa: RUF012
+
+    def __init__(
+        self,
+        items: Sequence[Mapping[str, Any]],
+        class_names: Sequence[str],
+        output_dir: str,
+        num_bootstraps: int = 0,
+        thresholds: ArrayLike | None = None,
+    ) -> None:
+        super().__init__(items, class_names, output_dir, thresholds, num_bootstraps)
+        check_label_kind("multiclass", len(class_names))
+
+    def label_cells(self, labels: Sequence[float], probabilities: Sequence[float]) -> dict[str, Any]:
+        """The names of the labelled class, empty where it is not known, and of the most probable one."""
+        label = "" if np.isnan(labels).any() else self.class_names[int(np.argmax(labels))]
+        return {"label": label, "decision": self.class_names[int(np.argmax(probabilities))]}
+
+    def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
+        """See :func:`monai_afire.metrics.multiclass_metrics`."""
+        return multiclass_metrics(*self._columns(table), self.class_names, self.num_bootstraps)
+
+    def draw(self, table: pd.DataFrame) -> None:
+        """The confusion matrix, and the ROC curve of each class against the others."""
+        labels, values = self._columns(table)
+        known = labels != UNKNOWN
+        matrix = confusion_matrix(labels[known], values[known].argmax(1), len(self.class_names))
+        confusion_figure(matrix, self.class_names, self.output_dir / "confusion.png")
+        class_roc_figure(
+            {name: (labels[known] == number).astype(float) for number, name in enumerate(self.class_names)},
+            {name: values[known, number] for number, name in enumerate(self.class_names)},
+            self.output_dir / "roc.png",
+        )
+
+    def lines(self, metrics: dict[str, Any]) -> list[str]:
+        """The means and a table with a line per class."""
+        counts = {"num_images": "images", "num_predicted": "decided"}
+        return [f"{metrics['num_images']} images: {self.means(metrics)}", *self.class_lines(metrics, counts)]
+
+    def _columns(self, table: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+        numbers = {name: number for number, name in enumerate(self.class_names)} | {"": UNKNOWN}
+        return table["label"].map(numbers).to_numpy(), self.values(table, "probability")
+
+
+def classification_report(
+    items: Sequence[Mapping[str, Any]],
+    class_names: Sequence[str],
+    output_dir: str,
+    label_kind: str = "multilabel",
+    thresholds: ArrayLike | None = None,
+    uncertain: str = "ignore",
+    num_bootstraps: int = 0,
+) -> MetricsReport:
+    """
+    The report of a kind of labels.
+
+    Args:
+        items: the data set's items, for the names of the files.
+        class_names: K names, in the order of labels and outputs.
+        output_dir: where to write.
+        label_kind: "multilabel" for :class:`ClassificationReport`, "multiclass" for :class:`MulticlassReport`.
+        thresholds: ``(K,)`` of the network.
+        uncertain: what the label -1 counts as.
+        num_bootstraps: samples of the interval of the mean AUC, 0 for none.
+
+    Returns:
+        The handler.
+
+    Raises:
+        ValueError: for another kind, or a policy that it cannot have.
+
+    Example:
+        >>> type(classification_report([], ["none", "mild"], "results", "multiclass")).__name__
+        'MulticlassReport'
+    """
+    check_label_kind(label_kind, len(class_names), uncertain)
+    if label_kind == "multiclass":
+        return MulticlassReport(items, class_names, output_dir, num_bootstraps, thresholds)
+    return ClassificationReport(items, class_names, output_dir, thresholds, uncertain, num_bootstraps)

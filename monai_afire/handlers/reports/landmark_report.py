@@ -15,15 +15,12 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import NDArray
 
-from monai_afire.handlers.reports.metrics_report import refuse_nan
-from monai_afire.handlers.reports.pictured_report import PicturedReport, input_pixel_sizes
+from monai_afire.handlers.reports.metrics_report import PicturedReport, input_pixel_sizes, refuse_nan
 from monai_afire.metrics.classification import check_class_names
 from monai_afire.metrics.landmarks import landmark_positions, radial_errors, rescaled_positions, success_rates
 from monai_afire.utils.formatting import format_number, table_lines
 from monai_afire.visualize.outlines import CLASS_COLORS, TRUTH_COLOR, landmark_picture
 from monai_afire.visualize.volume_planes import frontal_positions, frontal_projection
-
-__all__ = ["LandmarkReport", "axis_names"]
 
 # suffixes of columns and metrics
 _UNITS = ("", "_pixels", "_mm")

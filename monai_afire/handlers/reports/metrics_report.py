@@ -1,24 +1,26 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Base of the reports: a table with a row per image, and ``metrics.json``."""
+"""Bases of the reports: a table with a row per image, ``metrics.json``, and a sheet with the worst and best images."""
 
 from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from ignite.engine import Engine, Events
 from monai.utils import convert_to_tensor
+from numpy.typing import NDArray
 
-from monai_afire.utils.files import atomic_path, check_writable
+from monai_afire.utils.files import atomic_path, check_writable, mark_results
 from monai_afire.utils.formatting import json_safe
-
-__all__ = ["MetricsReport", "refuse_nan"]
+from monai_afire.visualize.outlines import picture_sheet
 
 
 class MetricsReport(ABC):
@@ -50,6 +52,9 @@ class MetricsReport(ABC):
         {'mean': 2.0, 'undefined': None}
     """
 
+    items: Sequence[Mapping[str, Any]] = ()
+    """The data set's items, for the names of the files."""
+
     def __init__(self, output_dir: str, table_name: str = "evaluation.csv") -> None:
         self.output_dir = Path(output_dir)
         self.table_name = table_name
@@ -63,7 +68,7 @@ class MetricsReport(ABC):
 
     def start(self, engine: Engine) -> None:
         """Forget the previous run."""
-        check_writable(self.output_dir)
+        mark_results(check_writable(self.output_dir), (item["image"] for item in self.items))
         self.rows = []
 
     @abstractmethod
@@ -95,23 +100,117 @@ class MetricsReport(ABC):
 
 
 def refuse_nan(output: torch.Tensor, batch: Mapping[str, Any], items: Sequence[Mapping[str, Any]]) -> None:
-    """
-    Refuse a network's output with NaN, which would look like an empty mask or an absent finding.
-
-    Args:
-        output: ``(B, ...)``.
-        batch: with "index" ``(B,)``, the numbers in ``items``.
-        items: the data set's items.
-
-    Raises:
-        ValueError: with the name of the first such image.
-
-    Example:
-        >>> refuse_nan(torch.tensor([[0.0], [torch.nan]]), {"index": torch.tensor([3, 1])}, [{}, {"image": "a.png"}])
-        Traceback (most recent call last):
-        ValueError: the network's output for a.png is NaN: an exploded or wrongly loaded network
-    """
+    """Refuse a network's output with NaN, which would look like an empty mask or an absent finding."""
     bad = convert_to_tensor(output, track_meta=False).isnan().flatten(1).any(-1).cpu()
     if bad.any():
         image = items[int(batch["index"].cpu()[bad][0])]["image"]
         raise ValueError(f"the network's output for {image} is NaN: an exploded or wrongly loaded network")
+
+
+Draw = Callable[[], NDArray[np.uint8]]
+_SPARE = 16  # examples kept around the median, which moves while images come in
+
+
+class PicturedReport(MetricsReport):
+    """
+    Base of the reports with a sheet of the worst, the median and the best images.
+
+    A subclass hands each image's score and a function that draws it to :meth:`keep_example`. Memory does not depend on
+    the number of images: what can be neither the worst nor the best nor, most likely, the median is forgotten.
+
+    Args:
+        items: the data set's items, for the names of the files.
+        output_dir: where to write.
+        table_name: file name of the table.
+        sheet_name: file name of the sheet.
+        num_pictures: pictures of each kind: worst, median, best.
+    """
+
+    def __init__(
+        self,
+        items: Sequence[Mapping[str, Any]],
+        output_dir: str,
+        table_name: str,
+        sheet_name: str,
+        num_pictures: int = 4,
+    ) -> None:
+        if num_pictures < 1:
+            raise ValueError(f"num_pictures must be at least 1, got {num_pictures}")
+        super().__init__(output_dir, table_name)
+        self.items = items
+        self.sheet_name = sheet_name
+        self.num_pictures = num_pictures
+        self.scores: list[float] = []
+        self.examples: list[tuple[float, str, Draw]] = []
+
+    def start(self, engine: Engine) -> None:
+        """Forget the previous run."""
+        super().start(engine)
+        self.scores, self.examples = [], []
+
+    def keep_example(self, score: float, name: str, draw: Draw) -> None:
+        """
+        Consider an image for the sheet.
+
+        Args:
+            score: larger is better; one of NaN is not shown.
+            name: what to write over the picture.
+            draw: makes the picture, ``(rows, columns, 3)`` uint8; called when the run is over.
+        """
+        if np.isnan(score):
+            return
+        insort(self.scores, score)
+        self.examples.append((score, name, draw))
+        if len(self.examples) > 2 * (3 * self.num_pictures + _SPARE):
+            self.examples = self._extremes(_SPARE)
+
+    def draw_sheet(self, legend: Mapping[str, tuple[int, int, int]], title: str) -> None:
+        """Write the sheet, from the worst to the best; nothing without an image."""
+        chosen = self._extremes(0)
+        if not chosen:
+            return
+        titles = [f"{name}\nrank {1 + bisect_left(self.scores, s)} of {len(self.scores)}" for s, name, _ in chosen]
+        pictures = [draw() for *_, draw in chosen]
+        path = self.output_dir / self.sheet_name
+        picture_sheet(pictures, titles, path, legend, columns=self.num_pictures, title=title)
+
+    def item_facts(self, index: int) -> dict[str, Any]:
+        """Columns of the table that describe the item itself."""
+        return {"number": index, "image": self.items[index]["image"]}
+
+    def name_of(self, index: int) -> str:
+        """Name of an item in pictures."""
+        return Path(str(self.items[index]["image"])).name
+
+    def _extremes(self, spare: int) -> list[tuple[float, str, Draw]]:
+        """Of the examples that are kept: the worst, those around the median of all images, the best."""
+        ordered = sorted(self.examples, key=lambda example: example[0])
+        number = self.num_pictures
+        if len(ordered) <= 3 * number + spare:
+            return ordered
+        middle, half = ordered[number:-number], (len(self.scores) - 1) / 2
+        nearest = sorted(range(len(middle)), key=lambda place: abs(bisect_left(self.scores, middle[place][0]) - half))
+        kept = sorted(nearest[: number + spare])
+        return [*ordered[:number], *(middle[place] for place in kept), *ordered[-number:]]
+
+
+def input_pixel_sizes(
+    items: Sequence[Mapping[str, Any]],
+    batch: Mapping[str, Any],
+    size: Sequence[int],
+    spacing: float | Sequence[float] | None = None,
+) -> torch.Tensor:
+    """Size of a pixel of the network's input in mm, for images that were resized to it without cropping or padding."""
+    if spacing is not None:
+        return torch.as_tensor(spacing, dtype=torch.float64).expand(len(batch["index"]), len(size))
+    known = [items[index].get("pixel_size") for index in batch["index"].tolist()]
+    file_pixels = torch.tensor(
+        [
+            np.broadcast_to(np.nan if value is None else np.asarray(value, dtype=float), len(size)).tolist()
+            for value in known
+        ],
+        dtype=torch.float64,
+    )
+    here = torch.tensor(tuple(size), dtype=torch.float64)
+    shapes = torch.as_tensor(batch["spatial_shape"]).double().cpu() if "spatial_shape" in batch else here
+    return file_pixels * shapes / here

@@ -15,16 +15,13 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import NDArray
 
-from monai_afire.handlers.reports.metrics_report import refuse_nan
-from monai_afire.handlers.reports.pictured_report import PicturedReport, input_pixel_sizes
+from monai_afire.handlers.reports.metrics_report import PicturedReport, input_pixel_sizes, refuse_nan
 from monai_afire.metrics.classification import check_class_names
 from monai_afire.metrics.segmentation import segmentation_metrics
 from monai_afire.utils.formatting import format_number, table_lines
 from monai_afire.utils.precision import at_least_float32
 from monai_afire.visualize.outlines import TRUTH_COLOR, class_color, outline_picture
 from monai_afire.visualize.volume_planes import axial_plane, fullest_plane
-
-__all__ = ["SegmentationReport"]
 
 
 class SegmentationReport(PicturedReport):
@@ -93,7 +90,7 @@ class SegmentationReport(PicturedReport):
             dice = _mean([values[f"dice_{name}"] for name in self.class_names])
             self.rows.append({**self.item_facts(index), "mean_dice": dice, **values})
             planes = _planes(images[row], *(stack[row] for stack in drawn))
-            drawing = partial(_draw, planes[0].astype(np.float16), *(_packed(stack) for stack in planes[1:]))
+            drawing = partial(outline_picture, planes[0].astype(np.float16), *planes[1:])
             self.keep_example(dice, f"{self.name_of(index)}\nmean Dice {dice:.3f}", drawing)
 
     def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
@@ -156,16 +153,6 @@ def _planes(image: NDArray, predicted: NDArray, truth: NDArray) -> tuple[NDArray
     place = (0, 0, fullest_plane(truth))
     stacks = (np.stack([axial_plane(mask, place) for mask in masks]) for masks in (predicted, truth))
     return (axial_plane(image, place), *stacks)  # type: ignore[return-value]
-
-
-def _packed(masks: NDArray) -> tuple[NDArray[np.uint8], tuple[int, ...]]:
-    """An eighth of the memory."""
-    return np.packbits(masks), masks.shape
-
-
-def _draw(image: NDArray, predicted: tuple, truth: tuple) -> NDArray[np.uint8]:
-    masks = [np.unpackbits(bits, count=int(np.prod(shape))).reshape(shape) for bits, shape in (predicted, truth)]
-    return outline_picture(image, *masks)
 
 
 def _mean(values: Sequence[float]) -> float:

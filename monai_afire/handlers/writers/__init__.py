@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
+from monai_afire.handlers.writers.anomaly_writer import AnomalyWriter
 from monai_afire.handlers.writers.mask_writer import LandmarkWriter, SegmentationWriter
 from monai_afire.handlers.writers.prediction_writer import PredictionWriter
 from monai_afire.handlers.writers.restoration_writer import RestorationWriter
-from monai_afire.handlers.writers.result_files import ResultFiles
-from monai_afire.handlers.writers.result_tables import ResultTables
+from monai_afire.handlers.writers.result_tables import ResultFiles, ResultTables
 
 __all__ = [
+    "AnomalyWriter",
     "LandmarkWriter",
     "PredictionWriter",
     "RestorationWriter",

@@ -12,8 +12,6 @@ from monai.data import MetaTensor
 from monai.handlers import ClassificationSaver
 from monai.utils import CommonKeys
 
-__all__ = ["EmbeddingSaver", "mean_tokens"]
-
 
 class EmbeddingSaver(ClassificationSaver):
     """
@@ -37,19 +35,7 @@ class EmbeddingSaver(ClassificationSaver):
 
 
 def mean_tokens(output: Sequence[Mapping[str, torch.Tensor]]) -> list[torch.Tensor]:
-    """
-    Embeddings of images.
-
-    Args:
-        output: for each image "pred" ``(D, *G)``, the features of a grid of tokens.
-
-    Returns:
-        For each ``(D,)``, the mean over the tokens.
-
-    Example:
-        >>> mean_tokens([{"pred": torch.arange(4.0).reshape(2, 1, 2)}])
-        [tensor([0.5000, 2.5000])]
-    """
+    """Embeddings of images."""
     return [item[CommonKeys.PRED].flatten(1).mean(1) for item in output]
 
 

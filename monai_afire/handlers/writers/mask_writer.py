@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,33 +19,23 @@ from PIL import Image
 from torch.nn import functional as F
 
 from monai_afire.handlers.reports.landmark_report import axis_names
-from monai_afire.handlers.writers.result_files import ResultFiles
-from monai_afire.handlers.writers.result_tables import OUTPUT_IS_NAN
+from monai_afire.handlers.writers.result_tables import OUTPUT_IS_NAN, ResultFiles
 from monai_afire.metrics.classification import check_class_names
 from monai_afire.metrics.landmarks import landmark_positions, rescaled_positions
 from monai_afire.utils.file_geometry import FileGeometry
-from monai_afire.utils.files import atomic_path, output_path
+from monai_afire.utils.files import output_path, save_png
 from monai_afire.utils.precision import at_least_float32
 from monai_afire.visualize.outlines import landmark_picture, outline_picture
 from monai_afire.visualize.volume_planes import axial_plane, frontal_positions, frontal_projection, fullest_plane
 
-__all__ = ["LandmarkWriter", "SegmentationWriter"]
+_File = tuple[int, int] | FileGeometry  # rows and columns of a picture, or where the voxels of a volume lie
 
 
 class _PictureWriter(ResultFiles):
-    """What masks and landmarks have in common: the network's output of each image, and a picture to draw it on."""
+    """Base of the writers of masks and of landmarks, each with a picture to draw them on."""
 
-    def __init__(
-        self,
-        items: Sequence[Mapping[str, Any]],
-        output_dir: str,
-        table_name: str,
-        overlays: bool,
-        num_threads: int,
-        resume: bool,
-    ) -> None:
-        super().__init__(items, output_dir, table_name, num_threads, resume)
-        self.overlays = overlays
+    derived = folders = ("masks", "overlays")
+    overlays: bool
 
     def collect(self, engine: Engine) -> None:
         """Add the rows of a batch and hand the rest to the threads."""
@@ -56,18 +47,12 @@ class _PictureWriter(ResultFiles):
                 self.reject(source, OUTPUT_IS_NAN)
             else:
                 picture = _picture(batch, row)
-                if picture.ndim == 3:
-                    self.add_volume(source, outputs[row], FileGeometry.of(batch, row), picture)
-                else:
-                    self.add_image(source, outputs[row], tuple(batch["spatial_shape"][row].tolist()), picture)
+                shape = tuple(batch["spatial_shape"][row].tolist())
+                self.add(source, outputs[row], FileGeometry.of(batch, row) if picture.ndim == 3 else shape, picture)
 
     @abstractmethod
-    def add_image(self, source: str, output: torch.Tensor, shape: tuple[int, int], picture: NDArray) -> None:
-        """Write what the network says of one image."""
-
-    @abstractmethod
-    def add_volume(self, source: str, output: torch.Tensor, geometry: FileGeometry, picture: NDArray) -> None:
-        """Write what the network says of one volume."""
+    def add(self, source: str, output: torch.Tensor, file: _File, picture: NDArray) -> None:
+        """Write the result of one image, or of one volume."""
 
     def path_of(self, kind: str, source: str, extension: str = ".png") -> Path:
         """File of an image in a folder of the output."""
@@ -120,7 +105,8 @@ class SegmentationWriter(_PictureWriter):
         num_threads: int = 2,
         resume: bool = False,
     ) -> None:
-        super().__init__(items, output_dir, "segmentation.csv", overlays, num_threads, resume)
+        super().__init__(items, output_dir, "segmentation.csv", num_threads, resume)
+        self.overlays = overlays
         check_class_names(class_names)
         unfit = [
             name
@@ -140,33 +126,24 @@ class SegmentationWriter(_PictureWriter):
         """File and areas."""
         return ["image", *(f"area_{name}" for name in self.class_names)]
 
-    def add_image(self, source: str, output: torch.Tensor, shape: tuple[int, int], picture: NDArray) -> None:
-        """Write masks, picture and areas of one image."""
+    def add(self, source: str, output: torch.Tensor, file: _File, picture: NDArray) -> None:
+        """Write masks, a picture and the areas: of a volume NIfTI on the voxels of the file, and one axial plane."""
         check_class_names(self.class_names, len(output))
         probabilities = output.sigmoid()
-        self._add_areas(source, probabilities)
-        for name, probability in zip(self.class_names, probabilities, strict=True):
-            self.hand_over(self._save_mask, probability, shape, self.path_of(f"masks/{name}", source))
-        if self.overlays:
-            self.hand_over(self._save_overlay, probabilities, shape, picture, self.path_of("overlays", source))
-
-    def add_volume(self, source: str, output: torch.Tensor, geometry: FileGeometry, picture: NDArray) -> None:
-        """Write masks as NIfTI on the voxels of the file, the picture of one axial plane, and shares of the volume."""
-        check_class_names(self.class_names, len(output))
-        probabilities = output.sigmoid()
-        self._add_areas(source, probabilities)
-        for name, probability in zip(self.class_names, probabilities.numpy(), strict=True):
-            path = self.path_of(f"masks/{name}", source, ".nii.gz")
-            self.hand_over(self._save_volume, probability, geometry, path)
-        if self.overlays:
-            self.hand_over(self._save_plane, probabilities, geometry, picture, self.path_of("overlays", source))
-
-    def _add_areas(self, source: str, probabilities: torch.Tensor) -> None:
         areas = (probabilities >= self.threshold).float().flatten(1).mean(1).tolist()
         self.add_row([source, *(f"{area:.6g}" for area in areas)])
+        is_volume = isinstance(file, FileGeometry)
+        save_mask, save_overlay = (
+            (self._save_volume, self._save_plane) if is_volume else (self._save_mask, self._save_overlay)
+        )
+        for name, probability in zip(self.class_names, probabilities, strict=True):
+            path = self.path_of(f"masks/{name}", source, ".nii.gz" if is_volume else ".png")
+            self.hand_over(save_mask, probability, file, path)
+        if self.overlays:
+            self.hand_over(save_overlay, probabilities, file, picture, self.path_of("overlays", source))
 
-    def _save_volume(self, probability: NDArray, geometry: FileGeometry, path: Path) -> None:
-        inside = geometry.to_file(probability, outside="zeros") >= self.threshold
+    def _save_volume(self, probability: torch.Tensor, geometry: FileGeometry, path: Path) -> None:
+        inside = geometry.to_file(probability.numpy(), outside="zeros") >= self.threshold
         geometry.save(inside.astype(np.uint8), path)
 
     def _save_plane(self, probabilities: torch.Tensor, geometry: FileGeometry, picture: NDArray, path: Path) -> None:
@@ -174,15 +151,15 @@ class SegmentationWriter(_PictureWriter):
         place = (0, 0, fullest_plane(masks))
         plane = axial_plane(picture, place).astype(np.float32) / 255
         shown = np.stack([axial_plane(mask, place) for mask in masks])
-        _save_png(outline_picture(plane, shown, side=max(plane.shape)), path)
+        save_png(outline_picture(plane, shown, side=max(plane.shape)), path)
 
     def _save_mask(self, probability: torch.Tensor, shape: tuple[int, int], path: Path) -> None:
         inside = self._masks(probability[None], shape)[0]
-        _save_png(inside.astype(np.uint8) * 255, path)
+        save_png(inside.astype(np.uint8) * 255, path)
 
     def _save_overlay(self, probabilities: torch.Tensor, shape: tuple[int, int], picture: NDArray, path: Path) -> None:
         image = _in_proportion(picture, shape)
-        _save_png(outline_picture(image, self._masks(probabilities, image.shape), side=max(image.shape)), path)
+        save_png(outline_picture(image, self._masks(probabilities, image.shape), side=max(image.shape)), path)
 
     def _masks(self, probabilities: torch.Tensor, shape: tuple[int, ...]) -> NDArray[np.bool_]:
         resized = F.interpolate(probabilities[None], size=shape, mode="bilinear", align_corners=False)
@@ -229,7 +206,8 @@ class LandmarkWriter(_PictureWriter):
         resume: bool = False,
         spatial_dims: int = 2,
     ) -> None:
-        super().__init__(items, output_dir, "landmarks.csv", overlays, num_threads, resume)
+        super().__init__(items, output_dir, "landmarks.csv", num_threads, resume)
+        self.overlays = overlays
         check_class_names(landmark_names)
         self.spatial_dims = spatial_dims
         self.landmark_names = tuple(landmark_names)
@@ -239,23 +217,21 @@ class LandmarkWriter(_PictureWriter):
         """File, landmark and position."""
         return ["image", "landmark", *axis_names(self.spatial_dims), "peak"]
 
-    def add_image(self, source: str, output: torch.Tensor, shape: tuple[int, int], picture: NDArray) -> None:
-        """Write positions and picture of one image."""
+    def add(self, source: str, output: torch.Tensor, file: _File, picture: NDArray) -> None:
+        """Write positions and a picture, of a volume that of its projection."""
         check_class_names(self.landmark_names, len(output))
         found = landmark_positions(output[None], self.window)[0]
-        positions = rescaled_positions(found, output.shape[1:], shape)
-        self._add_positions(source, output, positions.tolist())
+        if isinstance(file, FileGeometry):
+            voxels = found.double().numpy()
+            positions = file.positions_in_file(voxels).tolist()
+            draw = partial(_save_projection, file.positions_on_picture(voxels, picture.shape), picture)
+        else:
+            rescaled = rescaled_positions(found, output.shape[1:], file)
+            positions = rescaled.tolist()
+            draw = partial(_save_landmarks, rescaled, file, picture)
+        self._add_positions(source, output, positions)
         if self.overlays:
-            self.hand_over(_save_landmarks, positions, shape, picture, self.path_of("overlays", source))
-
-    def add_volume(self, source: str, output: torch.Tensor, geometry: FileGeometry, picture: NDArray) -> None:
-        """Write positions of one volume, and the picture of its projection."""
-        check_class_names(self.landmark_names, len(output))
-        found = landmark_positions(output[None], self.window)[0]
-        self._add_positions(source, output, geometry.positions_in_file(found.double().numpy()).tolist())
-        if self.overlays:
-            shown = geometry.positions_on_picture(found.double().numpy(), picture.shape)
-            self.hand_over(_save_projection, shown, picture, self.path_of("overlays", source))
+            self.hand_over(draw, self.path_of("overlays", source))
 
     def _add_positions(self, source: str, output: torch.Tensor, positions: list[list[float]]) -> None:
         peaks = output.flatten(1).amax(1).tolist()
@@ -267,12 +243,12 @@ class LandmarkWriter(_PictureWriter):
 def _save_landmarks(positions: torch.Tensor, shape: tuple[int, int], picture: NDArray, path: Path) -> None:
     image = _in_proportion(picture, shape)
     rescaled = rescaled_positions(positions, shape, image.shape)
-    _save_png(landmark_picture(image, rescaled.numpy(), side=max(image.shape)), path)
+    save_png(landmark_picture(image, rescaled.numpy(), side=max(image.shape)), path)
 
 
 def _save_projection(positions: NDArray, picture: NDArray, path: Path) -> None:
     image = frontal_projection(picture.astype(np.float32) / 255)
-    _save_png(landmark_picture(image, frontal_positions(positions, picture.shape), side=max(image.shape)), path)
+    save_png(landmark_picture(image, frontal_positions(positions, picture.shape), side=max(image.shape)), path)
 
 
 def _picture(batch: Mapping[str, Any], row: int) -> NDArray[np.uint8]:
@@ -292,9 +268,3 @@ def _in_proportion(picture: NDArray[np.uint8], shape: tuple[int, int]) -> NDArra
     rows, columns = (max(1, round(length * scale)) for length in shape)
     resized = Image.fromarray(picture).resize((columns, rows), Image.Resampling.BILINEAR)
     return np.asarray(resized, dtype=np.float32) / np.float32(255)
-
-
-def _save_png(pixels: NDArray[np.uint8], path: Path) -> None:
-    with atomic_path(path) as temporary:
-        # the weakest compression: the file is a little larger, writing it takes a third of the time
-        Image.fromarray(pixels).save(temporary, format="PNG", compress_level=1)

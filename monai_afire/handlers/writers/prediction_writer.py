@@ -4,23 +4,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import ArrayLike
 
-from monai_afire.handlers.writers.implausible_decisions import warn_if_implausible
 from monai_afire.handlers.writers.result_tables import OUTPUT_IS_NAN, ResultTables
 from monai_afire.metrics.classification import check_class_names, check_logits, checked_thresholds
 from monai_afire.utils.labels import check_label_kind, check_thresholds_of_kind, class_probabilities
 
-__all__ = ["PredictionWriter"]
-
 _FINE_TUNE = (
-    "give the settings of the training (such as --standardize) where the weights do not carry them, judge the model "
+    "give the settings of the training (such as --standardize) where the weights do not carry them, evaluate the model "
     "on labelled images of this kind (evaluate.json) and fine-tune it on such images (train.json)"
 )
 
@@ -116,3 +116,23 @@ class PredictionWriter(ResultTables):
         if self.limits is None:
             return []
         return ["" if np.isnan(limit) else int(v >= limit) for v, limit in zip(values, self.limits, strict=True)]
+
+
+_FEWEST = 20  # images; of fewer, all may well be abnormal
+_LARGEST_SHARE = 0.8
+
+logger = logging.getLogger(__name__)
+
+
+def warn_if_implausible(table: Path, columns: Sequence[str], remedy: str) -> list[str]:
+    """Warn when nearly all images of a table are above a threshold."""
+    decisions = pd.read_csv(table, usecols=list(columns))
+    above, num_images = (decisions == 1).sum(), len(decisions)
+    found = [name for name in columns if num_images >= _FEWEST and above[name] > _LARGEST_SHARE * num_images]
+    for name in found:
+        logger.warning(
+            f"{above[name]} of {num_images} images are above the threshold of {name!r}. Unless nearly all of them show "
+            "a finding, they differ from the images that the threshold was chosen on (scanner, view, contrast, "
+            f"preparation), and the decisions in {table} mean nothing: {remedy}"
+        )
+    return found

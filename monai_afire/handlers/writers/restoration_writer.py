@@ -12,13 +12,10 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import NDArray
 
-from monai_afire.handlers.writers.result_files import ResultFiles
-from monai_afire.handlers.writers.result_tables import OUTPUT_IS_NAN
+from monai_afire.handlers.writers.result_tables import OUTPUT_IS_NAN, ResultFiles
 from monai_afire.utils.file_geometry import FileGeometry
 from monai_afire.utils.files import output_path
 from monai_afire.utils.precision import at_least_float32
-
-__all__ = ["RestorationWriter"]
 
 
 class RestorationWriter(ResultFiles):

@@ -1,25 +1,87 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Base of the writers: tables that grow while a network runs, of results and of files that failed."""
+"""Bases of the writers: tables of results and of rejected files, which grow while a network runs, and their files."""
 
 from __future__ import annotations
 
 import csv
 import logging
+import math
+import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from ignite.engine import Engine, Events
 
-from monai_afire.handlers.writers.unfinished_table import UnfinishedTable, check_same_row, written_name
-from monai_afire.utils.files import atomic_path, check_writable, keep_previous
+from monai_afire.utils.files import atomic_path, check_writable, keep_previous, mark_results, remove_leftovers
 from monai_afire.utils.folder_lock import folder_lock
 
-__all__ = ["EXIT_CODE_REJECTED", "OUTPUT_IS_NAN", "ResultTables"]
+_TOLERANCE = 0.01  # relative; batches of another size change the last digits, reduced precision a few
+
+
+def written_name(source: str) -> str:
+    """How a table names a file: names need not be valid text."""
+    return source.encode("utf-8", "backslashreplace").decode()
+
+
+class UnfinishedTable:
+    """A table of results, one or more successive rows per image, that ends where its run was stopped."""
+
+    def __init__(self, path: Path, header: Sequence[str]) -> None:
+        self.path = path
+        self.header = list(header)
+
+    def complete_rows(self) -> list[list[str]]:
+        """Rows of all images but the last two."""
+        return [row for image in self._images()[:-2] for row in image]
+
+    def last_complete(self) -> list[list[str]]:
+        """Rows of the last image but one, none where there is none."""
+        images = self._images()
+        return images[-2] if len(images) > 1 else []
+
+    def names(self) -> set[str]:
+        """Images whose results are complete."""
+        return {row[0] for row in self.complete_rows()}
+
+    def _images(self) -> list[list[list[str]]]:
+        """The rows of each image; none where the run was stopped within the header, or just after it."""
+        if not self.path.is_file():
+            return []
+        with self.path.open(newline="", encoding="utf-8", errors="replace") as file:
+            rows = list(csv.reader(file))
+        if len(rows) < 2:
+            return []
+        if rows[0] != self.header:
+            raise ValueError(
+                f"{self.path} has the columns {rows[0]}, not {self.header}: resume with the settings of the run "
+                "that wrote it, or start anew with resume set to false"
+            )
+        return [list(image) for _, image in groupby(rows[1:], key=lambda row: row[:1])]
+
+
+def check_same_row(expected: Sequence[str], found: Sequence[Any], path: Path) -> None:
+    """Compare a row that was made anew with the one that a run had written before."""
+    if not all(map(_is_same, expected, map(str, found))):
+        raise RuntimeError(
+            f"{path} has {list(expected)}, but now the result is {[str(cell) for cell in found]}: other weights or "
+            "settings made it. Resume with those, or start anew with resume set to false"
+        )
+
+
+def _is_same(expected: str, found: str) -> bool:
+    try:
+        return math.isclose(float(expected), float(found), rel_tol=_TOLERANCE, abs_tol=1e-4)
+    except ValueError:
+        return expected == written_name(found)
+
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +132,10 @@ class ResultTables(ABC):
     """
 
     derived: Sequence[str] = ()
-    """Names of files that :meth:`complete` makes of the whole table: moved away with the table that they belong to."""
+    """Names of files and folders that belong to the table: moved away with it, so that all are of one run."""
+
+    folders: Sequence[str] = ()
+    """Names of those folders that this run writes a file of each image to."""
 
     def __init__(
         self, items: Sequence[Mapping[str, Any]], output_dir: str, table_name: str, resume: bool = False
@@ -115,7 +180,9 @@ class ResultTables(ABC):
         """Make sure that results can be written, by this process alone."""
         self.resources.enter_context(folder_lock(check_writable(self.output_dir)))
         table, rejected = self._unfinished()
-        self.num_rejected = sum(1 for _ in rejected.complete_rows()) if self.resume else 0
+        for path in (table.path, rejected.path, *self._beside()):
+            remove_leftovers(path)
+        self.num_rejected = len(rejected.complete_rows()) if self.resume else 0
         self.last_complete = table.last_complete() if self.resume else []
         self.rows, self.files = [], {}
 
@@ -148,8 +215,7 @@ class ResultTables(ABC):
         for name, cells in rows:
             if name == self.table_name and self.last_complete and written_name(cells[0]) == self.last_complete[0][0]:
                 check_same_row(self.last_complete.pop(0), cells, self.output_dir / name)
-            if not self.has_rows:
-                self._open_tables()
+            self.open_tables()
             csv.writer(self.files[name]).writerow(cells)
         for file in self.files.values():
             file.flush()
@@ -213,11 +279,19 @@ class ResultTables(ABC):
         table = UnfinishedTable(self.output_dir / self.table_name, self.header())
         return table, UnfinishedTable(self.output_dir / _REJECTED, ["image", "reason"])
 
-    def _open_tables(self) -> None:
-        """At the first row: a run that fails before it leaves those of the earlier run where they are."""
+    def _beside(self) -> list[Path]:
+        """The files and folders that belong to the table; a file in the way of a folder is not ours."""
+        paths = [self.output_dir / name for name in self.derived]
+        return [path for path in paths if path.suffix or path.is_dir()]
+
+    def open_tables(self) -> None:
+        """At the first row or file: a run that fails before it leaves those of the earlier run where they are."""
+        if self.has_rows:
+            return
         tables = self._unfinished()
         if not self.resume:
-            keep_previous(*(table.path for table in tables), *(self.output_dir / name for name in self.derived))
+            keep_previous(*(table.path for table in tables), *self._beside())
+        mark_results(self.output_dir, (item["image"] for item in self.items), self.folders)
         for table in tables:
             with atomic_path(table.path, flush=self.resume) as temporary, _open(temporary, "w") as file:
                 csv.writer(file).writerow(table.header)
@@ -228,3 +302,85 @@ class ResultTables(ABC):
 def _open(path: Path, mode: Literal["a", "w"]) -> TextIO:
     # names of files need not be valid text
     return path.open(mode, newline="", encoding="utf-8", errors="backslashreplace")
+
+
+_WAITING = 64  # files that may still have to be written; each may hold large arrays
+
+
+class ResultFiles(ResultTables):
+    """
+    Base of the writers whose files are written by threads, so that the network need not wait for them.
+
+    A row is written when the files of its batch are complete, so that what has a row need not be made again.
+    ``root`` is the folder that all files of the data set have in common, to name the results by what lies below.
+
+    Args:
+        items: the data set's items, for the names of the files.
+        output_dir: where to write.
+        table_name: file name of the table.
+        num_threads: threads that write.
+        resume: go on where a run was stopped.
+
+    Raises:
+        OSError: when the run starts and ``output_dir`` cannot be written to.
+    """
+
+    def __init__(
+        self,
+        items: Sequence[Mapping[str, Any]],
+        output_dir: str,
+        table_name: str,
+        num_threads: int = 2,
+        resume: bool = False,
+    ) -> None:
+        super().__init__(items, output_dir, table_name, resume)
+        self.num_threads = num_threads
+        self.pending: deque[Future] = deque()
+        self.batches: deque[tuple[int, list[tuple[str, list[Any]]]]] = deque()
+
+    def start(self, engine: Engine) -> None:
+        """Open the tables and start the threads."""
+        super().start(engine)
+        self.pending.clear()
+        self.batches.clear()
+        self.num_saved = 0
+        self.root = os.path.commonpath([os.path.dirname(item["image"]) for item in self.items])
+        self.pool = self.resources.enter_context(ThreadPoolExecutor(self.num_threads))
+
+    def hand_over(self, save: Callable[..., Any], *arguments: Any) -> None:
+        """Let a thread save something."""
+        self.open_tables()
+        self.pending.append(self.pool.submit(save, *arguments))
+        self._wait_until(_WAITING)
+
+    def write(self, engine: Engine) -> None:
+        """Hand over the files of a batch, and write the rows of those batches whose files are complete."""
+        self.collect(engine)
+        self.batches.append((self.num_saved + len(self.pending), self.rows))
+        self.rows = []
+        self._wait_until(_WAITING)
+        self._write_complete()
+
+    def close(self, engine: Engine) -> None:
+        """Wait for the threads and close the tables; after an error of theirs :meth:`close_after_error` does."""
+        self._wait_until(0)
+        self._write_complete()
+        super().close(engine)
+
+    def close_after_error(self, engine: Engine, error: BaseException) -> None:
+        """Keep what is complete, close the tables and go on with the error."""
+        with suppress(Exception):  # of a thread: it is the one that is raised, or comes after it
+            self._wait_until(0)
+        self._write_complete()
+        super().close_after_error(engine, error)
+
+    def _write_complete(self) -> None:
+        while self.batches and self.batches[0][0] <= self.num_saved:
+            self.write_rows(self.batches.popleft()[1])
+
+    def _wait_until(self, remaining: int) -> None:
+        """Wait for the oldest, and raise what went wrong in them, so that neither memory nor errors pile up."""
+        while self.pending and (len(self.pending) > remaining or self.pending[0].done()):
+            self.pending[0].result()  # one that failed stays the first: nothing behind it counts as saved
+            self.pending.popleft()
+            self.num_saved += 1

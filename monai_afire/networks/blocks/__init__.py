@@ -6,16 +6,13 @@ from __future__ import annotations
 
 from monai_afire.networks.blocks.attention import DeviceSelfAttention, prepare_transformer_blocks, through_blocks
 from monai_afire.networks.blocks.composition import Composer, Decomposer, gather_parts, spread_parts
-from monai_afire.networks.blocks.distillation_head import DistillationHead
-from monai_afire.networks.blocks.ema import update_ema
-from monai_afire.networks.blocks.feature_pyramid import FeaturePyramid, MultiScaleNeck
+from monai_afire.networks.blocks.ema import TeacherNetwork, update_ema
+from monai_afire.networks.blocks.feature_pyramid import FeaturePyramid, MultiScaleNeck, PyramidPooling
+from monai_afire.networks.blocks.heads import DistillationHead, PositionwiseLinear, ProjectionMLP, TokenProbabilityHead
 from monai_afire.networks.blocks.patches import grid_size, patch_labels, patch_statistics, patchify, unpatchify
-from monai_afire.networks.blocks.projection_mlp import ProjectionMLP
 from monai_afire.networks.blocks.prototype_bank import PrototypeBank
-from monai_afire.networks.blocks.pyramid_pooling import PyramidPooling
 from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
 from monai_afire.networks.blocks.sinkhorn import sinkhorn_knopp
-from monai_afire.networks.blocks.token_head import PositionwiseLinear, TokenProbabilityHead
 
 __all__ = [
     "Composer",
@@ -29,6 +26,7 @@ __all__ = [
     "PrototypeBank",
     "PyramidPooling",
     "RestorationDecoder",
+    "TeacherNetwork",
     "TokenProbabilityHead",
     "gather_parts",
     "grid_size",

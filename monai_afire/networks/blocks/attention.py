@@ -13,8 +13,6 @@ from monai.networks.blocks.transformerblock import TransformerBlock
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-__all__ = ["DeviceSelfAttention", "prepare_transformer_blocks", "through_blocks"]
-
 
 class DeviceSelfAttention(SABlock):
     """

@@ -10,9 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from monai_afire.networks.blocks.projection_mlp import ProjectionMLP
-
-__all__ = ["Composer", "Decomposer", "gather_parts", "spread_parts"]
+from monai_afire.networks.blocks.heads import ProjectionMLP
 
 # parts of a patch along each axis
 RATIO = 2

@@ -4,13 +4,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from torch import nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-__all__ = ["update_ema"]
+from monai_afire.utils.distributed import all_reduce
 
 
 def update_ema(teachers: Sequence[nn.Module], students: Sequence[nn.Module], decay: float) -> None:
@@ -39,3 +41,45 @@ def update_ema(teachers: Sequence[nn.Module], students: Sequence[nn.Module], dec
     moving: list[torch.Tensor] = [parameter for module in teachers for parameter in module.parameters()]
     leading: list[torch.Tensor] = [parameter for module in students for parameter in module.parameters()]
     get_ema_multi_avg_fn(decay)(moving, leading, None)
+
+
+class TeacherNetwork(nn.Module):
+    """
+    Base of methods with a teacher: frozen copies of some modules, in evaluation mode, that follow the student's.
+
+    The copy of the module ``name`` is ``teacher_name``. A subclass calls :meth:`add_teachers` when its modules stand.
+    """
+
+    taught: ClassVar[tuple[str, ...]] = ("encoder",)
+    teacher_decay: float
+
+    def add_teachers(self) -> None:
+        """Copy the modules named in ``taught``."""
+        for name in self.taught:
+            setattr(self, f"teacher_{name}", copy.deepcopy(getattr(self, name)).requires_grad_(False))
+
+    def update_teacher(self) -> None:
+        r"""
+        Move the teacher towards the student: :math:`\theta_t \leftarrow \lambda\theta_t + (1 - \lambda)\theta_s`.
+
+        λ is ``teacher_decay``; 1 keeps the teacher as it is. Call it after every step of the optimizer.
+        """
+        students = [getattr(self, name) for name in self.taught]
+        update_ema(self._teachers(), students, self.teacher_decay)
+
+    def train(self, mode: bool = True) -> TeacherNetwork:
+        """Set the student's mode; the teacher stays in evaluation mode."""
+        super().train(mode)
+        for teacher in self._teachers():
+            teacher.eval()
+        return self
+
+    def _teachers(self) -> list[nn.Module]:
+        return [getattr(self, f"teacher_{name}") for name in self.taught]
+
+
+def move_center(center: torch.Tensor, values: torch.Tensor, momentum: float) -> None:
+    """Move a center ``(D,)`` in place towards the mean of the values ``(M, D)`` of all processes."""
+    total = all_reduce(values.to(center.dtype).sum(0))
+    count = all_reduce(total.new_full((), len(values)))
+    center.lerp_(total / count, 1 - momentum)

@@ -1,19 +1,138 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Feature pyramids: from maps of one scale to maps of several, and from maps of several scales to one."""
+"""Blocks of networks for dense prediction: normed convolutions, pyramid pooling, feature pyramid, multi-scale neck."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
+import torch.nn.functional as F
+from monai.networks.blocks import Convolution
 from monai.networks.layers import Conv, Pool, get_act_layer, get_norm_layer
 from torch import nn
 
-from monai_afire.networks.blocks.normalized_convolution import group_norm_settings, normalized_convolution
-from monai_afire.networks.blocks.pyramid_pooling import resize_features
+from monai_afire.utils.precision import at_least_float32, without_autocast
 
-__all__ = ["FeaturePyramid", "MultiScaleNeck"]
+# the choice of Wu and He (ECCV 2018) where the number of groups is not fixed
+CHANNELS_PER_GROUP = 16
+
+
+def group_norm_settings(channels: int) -> tuple[str, dict[str, Any]]:
+    """A group norm, as MONAI's blocks take it, with at least 16 channels per group."""
+    most = max(channels // CHANNELS_PER_GROUP, 1)
+    return "group", {"num_groups": next(number for number in range(most, 0, -1) if channels % number == 0)}
+
+
+def normalized_convolution(spatial_dims: int, in_channels: int, out_channels: int, kernel_size: int) -> Convolution:
+    """Convolution that keeps the size, group norm, ReLU."""
+    return _Convolution(
+        spatial_dims,
+        in_channels,
+        out_channels,
+        kernel_size=kernel_size,
+        adn_ordering="NA",
+        norm=group_norm_settings(out_channels),
+        act="relu",
+        bias=False,  # the norm has one
+    )
+
+
+class _Convolution(Convolution):
+    """MONAI's block, in float32 for volumes that are thinner than the kernel, on a CPU."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        is_thin = x.ndim == 5 and x.shape[2] < self.get_parameter("conv.weight").shape[2]
+        if not is_thin or x.device.type != "cpu":
+            return super().forward(x)
+        with without_autocast("cpu"):
+            return super().forward(at_least_float32(x))
+
+
+LINEAR_MODES = {1: "linear", 2: "bilinear", 3: "trilinear"}
+
+
+def resize_features(features: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
+    """Interpolate linearly; the pixels' areas, not their centres, cover the same field before and after."""
+    if tuple(features.shape[2:]) == tuple(size):
+        return features
+    return F.interpolate(features, size=tuple(size), mode=LINEAR_MODES[features.ndim - 2], align_corners=False)
+
+
+class PyramidPooling(nn.Module):
+    """
+    Pyramid pooling module (Zhao et al., CVPR 2017) as UPerNet uses it on the coarsest feature map.
+
+    The map is averaged to grids of a few fixed sizes. Each grid goes through a 1 x 1 convolution and back to the map's
+    size; all of them and the map itself are joined by a 3 x 3 convolution.
+
+    Args:
+        spatial_dims: 2 or 3.
+        in_channels: channels of the map.
+        channels: channels of each pooled grid and of the result, at least 2.
+        pool_sizes: elements per axis of the grids. A grid larger than the map repeats elements, which costs time only.
+
+    Raises:
+        ValueError: when a size or the number of channels is too small.
+
+    Example:
+        >>> PyramidPooling(spatial_dims=2, in_channels=12, channels=8)(torch.rand(1, 12, 4, 5)).shape
+        torch.Size([1, 8, 4, 5])
+    """
+
+    def __init__(
+        self, spatial_dims: int, in_channels: int, channels: int, pool_sizes: Sequence[int] = (1, 2, 3, 6)
+    ) -> None:
+        super().__init__()
+        if not pool_sizes or min(pool_sizes) < 1 or channels < 2:
+            raise ValueError(
+                "pyramid pooling needs one or more pool_sizes of at least 1 and at least 2 channels (the norm of a "
+                f"single value is zero), got pool_sizes {tuple(pool_sizes)} and channels={channels}"
+            )
+        # ONNX has no pooling of volumes to a grid of a fixed size
+        pool = _GridOfVolume if spatial_dims == 3 else Pool[Pool.ADAPTIVEAVG, spatial_dims]
+        self.branches = nn.ModuleList(
+            nn.Sequential(pool(size), normalized_convolution(spatial_dims, in_channels, channels, kernel_size=1))
+            for size in pool_sizes
+        )
+        joined = in_channels + channels * len(pool_sizes)
+        self.join = normalized_convolution(spatial_dims, joined, channels, kernel_size=3)
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """
+        Add context.
+
+        Args:
+            features: ``(B, in_channels, *S)``.
+
+        Returns:
+            ``(B, channels, *S)``.
+        """
+        context = [resize_features(branch(features), features.shape[2:]) for branch in self.branches]
+        return self.join(torch.cat([features, *context], dim=1))
+
+
+class _GridOfVolume(nn.Module):
+    """``nn.AdaptiveAvgPool3d`` by a matrix for each axis."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        for axis in (2, 3, 4):
+            shares = _shares(features.shape[axis], self.size).to(features)
+            features = torch.matmul(features.movedim(axis, -1), shares).movedim(-1, axis)
+        return features
+
+
+def _shares(length: int, size: int) -> torch.Tensor:
+    """``(length, size)``: the share of each element in the averages, of parts that may overlap."""
+    part, place = torch.arange(size), torch.arange(length)[:, None]
+    start, end = part * length // size, -(-(part + 1) * length // size)
+    inside = ((place >= start) & (place < end)).float()
+    return inside / inside.sum(0)
 
 
 class FeaturePyramid(nn.Module):

@@ -11,8 +11,6 @@ import torch
 import torch.nn.functional as F
 from monai.utils import ensure_tuple_rep
 
-__all__ = ["grid_size", "patch_labels", "patch_statistics", "patchify", "unpatchify"]
-
 # of He et al.: a patch of one intensity has a variance of 0
 _LEAST_VARIANCE = 1e-6
 

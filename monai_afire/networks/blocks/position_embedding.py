@@ -14,41 +14,17 @@ import torch.nn.functional as F
 
 from monai_afire.utils.device import widest_float
 
-__all__ = ["along_axes", "resize_matrix", "resize_position_embedding", "without_meshgrid_warning"]
-
 
 @contextmanager
 def without_meshgrid_warning() -> Iterator[None]:
-    """
-    Leave out PyTorch's warning of the missing ``indexing``, which MONAI's code causes and no user can mend.
-
-    Example:
-        >>> with without_meshgrid_warning():
-        ...     rows, columns = torch.meshgrid(torch.arange(2), torch.arange(3))
-        >>> tuple(rows.shape)
-        (2, 3)
-    """
+    """Leave out PyTorch's warning of the missing ``indexing``, which MONAI's code causes and no user can mend."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.meshgrid")
         yield
 
 
 def resize_matrix(old: int, new: int, device: torch.device | str = "cpu") -> torch.Tensor:
-    """
-    Bicubic, antialiased interpolation along one axis as a matrix; that of an image is one per axis.
-
-    Args:
-        old: samples before.
-        new: samples after.
-        device: of the result, which is computed there.
-
-    Returns:
-        ``(new, old)`` float64 (float32 where the device has no more), rows sum to 1.
-
-    Example:
-        >>> resize_matrix(4, 2).shape
-        torch.Size([2, 4])
-    """
+    """Bicubic, antialiased interpolation along one axis as a matrix; that of an image is one per axis."""
     # the rows of an identity matrix; not one column at a time, since PyTorch errs for images one pixel wide
     identity = torch.eye(old, dtype=widest_float(device), device=device)[None, None]
     return F.interpolate(identity, (new, old), mode="bicubic", antialias=True)[0, 0]
@@ -57,42 +33,14 @@ def resize_matrix(old: int, new: int, device: torch.device | str = "cpu") -> tor
 def resize_position_embedding(
     embedding: torch.Tensor, old_grid: Sequence[int], new_grid: Sequence[int]
 ) -> torch.Tensor:
-    """
-    Interpolate position embeddings on the grid of patches, on their device and with their gradient.
-
-    Args:
-        embedding: ``(1, L, D)`` without class token, row-major.
-        old_grid: patches along each axis, their product is L.
-        new_grid: patches along each axis to resize to.
-
-    Returns:
-        ``(1, L', D)`` of the same dtype.
-
-    Example:
-        >>> resize_position_embedding(torch.rand(1, 6, 8), (2, 3), (4, 4)).shape
-        torch.Size([1, 16, 8])
-    """
+    """Interpolate position embeddings on the grid of patches, on their device and with their gradient."""
     values = embedding.to(widest_float(embedding.device)).reshape(*old_grid, -1)
     matrices = [resize_matrix(old, new, values.device) for old, new in zip(old_grid, new_grid, strict=True)]
     return along_axes(values, matrices, first=0).reshape(1, math.prod(new_grid), -1).to(embedding.dtype)
 
 
 def along_axes(values: torch.Tensor, matrices: Sequence[torch.Tensor], first: int) -> torch.Tensor:
-    """
-    Multiply consecutive axes of a tensor by one matrix each.
-
-    Args:
-        values: ``(*before, *old, *after)``.
-        matrices: ``(new, old)`` each.
-        first: index of the first of these axes.
-
-    Returns:
-        ``(*before, *new, *after)``.
-
-    Example:
-        >>> along_axes(torch.ones(2, 3), [torch.ones(4, 3)], first=1)[0]
-        tensor([3., 3., 3., 3.])
-    """
+    """Multiply consecutive axes of a tensor by one matrix each."""
     for axis, matrix in enumerate(matrices, start=first):
         values = torch.tensordot(values, matrix.to(values), dims=([axis], [1])).movedim(-1, axis)
     return values

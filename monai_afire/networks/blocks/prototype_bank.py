@@ -9,8 +9,6 @@ from torch import nn
 
 from monai_afire.utils.distributed import all_reduce
 
-__all__ = ["PrototypeBank"]
-
 
 class PrototypeBank(nn.Module):
     r"""

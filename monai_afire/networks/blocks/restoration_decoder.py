@@ -15,8 +15,6 @@ from torch import nn
 from monai_afire.networks.blocks.attention import prepare_transformer_blocks, through_blocks
 from monai_afire.networks.blocks.position_embedding import without_meshgrid_warning
 
-__all__ = ["RestorationDecoder"]
-
 
 class RestorationDecoder(nn.Module):
     r"""

@@ -9,8 +9,6 @@ import torch
 from monai_afire.utils.distributed import all_reduce, all_reduce_max, world_size
 from monai_afire.utils.precision import at_least_float32
 
-__all__ = ["sinkhorn_knopp"]
-
 
 @torch.no_grad()
 def sinkhorn_knopp(logits: torch.Tensor, epsilon: float | torch.Tensor = 0.05, num_iters: int = 3) -> torch.Tensor:

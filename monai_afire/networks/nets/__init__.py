@@ -11,6 +11,7 @@ from monai_afire.networks.nets.lung_finder import LungFinder
 from monai_afire.networks.nets.mae import MAE
 from monai_afire.networks.nets.peac import PEAC
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.residual_encoder import ResidualEncoder
 from monai_afire.networks.nets.swin_encoder import SwinEncoder
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.networks.nets.transfer_network import TransferNetwork
@@ -25,6 +26,7 @@ __all__ = [
     "MAE",
     "PEAC",
     "RadiographEncoder",
+    "ResidualEncoder",
     "SwinEncoder",
     "TransferClassifier",
     "TransferNetwork",

@@ -4,25 +4,23 @@
 
 from __future__ import annotations
 
-import copy
 import math
-from typing import overload
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from monai_afire.networks.blocks.composition import Composer, Decomposer
-from monai_afire.networks.blocks.ema import update_ema
-from monai_afire.networks.nets.encoders.interface import as_encoder
+from monai_afire.networks.blocks.ema import TeacherNetwork, move_center
+from monai_afire.networks.definition import keeps_arguments
+from monai_afire.networks.nets.encoders.build import as_encoder
+from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.transforms.grid_crop.correspondence import overlap_masks
-from monai_afire.utils.distributed import all_reduce
 from monai_afire.utils.precision import at_least_float32
 
-__all__ = ["ACE"]
 
-
-class ACE(nn.Module):
+@keeps_arguments
+class ACE(TeacherNetwork):
     r"""
     Anatomically consistent embeddings in composition and decomposition (Zhou et al., WACV 2025).
 
@@ -87,6 +85,7 @@ class ACE(nn.Module):
     """
 
     center: torch.Tensor
+    teacher_encoder: RadiographEncoder
 
     def __init__(
         self,
@@ -119,7 +118,7 @@ class ACE(nn.Module):
         self.logit_scale = nn.Parameter(
             torch.tensor(math.log(1 / 0.07)), requires_grad=normalize and (compose or decompose)
         )
-        self.teacher_encoder = copy.deepcopy(encoder).requires_grad_(False)
+        self.add_teachers()
         self.register_buffer("center", torch.zeros(encoder.hidden_size))
         self.teacher_decay = teacher_decay
         self.student_temperature = student_temperature
@@ -131,14 +130,6 @@ class ACE(nn.Module):
         self.centering = centering
         self.normalize = normalize
         self.train()
-
-    @overload
-    def forward(self, image_1: torch.Tensor) -> torch.Tensor: ...
-
-    @overload
-    def forward(
-        self, image_1: torch.Tensor, image_2: torch.Tensor, offset_1: torch.Tensor, offset_2: torch.Tensor
-    ) -> dict[str, torch.Tensor]: ...
 
     def forward(
         self,
@@ -202,20 +193,6 @@ class ACE(nn.Module):
             outputs["global_teacher"] = self._teacher_distribution(teacher, masks)
         return outputs
 
-    def update_teacher(self) -> None:
-        r"""
-        Move the teacher towards the student: :math:`\theta_t \leftarrow \lambda\theta_t + (1 - \lambda)\theta_s`.
-
-        λ is ``teacher_decay``; 1 keeps the teacher as it is.
-        """
-        update_ema([self.teacher_encoder], [self.encoder], self.teacher_decay)
-
-    def train(self, mode: bool = True) -> ACE:
-        """Set the student to training or evaluation mode; the teacher stays in evaluation mode."""
-        super().train(mode)
-        self.teacher_encoder.eval()
-        return self
-
     def _matching_logits(self, teacher: torch.Tensor, student: torch.Tensor) -> torch.Tensor:
         """Scaled cosines, or products, of every pair: (B, N, D) and (B, M, D) to (B, N, M)."""
         with torch.autocast(student.device.type, enabled=False):
@@ -240,14 +217,8 @@ class ACE(nn.Module):
         means = _mean_tokens(tokens, masks)
         distribution = torch.softmax((means - self.center) / self.teacher_temperature, dim=-1)
         if self.training and self.centering:
-            self._move_center(means.flatten(0, 1))
+            move_center(self.center, means.flatten(0, 1), self.center_momentum)
         return distribution
-
-    def _move_center(self, means: torch.Tensor) -> None:
-        """Towards the mean of (M, D) over the samples of all ranks."""
-        total = all_reduce(means.to(self.center.dtype).sum(0))
-        count = all_reduce(total.new_full((), len(means)))
-        self.center.lerp_(total / count, 1 - self.center_momentum)
 
     def _check_arguments(
         self, image_1: torch.Tensor, image_2: torch.Tensor, offset_1: torch.Tensor, offset_2: torch.Tensor

@@ -6,26 +6,25 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import overload
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from monai_afire.networks.blocks.ema import update_ema
+from monai_afire.networks.blocks.heads import TokenProbabilityHead
 from monai_afire.networks.blocks.patches import patch_labels, patchify, unpatchify
 from monai_afire.networks.blocks.prototype_bank import PrototypeBank
 from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
 from monai_afire.networks.blocks.sinkhorn import sinkhorn_knopp
-from monai_afire.networks.blocks.token_head import TokenProbabilityHead
-from monai_afire.networks.nets.encoders.interface import as_encoder
+from monai_afire.networks.definition import keeps_arguments
+from monai_afire.networks.nets.encoders.build import as_encoder
 from monai_afire.utils.precision import at_least_float32
-
-__all__ = ["AFiRe"]
 
 CONTRAST_SPACES = ("probabilities", "features")
 
 
+@keeps_arguments
 class AFiRe(nn.Module):
     """
     Anatomy-driven self-supervised learning of fine-grained representations (Liu et al., AAAI 2025).
@@ -129,14 +128,6 @@ class AFiRe(nn.Module):
         self.contrast_space = contrast_space
         self.contrast = contrast
         self.restore = restore
-
-    @overload
-    def forward(self, image: torch.Tensor) -> torch.Tensor: ...
-
-    @overload
-    def forward(
-        self, image: torch.Tensor, lesion_image: torch.Tensor, lesion_mask: torch.Tensor
-    ) -> dict[str, torch.Tensor]: ...
 
     def forward(
         self, image: torch.Tensor, lesion_image: torch.Tensor | None = None, lesion_mask: torch.Tensor | None = None

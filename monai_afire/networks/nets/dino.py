@@ -4,26 +4,21 @@
 
 from __future__ import annotations
 
-import copy
-from typing import overload
-
 import torch
-from torch import nn
 
-from monai_afire.networks.blocks.distillation_head import DistillationHead
-from monai_afire.networks.blocks.ema import update_ema
+from monai_afire.networks.blocks.ema import TeacherNetwork, move_center
+from monai_afire.networks.blocks.heads import DistillationHead
 from monai_afire.networks.blocks.sinkhorn import sinkhorn_knopp
+from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
-from monai_afire.utils.distributed import all_reduce
 from monai_afire.utils.precision import at_least_float32
-
-__all__ = ["DINO", "TEACHER_BALANCES"]
 
 # what keeps the teacher from collapsing
 TEACHER_BALANCES = ("center", "sinkhorn")
 
 
-class DINO(nn.Module):
+@keeps_arguments
+class DINO(TeacherNetwork):
     r"""
     Self-distillation with no labels (Caron et al., ICCV 2021), the baseline that papers of the field compare with.
 
@@ -70,7 +65,10 @@ class DINO(nn.Module):
         torch.Size([3, 24, 4, 4])
     """
 
+    taught = ("encoder", "head")
     center: torch.Tensor
+    teacher_encoder: RadiographEncoder
+    teacher_head: DistillationHead
 
     def __init__(
         self,
@@ -92,8 +90,7 @@ class DINO(nn.Module):
             raise ValueError(f"teacher_balance must be one of {TEACHER_BALANCES}, got {teacher_balance!r}")
         self.encoder = encoder
         self.head = DistillationHead(encoder.hidden_size, num_prototypes, head_dim, bottleneck_dim, norm_last_layer)
-        self.teacher_encoder = copy.deepcopy(encoder).requires_grad_(False)
-        self.teacher_head = copy.deepcopy(self.head).requires_grad_(False)
+        self.add_teachers()
         self.register_buffer("center", torch.zeros(num_prototypes))
         self.student_temperature = student_temperature
         self.teacher_temperature = teacher_temperature
@@ -101,12 +98,6 @@ class DINO(nn.Module):
         self.center_momentum = center_momentum
         self.teacher_balance = teacher_balance
         self.train()
-
-    @overload
-    def forward(self, image: torch.Tensor) -> torch.Tensor: ...
-
-    @overload
-    def forward(self, image: torch.Tensor, local_crops: torch.Tensor) -> dict[str, torch.Tensor]: ...
 
     def forward(
         self, image: torch.Tensor, local_crops: torch.Tensor | None = None
@@ -126,7 +117,7 @@ class DINO(nn.Module):
 
             * "student" ``(B, G + N, K)``: logarithms of the student's distributions, global crops first,
             * "teacher" ``(B, G, K)``: the teacher's distributions,
-            * in evaluation mode "teacher_tokens" ``(B, G, L, D)``, to look at,
+            * in evaluation mode "teacher_tokens" ``(B, G, L, D)``, for previews,
 
             all at least float32.
 
@@ -151,30 +142,13 @@ class DINO(nn.Module):
             outputs["teacher_tokens"] = at_least_float32(teacher_tokens).unflatten(0, crops)
         return outputs
 
-    def update_teacher(self) -> None:
-        r"""
-        Move the teacher towards the student: :math:`\theta_t \leftarrow \lambda\theta_t + (1 - \lambda)\theta_s`.
-
-        λ is ``teacher_decay``; 1 keeps the teacher as it is.
-        """
-        update_ema([self.teacher_encoder, self.teacher_head], [self.encoder, self.head], self.teacher_decay)
-
-    def train(self, mode: bool = True) -> DINO:
-        """Set the student to training or evaluation mode; the teacher stays in evaluation mode."""
-        super().train(mode)
-        self.teacher_encoder.eval()
-        self.teacher_head.eval()
-        return self
-
     def _teacher_distribution(self, scores: torch.Tensor) -> torch.Tensor:
         """Balance (M, K) scores."""
         if self.teacher_balance == "sinkhorn":
             return sinkhorn_knopp(scores, self.teacher_temperature)
         distribution = torch.softmax((scores - self.center) / self.teacher_temperature, dim=-1)
         if self.training:
-            total = all_reduce(scores.to(self.center.dtype).sum(0))
-            count = all_reduce(total.new_full((), scores.shape[0]))
-            self.center.lerp_(total / count, 1 - self.center_momentum)
+            move_center(self.center, scores, self.center_momentum)
         return distribution
 
     def _check_crops(self, image: torch.Tensor, local_crops: torch.Tensor) -> None:

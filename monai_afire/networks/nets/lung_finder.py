@@ -13,8 +13,6 @@ from torch.nn import functional as F
 from monai_afire.networks.weights.released import released_lung_finder
 from monai_afire.utils.precision import at_least_float32, without_autocast
 
-__all__ = ["LungFinder"]
-
 _SIDE = 64
 _FEATURES = (16, 16, 32, 64, 96, 16)
 _TAIL = 0.03  # of the lungs, beyond each side of their box: a few wrong pixels do not move it

@@ -5,19 +5,18 @@
 from __future__ import annotations
 
 import math
-from typing import overload
 
 import torch
 from torch import nn
 
 from monai_afire.networks.blocks.patches import patch_statistics, patchify
 from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
+from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.vit_encoder import ViTEncoder
 from monai_afire.utils.precision import at_least_float32
 
-__all__ = ["MAE"]
 
-
+@keeps_arguments
 class MAE(nn.Module):
     r"""
     Masked autoencoder (He et al., *Masked Autoencoders Are Scalable Vision Learners*, CVPR 2022).
@@ -83,12 +82,6 @@ class MAE(nn.Module):
             use_checkpoint=use_checkpoint,
         )
         self.normalize_target = normalize_target
-
-    @overload
-    def forward(self, image: torch.Tensor) -> torch.Tensor: ...
-
-    @overload
-    def forward(self, image: torch.Tensor, visible: torch.Tensor) -> dict[str, torch.Tensor]: ...
 
     def forward(
         self, image: torch.Tensor, visible: torch.Tensor | None = None

@@ -4,27 +4,25 @@
 
 from __future__ import annotations
 
-import copy
 import math
-from typing import overload
 
 import torch
 from torch import nn
 
-from monai_afire.networks.blocks.ema import update_ema
+from monai_afire.networks.blocks.ema import TeacherNetwork, move_center
+from monai_afire.networks.blocks.heads import ProjectionMLP
 from monai_afire.networks.blocks.patches import patchify, unpatchify
-from monai_afire.networks.blocks.projection_mlp import ProjectionMLP
-from monai_afire.networks.nets.encoders.interface import as_encoder
+from monai_afire.networks.definition import keeps_arguments
+from monai_afire.networks.nets.encoders.build import as_encoder
+from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.transforms.grid_crop.correspondence import matching_patches
-from monai_afire.utils.distributed import all_reduce
 from monai_afire.utils.precision import at_least_float32
-
-__all__ = ["GLOBAL_BALANCES", "PEAC"]
 
 GLOBAL_BALANCES = ("center", "predictor", "none")
 
 
-class PEAC(nn.Module):
+@keeps_arguments
+class PEAC(TeacherNetwork):
     r"""
     Patch embedding of anatomical consistency (Zhou et al., BMVC 2023).
 
@@ -97,7 +95,11 @@ class PEAC(nn.Module):
         torch.Size([3, 1, 32, 32])
     """
 
+    taught = ("encoder", "global_expander", "local_expander")
     global_center: torch.Tensor
+    teacher_encoder: RadiographEncoder
+    teacher_global_expander: ProjectionMLP
+    teacher_local_expander: ProjectionMLP
 
     def __init__(
         self,
@@ -129,9 +131,7 @@ class PEAC(nn.Module):
         self.local_expander = ProjectionMLP(width, expander_hidden_dim, expander_dim, num_layers=3)
         self.global_expander.requires_grad_(global_consistency)
         self.local_expander.requires_grad_(local_consistency)
-        self.teacher_encoder = copy.deepcopy(encoder).requires_grad_(False)
-        self.teacher_global_expander = copy.deepcopy(self.global_expander).requires_grad_(False)
-        self.teacher_local_expander = copy.deepcopy(self.local_expander).requires_grad_(False)
+        self.add_teachers()
         if global_balance == "predictor":
             self.global_predictor = ProjectionMLP(expander_dim, expander_hidden_dim, expander_dim, num_layers=2)
             self.global_predictor.requires_grad_(global_consistency)
@@ -144,21 +144,6 @@ class PEAC(nn.Module):
         self.global_consistency = global_consistency
         self.local_consistency = local_consistency
         self.train()
-
-    @overload
-    def forward(self, image_1: torch.Tensor) -> torch.Tensor: ...
-
-    @overload
-    def forward(
-        self,
-        image_1: torch.Tensor,
-        image_2: torch.Tensor,
-        distorted: torch.Tensor,
-        order: torch.Tensor,
-        shuffled: torch.Tensor,
-        offset_1: torch.Tensor,
-        offset_2: torch.Tensor,
-    ) -> dict[str, torch.Tensor]: ...
 
     def forward(
         self,
@@ -232,25 +217,6 @@ class PEAC(nn.Module):
         patches = self.restoration_head(self.encoder(image))
         return self.encoder.denormalize(unpatchify(patches, self.encoder.grid_size, self.encoder.patch_size))
 
-    def update_teacher(self) -> None:
-        r"""
-        Move the teacher towards the student: :math:`\theta_t \leftarrow \lambda\theta_t + (1 - \lambda)\theta_s`.
-
-        λ is ``teacher_decay``; 1 keeps the teacher as it is.
-        """
-        update_ema(
-            [self.teacher_encoder, self.teacher_global_expander, self.teacher_local_expander],
-            [self.encoder, self.global_expander, self.local_expander],
-            self.teacher_decay,
-        )
-
-    def train(self, mode: bool = True) -> PEAC:
-        """Set the student to training or evaluation mode; the teacher stays in evaluation mode."""
-        super().train(mode)
-        for teacher in (self.teacher_encoder, self.teacher_global_expander, self.teacher_local_expander):
-            teacher.eval()
-        return self
-
     def _embeddings(self, tokens: torch.Tensor, crops: torch.Tensor) -> dict[str, torch.Tensor]:
         """Both networks' embeddings, from the student's tokens (2 B, L, D) and the teacher's images (2 B, C, *S)."""
         student = self._expand(tokens, self.global_expander, self.local_expander)
@@ -281,9 +247,7 @@ class PEAC(nn.Module):
         embeddings = at_least_float32(embeddings)
         centered = embeddings - self.global_center
         if self.training:
-            total = all_reduce(embeddings.to(self.global_center.dtype).sum(0))
-            count = all_reduce(total.new_full((), len(embeddings)))
-            self.global_center.lerp_(total / count, 1 - self.center_momentum)
+            move_center(self.global_center, embeddings, self.center_momentum)
         return centered
 
     def _patches(self, images: torch.Tensor) -> torch.Tensor:

@@ -11,8 +11,6 @@ from torch import nn
 
 from monai_afire.networks.blocks.patches import grid_size
 
-__all__ = ["GRAY_MEAN", "GRAY_STD", "NUM_FEATURE_MAPS", "RadiographEncoder", "spread_layers"]
-
 # mean and standard deviation of ImageNet's photographs in gray, the paper's choice
 GRAY_MEAN = 0.449
 GRAY_STD = 0.226
@@ -22,19 +20,7 @@ NUM_FEATURE_MAPS = 4
 
 
 def spread_layers(count: int) -> list[int]:
-    r"""
-    Which of a transformer's blocks give feature maps: four, evenly spread and ending with the last.
-
-    Args:
-        count: n, number of blocks.
-
-    Returns:
-        :math:`\lceil k n / 4 \rceil - 1` for k = 1, ..., 4.
-
-    Example:
-        >>> spread_layers(12), spread_layers(3)
-        ([2, 5, 8, 11], [0, 1, 2, 2])
-    """
+    """Which of a transformer's blocks give feature maps: four, evenly spread and ending with the last."""
     return [-(-k * count // NUM_FEATURE_MAPS) - 1 for k in range(1, NUM_FEATURE_MAPS + 1)]
 
 

@@ -16,11 +16,11 @@ from monai.utils import ensure_tuple_rep
 from torch import nn
 
 from monai_afire.networks.blocks.patches import grid_size
+from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.radiograph_encoder import GRAY_MEAN, GRAY_STD, RadiographEncoder
 
-__all__ = ["SwinEncoder"]
 
-
+@keeps_arguments
 class SwinEncoder(RadiographEncoder):
     r"""
     Swin transformer (Liu et al., ICCV 2021) that takes images in [0, 1] and returns tokens.

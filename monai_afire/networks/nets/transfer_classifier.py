@@ -7,12 +7,12 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.transfer_network import TransferNetwork
 from monai_afire.utils.labels import check_label_kind
 
-__all__ = ["TransferClassifier"]
 
-
+@keeps_arguments
 class TransferClassifier(TransferNetwork):
     r"""
     One linear layer on the mean token of an encoder: fine-tuning, or with a frozen encoder a linear probe.

@@ -10,9 +10,7 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from monai_afire.networks.nets.encoders.interface import as_encoder
-
-__all__ = ["TransferNetwork"]
+from monai_afire.networks.nets.encoders.build import as_encoder
 
 Network = TypeVar("Network", bound="TransferNetwork")
 

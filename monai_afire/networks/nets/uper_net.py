@@ -11,13 +11,12 @@ import torch
 from monai.networks.layers import Conv, Dropout
 from torch import nn
 
-from monai_afire.networks.blocks.feature_pyramid import FeaturePyramid, MultiScaleNeck
-from monai_afire.networks.blocks.pyramid_pooling import PyramidPooling, resize_features
+from monai_afire.networks.blocks.feature_pyramid import FeaturePyramid, MultiScaleNeck, PyramidPooling, resize_features
+from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.transfer_network import TransferNetwork
 
-__all__ = ["UPerNet"]
 
-
+@keeps_arguments
 class UPerNet(TransferNetwork):
     """
     UPerNet (Xiao et al., ECCV 2018) on a pre-trained encoder.

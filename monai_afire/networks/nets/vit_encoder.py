@@ -13,8 +13,10 @@ from monai.utils import ensure_tuple_rep
 from torch import nn
 
 from monai_afire.networks.blocks.attention import prepare_transformer_blocks, through_blocks
+from monai_afire.networks.blocks.convolutional_stem import convolutional_stem
 from monai_afire.networks.blocks.patches import grid_size
 from monai_afire.networks.blocks.position_embedding import resize_position_embedding, without_meshgrid_warning
+from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.radiograph_encoder import (
     GRAY_MEAN,
     GRAY_STD,
@@ -23,9 +25,10 @@ from monai_afire.networks.nets.radiograph_encoder import (
     spread_layers,
 )
 
-__all__ = ["GRAY_MEAN", "GRAY_STD", "ViTEncoder"]
+STEMS = ("patch", "convolution")
 
 
+@keeps_arguments
 class ViTEncoder(RadiographEncoder, ViT):
     """
     MONAI's ``ViT`` that takes images in [0, 1] and returns tokens.
@@ -43,6 +46,9 @@ class ViTEncoder(RadiographEncoder, ViT):
         num_layers: number of transformer blocks.
         num_heads: attention heads per block.
         pos_embed_type: "sincos", "learnable", "fourier" or "none", as in MONAI.
+        stem: what makes tokens of pixels: "patch", one linear layer for each patch, or "convolution", a stack of
+            3 x 3 convolutions of stride 2 (Xiao et al., NeurIPS 2021), which learns more from few images; the patch is
+            then a power of two.
         qkv_bias: bias of the query/key/value projections.
         dropout_rate: dropout in the blocks.
         spatial_dims: 2 or 3.
@@ -53,7 +59,8 @@ class ViTEncoder(RadiographEncoder, ViT):
         use_checkpoint: recompute the activations of each block in the backward pass: less memory, more time.
 
     Raises:
-        ValueError: when an axis of the image is not a multiple of the patch, or norm_eps is not positive.
+        ValueError: when an axis of the image is not a multiple of the patch, norm_eps is not positive, or the stem is
+            unknown or does not fit the patch.
 
     Example:
         >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=2, num_heads=2)
@@ -73,6 +80,7 @@ class ViTEncoder(RadiographEncoder, ViT):
         num_layers: int = 12,
         num_heads: int = 12,
         pos_embed_type: str = "sincos",
+        stem: str = "patch",
         qkv_bias: bool = True,
         dropout_rate: float = 0.0,
         spatial_dims: int = 2,
@@ -83,6 +91,8 @@ class ViTEncoder(RadiographEncoder, ViT):
     ) -> None:
         if not norm_eps > 0:
             raise ValueError(f"norm_eps must be positive, since a layer norm divides by it, got {norm_eps}")
+        if stem not in STEMS:
+            raise ValueError(f"stem must be one of {list(STEMS)}, got {stem!r}")
         image_shape = ensure_tuple_rep(img_size, spatial_dims)
         patch_shape = ensure_tuple_rep(patch_size, spatial_dims)
         grid_size(image_shape, patch_shape)  # an image of another size is refused before MONAI says so less clearly
@@ -100,6 +110,8 @@ class ViTEncoder(RadiographEncoder, ViT):
                 dropout_rate=dropout_rate,
                 qkv_bias=qkv_bias,
             )
+        if stem == "convolution":
+            self.patch_embedding.patch_embeddings = convolutional_stem(in_channels, hidden_size, patch_shape)
         prepare_transformer_blocks(self.blocks)
         for layer in self.modules():
             if isinstance(layer, nn.LayerNorm):
@@ -107,6 +119,10 @@ class ViTEncoder(RadiographEncoder, ViT):
         self.use_checkpoint = use_checkpoint
         widths = [hidden_size] * NUM_FEATURE_MAPS
         self.set_interface(in_channels, image_shape, patch_shape, hidden_size, mean, std, widths)
+
+    def changed_arguments(self) -> dict[str, float]:
+        """Arguments that differ since construction: loading weights sets the eps of their layer norms."""
+        return {"norm_eps": self.norm.eps}
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from monai_afire.networks.nets.encoders.interface import missing_parts
+from monai_afire.networks.nets.encoders.build import missing_parts
 from monai_afire.networks.nets.swin_encoder import SwinEncoder
 from monai_afire.networks.nets.vit_encoder import ViTEncoder
 from monai_afire.networks.weights.filters import CheckpointFilter, Converted

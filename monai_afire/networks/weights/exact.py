@@ -13,8 +13,7 @@ import torch
 from torch import nn
 
 from monai_afire.networks.nets.encoders.adapted_encoder import AdaptedEncoder
-from monai_afire.networks.nets.encoders.build import build_encoder
-from monai_afire.networks.nets.encoders.name import is_encoder_name
+from monai_afire.networks.nets.encoders.build import build_encoder, is_encoder_name
 from monai_afire.networks.weights.checkpoint_files import Checkpoint, read_checkpoint
 from monai_afire.networks.weights.report import LoadReport, shorten
 

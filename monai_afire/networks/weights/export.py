@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ from torch import nn
 from monai_afire.networks.nets.vit_encoder import ViTEncoder
 from monai_afire.networks.weights.architectures import encoders_of
 from monai_afire.networks.weights.checkpoint_files import PRODUCER
+from monai_afire.networks.weights.model_file import HEADER, describe, tensor_digest
 from monai_afire.networks.weights.vit_filters import EMBEDDING, POSITIONS
 from monai_afire.utils.files import atomic_path
-from monai_afire.utils.saved_options import OPTIONS_HEADER
 
 __all__ = ["export_encoder"]
 
@@ -49,14 +50,14 @@ def export_encoder(
     path: str | os.PathLike,
     layout: str = "timm",
     branch: str = "teacher",
-    options: Mapping[str, Any] | None = None,
+    description: Mapping[str, Any] | None = None,
 ) -> Path:
     """
     Write an encoder's weights under another library's key names.
 
     The safetensors header holds "encoder", the keyword arguments of ``ViTEncoder`` plus its ``layer_norm_eps`` and
-    grid, "config", those of the other library's class, and "options", which a bundle takes from it
-    (:func:`monai_afire.utils.read_options`), all as JSON, so that the file can be used on its own.
+    grid, "config", those of the other library's class, and "description", which a bundle builds from
+    (:class:`monai_afire.networks.ModelFile`), all as JSON, so that the file can be used on its own.
     :func:`load_encoder_weights` reads it back bit by bit. Images must be normalised by the header's mean and std.
 
     * "timm": fits ``timm.models.VisionTransformer(**config, norm_layer=partial(nn.LayerNorm, eps=layer_norm_eps))``,
@@ -71,8 +72,8 @@ def export_encoder(
         path: the file to write, complete or not at all.
         layout: "timm", "huggingface" or "monai".
         branch: "teacher" or "student", which encoder of a network to take that has both.
-        options: further options of the run that trained the encoder, such as ``{"standardize": True}`` or
-            ``read_options("model.pt")``; the encoder's own shape is added.
+        description: further arguments of :func:`monai_afire.networks.describe`. Without ``preprocessing``, that of the
+            encoder's own images: gray, of its size, contrast not standardized.
 
     Returns:
         The file.
@@ -103,16 +104,22 @@ def export_encoder(
     settings = _settings(encoder)
     if layout != "monai" and len(settings["img_size"]) != 2:
         raise ValueError(f"{layout} has no ViT for {len(settings['img_size'])}-D images: export with layout='monai'")
-    convert, describe = _LAYOUTS[layout]
+    convert, config_of = _LAYOUTS[layout]
     state = {name: tensor.detach().cpu() for name, tensor in encoder.state_dict().items()}
     tensors = {name: tensor.clone().contiguous() for name, tensor in convert(state).items()}
+    own = {
+        "image_size": settings["img_size"],
+        "channels": encoder.in_channels,
+        "spatial_dims": settings["spatial_dims"],
+    }
+    described = describe(encoder, **{"task": "encoder", "preprocessing": own, **(description or {})})
     header = {
         "format": "pt",  # what transformers asks for
         "producer": PRODUCER,
         "layout": layout,
         "encoder": json.dumps(settings),
-        "config": json.dumps(describe(settings)),
-        OPTIONS_HEADER: json.dumps({**(options or {}), **_as_options(settings)}),
+        "config": json.dumps(config_of(settings)),
+        HEADER: json.dumps(replace(described, digest=tensor_digest(tensors)).as_data()),
     }
     with atomic_path(path) as temporary:
         save_file(tensors, temporary, metadata=header)
@@ -136,13 +143,6 @@ def _settings(encoder: ViTEncoder) -> dict[str, Any]:
         "std": encoder.std.flatten().tolist(),
         "layer_norm_eps": encoder.norm.eps,
     }
-
-
-def _as_options(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The encoder's shape as the bundles' configs say it: one number for all sides."""
-    sides = {"image_size": settings["img_size"], "patch_size": settings["patch_size"]}
-    shape = {name: settings[name] for name in ("hidden_size", "num_layers", "num_heads")}
-    return {**{name: side[0] for name, side in sides.items() if len(set(side)) == 1}, **shape}
 
 
 def _rename(state: Mapping[str, torch.Tensor], names: Mapping[str, str]) -> dict[str, torch.Tensor]:

@@ -12,22 +12,19 @@ from typing import Any
 import torch
 from torch import nn
 
-from monai_afire.networks.weights.checkpoint_files import read_own, write_pickle
+from monai_afire.networks.weights.checkpoint_files import write_pickle
+from monai_afire.networks.weights.model_file import TASKS, ModelFile, describe, read_description, with_description
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import joined_path, keep_previous
-from monai_afire.utils.saved_options import with_options
 
 __all__ = ["check_fits", "load_network", "save_network"]
-
-_WRITE_AGAIN = (
-    "copy it again from where it is whole; if a training run on this machine wrote it, delete it and run that once "
-    "more with resume set to true (--resume true), which writes it from checkpoint.pt"
-)
 
 
 def load_network(network: nn.Module, path: str | os.PathLike, hint: str = "") -> None:
     """
-    Load the file that a run of a bundle has written (``model.pt``) into the network it was written from.
+    Load the file that a run of a bundle has written (``model.pt``) into a network of the same class and arguments.
+
+    :meth:`monai_afire.networks.ModelFile.build` builds the network, too.
 
     Args:
         network: a network of the same settings.
@@ -37,7 +34,7 @@ def load_network(network: nn.Module, path: str | os.PathLike, hint: str = "") ->
     Raises:
         FileNotFoundError: when there is no such file.
         ValueError: when the file is damaged or carries code.
-        RuntimeError: when it holds another architecture; the first differences are named.
+        RuntimeError: when it holds another network; the first differences are named.
 
     Example:
         >>> import tempfile
@@ -45,14 +42,11 @@ def load_network(network: nn.Module, path: str | os.PathLike, hint: str = "") ->
         >>> torch.save(nn.Linear(2, 1).state_dict(), path)
         >>> load_network(nn.Linear(2, 1), path)
     """
-    if not os.path.isfile(path):
-        raise FileNotFoundError(
-            f"there are no weights {path} (in {Path.cwd()}): {hint or 'check the path'}; if a run has written them "
-            "elsewhere, name the file (--ckpt_path, --pretrained), or the folder of the bundle (--bundle_root)"
-        )
-    state = read_own(path, _WRITE_AGAIN)
-    if not isinstance(state, Mapping):
-        raise ValueError(f"{path} holds a {type(state).__name__} instead of a network's state dict")
+    file = ModelFile(path, hint=hint)
+    state = file.state_dict
+    found, expected = read_description(path), TASKS.get(type(network).__name__)
+    if found is not None and found.task in TASKS.values() and expected not in (None, found.task):
+        raise RuntimeError(f"{path} is for another task, {found.task} instead of {expected}: {hint or 'take another'}")
     check_fits(
         state, network.state_dict(), path, "give the settings (sizes, layers, clusters) of the run that wrote it"
     )
@@ -62,7 +56,7 @@ def load_network(network: nn.Module, path: str | os.PathLike, hint: str = "") ->
 def save_network(
     network: nn.Module,
     path: str | os.PathLike | Sequence[str | os.PathLike],
-    options: Mapping[str, Any] | None = None,
+    description: Mapping[str, Any] | None = None,
 ) -> Path:
     """
     Write a network's state dict for :func:`load_network`, complete or not at all; an older file is kept beside it.
@@ -70,7 +64,7 @@ def save_network(
     Args:
         network: unwrapped.
         path: the file, or its parts to be joined. Only the first process of several writes it.
-        options: what travels with the weights, see :func:`monai_afire.options.travelling_options`; None for nothing.
+        description: arguments of :func:`monai_afire.networks.describe` besides the network.
 
     Returns:
         The file.
@@ -87,7 +81,7 @@ def save_network(
     if global_rank() == 0:
         file.parent.mkdir(parents=True, exist_ok=True)
         keep_previous(file)
-        write_pickle(with_options(network.state_dict(), options or {}), file)
+        write_pickle(with_description(network.state_dict(), describe(network, **(description or {}))), file)
     return file
 
 

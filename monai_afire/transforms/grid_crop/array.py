@@ -25,8 +25,6 @@ from monai_afire.transforms.grid_crop.geometry import (
     resize_separable,
 )
 
-__all__ = ["GRID_CROP_SETTINGS", "GridCropPair"]
-
 # The arguments of ``GridCropPair`` and ``GridCropPaird`` in the papers' settings.
 GRID_CROP_SETTINGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -96,11 +94,6 @@ class GridCropPair(Randomizable, Transform):
         self.offset_1: np.ndarray | None = None
         self.offset_2: np.ndarray | None = None
         self.pixel_offset: np.ndarray | None = None
-
-    def set_random_state(self, seed: int | None = None, state: np.random.RandomState | None = None) -> GridCropPair:
-        """Seed the random draws."""
-        super().set_random_state(seed, state)
-        return self
 
     def axis_pairs(self, grid: int) -> np.ndarray:
         """Allowed pairs of offsets (pairs, 2) along an axis of ``grid`` cells."""

@@ -12,8 +12,6 @@ from torch import Tensor
 
 from monai_afire.transforms.grid_crop.geometry import check_positive
 
-__all__ = ["overlap_masks", "matching_patches"]
-
 
 def check_patches(
     offset_1: Tensor, offset_2: Tensor, crops: Sequence[int], patch_cells: Sequence[int]

@@ -10,13 +10,11 @@ from typing import Any
 from monai.config import KeysCollection
 from monai.utils import ensure_tuple
 
-from monai_afire.transforms.base import RandomMapTransform
+from monai_afire.transforms.base import RandomArrayTransformd
 from monai_afire.transforms.grid_crop.array import GridCropPair
 
-__all__ = ["GridCropPaird", "GridCropPairD", "GridCropPairDict"]
 
-
-class GridCropPaird(RandomMapTransform):
+class GridCropPaird(RandomArrayTransformd):
     """
     Dictionary-based wrapper of ``GridCropPair``: adds ``<key>_1``, ``<key>_2``, ``offset_1`` and ``offset_2``.
 

@@ -12,8 +12,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["check_positive", "offset_pairs", "resize_separable", "cover_size", "moved_affine"]
-
 
 def check_positive(name: str, values: Sequence[int]) -> tuple[int, ...]:
     """Return the values as a tuple if all are whole numbers of at least 1."""
@@ -24,21 +22,7 @@ def check_positive(name: str, values: Sequence[int]) -> tuple[int, ...]:
 
 @lru_cache(maxsize=64)
 def offset_pairs(cells: int, crops: tuple[int, int], min_overlap: int, align: int) -> np.ndarray:
-    """
-    All allowed pairs of cell offsets of two crops along one axis.
-
-    Args:
-        cells: number of grid cells along the axis.
-        crops: lengths of the crops in cells.
-        min_overlap: smallest number of common cells.
-        align: the first offset minus the second must be a multiple of it.
-
-    Returns:
-        Integer array (pairs, 2), read-only.
-
-    Raises:
-        ValueError: when there is no such pair.
-    """
+    """All allowed pairs of cell offsets of two crops along one axis."""
     first, second = np.meshgrid(*(np.arange(max(cells - crop + 1, 0)) for crop in crops), indexing="ij")
     overlap = np.minimum(first + crops[0], second + crops[1]) - np.maximum(first, second)
     pairs = np.argwhere((overlap >= min_overlap) & ((first - second) % align == 0))
@@ -53,16 +37,7 @@ def offset_pairs(cells: int, crops: tuple[int, int], min_overlap: int, align: in
 
 
 def resize_separable(image: Tensor, size: Sequence[int]) -> Tensor:
-    """
-    Resize an image linearly, with antialiasing, one axis after the other, in any number of dimensions.
-
-    Args:
-        image: (C, *S), floating point.
-        size: new spatial size.
-
-    Returns:
-        Image (C, *size).
-    """
+    """Resize an image linearly, with antialiasing, one axis after the other, in any number of dimensions."""
     for axis, length in enumerate(size, start=1):
         if image.shape[axis] == length:
             continue
@@ -85,17 +60,7 @@ def cover_size(spatial_size: Sequence[int], target: Sequence[int]) -> list[int]:
 
 
 def moved_affine(affine: Tensor, scale: np.ndarray, first_pixel: np.ndarray) -> Tensor:
-    """
-    Affine matrix of a crop whose pixel p lies at ``first_pixel + scale * p`` of the image with the given matrix.
-
-    Args:
-        affine: (R + 1, R + 1); returned as it is for images of more than R spatial dimensions.
-        scale: pixels of the image per pixel of the crop, (spatial dims,).
-        first_pixel: place of the crop's first pixel in pixels of the image, (spatial dims,).
-
-    Returns:
-        New matrix of the same shape.
-    """
+    """Affine matrix of a crop whose pixel p lies at ``first_pixel + scale * p`` of the image with the given matrix."""
     moved = affine.clone()
     dims = len(scale)
     if dims < affine.shape[-1]:

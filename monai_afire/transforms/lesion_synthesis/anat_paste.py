@@ -14,8 +14,6 @@ from torch import Tensor
 from monai_afire.transforms.lesion_synthesis.array import LesionVariants
 from monai_afire.transforms.lesion_synthesis.otsu import random_foreground_points
 
-__all__ = ["AnatPaste", "segment_lungs"]
-
 LUNG_AREA = (0.01, 0.3)  # share of the image that one lung may take up
 NUM_THRESHOLDS = 12  # tried between the darkest tenth and the median of the brighter half of the image
 NEARLY_BEST = 0.95  # share of the best score at which a lower threshold, with cleaner outlines, is preferred
@@ -79,6 +77,7 @@ class AnatPaste(LesionVariants):
         patch_size: range of the rectangle's side lengths as fractions of the image sides, drawn uniformly.
         strength: range of the largest blending weight, drawn uniformly, in (0, 1].
         softness: width of the rim as a fraction of the shorter image side.
+        prob: probability of lesions; otherwise the variants are copies of the image, and their maps are 0.
 
     Raises:
         ValueError: on settings out of range and on images with other than 2 spatial dimensions.
@@ -96,8 +95,9 @@ class AnatPaste(LesionVariants):
         patch_size: Sequence[float] = (0.15, 0.4),
         strength: Sequence[float] = (0.3, 0.8),
         softness: float = 0.06,
+        prob: float = 1.0,
     ) -> None:
-        super().__init__(num_masks)
+        super().__init__(num_masks, prob)
         for name, value in (("patch_size", patch_size), ("strength", strength)):
             if len(value) != 2 or not 0 < value[0] <= value[1] <= 1:
                 raise ValueError(f"{name} must be a range (low, high) with 0 < low <= high <= 1, got {value!r}.")

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from monai.config.type_definitions import NdarrayOrTensor
 from monai.data.meta_obj import get_track_meta
-from monai.transforms import Randomizable, Transform
+from monai.transforms import RandomizableTransform
 from monai.utils import TransformBackends, convert_to_dst_type, convert_to_tensor
 from torch import Tensor
 
+from monai_afire.transforms.base import check_prob
 from monai_afire.transforms.lesion_synthesis.batched import (
     add_lesion_maps,
     check_image_range,
@@ -27,10 +28,8 @@ from monai_afire.transforms.lesion_synthesis.parameters import (
     num_lesion_uniforms,
 )
 
-__all__ = ["LesionVariants", "SynthLesionMask"]
 
-
-class LesionVariants(Randomizable, Transform, ABC):
+class LesionVariants(RandomizableTransform, ABC):
     """
     Base of the transforms that make N lesion variants of one normal image: ``(C, *S)`` in [0, 1] -> lesion images
     ``(N, C, *S)`` and lesion maps ``(N, 1, *S)``.
@@ -41,18 +40,18 @@ class LesionVariants(Randomizable, Transform, ABC):
 
     Args:
         num_masks: number N of lesion variants.
+        prob: probability of lesions; otherwise the variants are copies of the image, and their maps are 0.
+
+    Raises:
+        ValueError: on settings out of range.
     """
 
     backend = [TransformBackends.TORCH]  # noqa: RUF012
 
-    def __init__(self, num_masks: int = 1) -> None:
+    def __init__(self, num_masks: int = 1, prob: float = 1.0) -> None:
+        super().__init__(check_prob(prob))
         self.num_masks = check_num_masks(num_masks)
         self.uniforms: np.ndarray | None = None
-
-    def set_random_state(self, seed: int | None = None, state: np.random.RandomState | None = None) -> LesionVariants:
-        """Seed the random draws."""
-        super().set_random_state(seed, state)
-        return self
 
     @abstractmethod
     def num_uniforms(self, spatial_dims: int) -> tuple[int, ...]:
@@ -78,6 +77,8 @@ class LesionVariants(Randomizable, Transform, ABC):
         Args:
             spatial_dims: number of spatial dimensions of the image.
         """
+        if self.prob < 1:  # without a draw of its own at 1, seeds keep the lesions that they have had
+            super().randomize(None)
         self.uniforms = self.R.random_sample(self.num_uniforms(spatial_dims)).astype(np.float32)
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> tuple[Tensor, Tensor]:
@@ -107,7 +108,11 @@ class LesionVariants(Randomizable, Transform, ABC):
                 f"{'none were drawn yet' if self.uniforms is None else 'they had another number of dimensions'}. "
                 f"Call it with randomize=True first."
             )
-        lesion_images, maps = self.synthesize(plain, torch.as_tensor(self.uniforms, device=plain.device))
+        if self._do_transform:
+            lesion_images, maps = self.synthesize(plain, torch.as_tensor(self.uniforms, device=plain.device))
+        else:
+            lesion_images = plain.repeat(self.num_masks, *[1] * plain.ndim)
+            maps = torch.zeros_like(lesion_images[:, :1])
         return convert_to_dst_type(lesion_images, image)[0], convert_to_dst_type(maps, image)[0]
 
 
@@ -128,6 +133,7 @@ class SynthLesionMask(LesionVariants):
         amplitude: range of the strength; 1 adds the texture at full brightness.
         rotate: turn each lesion at random.
         irregularity: depth of the irregularity of the boundary, 0 (an ellipse) to 0.5.
+        prob: probability of lesions; otherwise the variants are copies of the image, and their maps are 0.
 
     Raises:
         ValueError: on settings out of range.
@@ -148,8 +154,9 @@ class SynthLesionMask(LesionVariants):
         amplitude: Sequence[float] = (0.15, 0.5),
         rotate: bool = True,
         irregularity: float = 0.3,
+        prob: float = 1.0,
     ) -> None:
-        super().__init__(num_masks)
+        super().__init__(num_masks, prob)
         self.settings = LesionSettings(num_lesions, lesion_size, gamma, amplitude, rotate, irregularity)
 
     def num_uniforms(self, spatial_dims: int) -> tuple[int, ...]:

@@ -18,23 +18,11 @@ from monai_afire.transforms.lesion_synthesis.parameters import (
 )
 from monai_afire.transforms.lesion_synthesis.rendering import render_boxes, render_dense
 
-__all__ = ["add_lesion_maps", "check_image_range", "check_num_masks", "render_lesion_maps", "synth_lesion_masks"]
-
 ROUNDING = 1e-5  # how far rounding in an earlier transform may carry a value out of [0, 1]
 
 
 def check_image_range(images: Tensor, channel_axis: int, check_values: bool = True) -> None:
-    """
-    Check that images are floating point, have 2 or 3 spatial dimensions and lie in [0, 1].
-
-    Args:
-        images: (B, C, *S) with ``channel_axis=1`` or (C, *S) with ``channel_axis=0``.
-        channel_axis: position of the channel axis.
-        check_values: look at the values too, which on a GPU waits for the device.
-
-    Raises:
-        ValueError: when something is wrong; the message tells what was found and what to do.
-    """
+    """Check that images are floating point, have 2 or 3 spatial dimensions and lie in [0, 1]."""
     layout = "(B, C, *S)" if channel_axis else "(C, *S)"
     if images.ndim - channel_axis - 1 not in (2, 3) or images.numel() == 0:
         raise ValueError(
@@ -59,18 +47,7 @@ def check_image_range(images: Tensor, channel_axis: int, check_values: bool = Tr
 
 
 def check_num_masks(num_masks: int) -> int:
-    """
-    Check the number N of lesion variants and return it as an int.
-
-    Args:
-        num_masks: the number to check.
-
-    Returns:
-        The number.
-
-    Raises:
-        ValueError: when it is not a whole number of at least 1.
-    """
+    """Check the number N of lesion variants and return it as an int."""
     if int(num_masks) != num_masks or num_masks < 1:
         raise ValueError(f"num_masks must be a whole number of at least 1, got {num_masks!r}.")
     return int(num_masks)

@@ -12,8 +12,6 @@ from torch import Tensor
 
 from monai_afire.transforms.lesion_synthesis.array import LesionVariants
 
-__all__ = ["CutPaste"]
-
 
 class CutPaste(LesionVariants):
     """
@@ -29,6 +27,7 @@ class CutPaste(LesionVariants):
             first axis), drawn log-uniformly.
         jitter: the pasted intensities are multiplied by a random factor in [1 - jitter, 1 + jitter] and clipped to
             [0, 1]; 0 pastes them as they are.
+        prob: probability of lesions; otherwise the variants are copies of the image, and their maps are 0.
 
     Raises:
         ValueError: on settings out of range.
@@ -46,8 +45,9 @@ class CutPaste(LesionVariants):
         area: Sequence[float] = (0.02, 0.15),
         aspect_ratio: Sequence[float] = (0.3, 3.3),
         jitter: float = 0.1,
+        prob: float = 1.0,
     ) -> None:
-        super().__init__(num_masks)
+        super().__init__(num_masks, prob)
         if len(area) != 2 or not 0 < area[0] <= area[1] < 1:
             raise ValueError(f"area must be a range (low, high) with 0 < low <= high < 1, got {area!r}.")
         if len(aspect_ratio) != 2 or not 0 < aspect_ratio[0] <= aspect_ratio[1]:

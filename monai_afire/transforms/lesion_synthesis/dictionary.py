@@ -10,26 +10,13 @@ from typing import Any
 from monai.config import KeysCollection
 from monai.utils import ensure_tuple
 
-from monai_afire.transforms.base import RandomMapTransform
+from monai_afire.transforms.base import RandomArrayTransformd
 from monai_afire.transforms.lesion_synthesis.anat_paste import AnatPaste
 from monai_afire.transforms.lesion_synthesis.array import LesionVariants, SynthLesionMask
 from monai_afire.transforms.lesion_synthesis.cut_paste import CutPaste
 
-__all__ = [
-    "LesionVariantsd",
-    "SynthLesionMaskd",
-    "SynthLesionMaskD",
-    "SynthLesionMaskDict",
-    "AnatPasted",
-    "AnatPasteD",
-    "AnatPasteDict",
-    "CutPasted",
-    "CutPasteD",
-    "CutPasteDict",
-]
 
-
-class LesionVariantsd(RandomMapTransform):
+class LesionVariantsd(RandomArrayTransformd):
     """
     Base of the dictionary transforms around a ``LesionVariants`` transform.
 
@@ -96,6 +83,7 @@ class SynthLesionMaskd(LesionVariantsd):
         amplitude: range of the strength; 1 adds the texture at full brightness.
         rotate: turn each lesion at random.
         irregularity: depth of the irregularity of the boundary, 0 (an ellipse) to 0.5.
+        prob: probability of lesions; otherwise the variants are copies of the image, and their maps are 0.
         allow_missing_keys: do not raise an error if a key is missing.
 
     Raises:
@@ -121,9 +109,10 @@ class SynthLesionMaskd(LesionVariantsd):
         amplitude: Sequence[float] = (0.15, 0.5),
         rotate: bool = True,
         irregularity: float = 0.3,
+        prob: float = 1.0,
         allow_missing_keys: bool = False,
     ) -> None:
-        transform = SynthLesionMask(num_masks, num_lesions, lesion_size, gamma, amplitude, rotate, irregularity)
+        transform = SynthLesionMask(num_masks, num_lesions, lesion_size, gamma, amplitude, rotate, irregularity, prob)
         super().__init__(keys, transform, lesion_key, mask_key, allow_missing_keys)
 
 
@@ -139,6 +128,7 @@ class AnatPasted(LesionVariantsd):
         patch_size: range of the rectangle's side lengths as fractions of the image sides.
         strength: range of the largest blending weight, in (0, 1].
         softness: width of the rim as a fraction of the shorter image side.
+        prob: probability of lesions; otherwise the variants are copies of the image, and their maps are 0.
         allow_missing_keys: do not raise an error if a key is missing.
 
     Raises:
@@ -154,9 +144,10 @@ class AnatPasted(LesionVariantsd):
         patch_size: Sequence[float] = (0.15, 0.4),
         strength: Sequence[float] = (0.3, 0.8),
         softness: float = 0.06,
+        prob: float = 1.0,
         allow_missing_keys: bool = False,
     ) -> None:
-        transform = AnatPaste(num_masks, patch_size, strength, softness)
+        transform = AnatPaste(num_masks, patch_size, strength, softness, prob)
         super().__init__(keys, transform, lesion_key, mask_key, allow_missing_keys)
 
 
@@ -172,6 +163,7 @@ class CutPasted(LesionVariantsd):
         area: range of the pasted rectangle's share of the image's area.
         aspect_ratio: range of the ratio of the rectangle's sides.
         jitter: largest relative change of the pasted intensities.
+        prob: probability of lesions; otherwise the variants are copies of the image, and their maps are 0.
         allow_missing_keys: do not raise an error if a key is missing.
 
     Raises:
@@ -187,12 +179,14 @@ class CutPasted(LesionVariantsd):
         area: Sequence[float] = (0.02, 0.15),
         aspect_ratio: Sequence[float] = (0.3, 3.3),
         jitter: float = 0.1,
+        prob: float = 1.0,
         allow_missing_keys: bool = False,
     ) -> None:
-        transform = CutPaste(num_masks, area, aspect_ratio, jitter)
+        transform = CutPaste(num_masks, area, aspect_ratio, jitter, prob)
         super().__init__(keys, transform, lesion_key, mask_key, allow_missing_keys)
 
 
+LesionVariantsD = LesionVariantsDict = LesionVariantsd
 SynthLesionMaskD = SynthLesionMaskDict = SynthLesionMaskd
 AnatPasteD = AnatPasteDict = AnatPasted
 CutPasteD = CutPasteDict = CutPasted

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from monai_afire.utils.device import widest_float
 
-__all__ = ["otsu_threshold", "random_foreground_points"]
-
 
 def otsu_threshold(images: Tensor, num_bins: int = 256) -> Tensor:
     """
@@ -52,23 +50,7 @@ def otsu_threshold(images: Tensor, num_bins: int = 256) -> Tensor:
 
 
 def random_foreground_points(images: Tensor, uniforms: Tensor) -> Tensor:
-    """
-    Random pixels of the bright (Otsu) foreground of each image, all foreground pixels being equally likely.
-
-    Args:
-        images: floating-point images (B, *S) without a channel axis.
-        uniforms: random numbers (B, Q) in [0, 1]: number ``u`` picks the foreground pixel of rank ``u * count``.
-
-    Returns:
-        Centres (B, Q, D) of the picked pixels in pixel units: pixel ``i`` of an axis covers [i, i + 1], its centre is
-        ``i + 0.5``. In a constant image every pixel is foreground.
-
-    Example:
-        >>> image = torch.zeros(1, 4, 4)
-        >>> image[0, 1, 2] = 1.0
-        >>> random_foreground_points(image, torch.tensor([[0.3]])).tolist()
-        [[[1.5, 2.5]]]
-    """
+    """Random pixels of the bright (Otsu) foreground of each image, all foreground pixels being equally likely."""
     spatial_shape = images.shape[1:]
     flat = images.flatten(1)
     foreground = flat > otsu_threshold(images).unsqueeze(1)

@@ -14,8 +14,6 @@ from torch import Tensor
 
 from monai_afire.transforms.lesion_synthesis.otsu import random_foreground_points
 
-__all__ = ["LesionParameters", "LesionSettings", "draw_lesion_parameters", "half_extents", "num_lesion_uniforms"]
-
 REFERENCE_SIDE = 224  # the image side for which the paper gives lesion sizes in pixels
 SMALLEST_LESION = 3.0  # pixels; a smaller ellipse may lie between the pixel centres and leave no trace
 NUM_HARMONICS = 2  # harmonics along the boundary of an irregular lesion: 3 and 4 lobes
@@ -140,8 +138,6 @@ def draw_lesion_parameters(images: Tensor, settings: LesionSettings, uniforms: T
     """
     spatial_shape = tuple(images.shape[2:])
     spatial_dims = len(spatial_shape)
-    spatial_shape = tuple(images.shape[2:])
-    spatial_dims = len(spatial_shape)
     uniforms = uniforms.to(torch.promote_types(images.dtype, torch.float32))
     widths = [1, 1, spatial_dims, spatial_dims, spatial_dims, 1, 3, NUM_HARMONICS * spatial_dims, NUM_HARMONICS]
     number, strength, length, place, patch, point, turn, axes, weights = uniforms.split(widths, dim=-1)
@@ -170,16 +166,7 @@ def draw_lesion_parameters(images: Tensor, settings: LesionSettings, uniforms: T
 
 
 def half_extents(size: Tensor, rotation: Tensor) -> Tensor:
-    """
-    Half side lengths of the boxes around turned ellipses, along the axes of the image.
-
-    Args:
-        size: (..., D), full axis lengths of the ellipses.
-        rotation: (..., D, D), rotation matrices.
-
-    Returns:
-        (..., D)
-    """
+    """Half side lengths of the boxes around turned ellipses, along the axes of the image."""
     return (rotation.square() * (size / 2).square().unsqueeze(-2)).sum(-1).sqrt()
 
 

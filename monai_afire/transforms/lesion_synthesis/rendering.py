@@ -16,50 +16,17 @@ from torch import Tensor
 
 from monai_afire.transforms.lesion_synthesis.parameters import NUM_HARMONICS, LesionParameters, half_extents
 
-__all__ = ["lesion_profile", "render_boxes", "render_dense"]
-
 GROUP_PIXELS = 32768  # torch hands larger tensors to several threads, which costs far more than it saves here
 
 
 def lesion_profile(squared_radius: Tensor, gamma: float) -> Tensor:
-    r"""
-    Profile of a lesion (AFiRe, Eq. 2, in normalised coordinates): 1 at the centre, exactly 0 on and off the ellipse.
-
-    .. math::
-        \delta(\rho) = \frac{e^{-\rho^2/\gamma} - e^{-1/\gamma}}{1 - e^{-1/\gamma}}
-                     = \frac{e^{(1 - \rho^2)/\gamma} - 1}{e^{1/\gamma} - 1} \quad (\rho < 1)
-
-    The second form is the one computed: it is exactly 0 at :math:`\rho = 1` in every floating-point type.
-
-    Args:
-        squared_radius: :math:`\rho^2` of each pixel, 0 at the centre and 1 on the ellipse, any shape.
-        gamma: width :math:`\gamma` of the profile.
-
-    Returns:
-        The profile in [0, 1], in the shape of ``squared_radius``.
-
-    Example:
-        >>> lesion_profile(torch.tensor([0.0, 0.25, 1.0, 4.0]), gamma=0.5)
-        tensor([1.0000, 0.5449, 0.0000, 0.0000])
-    """
+    """Profile of a lesion (AFiRe, Eq."""
     inside = (1 - squared_radius).clamp_(min=0)
     return inside.div_(gamma).expm1_().div_(expm1(1 / gamma))
 
 
 def render_boxes(images: Tensor, parameters: LesionParameters) -> Tensor:
-    """
-    Lesion maps that touch only the pixels near each lesion: the fastest way on a CPU.
-
-    Lesions of like size are computed in small groups, in boxes as large as the largest of the group: single lesions
-    would spend their time in the overhead of calls, large groups in waiting for memory and for other threads.
-
-    Args:
-        images: texture sources (B, 1, *S).
-        parameters: the lesions.
-
-    Returns:
-        Additive maps M (B, N, *S).
-    """
+    """Lesion maps that touch only the pixels near each lesion: the fastest way on a CPU."""
     spatial_shape = images.shape[2:]
     maps = images.new_zeros((*parameters.active.shape[:2], *spatial_shape))
     sources, targets = images.split(1), [own.unbind() for own in maps.unbind()]
@@ -83,19 +50,7 @@ def render_boxes(images: Tensor, parameters: LesionParameters) -> Tensor:
 
 
 def render_dense(images: Tensor, parameters: LesionParameters) -> Tensor:
-    """
-    Lesion maps of the whole batch at once and without host synchronisation: the way for a GPU.
-
-    All lesions are computed in boxes of one size, which is known without reading a tensor. The r-th lesions of all maps
-    are added together, so that no two threads write to one pixel and results are deterministic.
-
-    Args:
-        images: texture sources (B, 1, *S).
-        parameters: the lesions.
-
-    Returns:
-        Additive maps M (B, N, *S).
-    """
+    """Lesion maps of the whole batch at once and without host synchronisation: the way for a GPU."""
     spatial_shape = images.shape[2:]
     maps = images.new_zeros((*parameters.active.shape[:2], spatial_shape.numel()))
     all_lesions = _Lesions.of(parameters, spatial_shape)
@@ -181,17 +136,7 @@ def _flat_indices(pixels: list[Tensor], spatial_shape: Sequence[int]) -> Tensor:
 
 
 def _weights_and_grid(pixels: list[Tensor], lesions: _Lesions, parameters: LesionParameters) -> tuple[Tensor, Tensor]:
-    """
-    amplitude * profile, and where to take the texture from, at all P pixels of a box.
-
-    Args:
-        pixels: D tensors (..., length), indices of the pixels along each axis.
-        lesions: the lesions (...).
-        parameters: what all lesions have in common.
-
-    Returns:
-        Weights (..., P) and positions (..., P, D) in the units of grid_sample.
-    """
+    """amplitude * profile, and where to take the texture from, at all P pixels of a box."""
     centres = lesions.centre.unsqueeze(-1).unbind(-2)
     offsets = [p.to(c.dtype) + 0.5 - c for p, c in zip(pixels, centres, strict=True)]
     local = [_linear_map(row, offsets) for row in lesions.to_local.unbind(-2)]
@@ -209,13 +154,7 @@ def _weights_and_grid(pixels: list[Tensor], lesions: _Lesions, parameters: Lesio
 
 
 def _boundary_factor(squared_radius: Tensor, offsets: list[Tensor], lesions: _Lesions, irregularity: float) -> Tensor:
-    """
-    Factor (..., *box) in [1, 1 + irregularity] by which the radius is enlarged; it depends on the direction only.
-
-    It is 1 + irregularity times the mean of weight_k * (1 + T_k(t_k)) / 2 over the harmonics of order k = 3 and 4; here
-    t_k is the cosine between the pixel's direction and the axis of the harmonic and T_k the Chebyshev polynomial: in
-    2-D, T_k(t) = cos(k * angle).
-    """
+    """Factor (..., *box) in [1, 1 + irregularity] by which the radius is enlarged; it depends on the direction only."""
     per_radius = (squared_radius + 1e-12).rsqrt_()
     third, fourth = (_linear_map(row, offsets).mul_(per_radius) for row in lesions.to_harmonic.unbind(-2))
     depth = lesions.harmonic_weight * (irregularity / 2 / NUM_HARMONICS)
@@ -227,11 +166,8 @@ def _boundary_factor(squared_radius: Tensor, offsets: list[Tensor], lesions: _Le
 
 
 def _linear_map(row: Tensor, offsets: list[Tensor], constant: Tensor | None = None) -> Tensor:
-    """
-    Dot product (..., *box) of a matrix row (..., D) with the offsets of all pixels of a box, plus a constant (...).
-
-    Not a matmul: its reduced-precision modes (TF32, bfloat16) would move pixels. A linear function of the position is
-    the outer sum of one term per axis, which costs one addition per pixel in 2-D.
+    """Dot product (..., *box) of a matrix row (..., D) with the offsets of all pixels of a box, plus a constant
+    (...).
     """
     terms = [r.unsqueeze(-1) * offset for r, offset in zip(row.unbind(-1), offsets, strict=True)]
     if constant is not None:

@@ -10,19 +10,6 @@ from os import PathLike
 
 import numpy as np
 
-__all__ = [
-    "RadiographError",
-    "RadiographPixels",
-    "RadiographWarning",
-    "SizeLimits",
-    "first_line",
-    "planar_affine",
-    "refuse",
-    "require_real",
-    "rgb_to_gray",
-    "warn_about",
-]
-
 
 class RadiographError(ValueError):
     """A file cannot be read as one radiograph; the message is one line: the file, the reason and the remedy.
@@ -106,11 +93,7 @@ def refuse(path: str | PathLike, reason: str, remedy: str = "") -> RadiographErr
 
 
 def require_real(path: str | PathLike, dtype: np.dtype) -> None:
-    """Refuse numbers that are not one gray level each, such as complex ones, whose imaginary part would be lost.
-
-    Raises:
-        RadiographError: For any other than integers and floating-point numbers.
-    """
+    """Refuse numbers that are not one gray level each, such as complex ones, whose imaginary part would be lost."""
     if dtype.kind not in "iuf":
         reason = f"holds numbers of type {dtype}, where real numbers are expected"
         raise refuse(path, reason, "save the magnitude, or the part that is wanted, as a picture of its own")
@@ -129,11 +112,7 @@ def first_line(error: BaseException, limit: int = 120) -> str:
 
 
 def planar_affine(spacing: tuple[float, float] | None = None) -> np.ndarray:
-    """RAS affine of a picture without position: rows run towards -y and columns towards -x.
-
-    This is how ITK, and therefore a viewer such as ITK-SNAP, places a two-dimensional picture, so that a map saved
-    with it lies on the picture it belongs to.
-    """
+    """RAS affine of a picture without position: rows run towards -y and columns towards -x."""
     row, column = spacing or (1.0, 1.0)
     affine = np.zeros((4, 4))
     affine[1, 0], affine[0, 1], affine[2, 2], affine[3, 3] = -row, -column, 1.0, 1.0

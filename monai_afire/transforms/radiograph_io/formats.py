@@ -1,20 +1,18 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Recognition of a file's format by its first bytes, and of the file names that are read at all."""
+"""Recognition of a file's format by its name and its first bytes, before anything is decoded."""
 
 from __future__ import annotations
 
 import os
+import stat
 import zlib
+from collections.abc import Sequence
 
-__all__ = [
-    "HEAD_BYTES",
-    "SUPPORTED_EXTENSIONS",
-    "describe_content",
-    "extension_of",
-    "identify_content",
-    "supported_types",
-]
+from monai.config.type_definitions import PathLike
+
+from monai_afire.transforms.radiograph_io.common import RadiographError, refuse, warn_about
+from monai_afire.transforms.radiograph_io.shards import is_member, read_member
 
 SUPPORTED_EXTENSIONS: dict[str, str] = {
     ".dcm": "DICOM",
@@ -115,12 +113,7 @@ def _starts_like_dicom(head: bytes) -> bool:
 
 
 def describe_content(head: bytes) -> str:
-    """Say what a file is that is none of the supported formats.
-
-    Example:
-        >>> describe_content(b"<!DOCTYPE html><title>Sign in</title>")
-        'is a web page (HTML), such as the login page of a failed download'
-    """
+    """Say what a file is that is none of the supported formats."""
     start = head.lstrip()[:64].lower()
     if start.startswith((b"<!doctype html", b"<html")):
         return "is a web page (HTML), such as the login page of a failed download"
@@ -130,3 +123,55 @@ def describe_content(head: bytes) -> str:
     if head and all(byte >= 32 or byte in b"\t\r\n\f" for byte in head):
         return "is a text file"
     return "is not a picture of a known format"
+
+
+def identify_file(path: str) -> str:
+    """Format of a file by its content, after the checks that need no decoding."""
+    extension = extension_of(path)
+    head = _read_head(path)
+    if extension and extension not in SUPPORTED_EXTENSIONS:
+        raise refuse(path, f"has the unknown extension {extension}", f"supported: {supported_types()}")
+    file_format = identify_content(head)
+    if not file_format:
+        remedy = "download it again" if "HTML" in describe_content(head) else f"supported: {supported_types()}"
+        raise refuse(path, describe_content(head), remedy)
+    expected = SUPPORTED_EXTENSIONS.get(extension, file_format)
+    if expected != file_format:
+        warn_about(path, f"is a {file_format} file in spite of its extension; read as {file_format}")
+    return file_format
+
+
+def _read_head(path: str) -> bytes:
+    if not is_member(path) and os.path.isdir(path):
+        raise refuse(path, "is a folder, not a file", "name the files in it, or give it as dataset_dir")
+    try:
+        head = read_member(path, HEAD_BYTES) if is_member(path) else _read_start(path)
+    except FileNotFoundError as error:
+        raise refuse(path, "does not exist", "check the name and the folder") from error
+    except RadiographError:
+        raise
+    except (OSError, ValueError) as error:
+        raise refuse(path, f"cannot be opened ({getattr(error, 'strerror', None) or error})") from error
+    if not head:
+        raise refuse(path, "is empty (0 bytes)", "copy or download it again")
+    return head
+
+
+def _read_start(path: str) -> bytes:
+    # asked before it is opened: a named pipe would wait for a writer for ever, a device has no end
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise refuse(path, "is no regular file, but a pipe, a socket or a device", "give files")
+    with open(path, "rb") as stream:
+        return stream.read(HEAD_BYTES)
+
+
+def single_path(filename: PathLike | Sequence[PathLike]) -> str:
+    """One path from a path or a list of one path, as datalists of MONAI have them."""
+    names = [filename] if isinstance(filename, (str, os.PathLike)) else filename
+    if isinstance(names, (list, tuple)) and len(names) == 1 and isinstance(names[0], (str, os.PathLike)):
+        return os.path.expanduser(os.fspath(names[0]))
+    if isinstance(names, (list, tuple)) and len(names) > 1:
+        raise RadiographError(
+            f"{names[0]}, ...: {len(names)} files for one picture; give each file an item of its own."
+        )
+    raise RadiographError(f"a file name is expected, got {type(filename).__name__}; give the path as text.")

@@ -13,9 +13,7 @@ from pydicom import uid
 from pydicom.pixels.utils import pixel_dtype
 
 from monai_afire.transforms.radiograph_io.common import first_line, refuse
-from monai_afire.transforms.radiograph_io.itk_planes import read_with_itk
-
-__all__ = ["GDCM_SYNTAXES", "decode_frame", "decode_with_gdcm"]
+from monai_afire.transforms.radiograph_io.planes import read_with_itk
 
 GDCM_SYNTAXES = (
     uid.JPEGExtended12Bit,
@@ -30,14 +28,7 @@ _FILL, _START_OF_SCAN, _END_OF_IMAGE = 0xFF, 0xDA, b"\xff\xd9"
 
 
 def decode_with_gdcm(path: str, dataset: pydicom.Dataset) -> np.ndarray:
-    """Decode the one gray frame of a data set whose transfer syntax is one of ``GDCM_SYNTAXES``.
-
-    Returns:
-        The stored numbers ``(H, W)``, before any rescale, as pydicom gives them.
-
-    Raises:
-        RadiographError: When it is in colour, cut or damaged, or of another size than the header says.
-    """
+    """Decode the one gray frame of a data set whose transfer syntax is one of ``GDCM_SYNTAXES``."""
     name = dataset.file_meta.TransferSyntaxUID.name
     if int(dataset.get("SamplesPerPixel") or 1) != 1:
         reason = f"is a colour picture compressed as {name}, of which only gray pictures are decoded"
@@ -53,21 +44,7 @@ def decode_with_gdcm(path: str, dataset: pydicom.Dataset) -> np.ndarray:
 
 
 def decode_frame(frame: bytes, syntax: str, rows: int, columns: int, precision: int) -> np.ndarray:
-    """Decode one compressed gray frame into unsigned numbers ``(rows, columns)``.
-
-    ITK applies rescale, inverts MONOCHROME1 and replaces padding as the elements of a file ask for. It is given a
-    file of its own, which has none of them, so that what it returns are the numbers that were compressed.
-
-    Args:
-        frame: the compressed frame, without DICOM's fragments.
-        syntax: UID of the transfer syntax.
-        rows: height in pixels.
-        columns: width in pixels.
-        precision: bits of each number in the frame.
-
-    Raises:
-        ValueError: When GDCM cannot decode it.
-    """
+    """Decode one compressed gray frame into unsigned numbers ``(rows, columns)``."""
     import itk
 
     bare = pydicom.Dataset()
@@ -87,14 +64,7 @@ def decode_frame(frame: bytes, syntax: str, rows: int, columns: int, precision: 
 
 
 def _check_frame(frame: bytes, dataset: pydicom.Dataset) -> int:
-    """Compare a frame with the header of its file before memory is taken for it; the decoder itself trusts both.
-
-    Returns:
-        Bits of each number in the frame.
-
-    Raises:
-        ValueError: When they differ, or the frame has no end: what is missing would be decoded as flat gray.
-    """
+    """Compare a frame with the header of its file before memory is taken for it; the decoder itself trusts both."""
     precision, rows, columns, samples = _frame_header(frame)
     if (rows, columns, samples) != (int(dataset.Rows), int(dataset.Columns), 1):
         found = f"the frame has {rows} rows, {columns} columns and {samples} samples"

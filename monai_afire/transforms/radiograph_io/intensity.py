@@ -10,17 +10,11 @@ import numpy as np
 
 from monai_afire.transforms.radiograph_io.common import RadiographPixels, refuse, warn_about
 
-__all__ = ["check_span", "depth_range", "repair_nonfinite", "scale_to_unit", "window_to_unit"]
-
 _WIDEST_SPAN = 2.0**64  # of the numbers of a file: what the widest integers hold
 
 
 def repair_nonfinite(path: str, pixels: RadiographPixels) -> None:
-    """Replace NaN and -Inf by the smallest finite number, +Inf by the largest, with a warning that counts them.
-
-    Raises:
-        RadiographError: When no number is finite.
-    """
+    """Replace NaN and -Inf by the smallest finite number, +Inf by the largest, with a warning that counts them."""
     values = pixels.values
     if values.dtype.kind != "f":
         return
@@ -36,11 +30,7 @@ def repair_nonfinite(path: str, pixels: RadiographPixels) -> None:
 
 
 def check_span(path: str, values: np.ndarray) -> None:
-    """Refuse finite numbers so far apart that all others would become one gray level, or the difference infinite.
-
-    Raises:
-        RadiographError: When the largest is more than 2**64 above the smallest.
-    """
+    """Refuse finite numbers so far apart that all others would become one gray level, or the difference infinite."""
     if values.dtype.kind != "f":
         return
     low, high = float(values.min()), float(values.max())
@@ -50,22 +40,7 @@ def check_span(path: str, values: np.ndarray) -> None:
 
 
 def depth_range(values: np.ndarray, floor: float | None = None) -> tuple[float, float]:
-    r"""Range of the detector behind a picture: from "no signal" to the smallest ``floor + 2**bits - 1`` that holds it.
-
-    A 16-bit file often holds 10, 12 or 14 bits of a detector; dividing by 65535 shows it nearly black, and dividing by
-    its own maximum makes pictures incomparable. With :math:`m` the largest number and :math:`f` the floor the range is
-    :math:`[f, f + 2^b - 1]` with :math:`b = \max(8, \lceil \log_2 (m - f + 1) \rceil)`, which is 255 for any 8-bit file
-    and uses more than half of the range for any other. Fractions within [0, 1] keep that range; other fractions that
-    are negative or below 128 have no natural depth and use their own minimum and maximum.
-
-    Args:
-        values: finite numbers of any shape, integer or floating.
-        floor: number that means "no signal"; without it 0, or the minimum if that is negative.
-
-    Example:
-        >>> depth_range(np.array([0, 3782])), depth_range(np.array([0, 236])), depth_range(np.array([0.0, 0.92]))
-        ((0.0, 4095.0), (0.0, 255.0), (0.0, 1.0))
-    """
+    """Range of the detector behind a picture."""
     low, high = float(values.min()), float(values.max())
     fractions = values.dtype.kind == "f"
     if fractions:
@@ -82,15 +57,7 @@ def depth_range(values: np.ndarray, floor: float | None = None) -> tuple[float, 
 
 
 def scale_to_unit(pixels: RadiographPixels, scaling: str) -> tuple[np.ndarray, tuple[float, float]]:
-    """Scale a decoded picture to [0, 1], bright where the file means bright.
-
-    Args:
-        pixels: picture with finite ``values``.
-        scaling: "depth" for :func:`depth_range`, "range" for the picture's own minimum and maximum.
-
-    Returns:
-        The picture ``(H, W)`` float32, and the numbers in units of the file that are shown as 0 and as 1.
-    """
+    """Scale a decoded picture to [0, 1], bright where the file means bright."""
     values = pixels.values
     if values.dtype.kind in "iu" and values.dtype != np.uint64 and (pixels.inverted or values.dtype.itemsize > 2):
         # signed and wide enough to be mirrored; whole numbers stay whole, and nothing signed holds those of 64 bits
@@ -122,25 +89,7 @@ def _plausible_range(values: np.ndarray, declared: tuple[float, float] | None) -
 
 
 def window_to_unit(values: np.ndarray, center: float, width: float, function: str = "LINEAR") -> np.ndarray:
-    r"""Apply a DICOM window (PS3.3 C.11.2.1.2) with output range [0, 1].
-
-    .. math:: y = \mathrm{clip}\left(\frac{x - (c - 0.5)}{w - 1} + 0.5\right) \text{ (LINEAR)}, \quad
-              y = \mathrm{clip}\left(\frac{x - c}{w} + 0.5\right) \text{ (LINEAR\_EXACT)}, \quad
-              y = \frac{1}{1 + \exp(-4 (x - c) / w)} \text{ (SIGMOID)}
-
-    Args:
-        values: numbers :math:`x` after the modality transformation.
-        center: :math:`c`.
-        width: :math:`w`, at least 1 for LINEAR and above 0 otherwise.
-        function: "LINEAR", "LINEAR_EXACT" or "SIGMOID".
-
-    Raises:
-        ValueError: When the width or the function is not valid.
-
-    Example:
-        >>> window_to_unit(np.array([0.0, 50.0, 99.0]), center=50.0, width=100.0, function="LINEAR_EXACT")
-        array([0.  , 0.5 , 0.99])
-    """
+    """Apply a DICOM window (PS3.3 C.11.2.1.2) with output range [0, 1]."""
     if function not in ("LINEAR", "LINEAR_EXACT", "SIGMOID"):
         raise ValueError(f"unknown VOI LUT function {function!r}")
     if not (math.isfinite(center) and math.isfinite(width)) or width <= 0 or (function == "LINEAR" and width < 1):

@@ -4,10 +4,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -25,8 +23,6 @@ from monai_afire.transforms.radiograph_io.common import (
 )
 from monai_afire.transforms.radiograph_io.shards import open_file
 
-__all__ = ["read_picture"]
-
 _PALETTE_MODES = ("P", "PA")
 _GRAY_MODES = ("L", "F", "I")
 _MOST_COUNTED = 10  # pictures in a file that is refused; each is looked for among all before it
@@ -36,20 +32,7 @@ _TIFF_BITS, _TIFF_PHOTOMETRIC, _TIFF_WHITE_IS_ZERO = 258, 262, 0
 def read_picture(
     path: str, file_format: str, limits: SizeLimits, raw: bool = False, colour: bool = False
 ) -> RadiographPixels:
-    """Read a PNG, JPEG, TIFF or BMP file as one upright gray picture.
-
-    Transparency is dropped, a palette is applied, colours are reduced to luma, the EXIF orientation is honoured.
-
-    Args:
-        path: the file.
-        file_format: "PNG", "JPEG", "TIFF" or "BMP", as found from the content.
-        limits: sizes that are accepted, checked on the header.
-        raw: keep the indices of a palette, as label maps store their classes.
-        colour: keep the colours of a picture that has some; its values are ``(H, W, 3)`` then.
-
-    Raises:
-        RadiographError: When the file is cut, damaged, of the wrong size, or holds several pictures.
-    """
+    """Read a PNG, JPEG, TIFF or BMP file as one upright gray picture."""
     # A stream, not a name: Pillow would map the file into memory, where it ignores the orientation of a TIFF.
     with open_file(path) as stream:
         try:
@@ -85,31 +68,10 @@ def _load(path: str, image: Image.Image, file_format: str) -> None:
         text = "PIL.ImageFile.LOAD_TRUNCATED_IMAGES is set: a file that is cut would be read as a half-gray picture"
         warnings.warn(f"{text}; set it to False.", stacklevel=2)
     try:
-        with _quiet_libtiff():
-            image.load()
+        image.load()
     except Exception as error:
         reason = f"is cut or damaged: its {file_format} data cannot be decoded ({first_line(error)})"
         raise refuse(path, reason, "copy or download it again") from error
-
-
-@contextmanager
-def _quiet_libtiff() -> Iterator[None]:
-    """
-    Keep libtiff, which Pillow decodes with, from printing lines without the name of the file.
-
-    Its errors are Pillow's as well, which are raised with the name. Where the library cannot be found it prints.
-    """
-    try:
-        set_handler = ctypes.CDLL(Image.core.__file__).TIFFSetErrorHandler
-    except (AttributeError, OSError):
-        yield
-        return
-    set_handler.argtypes, set_handler.restype = [ctypes.c_void_p], ctypes.c_void_p
-    handler = set_handler(None)
-    try:
-        yield
-    finally:
-        set_handler(handler)
 
 
 def _to_pixels(

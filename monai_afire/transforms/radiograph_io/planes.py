@@ -1,11 +1,16 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Pictures out of files that are made for volumes: which axis runs down, which to the right."""
+"""Readers of NIfTI, MetaImage and NRRD files that hold one picture, which is turned upright."""
 
 from __future__ import annotations
 
+import gzip
+import io
 import math
+import os
+import re
 from collections.abc import Sequence
+from typing import IO, Any
 
 import nibabel as nib
 import numpy as np
@@ -13,27 +18,17 @@ import numpy as np
 from monai_afire.transforms.radiograph_io.common import (
     RadiographPixels,
     SizeLimits,
+    first_line,
     planar_affine,
     refuse,
     require_real,
     rgb_to_gray,
 )
-
-__all__ = ["picture_axes", "plane_pixels"]
+from monai_afire.transforms.radiograph_io.shards import open_file
 
 
 def picture_axes(path: str, shape: Sequence[int], affine: np.ndarray, limits: SizeLimits) -> tuple[int, int]:
-    """Axes of an array that become the rows and the columns.
-
-    Args:
-        path: the file, for messages.
-        shape: lengths of the axes, 1 except for two.
-        affine: RAS affine ``(4, 4)`` of the first three axes.
-        limits: sizes that are accepted.
-
-    Raises:
-        RadiographError: When more than two axes are longer than 1, or the picture is of the wrong size.
-    """
+    """Axes of an array that become the rows and the columns."""
     shape = tuple(int(n) for n in shape)
     text = " x ".join(map(str, shape))
     axes = [axis for axis, length in enumerate(shape) if length != 1]
@@ -50,19 +45,7 @@ def picture_axes(path: str, shape: Sequence[int], affine: np.ndarray, limits: Si
 def plane_pixels(
     path: str, values: np.ndarray, affine: np.ndarray, limits: SizeLimits, file_format: str, bits: int
 ) -> RadiographPixels:
-    """Turn the one plane of an array upright, with its affine.
-
-    Args:
-        path: the file, for messages.
-        values: numbers, or the fields R, G and B, with the axes in the order of ``affine``.
-        affine: RAS affine ``(4, 4)``.
-        limits: sizes that are accepted.
-        file_format: name of the format.
-        bits: bits per pixel that the file declares.
-
-    Raises:
-        RadiographError: As :func:`picture_axes`, and when the numbers are not real.
-    """
+    """Turn the one plane of an array upright, with its affine."""
     row, column = picture_axes(path, values.shape, affine, limits)
     affine = np.asarray(affine, dtype=np.float64)
     values = values.reshape((*values.shape, 1, 1, 1)[:3])
@@ -92,3 +75,131 @@ def _world_axes(affine: np.ndarray) -> list[int]:
     """World axis (0 = x, 1 = y, 2 = z) of each axis of the array; its own number where the affine is degenerate."""
     orientation = nib.io_orientation(affine)[:, 0]
     return [int(world) if np.isfinite(world) else axis for axis, world in enumerate(orientation)]
+
+
+_MAX_OFFSET = 2**24  # bytes of header and extensions before the first pixel
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+def read_nifti(path: str, limits: SizeLimits) -> RadiographPixels:
+    """Read a NIfTI-1 or NIfTI-2 file, compressed or not, whose axes have length 1 except two."""
+    with open_file(path) as stream:
+        compressed = stream.read(2) == _GZIP_MAGIC
+        stream.seek(0)
+        image = _read_image(path, gzip.GzipFile(fileobj=stream) if compressed else stream, limits)
+    bits = int(image.header["bitpix"])
+    return plane_pixels(path, np.asanyarray(image.dataobj), image.affine, limits, file_format="NIfTI", bits=bits)
+
+
+def _read_image(path: str, stream: IO[bytes] | gzip.GzipFile, limits: SizeLimits) -> nib.Nifti1Image:
+    """Take as many bytes as an acceptable header announces, however many a compressed file inflates to."""
+    start = stream.read(nib.Nifti2Header.template_dtype.itemsize)
+    second = 540 in (int.from_bytes(start[:4], "little"), int.from_bytes(start[:4], "big"))
+    kind = nib.Nifti2Image if second else nib.Nifti1Image
+    header = kind.header_class(start[: kind.header_class.template_dtype.itemsize], check=False)
+    picture_axes(path, header.get_data_shape(), header.get_best_affine(), limits)
+    offset = int(header["vox_offset"])
+    if not 0 <= offset <= _MAX_OFFSET:
+        raise refuse(path, f"has its first pixel at byte {offset}, where no file has it", "export it again")
+    needed = max(offset, len(start)) + math.prod(header.get_data_shape()) * header.get_data_dtype().itemsize
+    content = io.BytesIO(start + stream.read(needed - len(start)))
+    return kind.from_stream(content)
+
+
+_MAX_HEADER_BYTES = 2**16
+_FIELD = re.compile(r"^([\w ]+?) *[:=]+ *(.*?)\s*$", re.MULTILINE)
+_HEADER_END = {
+    "MetaImage": re.compile(rb"^ElementDataFile *=.*\n?", re.MULTILINE),
+    "NRRD": re.compile(rb"\r?\n\r?\n"),
+}
+
+
+def read_itk_plane(path: str, file_format: str, limits: SizeLimits) -> RadiographPixels:
+    """Read a MetaImage or NRRD file whose axes have length 1 except two; the picture is turned as one of NIfTI is."""
+    import itk
+
+    source, available, fields = _find_data(path, file_format)
+    header = itk.MetaImageIO.New() if file_format == "MetaImage" else itk.NrrdImageIO.New()
+    header.SetFileName(path)
+    try:
+        header.ReadImageInformation()
+        pixel_bytes = header.GetComponentSize()
+    except RuntimeError as error:
+        raise refuse(path, f"has a damaged header ({_reason(error)})", "export it again") from error
+    shape = [header.GetDimensions(axis) for axis in range(header.GetNumberOfDimensions())]
+    affine = _affine(header)
+    picture_axes(path, shape, affine, limits)
+    if header.GetNumberOfComponents() != 1:
+        reason = f"holds {header.GetNumberOfComponents()} numbers per pixel, where one gray level is expected"
+        raise refuse(path, reason, "save it in gray")
+    needed = int(fields.get("CompressedDataSize") or math.prod(shape) * pixel_bytes)
+    if file_format == "MetaImage" and fields.get("BinaryData", "True").lower() == "true" and available < needed:
+        reason = f"is cut or damaged: {source} has {available} bytes of pixels of {needed}"
+        raise refuse(path, reason, "copy or export it again")
+    try:
+        values = read_with_itk(path, header)
+    except TypeError as error:
+        raise refuse(path, str(error), "save it as 16-bit integers") from error
+    except ValueError as error:
+        reason = f"is cut or damaged: its {file_format} data cannot be read ({error})"
+        raise refuse(path, reason, "copy or export it again") from error
+    bits = 8 * pixel_bytes
+    return plane_pixels(path, values.T, affine, limits, file_format=file_format, bits=bits)
+
+
+def read_with_itk(path: str, imageio: Any) -> np.ndarray:
+    """Read a file by one of ITK's ``ImageIO`` classes; the axes are in the order of NumPy, ``(..., z, y, x)``."""
+    import itk
+    from itk.support.extras import TemplateTypeError
+
+    try:
+        return itk.array_from_image(itk.imread(path, imageio=imageio))
+    except TemplateTypeError as error:
+        kind = imageio.GetComponentTypeAsString(imageio.GetComponentType()).replace("_", " ")
+        text = f"holds {imageio.GetNumberOfDimensions()} axes of numbers of the type {kind}"
+        raise TypeError(f"{text}, of which ITK's Python package has no pictures") from error
+    except RuntimeError as error:
+        raise ValueError(_reason(error)) from error
+
+
+def _find_data(path: str, file_format: str) -> tuple[str, int, dict[str, str]]:
+    """File of the pixels, how many bytes of it can be pixels, and the fields of the header."""
+    with open(path, "rb") as stream:
+        start = stream.read(_MAX_HEADER_BYTES)
+    end = _HEADER_END[file_format].search(start)
+    if not end:
+        raise refuse(path, f"is cut or damaged: its {file_format} header has no end", "copy or export it again")
+    fields = dict(_FIELD.findall(os.fsdecode(start[: end.end()])))
+    if file_format == "NRRD":
+        names = {re.sub(r"\W", "", name).lower() for name in fields}
+        if elsewhere := names & {"datafile", "byteskip", "lineskip"}:
+            reason = f"has its pixels elsewhere than behind its header ({', '.join(sorted(elsewhere))})"
+            raise refuse(path, reason, "save header and pixels as one .nrrd file")
+        return path, os.path.getsize(path) - end.end(), fields
+    name = fields["ElementDataFile"]
+    if name.upper() == "LOCAL":
+        return path, os.path.getsize(path) - end.end(), fields
+    beside = os.path.join(os.path.dirname(path), name)
+    if os.path.basename(name) != name or not os.path.isfile(beside):
+        raise refuse(
+            path, f"has its pixels in {name!r}, which is no file beside it", "copy both, or save one .mha file"
+        )
+    return beside, os.path.getsize(beside), fields
+
+
+def _affine(header: Any) -> np.ndarray:
+    """RAS affine of a header, whose directions are those of ITK, LPS."""
+    affine = np.eye(4)
+    for axis in range(min(3, header.GetNumberOfDimensions())):
+        direction = np.asarray(header.GetDirection(axis))[:3]
+        affine[: len(direction), axis] = direction * header.GetSpacing(axis)
+        affine[axis, 3] = header.GetOrigin(axis)
+    affine[:2] *= -1
+    return affine
+
+
+def _reason(error: RuntimeError) -> str:
+    """What ITK says, without its source file and the address of its object; of NRRD's stack of calls the innermost."""
+    lines = [line for line in str(error).splitlines() if line.strip() and ".cxx:" not in line] or ["unknown"]
+    line = lines[-1] if lines[-1].startswith("[nrrd]") else lines[0]
+    return first_line(ValueError(re.sub(r"ITK ERROR: |\w+\(0x[0-9a-f]+\): |\[nrrd\] ", "", line)))

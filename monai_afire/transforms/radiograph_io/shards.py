@@ -24,22 +24,6 @@ import numpy as np
 
 from monai_afire.transforms.radiograph_io.common import RadiographError, refuse
 
-__all__ = [
-    "INDEX_NAME",
-    "INDEX_TYPE",
-    "absent_members",
-    "forget_shards",
-    "is_member",
-    "local_file",
-    "member_key",
-    "member_state",
-    "open_file",
-    "read_member",
-    "shard_folder",
-    "shard_name",
-    "without_shard",
-]
-
 INDEX_NAME = "shards.npy"
 INDEX_TYPE = np.dtype([("key", "<u8"), ("shard", "<u4"), ("crc", "<u4"), ("offset", "<u8"), ("size", "<u8")])
 # begins with what it looks for, and then looks back that a folder ended there: a list has very many paths
@@ -49,13 +33,7 @@ _REMEDY = "write the shards again"
 
 
 def shard_name(number: int) -> str:
-    """
-    File name of a shard.
-
-    Example:
-        >>> shard_name(12)
-        'radiographs-000012.tar'
-    """
+    """File name of a shard."""
     return f"radiographs-{number:06d}.tar"
 
 
@@ -65,62 +43,28 @@ def member_key(name: str) -> int:
 
 
 def is_member(path: str | os.PathLike) -> bool:
-    """
-    Whether a path is that of a file within a shard, by its name alone.
-
-    Example:
-        >>> is_member("set/radiographs-000012.tar/p0001/a.png"), is_member("set/radiographs-000012.tar")
-        (True, False)
-    """
+    """Whether a path is that of a file within a shard, by its name alone."""
     return _SHARD.search(os.fspath(path)) is not None
 
 
 def shard_folder(path: str) -> str | None:
-    """
-    Folder of the shards that a path leads into, with its slash, None for a file of its own.
-
-    Example:
-        >>> shard_folder("set/radiographs-000012.tar/p0001/a.png"), shard_folder("set/a.png")
-        ('set/', None)
-    """
+    """Folder of the shards that a path leads into, with its slash, None for a file of its own."""
     match = _SHARD.search(path)
     return None if match is None else _folder(path, match)
 
 
 def without_shard(path: str) -> str:
-    """
-    The path that a member would have if its shard were no file: that of the file it was written from, by its end.
-
-    Example:
-        >>> without_shard("set/radiographs-000012.tar/p0001/a.png"), without_shard("set/a.png")
-        ('set/p0001/a.png', 'set/a.png')
-    """
+    """The path that a member would have if its shard were no file: that of the file it was written from, by its end."""
     return _SHARD.sub("", path, count=1)
 
 
 def open_file(path: str) -> BinaryIO:
-    """
-    Open a file, or a member of a shard, whose bytes are checked first.
-
-    Raises:
-        RadiographError: for a member that cannot be read or is damaged.
-        OSError: for a file that cannot be opened.
-    """
+    """Open a file, or a member of a shard, whose bytes are checked first."""
     return io.BytesIO(read_member(path)) if is_member(path) else open(path, "rb")
 
 
 def read_member(path: str, limit: int | None = None) -> bytes:
-    """
-    Bytes of a file within a shard.
-
-    Args:
-        path: of the member.
-        limit: read at most as many bytes, which are not checked then; None for all.
-
-    Raises:
-        RadiographError: When shard or index are missing, the member is not in it, cut, or its bytes are not those
-            that were written.
-    """
+    """Bytes of a file within a shard."""
     folder, number, name = _split(path)
     entry = _entry(path, folder, number, name)
     size = int(entry["size"]) if limit is None else min(limit, int(entry["size"]))
@@ -137,11 +81,7 @@ def read_member(path: str, limit: int | None = None) -> bytes:
 
 @contextmanager
 def local_file(path: str) -> Iterator[str]:
-    """
-    A path that a library can open which reads nothing but files: a member's bytes are copied into a temporary one.
-
-    What a ``RadiographError`` says of the copy, it says of the member.
-    """
+    """A path that a library can open which reads nothing but files."""
     if not is_member(path):
         yield path
         return
@@ -167,12 +107,7 @@ def member_state(path: str) -> tuple[int, int] | None:
 
 
 def absent_members(paths: Sequence[str]) -> list[str]:
-    """
-    The paths of members that their index does not have; all of a folder are looked up at once.
-
-    Raises:
-        RadiographError: When an index cannot be read.
-    """
+    """The paths of members that their index does not have; all of a folder are looked up at once."""
     by_folder: dict[str, list[tuple[str, int, int]]] = {}
     for path in paths:
         folder, number, name = _split(path)

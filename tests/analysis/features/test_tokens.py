@@ -17,7 +17,7 @@ from monai_afire.analysis.features.tokens import (
     spread_positions,
     token_features,
 )
-from monai_afire.analysis.grouping.measures import group_separation
+from monai_afire.analysis.grouping import group_separation
 from monai_afire.networks import ViTEncoder
 
 

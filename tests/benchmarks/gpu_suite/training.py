@@ -57,7 +57,7 @@ def train(options: argparse.Namespace, results: Results, deadline: Deadline) -> 
         "ckpt_dir": folder / "models",
         "output_dir": folder / "output",
         "epochs": epochs,
-        "warmup_epochs": max(1, epochs // 10) if epochs > 1 else 0,
+        "train::lr_schedule::warmup_epochs": max(1, epochs // 10) if epochs > 1 else 0,
         "resume": True,
         "device": options.device,
         **given,
@@ -76,8 +76,7 @@ def step_rate(options: argparse.Namespace, configs: list[str], given: dict[str, 
     case = BundleCase(options.bundle, "default", torch.device(options.device), 1)
     case.parser.read_config(configs)
     values = {name: OPTIONS[name].read(value) for name, value in given.items()}
-    on_device = {"lesions_on_device": True} if options.bundle == "afire" else {}
-    case.parser.update({**values, **on_device, "device": f"$torch.device({options.device!r})"})
+    case.parser.update({**values, "device": f"$torch.device({options.device!r})"})
     images = int(case["batch_size"])
     step, batch = TrainingStep.of_package(case, True, 0, False), case.make_batch(images)
     seconds = take_turns({"": lambda: step(dict(batch))}, 3, case.device)[""]

@@ -19,12 +19,11 @@ from monai.transforms import Compose, EnsureTyped, Lambdad, RandFlipd, RandGauss
 from PIL import Image
 
 from monai_afire.data.cache.cached_dataset import cached_dataset
-from monai_afire.data.cache.disk_cache import DiskCachedDataset
-from monai_afire.data.cache.serialization import pack_item, unpack_item
+from monai_afire.data.cache.disk_cache import DiskCachedDataset, pack_item, unpack_item
 from monai_afire.data.cache.unreadable import MemoryCachedDataset, UnreadableNamingDataset
 from monai_afire.handlers.random_state import EpochSeed
 from monai_afire.transforms import GridCropPaird, LoadRadiographd, ResizeToCoverd, StandardizeContrastd
-from monai_afire.transforms.radiograph_loading import RadiographError
+from monai_afire.transforms.radiograph_io.common import RadiographError
 
 CHOICES = ("memory", "disk", "disk16", "disk8", "none")
 EXACT = ("memory", "disk", "none")

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from monai_afire.data.datalist.datasets import bundle_items, cached_phantom
-from monai_afire.data.datalist.loading import DatalistError, load_radiograph_datalist
+from monai_afire.data.datalist.loading import DatalistError, bundle_items, cached_phantom, load_radiograph_datalist
 
 PHANTOM: dict[str, Any] = {
     "num_patients": {"training": 2, "validation": 1, "test": 2},
@@ -173,7 +172,7 @@ def test_interrupted_drawing_is_repeated(phantom_dir: str, monkeypatch: pytest.M
         drawings.append(folder)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("monai_afire.data.datalist.datasets.export_phantom", interrupted)
+    monkeypatch.setattr("monai_afire.data.datalist.loading.export_phantom", interrupted)
     for _ in range(2):  # the second time the arguments are those of the first
         with pytest.raises(KeyboardInterrupt):
             cached_phantom(phantom_dir, {**PHANTOM, "seed": 8})

@@ -16,10 +16,10 @@ import pydicom
 import pytest
 
 from monai_afire.data.datalist.checks import DatalistError
-from monai_afire.data.datalist.label_table import check_label_table
+from monai_afire.data.datalist.labelled_items import check_label_table, select_normal_items
 from monai_afire.data.datalist.loading import load_radiograph_datalist
-from monai_afire.data.datalist.normal_items import select_normal_items
 from monai_afire.data.datalist.scanning import scan_radiographs
+from monai_afire.utils.files import mark_results
 
 WriteList = Callable[[Any], Path]
 
@@ -47,6 +47,27 @@ def refused(**arguments: Any) -> str:
 
 def names(items: list[dict[str, Any]]) -> list[str]:
     return [os.path.basename(item["image"]) for item in items]
+
+
+def test_results_in_the_folder_are_left_out_and_counted(tmp_path: Path) -> None:
+    for name in ("a.png", "out/overlays/a.png.jpg", "out/maps/a.png.nii.gz", "out/roc.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    mark_results(tmp_path / "out", [str(tmp_path / "a.png")], ["overlays"])
+    with pytest.warns(UserWarning, match=r"3 pictures left out, .*: .*out; 1 radiographs are found"):
+        assert scan_radiographs(tmp_path) == ["a.png"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(scan_radiographs(tmp_path / "out")) == 3  # who names the folder wants it
+
+
+def test_a_folder_of_results_with_the_images_themselves_is_searched_but_for_its_pictures(tmp_path: Path) -> None:
+    (tmp_path / "day").mkdir()
+    (tmp_path / "day/a.png").touch()
+    mark_results(tmp_path, [str(tmp_path / "day/a.png")], ["overlays"])
+    (tmp_path / "overlays/a.png.jpg").touch()
+    with pytest.warns(UserWarning, match="1 pictures left out"):
+        assert scan_radiographs(tmp_path) == ["day/a.png"]
 
 
 # ---- datalist files

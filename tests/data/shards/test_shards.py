@@ -277,6 +277,26 @@ def test_what_cannot_be_stored_is_refused(files: Path, shards: Path, tmp_path: P
     assert len(bundle_items("all", str(tmp_path / "half"))) == 30
 
 
+@pytest.mark.parametrize("name", ["datalist.json", "files.json", "a.png", "notes"])
+def test_a_folder_with_files_of_the_user_is_left_alone(files: Path, name: str) -> None:
+    (files / name).write_text("mine")
+    before = sorted(files.rglob("*"))
+    assert main(["shards", "--dataset_dir", str(files), "--output", str(files)]) == 1
+    with pytest.raises(DatalistError, match=r"files: is not empty: .*give a folder that is empty"):
+        write_shards(files, files, progress=False)
+    assert (files / name).read_text() == "mine"
+    assert sorted(files.rglob("*")) == before
+
+
+def test_an_interrupted_writing_is_begun_again(files: Path, tmp_path: Path) -> None:
+    (tmp_path / "shards").mkdir()
+    (tmp_path / "shards/radiographs-000007.tar").write_bytes(b"cut")
+    (tmp_path / "shards/.shards.npy.abcd.tmp").write_bytes(b"cut")
+    write_shards(tmp_path / "shards", files, progress=False)
+    names = sorted(path.name for path in (tmp_path / "shards").iterdir())
+    assert names == ["files.json", "radiographs-000000.tar", "shards.json", "shards.npy"]
+
+
 def test_the_command_writes_and_verifies(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = str(tmp_path / "shards")
     assert main(["shards", "--dataset_dir", str(files), "--output", output]) == 0

@@ -5,11 +5,16 @@
 from __future__ import annotations
 
 from monai_afire.networks.nets.encoders.adapted_encoder import AdaptedEncoder
-from monai_afire.networks.nets.encoders.build import build_encoder
+from monai_afire.networks.nets.encoders.build import (
+    EncoderName,
+    as_encoder,
+    build_encoder,
+    is_encoder_name,
+    missing_parts,
+    parse_encoder_name,
+)
 from monai_afire.networks.nets.encoders.hugging_face_encoder import HuggingFaceEncoder
-from monai_afire.networks.nets.encoders.interface import as_encoder, missing_parts
 from monai_afire.networks.nets.encoders.monai_encoder import MONAIEncoder
-from monai_afire.networks.nets.encoders.name import EncoderName, is_encoder_name, parse_encoder_name
 from monai_afire.networks.nets.encoders.timm_encoder import TimmEncoder
 
 __all__ = [

@@ -14,8 +14,6 @@ from torch import nn
 
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 
-__all__ = ["IMAGENET_MEAN", "IMAGENET_STD", "AdaptedEncoder"]
-
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
@@ -86,6 +84,9 @@ class AdaptedEncoder(RadiographEncoder):
         per_channel = (1, -1, *[1] * len(img_size))
         for name, values in (("model_mean", mean), ("model_std", std)):
             given = torch.as_tensor(values, dtype=torch.float32).flatten().expand(model_channels)
+            if not given.isfinite().all() or (name == "model_std" and not (given > 1e-6).all()):
+                needed = "finite" if name == "model_mean" else "finite and above 0"
+                raise ValueError(f"the {name[6:]} of the model's images is {given.tolist()}: it must be {needed}")
             self.register_buffer(name, given.reshape(per_channel).clone(), persistent=False)
         probe = torch.zeros(1, model_channels, *img_size, device=next(self.model.parameters()).device)
         training = self.model.training

@@ -1,18 +1,165 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The encoder that a bundle is told to take: its own, or one of another library."""
+"""Encoders by their names and from networks of other libraries."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from torch import nn
 
 from monai_afire.networks.nets.encoders.hugging_face_encoder import HuggingFaceEncoder
-from monai_afire.networks.nets.encoders.interface import as_encoder
-from monai_afire.networks.nets.encoders.name import parse_encoder_name
+from monai_afire.networks.nets.encoders.monai_encoder import MONAI_NETWORKS, MONAIEncoder
 from monai_afire.networks.nets.encoders.timm_encoder import TimmEncoder
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 
-__all__ = ["build_encoder"]
+# whether the library's weights are loaded where the name does not say so
+LIBRARIES = {"hub": True, "timm": False}
+_WEIGHTS = {"pretrained": True, "random": False}
+
+
+@dataclass(frozen=True)
+class EncoderName:
+    """
+    A model of another library.
+
+    Attributes:
+        library: "hub" (Hugging Face transformers) or "timm".
+        model: name or folder.
+        pretrained: whether its weights are meant to be loaded.
+    """
+
+    library: str
+    model: str
+    pretrained: bool
+
+
+def is_encoder_name(text: object) -> bool:
+    """
+    Whether something names an encoder of another library rather than a file.
+
+    Example:
+        >>> is_encoder_name("hub:facebook/dinov2-small"), is_encoder_name("model.pt")
+        (True, False)
+    """
+    return isinstance(text, str) and text.partition(":")[0] in LIBRARIES and ":" in text
+
+
+def parse_encoder_name(text: str) -> EncoderName:
+    """
+    Read ``LIBRARY:MODEL`` or ``LIBRARY:MODEL:pretrained`` or ``LIBRARY:MODEL:random``.
+
+    Args:
+        text: ``hub:`` with the name of a model on Hugging Face or a folder in its format, with its weights unless
+            ``:random`` follows; ``timm:`` with the name of a model of timm, without weights unless ``:pretrained``
+            follows.
+
+    Returns:
+        Its parts.
+
+    Raises:
+        ValueError: for another form.
+
+    Example:
+        >>> parse_encoder_name("timm:vit_small_patch16_224")
+        EncoderName(library='timm', model='vit_small_patch16_224', pretrained=False)
+        >>> parse_encoder_name("hub:/models/dinov2-small:random")
+        EncoderName(library='hub', model='/models/dinov2-small', pretrained=False)
+    """
+    library, _, model = text.partition(":")
+    head, _, weights = model.rpartition(":")
+    pretrained = LIBRARIES.get(library, False)
+    if weights in _WEIGHTS:
+        model, pretrained = head, _WEIGHTS[weights]
+    if library not in LIBRARIES or not model:
+        raise ValueError(
+            f"encoder {text!r} names no encoder: give hub:FOLDER, hub:OWNER/NAME or timm:NAME, with :pretrained or "
+            ":random behind it where the weights are to be or not to be loaded, or null for the bundle's own"
+        )
+    return EncoderName(library, model, pretrained)
+
+
+# what the networks, studies and optimizers of this package use, beside the call itself
+INTERFACE = {
+    "in_channels": "channels of the images",
+    "img_size": "spatial size of the images in pixels, a tuple",
+    "patch_size": "pixels per token along each axis, a tuple",
+    "grid_size": "tokens along each axis, a tuple",
+    "hidden_size": "width of the tokens",
+    "feature_channels": "channels of each feature map, finest first",
+    "feature_strides": "pixels per element of each feature map, finest first, tuples",
+    "mean": "tensor (1, C, 1, 1), mean intensity in [0, 1]",
+    "std": "tensor (1, C, 1, 1), its standard deviation",
+    "normalize": "method: images in [0, 1] to mean 0 and standard deviation 1",
+    "denormalize": "method: back, clipped to [0, 1]",
+    "feature_maps": "method: images to maps (B, C_i, *S_i), the tokens last",
+    "parameters_by_depth": "method: parameters of each layer, first layer first",
+}
+
+
+def missing_parts(encoder: nn.Module) -> list[str]:
+    """
+    What an encoder lacks of the interface that networks, studies and optimizers use.
+
+    Args:
+        encoder: any module.
+
+    Returns:
+        Names of attributes and methods, see ``monai_afire.networks.nets.encoders.build.INTERFACE``.
+
+    Example:
+        >>> missing_parts(nn.Identity())[:3]
+        ['in_channels', 'img_size', 'patch_size']
+    """
+    return [name for name in INTERFACE if not hasattr(encoder, name)]
+
+
+def as_encoder(encoder: nn.Module, img_size: Sequence[int] | int | None = None) -> RadiographEncoder:
+    """
+    Take an encoder as it is, or put the adapter around a network of MONAI, transformers or timm.
+
+    Args:
+        encoder: a :class:`monai_afire.networks.RadiographEncoder` or another module with its interface; or MONAI's
+            ``ViT`` or ``SwinTransformer``, a model of ``transformers`` or one of ``timm``.
+        img_size: spatial size of the images in pixels, for networks that do not know it; None for theirs.
+
+    Returns:
+        An encoder: ``encoder(images)`` turns images ``(B, C, *S)`` in [0, 1] into tokens ``(B, L, D)``.
+
+    Raises:
+        TypeError: when it is none; what is missing is named.
+        ValueError: when a network cannot be adapted, or is of another image size.
+
+    Example:
+        >>> from monai.networks.nets import ViT
+        >>> encoder = as_encoder(ViT(1, (32, 32), (8, 8), hidden_size=24, mlp_dim=48, num_layers=2, num_heads=2,
+        ...                          spatial_dims=2))
+        >>> encoder.grid_size, encoder.hidden_size
+        ((4, 4), 24)
+        >>> as_encoder(nn.Linear(2, 2))
+        Traceback (most recent call last):
+        TypeError: Linear is no encoder, it has no in_channels (channels of the images), ...
+    """
+    missing = missing_parts(encoder)
+    if not missing:
+        checked: Any = encoder
+        return checked
+    if isinstance(encoder, MONAI_NETWORKS):
+        return MONAIEncoder(encoder, img_size)
+    roots = {base.__module__.partition(".")[0] for base in type(encoder).__mro__}
+    if "transformers" in roots and hasattr(encoder, "config"):
+        return HuggingFaceEncoder(encoder, img_size)
+    if "timm" in roots:
+        return TimmEncoder(encoder, img_size)
+    named = ", ".join(f"{name} ({INTERFACE[name]})" for name in missing)
+    hint = "; of a pre-training network pass its .encoder" if hasattr(encoder, "encoder") else ""
+    raise TypeError(
+        f"{type(encoder).__name__} is no encoder, it has no {named}: pass a ViTEncoder, SwinEncoder, MONAI's ViT or "
+        "SwinTransformer, or a model of transformers or timm, or subclass RadiographEncoder and call its "
+        f"set_interface(){hint}"
+    )
 
 
 def build_encoder(

@@ -17,10 +17,9 @@ import torch
 from monai.utils import ensure_tuple_rep
 from torch import nn
 
+from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.adapted_encoder import IMAGENET_MEAN, IMAGENET_STD, AdaptedEncoder
 from monai_afire.networks.nets.radiograph_encoder import spread_layers
-
-__all__ = ["HuggingFaceEncoder"]
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +27,7 @@ _PREPROCESSING = "preprocessor_config.json"
 _FILES = "config.json, model.safetensors and preprocessor_config.json"
 
 
+@keeps_arguments
 class HuggingFaceEncoder(AdaptedEncoder):
     """
     A vision model of ``transformers`` as an encoder: ViT, DeiT, DINOv2 (also with registers), DINOv3, Swin.
@@ -200,9 +200,15 @@ def _normalization(source: str | None) -> tuple[Any, Any]:
             "and standard deviation; give mean and std if it was trained with others"
         )
         return IMAGENET_MEAN, IMAGENET_STD
+    mean, std = content.get("image_mean", IMAGENET_MEAN), content.get("image_std", IMAGENET_STD)
     if not content.get("do_normalize", True):
-        return 0.0, 1.0
-    return content.get("image_mean", IMAGENET_MEAN), content.get("image_std", IMAGENET_STD)
+        mean, std = 0.0, 1.0
+    # the model saw images whose white is this; ours is 1
+    white = 255 * content.get("rescale_factor", 1 / 255) if content.get("do_rescale", True) else 255
+    try:
+        return torch.as_tensor(mean, dtype=torch.float64) / white, torch.as_tensor(std, dtype=torch.float64) / white
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{source}: image_mean {mean} or image_std {std} of {_PREPROCESSING} is no number") from error
 
 
 def _preprocessing(source: str) -> dict[str, Any] | None:
@@ -213,7 +219,14 @@ def _preprocessing(source: str) -> dict[str, Any] | None:
         path = cached_file(source, _PREPROCESSING, _raise_exceptions_for_missing_entries=False)
     if path is None or not os.path.isfile(path):
         return None
-    return json.loads(Path(path).read_text(encoding="utf-8"))
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:  # no JSON, nested too deep, or no text
+        raise ValueError(f"{path} is not valid JSON ({_first_line(error)}): download the model again") from error
+    content = content.get("image_processor", content) if isinstance(content, dict) else content
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} does not hold an object of settings: download the model again")
+    return content
 
 
 def _token_size(config: Any, img_size: Sequence[int]) -> tuple[int, ...]:

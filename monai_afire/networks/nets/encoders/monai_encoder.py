@@ -14,14 +14,14 @@ from monai.networks.nets.swin_unetr import SwinTransformer
 from monai.utils import ensure_tuple_rep
 from torch import nn
 
+from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.adapted_encoder import AdaptedEncoder
 from monai_afire.networks.nets.radiograph_encoder import spread_layers
-
-__all__ = ["MONAI_NETWORKS", "MONAIEncoder"]
 
 MONAI_NETWORKS = (ViT, SwinTransformer)
 
 
+@keeps_arguments
 class MONAIEncoder(AdaptedEncoder):
     """
     MONAI's ``ViT`` or ``SwinTransformer`` as an encoder.
@@ -62,6 +62,10 @@ class MONAIEncoder(AdaptedEncoder):
         size = _image_size(model, img_size)
         channels = _in_channels(model)
         self.adapt(channels, channels, size, mean, std)
+
+    def changed_arguments(self) -> dict[str, Any]:
+        """The ViT as data, since MONAI's networks do not remember their arguments; a Swin transformer is not."""
+        return {"model": _vit_definition(self.model, self.img_size)} if isinstance(self.model, ViT) else {}
 
     def encode(self, pixels: torch.Tensor) -> torch.Tensor:
         """Tokens ``(B, L, D)``."""
@@ -136,3 +140,26 @@ def _in_channels(model: Any) -> int:
         linear: Any = embedding[1]
         return linear.in_features // math.prod(_patch_of(model))
     return embedding.in_channels
+
+
+def _vit_definition(vit: Any, img_size: Sequence[int]) -> dict[str, Any]:
+    embedding, block = vit.patch_embedding, vit.blocks[0]
+    head = getattr(vit, "classification_head", None)
+    arguments = {
+        "in_channels": _in_channels(vit),
+        "img_size": list(img_size),
+        "patch_size": list(_patch_of(vit)),
+        "hidden_size": vit.norm.normalized_shape[0],
+        "mlp_dim": block.mlp.linear1.out_features,
+        "num_layers": len(vit.blocks),
+        "num_heads": block.attn.num_heads,
+        "proj_type": "perceptron" if isinstance(embedding.patch_embeddings, nn.Sequential) else "conv",
+        "pos_embed_type": embedding.pos_embed_type,
+        "classification": hasattr(vit, "cls_token"),
+        "spatial_dims": len(img_size),
+        "qkv_bias": block.attn.qkv.bias is not None,
+        # without an activation behind it, the head is the linear layer itself
+        "post_activation": "Tanh" if isinstance(head, nn.Sequential) else "x",
+    }
+    last = head[0] if isinstance(head, nn.Sequential) else head
+    return {"class": "ViT", "arguments": arguments if last is None else {**arguments, "num_classes": last.out_features}}

@@ -11,12 +11,12 @@ import torch
 from monai.utils import ensure_tuple_rep
 from torch import nn
 
+from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.adapted_encoder import IMAGENET_MEAN, IMAGENET_STD, AdaptedEncoder
 from monai_afire.networks.nets.radiograph_encoder import NUM_FEATURE_MAPS, spread_layers
 
-__all__ = ["TimmEncoder"]
 
-
+@keeps_arguments
 class TimmEncoder(AdaptedEncoder):
     """
     A model of ``timm`` as an encoder: vision transformers, Swin and other hierarchical networks.

@@ -1,0 +1,461 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Composition and decomposition: is a patch's embedding the mean of its parts' embeddings?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+import torch.nn.functional as F
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+from monai.utils import convert_to_tensor
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import gaussian_kde
+from tqdm.auto import tqdm
+
+from monai_afire.analysis.features.tokens import token_features
+from monai_afire.analysis.images.boxes import box_masks, crop_and_resize, random_boxes, split_boxes
+from monai_afire.analysis.images.study_images import StudyImages
+from monai_afire.analysis.study import StudyResult, StudySettings
+from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
+from monai_afire.visualize.style import (
+    CHANCE_COLOR,
+    LABEL_SIZE,
+    SERIES_COLORS,
+    TICK_SIZE,
+    TITLE_SIZE,
+    frame,
+    legend_below,
+    plot_figure,
+)
+
+_ROWS = 256  # queries that are compared at a time
+
+
+def compositionality(
+    encoder: RadiographEncoder,
+    images: torch.Tensor,
+    parts: Sequence[int] = (2, 4),
+    patches_per_image: int = 4,
+    side: Sequence[float] = (0.3, 0.6),
+    seed: int = 0,
+    batch_size: int = 32,
+    progress: bool = True,
+) -> pd.DataFrame:
+    r"""
+    Compare a patch's embedding with the mean embedding of its parts (ACE, Fig. 3).
+
+    .. math:: \cos\Big(f(C), \frac{1}{P} \sum_{p=1}^{P} f(C_p)\Big)
+
+    C is a random patch, :math:`C_p` its P parts, f the mean token of what is given to the encoder, each enlarged to the
+    encoder's size. Embeddings of radiographs may all be alike, which makes this cosine large for nothing: so the same
+    patch is compared with the parts of another image's patch, too. Only the difference is composition.
+
+    Args:
+        encoder: any :class:`monai_afire.networks.RadiographEncoder`, on any device, which the work is done on.
+        images: ``(M, C, *S)`` in [0, 1], of the encoder's size.
+        parts: numbers of parts: 2 (halves, along each axis in turn) or :math:`2^n`, 4 in two dimensions.
+        patches_per_image: random patches of each image.
+        side: smallest and largest side of a patch as a share of the image's; the paper prints 0.3 to 0.6 for the
+            decomposition and no value here.
+        seed: of the patches; every encoder sees the same ones.
+        batch_size: pictures in a pass of the encoder.
+        progress: whether to show a progress bar over the pictures.
+
+    Returns:
+        A row per patch and number of parts: "image", "patch", "parts", "similarity", the cosine with the own parts, and
+        "other_similarity", the one with those of the next image's patch (NaN for a single image).
+
+    Raises:
+        ValueError: for images that the encoder does not take, and for options out of range.
+
+    Example:
+        >>> from monai_afire.networks import ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+        >>> table = compositionality(encoder, torch.rand(3, 1, 32, 32), parts=[4], progress=False)
+        >>> table.shape, float(table["similarity"].max()) <= 1.0001
+        ((12, 5), True)
+    """
+    images = _checked(encoder, images)
+    if patches_per_image < 1:
+        raise ValueError(f"patches_per_image must be at least 1, got {patches_per_image}")
+    patch = torch.arange(patches_per_image).repeat(len(images))
+    index = torch.arange(len(images)).repeat_interleave(patches_per_image)
+    boxes = random_boxes(len(index), encoder.img_size, side, torch.Generator().manual_seed(seed))
+    divisions = [split_boxes(boxes, number, patch % len(encoder.img_size)) for number in parts]
+    tables = []
+    with tqdm(total=len(index) * (1 + sum(parts)), disable=not progress, unit="patch", desc="composition") as bar:
+        wholes = _embed_boxes(encoder, images, index, boxes, batch_size, bar)
+        for number, division in zip(parts, divisions, strict=True):
+            of_parts = index.repeat_interleave(number)
+            embeddings = _embed_boxes(encoder, images, of_parts, division.flatten(0, 1), batch_size, bar)
+            composed = embeddings.unflatten(0, (-1, number)).mean(1)
+            other = F.cosine_similarity(wholes, composed.roll(-patches_per_image, 0), dim=-1)
+            columns = {
+                "image": index.numpy(),
+                "patch": patch.numpy(),
+                "parts": number,
+                "similarity": F.cosine_similarity(wholes, composed, dim=-1).cpu().numpy(),
+                "other_similarity": other.cpu().numpy() if len(images) > 1 else np.nan,
+            }
+            tables.append(pd.DataFrame(columns))
+    return pd.concat(tables, ignore_index=True)
+
+
+def decomposition_and_retrieval(
+    encoder: RadiographEncoder,
+    images: torch.Tensor,
+    side: Sequence[float] = (0.3, 0.6),
+    gallery: int = 32,
+    fill: float = 0.0,
+    seed: int = 0,
+    batch_size: int = 32,
+    progress: bool = True,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    r"""
+    Match images with a random patch C of each by their embeddings f, in two ways.
+
+    * Decomposition (ACE, Fig. 4): the query is what the image X loses without the patch,
+      :math:`f(X) - f(X \setminus C)`, the gallery are patches, :math:`f(C_i)`.
+    * Retrieval (ACE, Fig. 5): the query is the patch, :math:`f(C)`, the gallery are whole images, :math:`f(X_i)`.
+
+    The match is the one with the highest cosine. The paper's galleries are batches of 32, with one query per batch in
+    the retrieval; here the images stand in a random circle and a gallery is the own item and the next 31, so every
+    image is a query, and the same chance of 1/32 holds for all.
+
+    Args:
+        encoder: any :class:`monai_afire.networks.RadiographEncoder`, on any device, which the work is done on.
+        images: ``(M, C, *S)`` in [0, 1], of the encoder's size.
+        side: smallest and largest side of a patch as a share of the image's.
+        gallery: how many to match with; all, if there are fewer images.
+        fill: intensity in [0, 1] that replaces the patch in X without C.
+        seed: of the patches and the circle; every encoder sees the same.
+        batch_size: pictures in a pass of the encoder.
+        progress: whether to show a progress bar over the pictures.
+
+    Returns:
+        The tables of decomposition and of retrieval, a row per image: "image", "correct" (1 if the own item is the
+        match, 0 if not; if several are equally similar, the share that one of them is), "similarity" with the own item,
+        and "chance". "correct" is NaN for a single image.
+
+    Raises:
+        ValueError: for images that the encoder does not take, and for options out of range.
+
+    Example:
+        >>> from monai_afire.networks import ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+        >>> decomposition, retrieval = decomposition_and_retrieval(encoder, torch.rand(5, 1, 32, 32), progress=False)
+        >>> decomposition["chance"].tolist(), list(retrieval)
+        ([0.2, 0.2, 0.2, 0.2, 0.2], ['image', 'correct', 'similarity', 'chance'])
+    """
+    images = _checked(encoder, images)
+    if not 0 <= fill <= 1:
+        raise ValueError(f"fill is an intensity in [0, 1], got {fill}")
+    if gallery < 2:
+        raise ValueError(f"gallery must be at least 2 to choose from, got {gallery}")
+    number, generator = len(images), torch.Generator().manual_seed(seed)
+    boxes = random_boxes(number, encoder.img_size, side, generator)
+    circle = torch.randperm(number, generator=generator)
+
+    def excised(rows: slice) -> torch.Tensor:
+        hidden = box_masks(boxes[rows], encoder.img_size).unsqueeze(1).to(images.device)
+        return images[rows].masked_fill(hidden, fill)
+
+    with tqdm(total=3 * number, disable=not progress, unit="picture", desc="decomposition, retrieval") as bar:
+        wholes, without = (
+            token_features(encoder, number, pictures, batch_size=batch_size, bar=bar)
+            for pictures in (lambda rows: images[rows], excised)
+        )
+        patches = _embed_boxes(encoder, images, torch.arange(number), boxes, batch_size, bar)
+    return _matches(wholes - without, patches, circle, gallery), _matches(patches, wholes, circle, gallery)
+
+
+def composition_summary(
+    composition: pd.DataFrame, decomposition: pd.DataFrame, retrieval: pd.DataFrame
+) -> dict[str, float]:
+    """
+    The metrics of one encoder.
+
+    Args:
+        composition: of :func:`compositionality`.
+        decomposition: the first table of :func:`decomposition_and_retrieval`.
+        retrieval: the second one.
+
+    Returns:
+        For each number of parts P the means "similarity_P_parts", "other_image_P_parts" and "own_nearer_P_parts", the
+        share of patches that are more similar to their own parts than to another image's (a tie counts half; chance is
+        0.5); then "decomposition_accuracy" and "retrieval_accuracy" with their "chance".
+
+    Example:
+        >>> composition = pd.DataFrame({"parts": [2, 2], "similarity": [0.9, 0.5], "other_similarity": [0.4, 0.6]})
+        >>> matches = pd.DataFrame({"correct": [1.0, 0.0], "chance": [0.5, 0.5]})
+        >>> composition_summary(composition, matches, matches)["own_nearer_2_parts"]
+        0.5
+    """
+    summary = {}
+    for number, rows in composition.groupby("parts"):
+        own, other = rows["similarity"], rows["other_similarity"]
+        nearer = ((own > other) + 0.5 * (own == other)).where(other.notna())
+        summary[f"similarity_{number}_parts"] = float(own.mean())
+        summary[f"other_image_{number}_parts"] = float(other.mean())
+        summary[f"own_nearer_{number}_parts"] = float(nearer.mean())
+    summary["decomposition_accuracy"] = float(decomposition["correct"].mean())
+    summary["retrieval_accuracy"] = float(retrieval["correct"].mean())
+    summary["chance"] = float(retrieval["chance"].mean())
+    return summary
+
+
+def similarity_density(similarities: ArrayLike, points: ArrayLike) -> NDArray[np.float64] | None:
+    """
+    Gaussian kernel density estimate of similarities, the bandwidth by Scott's rule (``scipy.stats.gaussian_kde``).
+
+    Args:
+        similarities: ``(M,)``; NaN does not count.
+        points: ``(Q,)`` where to estimate.
+
+    Returns:
+        ``(Q,)``; None where there is no density: fewer than two similarities, or all the same.
+
+    Example:
+        >>> similarity_density([0.2, 0.4], [0.0, 0.3, 5.0]).argmax().item()
+        1
+        >>> similarity_density([1.0, 1.0, 1.0], [1.0]) is None
+        True
+    """
+    values = np.asarray(similarities, dtype=np.float64)
+    values = values[~np.isnan(values)]
+    # rounding is no spread: its "density" would be a needle
+    if len(values) < 2 or np.ptp(values) < 1e-6:
+        return None
+    return gaussian_kde(values)(np.asarray(points, dtype=np.float64))
+
+
+def _checked(encoder: RadiographEncoder, images: torch.Tensor) -> torch.Tensor:
+    plain = convert_to_tensor(images, track_meta=False)
+    encoder.check_images(plain)
+    return plain
+
+
+def _embed_boxes(
+    encoder: RadiographEncoder,
+    images: torch.Tensor,
+    index: torch.Tensor,
+    boxes: torch.Tensor,
+    batch_size: int,
+    bar: tqdm,
+) -> torch.Tensor:
+    """Embeddings (N, D) of box number j out of image index[j]."""
+
+    def cropped(rows: slice) -> torch.Tensor:
+        sources = images[index[rows].to(images.device)].to(encoder.mean)
+        return crop_and_resize(sources, boxes[rows], encoder.img_size)
+
+    return token_features(encoder, len(index), cropped, batch_size=batch_size, bar=bar)
+
+
+def _matches(queries: torch.Tensor, targets: torch.Tensor, circle: torch.Tensor, gallery: int) -> pd.DataFrame:
+    """Is target j the most similar to query j among those next in the circle?"""
+    number = len(circle)
+    size = min(gallery, number)
+    order = circle.to(queries.device)
+    unit_queries, unit_targets = F.normalize(queries[order], dim=-1), F.normalize(targets[order], dim=-1)
+    own, correct = [], []
+    for rows in torch.arange(number, device=queries.device).split(_ROWS):
+        columns = (rows.unsqueeze(1) + torch.arange(size, device=rows.device)) % number
+        similarity = (unit_queries[rows] @ unit_targets.T).gather(1, columns)
+        best = similarity == similarity.amax(1, keepdim=True)
+        own.append(similarity[:, 0])
+        correct.append(best[:, 0] / best.sum(1))
+    table = pd.DataFrame(
+        {
+            "image": circle.numpy(),
+            "correct": torch.cat(correct).cpu().numpy() if size > 1 else np.nan,
+            "similarity": torch.cat(own).cpu().numpy(),
+            "chance": 1 / size,
+        }
+    )
+    return table.sort_values("image", ignore_index=True)
+
+
+_OWN_COLOR, _OTHER_COLOR = SERIES_COLORS[0], SERIES_COLORS[5]
+_POINTS = 512
+
+
+def composition_figure(tables: Mapping[str, pd.DataFrame]) -> Figure:
+    """
+    Densities of the similarity of a patch with its parts, and with those of another image (ACE, Fig. 3).
+
+    A row per encoder, a column per number of parts; all panels of a column share the range of similarity. Each panel
+    has its own height, since an encoder whose embeddings are all alike gives needles.
+
+    Args:
+        tables: of :func:`monai_afire.analysis.compositionality`, by the encoders' names.
+
+    Returns:
+        The figure.
+
+    Raises:
+        ValueError: without a table.
+
+    Example:
+        >>> similarity = np.linspace(0.7, 0.9, 9)
+        >>> table = pd.DataFrame({"parts": 2, "similarity": similarity, "other_similarity": similarity - 0.3})
+        >>> len(composition_figure({"untrained": table, "trained": table}).axes)
+        2
+    """
+    if not tables:
+        raise ValueError("no table to draw: give the table of at least one encoder")
+    parts = sorted(set().union(*(table["parts"] for table in tables.values())))
+    figure = plot_figure(0.9 + 3.3 * len(parts), 1.0 + 1.25 * len(tables))
+    axes = figure.subplots(len(tables), len(parts), squeeze=False, sharex="col")
+    for row, (name, table) in zip(axes, tables.items(), strict=True):
+        for axis, number in zip(row, parts, strict=True):
+            _draw_densities(axis, table[table["parts"] == number], _lowest(tables, number))
+        row[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=LABEL_SIZE, parse_math=False)
+    for axis, number in zip(axes[0], parts, strict=True):
+        axis.set_title(f"{number} parts", fontsize=TITLE_SIZE)
+    for axis in axes[-1]:
+        axis.set_xlabel("cosine similarity", fontsize=LABEL_SIZE)
+    handles = {line.get_label(): line for axis in axes.flat for line in axis.get_lines()}
+    legend_below(figure, list(handles.values()), list(handles))
+    return figure
+
+
+def matching_figure(table: pd.DataFrame) -> Figure:
+    """
+    Accuracies of decomposition and retrieval beside chance (ACE, Fig. 4 and 5).
+
+    Args:
+        table: a row per encoder with "decomposition_accuracy", "retrieval_accuracy" and "chance".
+
+    Returns:
+        The figure.
+
+    Example:
+        >>> columns = {"decomposition_accuracy": [0.9], "retrieval_accuracy": [0.8], "chance": [1 / 32]}
+        >>> len(matching_figure(pd.DataFrame(columns, index=["ace"])).axes)
+        2
+    """
+    figure = plot_figure(7.5, 1.1 + 0.4 * len(table))
+    titles = {"decomposition_accuracy": "decomposition", "retrieval_accuracy": "patch → image retrieval"}
+    for axis, (column, title) in zip(figure.subplots(1, 2, sharey=True), titles.items(), strict=True):
+        values = table[column].to_numpy(dtype=float)
+        axis.barh(range(len(table)), np.nan_to_num(values), color=_OWN_COLOR, height=0.6)
+        for row, (value, chance) in enumerate(zip(values, table["chance"], strict=True)):
+            text = f"{value:.1%}" if value == value else "not defined"
+            beside = max(np.nan_to_num(value), chance) + 0.02  # the line of chance would cross the text
+            axis.text(beside, row, text, va="center", fontsize=TICK_SIZE)
+        chance_line = axis.axvline(float(table["chance"].mean()), color=CHANCE_COLOR, linestyle="--", linewidth=1)
+        axis.set_xlim(0, 1.17)  # room for the label of 100 %
+        axis.set_xticks([0, 0.25, 0.5, 0.75, 1])
+        axis.xaxis.set_major_formatter(PercentFormatter(1.0))
+        frame(axis, title)
+    left = figure.axes[0]
+    left.set_yticks(range(len(table)), [str(name) for name in table.index], parse_math=False)
+    left.invert_yaxis()
+    legend_below(figure, [chance_line], ["chance"])
+    return figure
+
+
+def _lowest(tables: Mapping[str, pd.DataFrame], parts: int) -> float:
+    """Where the axis begins: a little below the lowest similarity but for a hundredth of them."""
+    columns = ["similarity", "other_similarity"]
+    values = np.concatenate(
+        [table.loc[table["parts"] == parts, columns].to_numpy().ravel() for table in tables.values()]
+    )
+    values = values[~np.isnan(values)]
+    low = float(np.quantile(values, 0.01)) if len(values) else 0.0
+    return max(-1.0, low - 0.1 * max(1 - low, 1e-3))
+
+
+def _draw_densities(axis: Axes, rows: pd.DataFrame, low: float) -> None:
+    """The two densities; a line where all similarities are the same."""
+    # finer near 1, where the needles stand
+    points = 1 - (1 - low) * np.linspace(1, 0, _POINTS) ** 2
+    styles = (
+        ("other_similarity", "parts of another image", _OTHER_COLOR, "--"),
+        ("similarity", "own parts", _OWN_COLOR, "-"),
+    )
+    for column, label, color, line in styles:
+        values = rows[column].dropna()
+        density = similarity_density(values, points)
+        if density is not None:
+            axis.plot(points, density / density.max(), color=color, linestyle=line, label=label)
+            axis.fill_between(points, density / density.max(), color=color, alpha=0.25, linewidth=0)
+        elif len(values):
+            axis.axvline(values.mean(), color=color, linestyle=line, label=label)
+    axis.set_xlim(low, 1 + 0.02 * (1 - low))
+    axis.set_ylim(0, 1.1)
+    axis.set_yticks([])
+    axis.xaxis.set_major_locator(MaxNLocator(5))
+    frame(axis)
+    axis.spines["left"].set_visible(False)
+
+
+_QUESTION = (
+    "Is the embedding of a patch the mean of its parts' embeddings (composition), does an image lose a patch's "
+    "embedding when the patch is taken out (decomposition), and does a patch find the image it is from (retrieval)? "
+    "Embeddings are mean tokens of random patches, enlarged to the encoder's input. A similarity of 1 with the own "
+    "parts is perfect, but says nothing unless that with another image's parts is lower: embeddings may all be alike. "
+    "The share of patches nearer to their own parts is 0.5 by chance; accuracies are those of choosing among "
+    "{gallery}, chance is {chance:.3f}."
+)
+
+
+@dataclass
+class CompositionStudy(StudySettings):
+    """
+    Composition, decomposition and retrieval of patches (ACE, section 5.1) as a study of the report.
+
+    Args:
+        parts: see :func:`monai_afire.analysis.compositionality`; None for 2 and 4, of volumes 2 and 8.
+        patches_per_image: see there.
+        side: smallest and largest side of a patch as a share of the image's.
+        gallery: see :func:`monai_afire.analysis.decomposition_and_retrieval`.
+        seed: of the patches.
+        batch_size: pictures in a pass of an encoder.
+        progress: whether to show progress bars.
+
+    Example:
+        >>> import torch
+        >>> from monai_afire.networks import ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+        >>> result = CompositionStudy(progress=False)({"untrained": encoder}, StudyImages(torch.rand(4, 1, 32, 32)))
+        >>> float(result.table.loc["untrained", "chance"])
+        0.25
+    """
+
+    parts: Sequence[int] | None = None
+    patches_per_image: int = 4
+    side: Sequence[float] = (0.3, 0.6)
+    gallery: int = 32
+
+    def __call__(self, encoders: Mapping[str, RadiographEncoder], images: StudyImages) -> StudyResult:
+        """Make the study, see :class:`monai_afire.analysis.Study`."""
+        compositions, summaries = {}, {}
+        parts = (2, 2 ** (images.image.ndim - 2)) if self.parts is None else tuple(self.parts)
+        options = {"side": self.side, "seed": self.seed, **self.encoding}
+        for name, encoder in encoders.items():
+            compositions[name] = compositionality(encoder, images.image, parts, self.patches_per_image, **options)
+            matches = decomposition_and_retrieval(encoder, images.image, gallery=self.gallery, **options)
+            summaries[name] = composition_summary(compositions[name], *matches)
+        table = pd.DataFrame.from_dict(summaries, orient="index")
+        size = min(self.gallery, len(images.image))
+        return StudyResult(
+            "Composition and decomposition",
+            _QUESTION.format(gallery=size, chance=1 / size),
+            table,
+            {
+                "Similarity of a patch with the mean of its parts, and with that of another image's parts; Gaussian "
+                "kernel density estimates, each scaled to the same height": composition_figure(compositions),
+                "Accuracy of choosing the patch that was taken out, and of finding a patch's image": matching_figure(
+                    table
+                ),
+            },
+        )

@@ -1,0 +1,325 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The property report: studies of encoders on images, written as one HTML page and a JSON file."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import io
+import json
+import logging
+import os
+import time
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+from tqdm.auto import tqdm
+
+from monai_afire.analysis.images.study_images import StudyImages
+from monai_afire.analysis.study import NothingToCompareError, Study, StudyResult
+from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.transfer_classifier import TransferClassifier
+from monai_afire.networks.weights import load_encoder_weights
+from monai_afire.networks.weights.model_file import TASKS, ModelFile, read_description
+from monai_afire.utils.files import atomic_path, check_writable, mark_results
+from monai_afire.utils.formatting import json_safe
+
+
+def encoders_of(
+    encoder: RadiographEncoder,
+    weights: Mapping[str, str | None],
+    branch: str = "teacher",
+    device: torch.device | str = "cpu",
+) -> dict[str, RadiographEncoder]:
+    """
+    Copies of an encoder with different weights, to be compared.
+
+    Args:
+        encoder: the architecture; untouched.
+        weights: by the name to show, a file for :func:`monai_afire.networks.load_encoder_weights` (of AFiRe, PEAC, ACE,
+            timm, DINO, MAE, Hugging Face), or None for the encoder as it is: untrained.
+        branch: "teacher" or "student", for files that hold both.
+        device: where the encoders work.
+
+    Returns:
+        The encoders by name, in evaluation mode.
+
+    Raises:
+        ValueError: without any name, or for a file that does not fit the architecture.
+
+    Example:
+        >>> from monai_afire.networks import ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
+        >>> list(encoders_of(encoder, {"untrained": None}))
+        ['untrained']
+    """
+    if not weights:
+        raise ValueError('no encoder is named: give weights, e.g. {"AFiRe": "model.pt", "untrained": None}')
+    named = {}
+    for name, path in weights.items():
+        named[name] = copy.deepcopy(encoder)
+        if path is not None:
+            load_encoder_weights(named[name], path, branch=branch)
+        named[name].to(device).eval()
+    return named
+
+
+def classifiers_of(weights: Mapping[str, str], device: torch.device | str = "cpu") -> dict[str, TransferClassifier]:
+    """
+    Classifiers that were fine-tuned by the bundle ``radiograph_classification``, to be compared.
+
+    Args:
+        weights: the file of each by the name to show.
+        device: where the classifiers work.
+
+    Returns:
+        The classifiers by name, in evaluation mode.
+
+    Raises:
+        FileNotFoundError: when a file is missing.
+        ValueError: when a file holds no classifier.
+
+    Example:
+        >>> classifiers_of({})
+        {}
+    """
+    hint = "fine-tune with bundles/radiograph_classification first"
+    task = TASKS["TransferClassifier"]
+    return {name: ModelFile(path, task, hint).build().to(device) for name, path in weights.items()}
+
+
+def first_described(weights: Mapping[str, str | None]) -> str:
+    """
+    The file that says how the encoders of a report are built, and how their images are pre-processed.
+
+    Args:
+        weights: see :func:`encoders_of`.
+
+    Returns:
+        The first file of this package; without one, the first file.
+
+    Raises:
+        ValueError: when there is no file, or the files standardize the contrast differently.
+
+    Example:
+        >>> first_described({"untrained": None, "DINO": "dino.pth"})
+        'dino.pth'
+    """
+    files = [path for path in weights.values() if path]
+    if not files:
+        raise ValueError('no file is named: give weights, e.g. {"AFiRe": "model.pt", "untrained": None}')
+    found = {path: description for path in files if (description := read_description(path))}
+    known = {path: each.preprocessing.standardize for path, each in found.items() if each.preprocessing}
+    if len(set(known.values())) > 1:
+        differing = ", ".join(f"{path} with standardize {str(value).lower()}" for path, value in known.items())
+        raise ValueError(f"the weights cannot be compared on the same images: {differing}; give reports of their own")
+    return next(iter(found), files[0])
+
+
+logger = logging.getLogger(__name__)
+
+
+def property_report(
+    encoders: Mapping[str, RadiographEncoder],
+    images: StudyImages,
+    studies: Sequence[Study],
+    output_dir: str | os.PathLike,
+    title: str = "What the features know",
+    facts: Mapping[str, Any] | None = None,
+    progress: bool = True,
+) -> list[StudyResult]:
+    """
+    Ask all questions of all encoders, and write ``report.html`` and ``report.json``.
+
+    The page is one file, pictures included, that needs nothing else to be read. Both files are written anew after each
+    study, so that what is done is kept whatever happens to the next one. A study that needs what is not known of the
+    images, or finds nothing in them to compare, is left out and named; one that fails does not stop the others, but
+    this function afterwards.
+
+    Args:
+        encoders: by the names to show, side by side in every table.
+        images: of the studies.
+        studies: the questions, in the order of the report.
+        output_dir: where to write; made if missing, and checked before any work.
+        title: of the page.
+        facts: how the numbers came about, e.g. weights, seed, version; shown on top and saved.
+        progress: whether to show a progress bar.
+
+    Returns:
+        The results.
+
+    Raises:
+        OSError: when ``output_dir`` cannot be written to.
+        RuntimeError: after the report is written, when a study failed; the first failure is its cause.
+
+    Example:
+        >>> import tempfile, torch
+        >>> class Width:
+        ...     needs = ()
+        ...     def __call__(self, encoders, images):
+        ...         table = pd.DataFrame({"width": {name: e.hidden_size for name, e in encoders.items()}})
+        ...         return StudyResult("Width", "How wide are the tokens?", table)
+        >>> from monai_afire.networks import ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
+        >>> folder = tempfile.mkdtemp()
+        >>> _ = property_report({"ours": encoder}, StudyImages(torch.rand(2, 1, 32, 32)), [Width()], folder)
+        >>> json.loads(Path(folder, "report.json").read_text())["studies"][0]["table"]
+        {'ours': {'width': 24}}
+    """
+    folder = check_writable(output_dir)
+    mark_results(folder, [])
+    facts = {**(facts or {}), "encoders": ", ".join(encoders), "images": len(images.image)}
+    results: list[StudyResult] = []
+    remarks: list[str] = []
+    failures: list[Exception] = []
+    with tqdm(studies, desc="studies", unit="study", disable=not progress) as bar:
+        for study in bar:
+            name = type(study).__name__
+            bar.set_postfix_str(name)
+            if missing := images.missing(study.needs):
+                remarks.append(f"{name} was left out: the images have no {' and no '.join(missing)}.")
+            else:
+                started = time.perf_counter()
+                try:
+                    results.append(study(encoders, images))
+                    facts[f"seconds of {name}"] = round(time.perf_counter() - started, 1)
+                except NothingToCompareError as reason:
+                    remarks.append(f"{name} was left out: {reason}.")
+                except Exception as error:  # the other studies are worth having
+                    failures.append(error)
+                    remarks.append(f"{name} failed: {error}")
+                    logger.exception(f"{name} failed, going on with the next study")
+            _write(folder, title, facts, results, remarks)
+    logger.info(f"report: {folder / 'report.html'} (numbers: report.json beside it)")
+    if failures:
+        raise RuntimeError(f"{len(failures)} of {len(studies)} studies failed: {remarks}") from failures[0]
+    return results
+
+
+def _write(
+    folder: Path, title: str, facts: Mapping[str, Any], results: Sequence[StudyResult], remarks: Sequence[str]
+) -> None:
+    with atomic_path(folder / "report.html") as temporary:
+        temporary.write_text(report_page(title, facts, results, remarks), encoding="utf-8")
+    content = {
+        "title": title,
+        "facts": dict(facts),
+        "remarks": list(remarks),
+        "studies": [
+            {
+                "title": result.title,
+                "table": result.table.to_dict(orient="index"),
+                "details": {caption: _rows(table) for caption, table in result.details.items()},
+            }
+            for result in results
+        ],
+    }
+    with atomic_path(folder / "report.json") as temporary:
+        temporary.write_text(json.dumps(json_safe(content), indent=2, default=str), encoding="utf-8")
+
+
+def _rows(table: pd.DataFrame) -> list[dict[Any, Any]]:
+    named = table if isinstance(table.index, pd.RangeIndex) else table.reset_index()
+    return named.to_dict(orient="records")
+
+
+_STYLE = """
+:root { color-scheme: light dark;
+  --line: #d0d7de; --soft: #f6f8fa; --ink: #1f2328; --paper: #ffffff; --accent: #0b5cad; }
+@media (prefers-color-scheme: dark) {
+  :root { --line: #3d444d; --soft: #161b22; --ink: #e6edf3; --paper: #0d1117; --accent: #79b8ff; }
+}
+body { font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--paper);
+       max-width: 62rem; margin: 0 auto; padding: 2rem 1.2rem 4rem; }
+h1 { font-size: 1.8rem; margin-bottom: .3rem; }
+h2 { font-size: 1.3rem; margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--line); }
+a { color: var(--accent); text-decoration: none; }
+p, li { max-width: 46rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .9rem; margin: 1rem 0; font-variant-numeric: tabular-nums; }
+th, td { padding: .35rem .8rem; border-bottom: 1px solid var(--line); text-align: right; }
+th:first-child { text-align: left; }
+tbody th { white-space: nowrap; }
+thead th { background: var(--soft); vertical-align: bottom; }
+figure { margin: 1.5rem 0; }
+figure img { max-width: 100%; height: auto; background: #ffffff; border: 1px solid var(--line); border-radius: 4px; }
+figcaption, summary { font-size: .9rem; margin-top: .4rem; }
+.facts td { text-align: left; }
+.remark { background: var(--soft); border-left: 3px solid var(--accent); padding: .5rem 1rem; }
+"""
+
+
+def report_page(
+    title: str, facts: Mapping[str, Any], results: Sequence[StudyResult], remarks: Sequence[str] = ()
+) -> str:
+    """
+    The page of a report.
+
+    Args:
+        title: of the page.
+        facts: how the numbers came about, shown at the end.
+        results: a section each.
+        remarks: sentences on what is missing, shown on top.
+
+    Returns:
+        HTML in which nothing refers to another file.
+
+    Example:
+        >>> table = pd.DataFrame({"error [%]": [5.0, 11.52]}, index=["AFiRe", "untrained"])
+        >>> page = report_page("Studies", {"seed": 0}, [StudyResult("Landmarks", "How far off?", table)])
+        >>> "<td>11.5</td>" in page, page.count("<h2")
+        (True, 2)
+    """
+    contents = "".join(
+        f'<li><a href="#study-{number}">{escape(result.title)}</a></li>' for number, result in enumerate(results)
+    )
+    body = [f"<h1>{escape(title)}</h1>", *(f'<p class="remark">{escape(remark)}</p>' for remark in remarks)]
+    body += [f"<ol>{contents}</ol>", *(_section(number, result) for number, result in enumerate(results))]
+    rows = "".join(
+        f"<tr><th>{escape(str(name))}</th><td>{escape(str(value))}</td></tr>" for name, value in facts.items()
+    )
+    body.append(f'<h2 id="facts">How this report came about</h2><table class="facts">{rows}</table>')
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>" + "\n".join(body) + "</body></html>\n"
+    )
+
+
+def _section(number: int, result: StudyResult) -> str:
+    parts = [f'<h2 id="study-{number}">{escape(result.title)}</h2>']
+    parts += [f"<p>{escape(paragraph)}</p>" for paragraph in result.question.split("\n\n")]
+    parts.append(_table(result.table))
+    parts += [_picture(caption, figure) for caption, figure in result.figures.items()]
+    parts += [
+        f"<details><summary>{escape(caption)}</summary>{_table(table)}</details>"
+        for caption, table in result.details.items()
+    ]
+    return "\n".join(parts)
+
+
+def _table(table: pd.DataFrame) -> str:
+    """A table in HTML, in which long names may break after an underscore."""
+    named = not isinstance(table.index, pd.RangeIndex)
+    broken = table.rename(columns=lambda name: str(name).replace("_", "_\N{ZERO WIDTH SPACE}"))
+    text = broken.to_html(index=named, border=0, float_format=_number, na_rep="not defined")
+    return f'<div class="wide">{text}</div>'
+
+
+def _number(value: Any) -> str:
+    """Three digits that count, whole numbers as they are."""
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _picture(caption: str, figure: Figure) -> str:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    data = base64.b64encode(buffer.getvalue()).decode("ascii")
+    text = escape(caption, quote=True)
+    return f'<figure><img alt="{text}" src="data:image/png;base64,{data}"><figcaption>{text}</figcaption></figure>'

@@ -1,0 +1,110 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Patients and images that are in two sections of a datalist, by whatever name."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from stat import S_ISREG
+from typing import Any
+
+from monai_afire.data.datalist.patients import file_patients
+from monai_afire.utils.text import first_few, known_text
+
+_MOST_READ = 10_000  # images; a question for each of more files takes minutes on a network's disk
+_HEAD_BYTES = 4096  # tell nearly all images of one size apart
+
+
+def shared_between(
+    sections: Mapping[str, Any], base: Path, path_key: str = "image", patient_key: str = "patient_id"
+) -> dict[str, dict[str, list[str]]]:
+    """
+    Patients and images that several sections of a datalist have in common.
+
+    An image is the same under another spelling of its path. In lists of up to 10,000 images the files are read, too:
+    links and copies of one image count as one, and DICOM files name their patients.
+
+    Returns:
+        "patient" and "file" -> name -> the sections that have it.
+
+    Example:
+        >>> shared_between({"training": ["a.png"], "test": ["./a.png", "b.png"]}, Path("no/such/folder"))
+        {'patient': {}, 'file': {'./a.png': ['training', 'test']}}
+    """
+    entries = [
+        (name, entry if isinstance(entry, Mapping) else {path_key: entry})
+        for name, listed in sections.items()
+        if isinstance(listed, list)
+        for entry in listed
+        if isinstance(entry, (str, Mapping))
+    ]
+    places = [name for name, _ in entries]
+    names = [str(entry.get(path_key)) for _, entry in entries]
+    paths = [os.path.join(base, os.path.expanduser(name)) for name in names]
+    given = [known_text(entry.get(patient_key)) for _, entry in entries]
+    few = len(entries) <= _MOST_READ
+    patients = file_patients(paths if few else [""] * len(paths), names, given=given)
+    known = [None if patient == name else patient for patient, name in zip(patients, names, strict=True)]
+    images = _images(paths) if few else [os.path.normpath(path) for path in paths]
+    return {"patient": _in_several(places, known, patients), "file": _in_several(places, images, names)}
+
+
+def _in_several(places: Sequence[str], keys: Sequence[Hashable], names: Sequence[str]) -> dict[str, list[str]]:
+    """Names of those keys that are in several sections, None left out, with the sections."""
+    found: dict[Hashable, dict[str, str]] = defaultdict(dict)
+    for place, key, name in zip(places, keys, names, strict=True):
+        found[key][place] = name
+    return {list(own.values())[-1]: list(own) for key, own in found.items() if key is not None and len(own) > 1}
+
+
+def _images(paths: Sequence[str]) -> list[Hashable]:
+    """What tells images apart: the file that a path leads to, or the first of those with the same content."""
+    states = [_state(path) for path in paths]
+    files = {state[0]: (state[1], path) for state, path in zip(states, paths, strict=True) if state[1]}
+    groups = _groups(files, lambda key: files[key][0])
+    for limit in (_HEAD_BYTES, -1):
+        groups = [part for group in groups for part in _groups(group, lambda key: _digest(files[key][1], limit))]  # noqa: B023
+    same = {key: group[0] for group in groups for key in group}
+    return [same.get(key, key) for key, _ in states]
+
+
+def _groups(keys: Iterable[Hashable], value: Callable[[Hashable], Hashable]) -> list[list[Hashable]]:
+    """Keys that have a value in common with others."""
+    groups: dict[Hashable, list[Hashable]] = defaultdict(list)
+    for key in keys:
+        groups[value(key)].append(key)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _state(path: str) -> tuple[Hashable, int]:
+    """What stands for a file, links followed, and its size; 0 where it has none, which says nothing of its content."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return os.path.normpath(path), 0
+    return (status.st_dev, status.st_ino), status.st_size * S_ISREG(status.st_mode)
+
+
+def _digest(path: str, limit: int) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return sha256(file.read(limit)).digest()
+    except OSError:
+        return os.fsencode(path)
+
+
+def warn_about_leaks(
+    sections: Mapping[str, Any], section: str, source: Path, base: Path, path_key: str, patient_key: str
+) -> None:
+    """Warn when a file or a patient of this section is in another section, too."""
+    for what, several in shared_between(sections, base, path_key, patient_key).items():
+        for other in sections:
+            names = [name for name, own in several.items() if other != section and {section, other} <= set(own)]
+            if names:
+                text = f"sections {section!r} and {other!r} share {len(names)} {what}(s)"
+                warnings.warn(f"{source}: {text}: {first_few(sorted(names))}.", stacklevel=3)

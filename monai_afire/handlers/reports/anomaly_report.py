@@ -1,0 +1,233 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Report of an anomaly detector on labelled images: table, metrics, curves and heat maps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from ignite.engine import Engine
+from monai.utils import CommonKeys
+from torch.utils.data import Dataset
+
+from monai_afire.anomaly.detector import HEAT_UNIT, AnomalyDetector
+from monai_afire.anomaly.evaluation import evaluate_scores
+from monai_afire.anomaly.items import lesion_truth
+from monai_afire.handlers.reports.metrics_report import MetricsReport
+from monai_afire.metrics.localization import POSITION_ONLY, localization_row, map_aupro, upsampled
+from monai_afire.utils.formatting import format_number, table_lines
+from monai_afire.visualize import contact_sheet, roc_pr_figure
+from monai_afire.visualize.volume_planes import axial_plane
+
+
+class AnomalyReport(MetricsReport):
+    """
+    Write ``evaluation.csv``, ``metrics.json``, ``roc_pr.png`` and ``heat_maps.png``, and print the metrics.
+
+    See :func:`monai_afire.anomaly.evaluate_scores` for what is reported. The batches need "index", "spatial_shape",
+    "brightness", "sharpness" and, where lesions are painted, "lesion_mask" ``(B, 1, *S)``.
+
+    Args:
+        detector: the evaluator's network.
+        dataset: for the pictures of the contact sheet; its item i is item i of ``items``.
+        items: of :func:`monai_afire.anomaly.detection_items`.
+        output_dir: where to write.
+        num_bootstraps: samples of each interval.
+        num_pictures: pictures of the contact sheet.
+        max_aupro_images: AUPRO needs the pixels of all images at once and takes so many of them.
+        spacing: millimetres between the voxels of the input where volumes are resampled to it, see
+            :func:`monai_afire.transforms.fit_images`.
+    """
+
+    def __init__(
+        self,
+        detector: AnomalyDetector,
+        dataset: Dataset,
+        items: Sequence[Mapping[str, Any]],
+        output_dir: str,
+        num_bootstraps: int = 1000,
+        num_pictures: int = 24,
+        max_aupro_images: int = 500,
+        spacing: float | Sequence[float] | None = None,
+    ) -> None:
+        super().__init__(output_dir)
+        self.detector = detector
+        self.dataset = dataset
+        self.items = items
+        self.num_bootstraps = num_bootstraps
+        self.num_pictures = num_pictures
+        self.max_aupro_images = max_aupro_images
+        self.spacing = spacing
+        self.encoder = detector.network.encoder
+        self.map_names = (*detector.map_names, "fused")
+
+    def start(self, engine: Engine) -> None:
+        """Forget the previous run."""
+        super().start(engine)
+        self.maps: dict[int, torch.Tensor] = {}
+        self.truths: dict[int, np.ndarray | None] = {}
+        # what the position alone says: the same map for every image, where tokens of normal images are odd
+        self.position_map = self.detector.map_mean[0].cpu()
+
+    def collect(self, engine: Engine) -> None:
+        """One row per image of the batch."""
+        batch: Any = engine.state.batch
+        outputs = engine.state.output[CommonKeys.PRED]  # type: ignore[index]
+        scores, maps = outputs["scores"].float().cpu(), outputs["maps"].float().cpu()
+        for row, index in enumerate(batch["index"].tolist()):
+            item = self.items[index]
+            painted = item["lesion"]
+            if painted:
+                truth = batch["lesion_mask"][row, 0].bool().numpy()
+            else:
+                shape = batch["spatial_shape"][row].tolist()
+                truth = lesion_truth(item, shape, self.encoder.img_size, self.spacing) if item["label"] else None
+                self.maps[index], self.truths[index] = maps[row], truth
+            named = {name: maps[row, number] for number, name in enumerate(self.map_names)}
+            self.rows.append(
+                {
+                    **_facts(item),
+                    **{name: float(batch[name][row]) for name in ("brightness", "sharpness")},
+                    **dict(zip(self.detector.score_names, scores[row].tolist(), strict=True)),
+                    **localization_row({**named, POSITION_ONLY: self.position_map}, truth, self.encoder.grid_size),
+                }
+            )
+
+    def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
+        """See :func:`monai_afire.anomaly.evaluate_scores`; AUPRO is added here, where the maps are."""
+        thresholds = dict(zip(self.detector.score_names, self.detector.thresholds.tolist(), strict=True))
+        known = {name: value for name, value in thresholds.items() if np.isfinite(value)}
+        metrics = evaluate_scores(table, self.detector.score_names, known, num_bootstraps=self.num_bootstraps)
+        self._add_aupro(metrics)
+        return metrics
+
+    def draw(self, table: pd.DataFrame) -> None:
+        """Curves and contact sheet."""
+        originals = table[table["kind"] == ""]
+        if originals["label"].nunique() == 2:
+            scores = {name: originals[name].to_numpy() for name in reversed(self.detector.score_names)}
+            roc_pr_figure(originals["label"].to_numpy(), scores, self.output_dir / "roc_pr.png")
+        self._draw_heat_maps(originals)
+
+    def lines(self, metrics: dict[str, Any]) -> list[str]:
+        """The summary to print."""
+        return report_lines(metrics)
+
+    def _add_aupro(self, metrics: dict[str, Any]) -> None:
+        chosen = [index for index, truth in self.truths.items() if truth is not None or not self.items[index]["label"]]
+        chosen = chosen[:: max(1, -(-len(chosen) // self.max_aupro_images))]
+        empty = np.zeros(tuple(self.encoder.img_size), dtype=bool)
+        truths = [empty if self.truths[index] is None else self.truths[index] for index in chosen]
+        if not any(truth.any() for truth in truths):  # type: ignore[union-attr]
+            return
+        maps = torch.stack([self.maps[index] for index in chosen])
+        for number, name in enumerate(self.map_names):
+            value = map_aupro(maps[:, number], truths, self.encoder.grid_size)  # type: ignore[arg-type]
+            if np.isfinite(value) and name in metrics.get("localization", {}):
+                metrics["localization"][name]["aupro"] = value
+
+    def _draw_heat_maps(self, originals: pd.DataFrame) -> None:
+        images, heats, titles, truths = [], [], [], []
+        for row in self._pictured(originals):
+            index = row["number"]
+            heat = upsampled(self.maps[index][-1], self.encoder.grid_size, self.encoder.img_size)
+            place = [int(index) for index in np.unravel_index(heat.argmax(), heat.shape)]
+            images.append(axial_plane(np.asarray(self.dataset[index][CommonKeys.IMAGE]).mean(0), place))
+            heats.append(axial_plane(heat, place))
+            kind = "abnormal" if row["label"] else "normal"
+            titles.append(f"{Path(row['image']).name}\n{kind}, fused {row['fused']:.2f}")
+            truth = self.truths[index]
+            truths.append(None if truth is None else axial_plane(truth, place))
+        low, high = self.detector.heat_range.tolist()
+        known = sum(truth is not None for truth in truths)
+        title = (
+            f"{len(images)} of {len(originals)} images: {known} with a known lesion, outlined in cyan, by falling "
+            "score; then of the others the highest scores and the lowest\nColour: more heat than 95 % of the normal "
+            "images' patches have; the strongest: more than any of them"
+        )
+        path = self.output_dir / "heat_maps.png"
+        contact_sheet(images, heats, titles, path, truths, low, high, title=title, meaning=HEAT_UNIT)
+
+    def _pictured(self, originals: pd.DataFrame) -> list[dict[str, Any]]:
+        """Up to half of the sheet for known lesions, then the most and the least suspicious of the others."""
+        ordered = originals.sort_values("fused", ascending=False).to_dict("records")
+        known = [row for row in ordered if self.truths[row["number"]] is not None][: self.num_pictures // 2]
+        others = [row for row in ordered if row not in known]
+        most = (self.num_pictures - len(known) + 1) // 2
+        least = self.num_pictures - len(known) - most
+        return known + others[:most] + others[max(most, len(others) - least) :]
+
+
+def _facts(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns of the table that describe the item itself."""
+    lesion = item["lesion"] or {"kind": "", "contrast": np.nan, "size": np.nan}
+    return {
+        "number": item["index"],
+        "image": item["image"],
+        "label": item["label"],
+        "view": str(item.get("view", "")),
+        **{name: lesion[name] for name in ("kind", "contrast", "size")},
+    }
+
+
+_DETECTION = {
+    "average_precision": "AP",
+    "accuracy": "ACC",
+    "f1": "F1",
+    "sensitivity": "sensitivity",
+    "specificity": "specificity",
+}
+_LOCALIZATION = {"pixel_auroc": "pixel AUROC", "pointing": "pointing", "aupro": "AUPRO"}
+
+
+def report_lines(metrics: Mapping[str, Any]) -> list[str]:
+    """
+    Tables of the metrics of :func:`monai_afire.anomaly.evaluate_scores`.
+
+    Example:
+        >>> for line in report_lines({"images": {"normal": 1, "abnormal": 2}}):
+        ...     print(line)
+        1 normal and 2 abnormal images
+    """
+    lines = ["{normal} normal and {abnormal} abnormal images".format(**metrics["images"])]
+    if "detection" in metrics:
+        lines += ["", "scores, AUC with its 95 % interval"]
+        lines += table_lines({name: _detection_cells(row) for name, row in metrics["detection"].items()})
+    if "within_view" in metrics:
+        views = metrics["within_view"]
+        names = next(iter(views.values()))["auc"]
+        rows = {name: _formatted({view: entry["auc"][name] for view, entry in views.items()}) for name in names}
+        lines += ["", "AUC within view", *table_lines(rows)]
+    if "matched_pairs" in metrics:
+        pairs = metrics["matched_pairs"]
+        scores = {name: _auc_cells(row) for name, row in pairs.items() if name != "pairs"}
+        lines += ["", f"AUC on {pairs['pairs']} pairs matched for view and brightness", *table_lines(scores)]
+    if "localization" in metrics:
+        lines += ["", "localisation"]
+        lines += table_lines({name: _localization_cells(row) for name, row in metrics["localization"].items()})
+    if "controlled" in metrics:
+        lines += ["", "AUC of the same normal images with against without a painted lesion"]
+        lines += table_lines({title: _formatted(entry["auc"]) for title, entry in metrics["controlled"].items()})
+    return lines
+
+
+def _formatted(metrics: Mapping[str, float | None]) -> dict[str, str]:
+    return {name: format_number(value) for name, value in metrics.items()}
+
+
+def _auc_cells(row: Mapping[str, Any]) -> dict[str, str]:
+    interval = "-".join(format_number(limit) for limit in row["auc_interval"] or (None, None))
+    return {"AUC": format_number(row["auc"]), "interval": interval}
+
+
+def _detection_cells(row: Mapping[str, Any]) -> dict[str, str]:
+    return {**_auc_cells(row), **{title: format_number(row.get(key)) for key, title in _DETECTION.items()}}
+
+
+def _localization_cells(row: Mapping[str, Any]) -> dict[str, object]:
+    return {"images": row["images"], **{title: format_number(row.get(key)) for key, title in _LOCALIZATION.items()}}

@@ -1,0 +1,116 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Handler that starts fine-tuning from a linear probe of the encoder."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from ignite.engine import Engine, Events
+from monai.utils import CommonKeys
+from torch import nn
+from tqdm import tqdm
+
+from monai_afire.handlers.random_state import random_state, set_random_state
+from monai_afire.metrics.linear_probe import fit_linear_probe
+from monai_afire.networks.nets.transfer_classifier import TransferClassifier
+from monai_afire.utils.distributed import all_gather_object
+from monai_afire.utils.eval_mode import eval_mode
+from monai_afire.utils.labels import check_label_kind, resolve_uncertain
+
+logger = logging.getLogger(__name__)
+
+
+class HeadWarmStart:
+    """
+    Set a classifier's linear layer to a logistic regression on the features of its encoder, before the first step.
+
+    Fine-tuning then starts at the linear probe (Kumar et al., ICLR 2022): random gradients of a new head do not harm
+    the encoder, and rare findings start at their frequency instead of 0.5. The handler validates the probe as epoch 0,
+    so the saved model cannot be worse than the probe on validation.
+
+    Attach it to the trainer. A resumed run is left as it is. Under distributed training each process fits the same
+    head, on all images.
+
+    Args:
+        network: unwrapped; its linear layer and the statistics of its feature standardization are set.
+        train_batches: loader of the training images without random transforms: "image" and "label" ``(B, K)``.
+        val_batches: loader of the validation images, which choose the penalty.
+        validator: run once after the head is set; None for no validation.
+        label_kind: "multilabel" or "multiclass".
+        uncertain: what the label -1 counts as, see :func:`monai_afire.utils.resolve_uncertain`.
+
+    Raises:
+        ValueError: for an unknown kind of labels, or a network without feature standardization.
+
+    Example:
+        >>> from monai_afire.networks import ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
+        >>> network = TransferClassifier(encoder, num_classes=1)
+        >>> batch = {"image": torch.rand(4, 1, 32, 32), "label": torch.tensor([[0.0], [0.0], [0.0], [1.0]])}
+        >>> engine = Engine(lambda engine, batch: None)
+        >>> HeadWarmStart(network, [batch], [batch]).attach(engine)
+        >>> _ = engine.run([0])
+        >>> bool(network.classifier.weight.abs().sum() > 0)
+        True
+    """
+
+    def __init__(
+        self,
+        network: TransferClassifier,
+        train_batches: Iterable[Mapping[str, Any]],
+        val_batches: Iterable[Mapping[str, Any]],
+        validator: Engine | None = None,
+        label_kind: str = "multilabel",
+        uncertain: str = "ignore",
+    ) -> None:
+        check_label_kind(label_kind, uncertain=uncertain)
+        if not isinstance(network.standardize, nn.BatchNorm1d):
+            raise ValueError("a warm start needs a network with standardize_features: set it to true")
+        self.network = network
+        self.standardize = network.standardize
+        self.train_batches, self.val_batches = train_batches, val_batches
+        self.validator = validator
+        self.label_kind, self.uncertain = label_kind, uncertain
+
+    def attach(self, engine: Engine) -> None:
+        """Register with a trainer; after its start, when a checkpoint to resume has been loaded."""
+        engine.add_event_handler(Events.EPOCH_STARTED(once=1), self)
+
+    def __call__(self, engine: Any) -> None:
+        """Fit the head, unless the run was resumed within its first epoch."""
+        if engine.state.iteration > 0:
+            return
+        state = random_state()
+        self.fit()
+        if self.validator is not None:
+            self.validator.run()
+        set_random_state(state)  # the run's random numbers are those of a run without a warm start
+
+    @torch.no_grad()
+    def fit(self) -> None:
+        """Fit the head on the features as they are now."""
+        with eval_mode(self.network):
+            training = self._extract(self.train_batches, "features of the training images")
+            validation = self._extract(self.val_batches, "features of the validation images")
+        # one process's probe for all, as rounding differs between machines
+        probe = all_gather_object(fit_linear_probe(*training, *validation, label_kind=self.label_kind))[0]
+        logger.info(f"linear probe of the encoder: validation AUC {probe.validation_auc:.4f}; fine-tuning starts there")
+        norm = self.standardize
+        norm.get_buffer("running_mean").copy_(torch.from_numpy(probe.mean))
+        variance = torch.from_numpy(probe.deviation**2 - norm.eps).clamp(min=0)
+        norm.get_buffer("running_var").copy_(variance)
+        self.network.classifier.weight.copy_(torch.from_numpy(probe.weight))
+        self.network.classifier.bias.copy_(torch.from_numpy(probe.bias))
+
+    def _extract(self, batches: Iterable[Mapping[str, Any]], description: str) -> tuple[Any, Any]:
+        """Features ``(M, D)`` and labels ``(M, K)`` of all batches."""
+        device = self.network.classifier.weight.device
+        features, labels = [], []
+        for batch in tqdm(batches, desc=description, delay=3.0, leave=False, dynamic_ncols=True):
+            features.append(self.network.features(batch[CommonKeys.IMAGE].to(device)).float().cpu())
+            labels.append(resolve_uncertain(batch[CommonKeys.LABEL].cpu(), self.uncertain))
+        return torch.cat(features).numpy(), torch.cat(labels).numpy()

@@ -1,0 +1,338 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Writer of a detector's scores, work-list, heat maps and embeddings while it runs."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nibabel
+import numpy as np
+import torch
+from ignite.engine import Engine
+from monai.utils import CommonKeys
+from numpy.typing import NDArray
+from PIL import Image
+from torch.nn import functional as F
+
+from monai_afire.anomaly.detector import HEAT_UNIT, AnomalyDetector
+from monai_afire.anomaly.header_view import other_than_frontal_chest
+from monai_afire.anomaly.secondary_capture import NoStudyError, read_source, secondary_capture
+from monai_afire.anomaly.worklist import WorklistSummary, header_of, hottest_place, write_worklist
+from monai_afire.handlers.writers.prediction_writer import warn_if_implausible
+from monai_afire.handlers.writers.result_tables import OUTPUT_IS_NAN, ResultFiles, written_name
+from monai_afire.utils.file_geometry import FileGeometry
+from monai_afire.utils.files import atomic_path, output_path
+from monai_afire.visualize.heat_map import heat_panels
+from monai_afire.visualize.volume_planes import hottest_planes
+
+logger = logging.getLogger(__name__)
+
+_DECISION = "abnormal"
+_WORKLIST = "worklist.csv"
+_ADAPT = (
+    "give the settings of the training (such as --standardize) where the weights do not carry them, or adapt the "
+    "detector to normal images of this kind (finetune_anomaly.json with --dataset_dir)"
+)
+
+_JPEG_QUALITY = 90  # a third of a PNG's size
+
+
+@dataclass
+class AnomalyResult:
+    """
+    Result of a detector for one image: scores, maps and embedding as arrays in memory, nothing on a device.
+
+    Attributes:
+        source: its file.
+        root: folder that its place in the output folder is relative to.
+        heat: ``(h, w)`` fused heat at the resolution of the network's input, of a volume ``(x, y, z)``.
+        tokens: ``(L, D)``.
+        picture: ``(h, w)`` or ``(x, y, z)`` uint8 to draw the overlay on.
+        spatial_shape: (rows, columns) of the file, or the sides of the volume.
+        affine: ``(4, 4)`` of the file, of a volume after its axes were turned.
+        heat_range: heat at which the overlay's colour begins and ends.
+        score: fused score.
+        threshold: of the fused score, NaN for none.
+        geometry: of a volume, for its map.
+    """
+
+    source: str
+    root: str
+    heat: np.ndarray
+    tokens: np.ndarray
+    picture: np.ndarray
+    spatial_shape: tuple[int, ...]
+    affine: np.ndarray
+    heat_range: tuple[float, float]
+    score: float
+    threshold: float
+    geometry: FileGeometry | None = None
+
+    @property
+    def is_volume(self) -> bool:
+        """Whether the image has three axes."""
+        return len(self.spatial_shape) == 3
+
+    @property
+    def title(self) -> str:
+        """Score, threshold and decision; no name, so that pictures can be shown to others."""
+        if not np.isfinite(self.threshold):
+            return f"score {self.score:.2f}, no threshold"
+        decision = "above" if self.score >= self.threshold else "below"
+        return f"score {self.score:.2f}, {decision} the threshold of {self.threshold:.2f}"
+
+    def picture_with_heat(self) -> NDArray[np.uint8]:
+        """
+        Radiograph and heat map side by side, in the proportions of the file, the longer side as the picture's.
+
+        Of a volume the three planes through the hottest place.
+        """
+        if self.is_volume:
+            voxel_size = np.linalg.norm(self.affine[:3, :3], axis=0)
+            # the input may be a part of the volume
+            heat = self.heat if self.geometry is None else self.geometry.on_picture(self.heat, self.picture.shape)
+            planes, heat = hottest_planes(self.picture, heat, voxel_size, self.spatial_shape)
+            return heat_panels(planes, heat, *self.heat_range, self.title, HEAT_UNIT)
+        rows, columns = self.spatial_shape
+        scale = max(self.picture.shape) / max(rows, columns)
+        size = (max(1, round(rows * scale)), max(1, round(columns * scale)))
+        picture = np.asarray(Image.fromarray(self.picture).resize(size[::-1], Image.Resampling.BILINEAR))
+        heat = _resized(self.heat, size)
+        return heat_panels(picture.astype(np.float32) / 255, heat, *self.heat_range, self.title, HEAT_UNIT)
+
+
+def save_overlay(result: AnomalyResult, folder: str | os.PathLike) -> Path:
+    """
+    Write radiograph and heat map side by side as JPEG, see :meth:`AnomalyResult.picture_with_heat`.
+
+    Args:
+        result: of one image.
+        folder: where to, see :func:`monai_afire.utils.output_path`.
+
+    Returns:
+        The file.
+    """
+    path = output_path(folder, result.source, result.root, ".jpg")
+    with atomic_path(path) as temporary:
+        Image.fromarray(result.picture_with_heat()).save(temporary, format="JPEG", quality=_JPEG_QUALITY)
+    return path
+
+
+def save_secondary_capture(result: AnomalyResult, folder: str | os.PathLike) -> Path:
+    """
+    Write the same picture as DICOM Secondary Capture in the study of its source.
+
+    Args:
+        result: of one image.
+        folder: where to, see :func:`monai_afire.utils.output_path`.
+
+    Returns:
+        The file.
+
+    Raises:
+        NoStudyError: when the source is no DICOM file, or does not say which study it belongs to.
+    """
+    try:
+        capture = secondary_capture(result.picture_with_heat(), read_source(result.source), result.title)
+    except NoStudyError:
+        raise
+    except (ValueError, TypeError, NotImplementedError) as error:  # of pydicom: the pixels could be read all the same
+        raise NoStudyError(f"{result.source} has a header that cannot be copied: {error}") from error
+    path = output_path(folder, result.source, result.root, ".dcm")
+    with atomic_path(path) as temporary:
+        capture.save_as(temporary, enforce_file_format=True)
+    return path
+
+
+def save_map(result: AnomalyResult, folder: str | os.PathLike) -> Path:
+    """
+    Write the heat map as NIfTI in the geometry of the original, to be laid over it in any viewer.
+
+    Args:
+        result: of one image.
+        folder: where to, see :func:`monai_afire.utils.output_path`.
+
+    Returns:
+        The file.
+    """
+    path = output_path(folder, result.source, result.root, ".nii.gz")
+    if result.geometry is not None:
+        result.geometry.save(result.geometry.to_file(result.heat), path)
+        return path
+    volume = nibabel.Nifti1Image(_resized(result.heat, result.spatial_shape), result.affine)
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(gzip.compress(volume.to_bytes(), compresslevel=1, mtime=0))
+    return path
+
+
+def save_embedding(result: AnomalyResult, folder: str | os.PathLike) -> Path:
+    """
+    Write the tokens as ``.npz`` with "tokens" ``(L, D)`` and their mean "embedding" ``(D,)``.
+
+    Args:
+        result: of one image.
+        folder: where to, see :func:`monai_afire.utils.output_path`.
+
+    Returns:
+        The file.
+    """
+    path = output_path(folder, result.source, result.root, ".npz")
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        np.savez(file, tokens=result.tokens, embedding=result.tokens.mean(0))
+    return path
+
+
+def _resized(heat: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
+    plane = torch.from_numpy(np.ascontiguousarray(heat, dtype=np.float32))[None, None]
+    return F.interpolate(plane, size=size, mode="bilinear")[0, 0].numpy()
+
+
+_SAVERS: dict[str, Callable[[AnomalyResult, Path], Path]] = {
+    "overlays": save_overlay,
+    "dicom": save_secondary_capture,
+    "maps": save_map,
+    "embeddings": save_embedding,
+}
+SAVED_KINDS = tuple(_SAVERS)
+
+
+class AnomalyWriter(ResultFiles):
+    """
+    Write scores, decision, heat map and embedding of each image as soon as they are there.
+
+    ``scores.csv`` has one row per image with all scores, the decision by the fused score's threshold and where the heat
+    is, ``rejected.csv`` one per file that could not be read or has a score that is no finite number, with the reason.
+    Both grow by whole batches, so that an interrupted run keeps what it has. Pictures, maps and embeddings are written
+    by threads beside the network, in memory that does not depend on the number of images. ``worklist.csv``
+    (:func:`monai_afire.anomaly.write_worklist`) is made of the whole table when the run is complete.
+
+    The batches need "index" (the number in ``items``), "rejected", "spatial_shape", "affine" and "picture", of volumes
+    "original_affine" and "input_affine", too, see :func:`monai_afire.transforms.image_loader`,
+    :class:`monai_afire.transforms.DescribeRadiographd` and :class:`monai_afire.transforms.NoteAffined`.
+
+    Args:
+        detector: the evaluator's network.
+        items: the data set's items, for the names of the files.
+        output_dir: where to write; an earlier run's tables and files are kept as ``*_previous``, ``*_previous_2``, ....
+        saved: which of "overlays", "dicom" (the overlays as Secondary Capture in the study of their source), "maps" and
+            "embeddings" to write.
+        num_threads: threads that write them.
+        resume: go on where a run was stopped, see :class:`monai_afire.handlers.writers.ResultTables`.
+        patient_identifiers: have name, ID and birth date of DICOM files in the work-list.
+        strict_view: reject DICOM files whose headers say that they are no frontal chest radiographs.
+
+    Raises:
+        ValueError: for an unknown name in ``saved``.
+        OSError: when the run starts and ``output_dir`` cannot be written to.
+    """
+
+    derived = (_WORKLIST, *SAVED_KINDS)
+
+    def __init__(
+        self,
+        detector: AnomalyDetector,
+        items: Sequence[Mapping[str, Any]],
+        output_dir: str,
+        saved: Sequence[str] = ("overlays",),
+        num_threads: int = 2,
+        resume: bool = False,
+        patient_identifiers: bool = False,
+        strict_view: bool = False,
+    ) -> None:
+        unknown = set(saved) - set(_SAVERS)
+        if unknown:
+            raise ValueError(f"saved must name some of {sorted(_SAVERS)}, got {sorted(unknown)}")
+        super().__init__(items, output_dir, "scores.csv", num_threads, resume)
+        self.detector = detector
+        self.saved = self.folders = tuple(saved)
+        self.patient_identifiers = patient_identifiers
+        self.strict_view = strict_view
+        self.without_study: list[str] = []
+        self.summary: WorklistSummary | None = None
+
+    def start(self, engine: Engine) -> None:
+        """Open the files, and read range and thresholds, which a checkpoint may have changed."""
+        super().start(engine)
+        self.without_study, self.summary = [], None
+        self.low, self.high = self.detector.heat_range.tolist()
+        self.thresholds = self.detector.thresholds.tolist()
+
+    def header(self) -> Sequence[str]:
+        """File, decision, scores with the fused one first, and the place of the strongest heat."""
+        return ["image", _DECISION, *reversed(self.detector.score_names), "hottest"]
+
+    def collect(self, engine: Engine) -> None:
+        """Add the rows of a batch and hand the rest to the threads."""
+        batch: Any = engine.state.batch
+        outputs = engine.state.output[CommonKeys.PRED]  # type: ignore[index]
+        scores = outputs["scores"].float().cpu()
+        heat = self.detector.heat_map(outputs["maps"][:, -1])[:, 0].float().cpu().numpy()
+        tokens = outputs["tokens"].float().cpu().numpy()
+        for row, source in self.accepted(batch):
+            if self.strict_view and (view := other_than_frontal_chest(header_of(source))):
+                self.reject(source, f"is no frontal chest radiograph by its header ({view})")
+                continue
+            values = scores[row].tolist()
+            if not np.isfinite(values).all():  # a comparison with NaN is false: it would be called normal
+                self.reject(source, OUTPUT_IS_NAN)
+                continue
+            decision = int(values[-1] >= self.thresholds[-1]) if np.isfinite(self.thresholds[-1]) else ""
+            numbers = [f"{value:.6g}" for value in reversed(values)]
+            self.add_row([source, decision, *numbers, hottest_place(heat[row], self.low)])
+            if self.saved:
+                result = self._result(batch, row, source, heat[row], tokens[row], values[-1])
+                for kind in self.saved:
+                    self.hand_over(self._save, kind, result)
+
+    def complete(self) -> None:
+        """Write the work-list, and check the decisions as a whole."""
+        table = self.output_dir / self.table_name
+        self.summary = write_worklist(
+            table,
+            self.output_dir / _WORKLIST,
+            self.thresholds[-1],
+            self.detector.normal_percentiles,
+            {written_name(item["image"]): item["image"] for item in self.items},
+            self.patient_identifiers,
+        )
+        warn_if_implausible(table, [_DECISION], _ADAPT)
+        if self.without_study:
+            logger.warning(
+                f"{len(self.without_study)} images have no Secondary Capture, such as: {self.without_study[0]}"
+            )
+
+    def print_summary(self) -> None:
+        """Say how many images are above the threshold; for the command line."""
+        if self.summary is not None:
+            print(self.summary, flush=True)
+
+    def _save(self, kind: str, result: AnomalyResult) -> None:
+        try:
+            _SAVERS[kind](result, self.output_dir / kind)
+        except NoStudyError as error:  # one that does not belong to a study cannot end the run
+            self.without_study.append(str(error))
+
+    def _result(
+        self, batch: Any, row: int, source: str, heat: np.ndarray, tokens: np.ndarray, score: float
+    ) -> AnomalyResult:
+        return AnomalyResult(
+            source=source,
+            root=self.root,
+            heat=heat,
+            tokens=tokens,
+            # of a picture in colour its gray
+            picture=torch.as_tensor(batch["picture"][row]).float().mean(0).to(torch.uint8).numpy(),
+            spatial_shape=tuple(batch["spatial_shape"][row].tolist()),
+            affine=batch["affine"][row].numpy(),
+            heat_range=(self.low, self.high),
+            score=score,
+            threshold=self.thresholds[-1],
+            geometry=FileGeometry.of(batch, row) if heat.ndim == 3 else None,
+        )

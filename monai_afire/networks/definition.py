@@ -1,0 +1,220 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Networks as data: the class and the arguments that one was built with, checked before it is built again."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import nn
+
+__all__ = ["build_network", "definition_of", "keeps_arguments"]
+
+Class = TypeVar("Class", bound=type)
+
+# the only classes that a file can name
+_MODULES = {
+    "ViTEncoder": "monai_afire.networks.nets.vit_encoder",
+    "SwinEncoder": "monai_afire.networks.nets.swin_encoder",
+    "ResidualEncoder": "monai_afire.networks.nets.residual_encoder",
+    "HuggingFaceEncoder": "monai_afire.networks.nets.encoders.hugging_face_encoder",
+    "TimmEncoder": "monai_afire.networks.nets.encoders.timm_encoder",
+    "MONAIEncoder": "monai_afire.networks.nets.encoders.monai_encoder",
+    "ViT": "monai.networks.nets",
+    "AFiRe": "monai_afire.networks.nets.afire",
+    "PEAC": "monai_afire.networks.nets.peac",
+    "ACE": "monai_afire.networks.nets.ace",
+    "DINO": "monai_afire.networks.nets.dino",
+    "MAE": "monai_afire.networks.nets.mae",
+    "TransferClassifier": "monai_afire.networks.nets.transfer_classifier",
+    "UPerNet": "monai_afire.networks.nets.uper_net",
+    "AnomalyDetector": "monai_afire.anomaly.detector",
+    "MaskedRestorationInferer": "monai_afire.anomaly.masked_restoration",
+}
+_NUMBERS = (  # names of arguments, least and greatest value
+    ("in_channels spatial_dims", 1, 64),
+    ("num_layers decoder_layers depths num_heads decoder_heads pool_sizes copies views stride block", 0, 256),
+    ("img_size patch_size window_size", 1, 16_384),
+    ("hidden_size embed_dim head_dim decoder_dim bottleneck_dim channels expander_dim", 1, 16_384),
+    ("mlp_dim expander_hidden_dim num_clusters num_classes", 1, 65_536),
+    ("num_prototypes memory_size", 1, 1_048_576),
+    ("dropout_rate drop_path_rate teacher_decay center_momentum prototype_momentum k_fraction prior", 0, 1),
+    ("student_temperature teacher_temperature mlp_ratio", 1e-6, 1e6),
+    ("norm_eps", 1e-15, 0.1),
+    ("mean", -1e6, 1e6),
+    ("std", 1e-6, 1e6),
+)
+_LIMITS = {name: (low, high) for names, low, high in _NUMBERS for name in names.split()}
+_WHOLE = {name for names, _, _ in _NUMBERS[:6] for name in names.split()}
+_MAX_DEPTH = 5
+_MAX_ITEMS = 1024
+_ARGUMENTS = "_constructor_arguments"
+
+
+def keeps_arguments(cls: Class) -> Class:
+    """
+    Let the objects of a class remember the arguments that they are built with, for :func:`definition_of`.
+
+    Args:
+        cls: the class; changed in place.
+
+    Returns:
+        The class.
+
+    Example:
+        >>> from monai_afire.networks import ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+        >>> definition_of(encoder)["arguments"]["hidden_size"]
+        24
+    """
+    init = cls.__init__  # type: ignore[misc]
+    signature = inspect.signature(init)
+
+    @functools.wraps(init)
+    def remember(self: Any, *args: Any, **kwargs: Any) -> None:
+        if _ARGUMENTS not in self.__dict__:  # a subclass remembers its own
+            bound = signature.bind(self, *args, **kwargs)
+            bound.apply_defaults()
+            # not by setattr: parts among the arguments must not become children twice
+            self.__dict__[_ARGUMENTS] = dict(list(bound.arguments.items())[1:])
+        init(self, *args, **kwargs)
+
+    cls.__init__ = remember  # type: ignore[misc]
+    return cls
+
+
+def definition_of(network: Any) -> dict[str, Any] | None:
+    """
+    Describe how to build a network.
+
+    Args:
+        network: of a class of this package.
+
+    Returns:
+        ``{"class": name, "arguments": {...}}``, JSON data with definitions in the place of parts. None for an object
+        of another class; inside of a definition, such a part is None.
+
+    Example:
+        >>> from monai_afire.networks import TransferClassifier, ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+        >>> definition = definition_of(TransferClassifier(encoder, num_classes=2))
+        >>> definition["class"], definition["arguments"]["encoder"]["class"]
+        ('TransferClassifier', 'ViTEncoder')
+    """
+    arguments = network.__dict__.get(_ARGUMENTS)
+    name = type(network).__name__
+    if arguments is None or name not in _MODULES or class_named(name) is not type(network):
+        return None
+    changed: dict[str, Any] = getattr(network, "changed_arguments", dict)()
+    described = {name: _as_data(value, getattr(network, name, None)) for name, value in arguments.items()}
+    return {"class": name, "arguments": {**described, **changed}}
+
+
+def _as_data(value: Any, part: Any) -> Any:
+    """JSON data of an argument; ``part`` is what the network has made of it, such as the adapter around an encoder."""
+    if isinstance(value, (torch.Tensor, np.ndarray, np.generic)):
+        return value.tolist()
+    if isinstance(value, (list, tuple)):
+        return [_as_data(each, None) for each in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return definition_of(value) or (definition_of(part) if isinstance(part, nn.Module) else None)
+
+
+def build_network(definition: Mapping[str, Any], name: str = "the definition", **replaced: Any) -> Any:
+    """
+    Build what :func:`definition_of` describes. Classes, names and ranges are checked first; nothing is evaluated.
+
+    Args:
+        definition: may be of anybody's making.
+        name: of the file that it comes from, for messages.
+        replaced: arguments of the outermost class in the place of the definition's.
+
+    Returns:
+        The network, with random weights.
+
+    Raises:
+        ValueError: when a class is unknown, an argument unknown, missing or out of range, or the network impossible.
+
+    Example:
+        >>> build_network({"class": "ViTEncoder", "arguments": {"num_layers": 10**6}}, "model.pt")
+        Traceback (most recent call last):
+        ValueError: model.pt: ViTEncoder.num_layers is 1000000, needs a whole number from 0 to 256
+    """
+    _check(definition, name, set(replaced))
+    try:
+        return _build(definition, replaced)
+    except (ArithmeticError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"{name}: cannot build {definition['class']} ({error})") from error
+
+
+def class_named(name: str) -> type:
+    """The class of that name on the list of those that files can name."""
+    return getattr(import_module(_MODULES[name]), name)
+
+
+def _build(definition: Mapping[str, Any], replaced: Mapping[str, Any]) -> Any:
+    parts = {name: _build(value, {}) if _is_part(value) else value for name, value in definition["arguments"].items()}
+    if definition["class"] in ("HuggingFaceEncoder", "TimmEncoder"):
+        parts["pretrained"] = False  # the file has the weights
+    return class_named(definition["class"])(**{**parts, **replaced})
+
+
+def _is_part(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _check(definition: Any, name: str, replaced: set[str], depth: int = 0) -> None:
+    """Refuse what is no definition, before anything is built."""
+    if depth >= _MAX_DEPTH:
+        raise ValueError(f"{name}: definitions are nested more than {_MAX_DEPTH} deep")
+    if not _is_part(definition) or set(definition) != {"class", "arguments"} or not _is_part(definition["arguments"]):
+        raise ValueError(f"{name}: a definition has 'class' and 'arguments', got {_shown(definition)}")
+    kind = definition["class"]
+    if not isinstance(kind, str) or kind not in _MODULES:
+        raise ValueError(f"{name}: class {_shown(kind)} is none of {', '.join(_MODULES)}")
+    known = inspect.signature(class_named(kind)).parameters
+    for argument, value in definition["arguments"].items():
+        entry = f"{kind}.{argument}"
+        if argument not in known:
+            raise ValueError(f"{name}: {entry} is no argument; {kind} has {', '.join(known)}")
+        if _is_part(value):
+            _check(value, name, set(), depth + 1)
+        elif argument not in replaced:
+            _check_value(entry, argument, value, known[argument].default, name)
+    needed = {each for each, parameter in known.items() if parameter.default is parameter.empty}
+    given = {each for each, value in definition["arguments"].items() if value is not None}
+    if absent := sorted(needed - given - replaced):
+        raise ValueError(f"{name}: {kind} lacks {', '.join(absent)}; build it yourself and use load_network")
+
+
+def _check_value(entry: str, argument: str, value: Any, default: Any, name: str) -> None:
+    """A plain value of one argument: its range by name, else the kind of the default."""
+    if value is None and (default is None or default is inspect.Parameter.empty):
+        return
+    values = value if isinstance(value, list) else [value]
+    if len(values) > _MAX_ITEMS:
+        raise ValueError(f"{name}: {entry} has {len(values)} values, needs at most {_MAX_ITEMS}")
+    for each in values:
+        if argument in _LIMITS:
+            low, high = _LIMITS[argument]
+            number = "whole number" if argument in _WHOLE else "number"
+            fits = not isinstance(each, bool) and isinstance(each, int if argument in _WHOLE else (int, float))
+            if not (fits and math.isfinite(each) and low <= each <= high):
+                raise ValueError(f"{name}: {entry} is {_shown(value)}, needs a {number} from {low} to {high}")
+        elif isinstance(default, bool) and not isinstance(each, bool):
+            raise ValueError(f"{name}: {entry} is {_shown(value)}, needs true or false")
+        elif not isinstance(default, bool) and not isinstance(each, str):
+            raise ValueError(f"{name}: {entry} is {_shown(value)}, needs a name")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

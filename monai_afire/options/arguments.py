@@ -1,0 +1,101 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Where in a config a setting stands: entries by path, and the arguments that its components take."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from pydoc import locate
+from typing import Any
+
+from monai.bundle import ConfigComponent, ConfigParser
+from monai.bundle.utils import ID_REF_KEY, ID_SEP_KEY
+
+
+def component_arguments(component: Mapping[str, Any], parser: ConfigParser) -> dict[str, Any] | None:
+    """
+    What may stand in a component's entry.
+
+    Args:
+        component: with a ``_target_``.
+        parser: of its config.
+
+    Returns:
+        The default of each argument by name, ``None`` where it has none; None where the arguments are not known.
+
+    Example:
+        >>> (component_arguments({"_target_": "torch.nn.Dropout"}, ConfigParser({})) or {})["p"]
+        0.5
+    """
+    target = component["_target_"]
+    path = ConfigComponent(config=dict(component), locator=parser.locator).resolve_module_name()
+    found = locate(path) if isinstance(target, str) else target
+    if not callable(found):
+        return None
+    defaults: dict[str, Any] = dict.fromkeys(ConfigComponent.non_arg_keys)
+    # what a class takes as **kwargs it hands on to the one that it extends
+    for each in found.__mro__ if inspect.isclass(found) else [found]:
+        parameters = inspect.signature(each).parameters
+        own = {name: None if p.default is p.empty else p.default for name, p in parameters.items()}
+        defaults = {**own, **defaults}
+        if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values()):
+            return defaults
+    return None
+
+
+def entry_ids(entry: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """
+    All entries of a config below the given one.
+
+    Args:
+        entry: a config, or a part of one.
+        prefix: its own id.
+
+    Yields:
+        Id and content; those of lists are left out, as a place in a list is no name.
+
+    Example:
+        >>> [id for id, _ in entry_ids({"train": {"lr_schedule": {"end": 0}}})]
+        ['train', 'train::lr_schedule', 'train::lr_schedule::end']
+    """
+    if isinstance(entry, dict):
+        for name, below in entry.items():
+            id = f"{prefix}{ID_SEP_KEY}{name}" if prefix else str(name)
+            yield id, below
+            yield from entry_ids(below, id)
+
+
+def ids_of(name: str, parser: ConfigParser) -> list[str]:
+    """
+    The paths that a setting of this name, or of nearly this name, can be overridden by.
+
+    Args:
+        name: as someone wrote it.
+        parser: of the config.
+
+    Returns:
+        Ids of entries that have this very name, one that refers to another ("@learning_rate") replaced by that; else of
+        arguments that a component takes by its default; else of the entry whose name is closest.
+
+    Example:
+        >>> parser = ConfigParser({"rate": 1e-3, "optimizer": {"_target_": "torch.optim.SGD", "lr": "@rate"}})
+        >>> ids_of("lr", parser), ids_of("momentum", parser), ids_of("optimiser", parser)
+        (['rate'], ['optimizer::momentum'], ['optimizer'])
+    """
+    entries = dict(entry_ids(parser.get()))
+    exact = [id for id in entries if id.split(ID_SEP_KEY)[-1] == name and id != name]
+    if not exact:
+        components = {id: entry for id, entry in entries.items() if ConfigComponent.is_instantiable(entry)}
+        takes = (id for id, entry in components.items() if name in (component_arguments(entry, parser) or ()))
+        exact = [f"{id}{ID_SEP_KEY}{name}" for id in takes]
+    references = [entries.get(id) for id in exact]
+    found = [
+        reference[1:] if isinstance(reference, str) and reference.startswith(ID_REF_KEY) else id
+        for id, reference in zip(exact, references, strict=True)
+    ]
+    if found:
+        return list(dict.fromkeys(found))
+    names = {id.split(ID_SEP_KEY)[-1]: id for id in entries if id != name}
+    return [names[close] for close in get_close_matches(name, names, n=1, cutoff=0.7)]

@@ -1,0 +1,98 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""One patient and one image in two sections, however they are written."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transforms.radiograph_files import GRAY12, write_dicom
+
+from monai_afire.data import DatalistError, bundle_items, labelled_items, write_shards
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for number, name in enumerate("abcd"):
+        (tmp_path / f"{name}.png").write_bytes(bytes(9000) + bytes([number]))
+    return tmp_path
+
+
+def write_list(folder: Path, training: Any, test: Any) -> str:
+    names = {"training": [training, {"image": "c.png", "label": 1}], "test": [test]}
+    (folder / "list.json").write_text(json.dumps(names))
+    return str(folder / "list.json")
+
+
+@pytest.mark.parametrize("spelling", ["plain", "dot", "absolute", "link", "hard link", "copy"])
+def test_one_image_by_two_names(folder: Path, spelling: str) -> None:
+    other = {"plain": "a.png", "dot": "./a.png", "absolute": str(folder / "a.png")}.get(spelling, "z.png")
+    make = {"link": os.symlink, "hard link": os.link, "copy": shutil.copy}.get(spelling)
+    if make:
+        make(folder / "a.png", folder / "z.png")
+    path = write_list(folder, {"image": "a.png", "label": 0}, {"image": other, "label": 0})
+    with pytest.warns(UserWarning, match=r"'training' and 'test' share 1 file\(s\)"):
+        bundle_items("training", datalist=path)
+    with pytest.raises(DatalistError, match="1 images are in two sections"):
+        labelled_items("training", datalist=path)
+
+
+@pytest.mark.parametrize(("one", "other"), [("p1", "p1 "), (13, 13.0), (13, "13")])
+def test_one_patient_by_two_spellings(folder: Path, one: Any, other: Any) -> None:
+    items = [{"image": f"{name}.png", "label": 0, "patient_id": id} for name, id in (("a", one), ("b", other))]
+    path = write_list(folder, *items)
+    with pytest.warns(UserWarning, match=r"'training' and 'test' share 1 patient\(s\)"):
+        bundle_items("training", datalist=path)
+    with pytest.raises(DatalistError, match="1 patients are in two sections"):
+        labelled_items("training", datalist=path)
+
+
+def test_different_images_and_patients_are_no_leak(folder: Path, recwarn: pytest.WarningsRecorder) -> None:
+    path = write_list(folder, {"image": "a.png", "label": 0}, {"image": "b.png", "label": 0})
+    bundle_items("training", datalist=path)
+    assert len(labelled_items("test", datalist=path)) == 1
+    assert not [warning for warning in recwarn if "share" in str(warning.message)]
+
+
+@pytest.mark.parametrize("blank", [None, "", "  ", float("nan")])
+def test_blank_patients_are_not_one_patient(folder: Path, blank: Any) -> None:
+    items = [{"image": f"{name}.png", "patient_id": blank} for name in "abcd"]
+    (folder / "list.json").write_text(json.dumps({"training": items}))
+    with pytest.warns(UserWarning, match="the patients of 4 of 4 images are not known.*patient_id"):
+        sections = [bundle_items(section, datalist=str(folder / "list.json")) for section in ("training", "validation")]
+    assert sum(map(len, sections)) == 4
+    assert all(sections)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """Two patients, forty files whose names do not tell whose they are."""
+    for number in range(40):
+        path = tmp_path / f"dicom/ST{number:03d}/IM000"
+        path.parent.mkdir(parents=True)
+        write_dicom(path, GRAY12, PatientID=f"P{number % 2}")
+    return tmp_path / "dicom"
+
+
+@pytest.mark.parametrize("kind", ["folder", "list", "shards"])
+def test_dicom_files_are_divided_by_the_patient_in_their_headers(
+    archive: Path, tmp_path: Path, kind: str, recwarn: pytest.WarningsRecorder
+) -> None:
+    source = {"dataset_dir": str(archive)}
+    names = sorted(path.relative_to(archive).as_posix() for path in archive.rglob("IM000"))
+    if kind == "list":
+        (tmp_path / "list.json").write_text(json.dumps({"training": names}))
+        source["datalist"] = str(tmp_path / "list.json")
+    if kind == "shards":
+        write_shards(tmp_path / "shards", archive, progress=False)
+        source = {"dataset_dir": str(tmp_path / "shards")}
+    training, validation = ([item["image"] for item in bundle_items(s, **source)] for s in ("training", "validation"))
+    assert len(training) == len(validation) == 20
+    parity = {int(path[-9:-6]) % 2 for path in training}
+    assert len(parity) == 1
+    assert not [warning for warning in recwarn if "not known" in str(warning.message)]

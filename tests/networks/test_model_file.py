@@ -1,0 +1,350 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Files of networks know how to be built, notice damage, and refuse what is no description."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from monai.networks.nets import ViT
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from monai_afire.anomaly import AnomalyDetector, load_detector, save_detector
+from monai_afire.networks import (
+    ACE,
+    DINO,
+    MAE,
+    PEAC,
+    AFiRe,
+    ModelFile,
+    MONAIEncoder,
+    SwinEncoder,
+    TransferClassifier,
+    UPerNet,
+    ViTEncoder,
+    build_network,
+    definition_of,
+    export_encoder,
+    load_network,
+    read_description,
+    released_encoder,
+    save_network,
+)
+from monai_afire.networks.weights.checkpoint_files import read_pickle
+from monai_afire.networks.weights.model_file import Preprocessing, tensor_digest
+
+
+def vit(**changed: Any) -> ViTEncoder:
+    settings = {"img_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
+    return ViTEncoder(**{**settings, **changed})
+
+
+def swin() -> SwinEncoder:
+    return SwinEncoder(img_size=64, patch_size=2, window_size=4, embed_dim=8, depths=(1, 1), num_heads=(1, 2))
+
+
+def monai_vit(**changed: Any) -> ViT:
+    settings = {"in_channels": 1, "img_size": (32, 32), "patch_size": (8, 8), "hidden_size": 24, "mlp_dim": 48}
+    return ViT(**settings, num_layers=2, num_heads=2, spatial_dims=2, **changed)
+
+
+def afire(**changed: Any) -> AFiRe:
+    return AFiRe(vit(), 8, 16, 16, 1, 2, **changed)
+
+
+NETWORKS = {
+    "vit": vit,
+    "oblong vit with other statistics": lambda: vit(img_size=(32, 16), mean=0.3, std=(0.2,), norm_eps=1e-6),
+    "volume": lambda: vit(img_size=16, spatial_dims=3, pos_embed_type="learnable"),
+    "swin": swin,
+    "AFiRe": afire,
+    "AFiRe on features": lambda: afire(contrast_space="features"),
+    "PEAC": lambda: PEAC(vit(), 8, 8, global_balance="predictor"),
+    "PEAC with Swin": lambda: PEAC(swin(), 8, 8),
+    "ACE": lambda: ACE(vit()),
+    "DINO": lambda: DINO(vit(), 16, 16, 8),
+    "MAE": lambda: MAE(vit(), 16, 1, 2),
+    "MONAI's ViT": lambda: MONAIEncoder(monai_vit()),
+    "AFiRe with MONAI's ViT": lambda: AFiRe(monai_vit(classification=True, num_classes=3), 8, 16, 16, 1, 2),
+    "classifier": lambda: TransferClassifier(vit(), 2, standardize_features=False),
+    "segmenter": lambda: UPerNet(swin(), 3, channels=8),
+    "detector": lambda: AnomalyDetector(afire(), memory_size=16, views=2),
+    "encoder's detector": lambda: AnomalyDetector(vit(), memory_size=16, layers="all"),
+}
+IMAGES = {"volume": (2, 1, 16, 16, 16), "oblong vit with other statistics": (2, 1, 32, 16)}
+INPUT = {"image_size": 32}
+
+
+def outputs(network: nn.Module, name: str) -> list[torch.Tensor]:
+    size = 64 if "swin" in name.lower() or name == "segmenter" else 32
+    images = torch.rand(IMAGES.get(name, (2, 1, size, size)), generator=torch.Generator().manual_seed(0))
+    network.eval()
+    if isinstance(network, AnomalyDetector):  # not fitted
+        network = network.network.encoder
+    with torch.no_grad():
+        result = network(images)
+    return list(result.values()) if isinstance(result, dict) else [result]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_network_comes_back_from_its_file(tmp_path: Path, name: str) -> None:
+    torch.manual_seed(0)
+    network = NETWORKS[name]()
+    definition = definition_of(network)
+    assert json.loads(json.dumps(definition)) == definition
+    path = save_network(network, tmp_path / "model.pt", {"preprocessing": INPUT})
+    built = ModelFile(path).build()
+    assert definition_of(built) == definition
+    assert list(built.state_dict()) == list(network.state_dict())
+    for found, expected in zip(outputs(built, name), outputs(network, name), strict=True):
+        assert torch.equal(found, expected)
+
+
+def test_a_description_survives_every_way_of_saving(tmp_path: Path) -> None:
+    path = save_network(TransferClassifier(vit(), 2), tmp_path / "model.pt", {"class_names": ["a", "b"]})
+    for name, content in {
+        "read and saved again": read_pickle(path),
+        "by torch alone": torch.load(path, weights_only=True),
+        "in a checkpoint": {"optimizer": {"state": {}}, "network": read_pickle(path)},
+        "in a copy": copy.deepcopy(read_pickle(path)),
+    }.items():
+        torch.save(content, tmp_path / "again.pt")
+        assert ModelFile(tmp_path / "again.pt").class_names == ["a", "b"], name
+        ModelFile(tmp_path / "again.pt").build()
+    torch.save(dict(read_pickle(path)), tmp_path / "bare.pt")
+    assert read_description(tmp_path / "bare.pt") is None
+    with pytest.raises(ValueError, match="does not say how to build its network"):
+        ModelFile(tmp_path / "bare.pt").build()
+
+
+def test_the_eps_of_loaded_weights_is_kept(tmp_path: Path) -> None:
+    encoder = vit()
+    for layer in encoder.modules():
+        if isinstance(layer, nn.LayerNorm):
+            layer.eps = 1e-12
+    built = ModelFile(save_network(encoder, tmp_path / "model.pt")).build()
+    assert {layer.eps for layer in built.modules() if isinstance(layer, nn.LayerNorm)} == {1e-12}
+
+
+@pytest.mark.parametrize("suffix", ["pt", "safetensors"])
+def test_every_flipped_bit_of_the_tensors_is_noticed(tmp_path: Path, suffix: str) -> None:
+    detector = AnomalyDetector(afire(), memory_size=16).eval()
+    path = tmp_path / f"detector.{suffix}"
+    save_network(detector, path) if suffix == "pt" else save_detector(detector, path)
+    whole, rng = path.read_bytes(), random.Random(0)
+    values = {name: value for name, value in ModelFile(path).state_dict.items() if value.numel() > 8}
+    for _ in range(60):
+        raw = values[rng.choice(list(values))].contiguous().view(torch.uint8).flatten().numpy().tobytes()
+        place = whole.index(raw) + rng.randrange(len(raw))
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << rng.randrange(8)
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=path.name):
+            load_detector(path)
+    path.write_bytes(whole)
+    load_detector(path)
+
+
+def test_tensors_that_another_program_has_changed_are_noticed(tmp_path: Path) -> None:
+    path = save_network(vit(), tmp_path / "model.pt")
+    state = read_pickle(path)
+    state["norm.bias"] = state["norm.bias"] + 1e-6
+    torch.save(state, path)  # with new checksums of the archive
+    with pytest.raises(ValueError, match=r"model.pt is damaged: the digest"):
+        ModelFile(path).build()
+
+
+def test_the_digest_is_of_names_types_shapes_and_bytes() -> None:
+    state = {"a": torch.zeros(2, 3), "b": torch.zeros(2, dtype=torch.bfloat16), "c": torch.tensor(1)}
+    others = [
+        {**state, "a": torch.zeros(3, 2)},
+        {**state, "b": torch.zeros(2, dtype=torch.float16)},
+        {"d": state["a"], "b": state["b"], "c": state["c"]},
+        {**state, "c": torch.tensor(2)},
+        {**state, "a": -state["a"]},
+    ]
+    assert len({tensor_digest(each) for each in [state, *others]}) == len(others) + 1
+    assert tensor_digest(dict(reversed(state.items()))) == tensor_digest(state)
+
+
+def changed(definition: Any, argument: str, value: Any) -> dict[str, Any]:
+    return {**definition, "arguments": {**definition["arguments"], argument: value}}
+
+
+def nested(depth: int) -> dict[str, Any]:
+    definition: dict[str, Any] = {"class": "ViTEncoder", "arguments": {}}
+    for _ in range(depth):
+        definition = {"class": "AFiRe", "arguments": {"encoder": definition}}
+    return definition
+
+
+HOSTILE: dict[str, Any] = {
+    "num_layers is 1000000, needs": changed(definition_of(vit()), "num_layers", 10**6),
+    "num_layers is -1, needs": changed(definition_of(vit()), "num_layers", -1),
+    "num_layers is True, needs": changed(definition_of(vit()), "num_layers", True),
+    "num_layers is '3', needs": changed(definition_of(vit()), "num_layers", "3"),
+    "num_layers is None, needs": changed(definition_of(vit()), "num_layers", None),
+    "norm_eps is nan, needs": changed(definition_of(vit()), "norm_eps", float("nan")),
+    "norm_eps is inf, needs": changed(definition_of(vit()), "norm_eps", float("inf")),
+    "mean is nan, needs": changed(definition_of(vit()), "mean", float("nan")),
+    "std is 1e-30, needs": changed(definition_of(vit()), "std", 1e-30),
+    "hidden_size is 1.5, needs": changed(definition_of(vit()), "hidden_size", 1.5),
+    "img_size is .*, needs": changed(definition_of(vit()), "img_size", [32, {}]),
+    "patch_size has 100000 values": changed(definition_of(vit()), "patch_size", [8] * 10**5),
+    "qkv_bias is 'yes', needs true or false": changed(definition_of(vit()), "qkv_bias", "yes"),
+    "pos_embed_type is 3, needs a name": changed(definition_of(vit()), "pos_embed_type", 3),
+    "cannot build ViTEncoder": changed(definition_of(vit()), "pos_embed_type", "$__import__('os').getcwd()"),
+    "ViTEncoder.device is no argument": changed(definition_of(vit()), "device", "cpu"),
+    "class 'os.system' is none of": {"class": "os.system", "arguments": {"command": "true"}},
+    "class 3 is none of": {"class": 3, "arguments": {}},
+    "AFiRe lacks encoder": {"class": "AFiRe", "arguments": {}},
+    "has 'class' and 'arguments', got .'_target_'": {"_target_": "os.getcwd"},
+    "has 'class' and 'arguments', got 3": 3,
+    "nested more than 5 deep": nested(500),
+    "cannot build AFiRe": changed(definition_of(afire()), "encoder", "$print()"),
+    "cannot build AnomalyDetector": {"class": "AnomalyDetector", "arguments": {"network": definition_of(MAE(vit()))}},
+}
+
+
+@pytest.mark.parametrize("message", HOSTILE)
+def test_a_definition_is_not_trusted(message: str) -> None:
+    begun = time.perf_counter()
+    with pytest.raises(ValueError, match=message) as caught:
+        build_network(HOSTILE[message], "model.pt")
+    assert str(caught.value).startswith("model.pt: ")
+    assert time.perf_counter() - begun < 5
+
+
+def edited(path: Path, **entries: Any) -> Path:
+    """A safetensors file whose description says something else."""
+    tensors, description = load_file(path), read_description(path)
+    assert description is not None
+    header = {"description": json.dumps({**description.as_data(), **entries})}
+    save_file(tensors, path, metadata=header)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"network": 3}, "network is 3, needs a definition"),
+        ({"task": None}, "task is None, needs a text"),
+        ({"format": 2}, "format is 2, needs 1: a newer version"),
+        ({"surprise": 1}, "other entries than"),
+        ({"class_names": [1]}, "class_names is"),
+        ({"label_kind": "ordinal"}, "label_kind is 'ordinal'"),
+        ({"preprocessing": {"image_size": 10**6}}, "image_size is 1000000, needs"),
+        ({"preprocessing": {"image_size": 32, "colour": 3}}, "preprocessing is wrong"),
+        ({"preprocessing": {"image_size": 32, "spacing": float("nan")}}, "spacing is nan"),
+        ({"preprocessing": {"image_size": 32, "standardize": "no"}}, "standardize is 'no'"),
+        ({"preprocessing": [32]}, "preprocessing is wrong"),
+        ({"network": changed(definition_of(vit()), "hidden_size", 16_368)}, "another architecture"),
+        ({"network": changed(definition_of(vit()), "num_layers", 200)}, "another architecture"),
+    ],
+)
+def test_a_description_is_not_trusted(tmp_path: Path, entries: dict[str, Any], message: str) -> None:
+    path = edited(export_encoder(vit(), tmp_path / "encoder.safetensors", "monai"), **entries)
+    begun = time.perf_counter()
+    with pytest.raises(ValueError, match=message) as caught:
+        ModelFile(path).build()
+    assert str(path) in str(caught.value)
+    assert time.perf_counter() - begun < 5
+
+
+@pytest.mark.parametrize("header", ["{", "[1]", "null", "3", "[" * 100_000])
+def test_a_header_that_is_no_description_is_refused(tmp_path: Path, header: str) -> None:
+    save_file({"w": torch.ones(1)}, tmp_path / "x.safetensors", metadata={"description": header})
+    with pytest.raises(ValueError, match=r"x.safetensors has a wrong description"):
+        ModelFile(tmp_path / "x.safetensors").build()
+
+
+def test_a_network_for_another_task_is_refused_by_name(tmp_path: Path) -> None:
+    pretrained = save_network(afire(), tmp_path / "pretrained.pt")
+    classifier = save_network(TransferClassifier(vit(), 2), tmp_path / "classifier.pt")
+    detector = save_network(AnomalyDetector(afire(), memory_size=16), tmp_path / "detector.pt")
+    with pytest.raises(
+        ValueError,
+        match=r"pretrained.pt is a pre-trained AFiRe network, not an anomaly detector: adapt .*finetune_anomaly",
+    ):
+        load_detector(pretrained)
+    with pytest.raises(ValueError, match=r"detector.pt is an anomaly detector, not a pre-trained AFiRe network"):
+        ModelFile(detector, "pre-trained AFiRe network").build()
+    with pytest.raises(ValueError, match=r"classifier.pt is a classifier, not a segmenter"):
+        ModelFile(classifier, "segmenter").build()
+    with pytest.raises(RuntimeError, match=r"pretrained.pt is for another task, pre-trained AFiRe network instead of"):
+        load_network(AnomalyDetector(afire(), memory_size=16), pretrained)
+
+
+def test_an_exported_encoder_builds_itself(tmp_path: Path) -> None:
+    encoder = vit(norm_eps=1e-6).eval()
+    images = torch.rand(2, 1, 32, 32)
+    for layout in ("timm", "huggingface", "monai"):
+        description = {"preprocessing": {"image_size": 32, "standardize": True}}
+        path = export_encoder(encoder, tmp_path / "x.safetensors", layout, description=description)
+        file = ModelFile(path)
+        assert file.standardize
+        if layout != "huggingface":  # which has a class token of zeros
+            torch.testing.assert_close(file.build()(images), encoder(images))
+
+
+def test_released_files_build_themselves(repository_root: Path) -> None:
+    folder = repository_root / "bundles" / "afire" / "released"
+    expected = Preprocessing(image_size=64, standardize=True)
+    detector = ModelFile(folder / "detector.safetensors", "anomaly detector")
+    assert detector.preprocessing == expected
+    assert detector.build().views == 5
+    assert ModelFile("released").preprocessing == expected
+    assert ModelFile(released_encoder()).build()(torch.rand(1, 1, 64, 64)).shape == (1, 64, 192)
+
+
+OLDER = {
+    "image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2, "channels": 1,
+    "spatial_dims": 2, "standardize": True, "num_clusters": 8, "head_dim": 16, "decoder_dim": 16, "decoder_layers": 1,
+    "decoder_heads": 2, "contrast_space": "probabilities", "student_temperature": 0.1, "expander_dim": 8,
+    "expander_hidden_dim": 8, "global_balance": "center", "grid": 6, "cell": 4, "num_prototypes": 16,
+    "bottleneck_dim": 8, "norm_last_layer": True,
+}  # fmt: skip
+OLDER_NETWORKS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "pre-trained AFiRe network": (afire, {}),
+    "pre-trained PEAC network": (lambda: PEAC(vit(), 8, 8), {}),
+    "pre-trained ACE network": (lambda: ACE(vit()), {}),
+    "pre-trained DINO network": (lambda: DINO(vit(), 16, 16, 8), {}),
+    "pre-trained MAE network": (lambda: MAE(vit(), 16, 1, 2), {}),
+    "classifier": (lambda: TransferClassifier(vit(), 2), {"class_names": ["a", "b"], "label_kind": "multilabel"}),
+    "segmenter": (lambda: UPerNet(vit(), 2, channels=8), {"class_names": ["a", "b"], "decoder_channels": 8}),
+    "landmark detector": (lambda: UPerNet(vit(), 2, channels=8), {"decoder_channels": 8, "window": 11}),
+    "anomaly detector": (
+        lambda: AnomalyDetector(afire(), ["token_neighbors"], "mean", memory_size=16, views=2),
+        {"memory_size": 16, "views": 2, "aggregation": "mean", "fusion": ["token_neighbors"], "feature_layers": "last"},
+    ),
+}
+
+
+@pytest.mark.parametrize("task", OLDER_NETWORKS)
+@pytest.mark.parametrize("in_checkpoint", [False, True])
+def test_files_of_version_0_1_still_build(tmp_path: Path, task: str, in_checkpoint: bool) -> None:
+    build, own = OLDER_NETWORKS[task]
+    network = build().eval()
+    state = network.state_dict()
+    state._metadata[""] = {**state._metadata.get("", {}), "monai_afire": {**OLDER, **own}}
+    torch.save({"network": state, "trainer": {}} if in_checkpoint else state, tmp_path / "model.pt")
+    file = ModelFile(tmp_path / "model.pt", task)
+    assert file.preprocessing == Preprocessing(image_size=32, standardize=True)
+    built = file.build()
+    assert definition_of(built) == definition_of(network)
+
+
+def test_an_older_swin_builds_up_to_its_window(tmp_path: Path) -> None:
+    encoder = SwinEncoder(img_size=64, embed_dim=8, depths=(1, 1), num_heads=(1, 2))
+    state = PEAC(encoder, 8, 8).state_dict()
+    state._metadata[""] = {"monai_afire": {**OLDER, "image_size": 64, "patch_size": 8}}
+    torch.save(state, tmp_path / "model.pt")
+    assert type(ModelFile(tmp_path / "model.pt").build().encoder).__name__ == "SwinEncoder"

@@ -1,0 +1,134 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""MONAI's conventions: names in pairs, modules that say what is public, probabilities, inverses."""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from monai.data import MetaTensor
+from monai.transforms import Compose, Invertd, MapTransform, RandomizableTrait, RandomizableTransform
+
+import monai_afire
+from monai_afire import transforms
+
+IMAGE = torch.rand(1, 32, 48, generator=torch.Generator().manual_seed(0))
+OCCASIONAL: dict[str, Callable[[float], Any]] = {
+    "RandSynthLesionMask": lambda prob: transforms.RandSynthLesionMask(num_masks=2, prob=prob),
+    "RandAnatPaste": lambda prob: transforms.RandAnatPaste(num_masks=2, prob=prob),
+    "RandCutPaste": lambda prob: transforms.RandCutPaste(num_masks=2, prob=prob),
+    "RandShufflePatches": lambda prob: transforms.RandShufflePatches(patch_size=8, prob=prob),
+    "RandDistortAppearance": lambda prob: transforms.RandDistortAppearance(prob=prob),
+    "RandSoftNodule": lambda prob: transforms.RandSoftNodule(contrast=0.9, diameter=0.4, prob=prob),
+}
+
+
+def public_classes() -> dict[str, type]:
+    return {name: value for name in transforms.__all__ if inspect.isclass(value := getattr(transforms, name))}
+
+
+def first_image(outputs: Any) -> torch.Tensor:
+    """The image of an array transform's outputs, the first one of several variants."""
+    image = outputs[0] if isinstance(outputs, tuple) else outputs
+    return image[0] if image.ndim == 4 else image
+
+
+def test_all_modules_are_imported_and_packages_say_what_is_public() -> None:
+    for info in pkgutil.walk_packages(monai_afire.__path__, "monai_afire."):
+        if not info.name.endswith("__main__"):
+            module = import_module(info.name)
+            public = module.__all__ if info.name.count(".") == 1 else getattr(module, "__all__", [])
+            assert [name for name in public if not hasattr(module, name)] == [], info.name
+
+
+def test_dictionary_transforms_have_their_aliases() -> None:
+    dictionary = {name: value for name, value in public_classes().items() if issubclass(value, MapTransform)}
+    assert len(dictionary) > 60
+    for name, value in dictionary.items():
+        base = name.removesuffix("Dict") if name.endswith("Dict") else name[:-1]
+        assert name in (f"{base}d", f"{base}D", f"{base}Dict")
+        assert {dictionary.get(f"{base}{ending}") for ending in ("d", "D", "Dict")} == {value}
+
+
+def test_random_transforms_have_names_with_rand() -> None:
+    bases = {transforms.LesionVariants, transforms.LesionVariantsd, transforms.RandomArrayTransformd}
+    random = {value for value in public_classes().values() if issubclass(value, RandomizableTrait)} - bases
+    named = {value for name, value in public_classes().items() if name.startswith("Rand")}
+    assert random <= named
+    for value in random:
+        assert value.backend, value
+        if issubclass(value, MapTransform):
+            assert issubclass(value, RandomizableTransform), value
+
+
+@pytest.mark.parametrize("name", OCCASIONAL)
+def test_probability_of_a_transform(name: str) -> None:
+    make = OCCASIONAL[name]
+    for prob, expected in ((0.0, 40), (1.0, 0)):
+        transform = make(prob).set_random_state(seed=0)
+        assert transform.prob == prob
+        assert sum(torch.equal(first_image(transform(IMAGE)), IMAGE) for _ in range(40)) == expected
+    transform = make(0.5).set_random_state(seed=0)
+    unchanged = [torch.equal(first_image(transform(IMAGE)), IMAGE) for _ in range(40)]
+    assert 8 <= sum(unchanged) <= 32
+    again = torch.equal(first_image(transform(IMAGE, randomize=False)), IMAGE)
+    assert again == unchanged[-1], "a repetition acts, or not, as the last call"
+    for prob in (-0.1, 1.1):
+        with pytest.raises(ValueError, match=r"prob must be in \[0, 1\]"):
+            make(prob)
+
+
+def test_what_is_left_alone_has_no_lesion_and_shares_no_memory() -> None:
+    images, maps = transforms.RandCutPaste(num_masks=3, prob=0.0)(IMAGE)
+    assert (tuple(images.shape), tuple(maps.shape), float(maps.max())) == ((3, 1, 32, 48), (3, 1, 32, 48), 0.0)
+    copy, mask = transforms.RandSoftNodule(prob=0.0)(IMAGE)
+    assert (mask.dtype, bool(mask.any())) == (torch.bool, False)
+    before = IMAGE.clone()
+    for result in (images, copy, transforms.RandDistortAppearance(prob=0.0)(IMAGE)):
+        result += 1
+    assert torch.equal(IMAGE, before)
+
+
+def test_keys_of_a_dictionary_share_whether_to_act() -> None:
+    transform = transforms.RandSynthLesionMaskd(["a", "b"], ["la", "lb"], ["ma", "mb"], prob=0.5)
+    transform.set_random_state(seed=0)
+    assert transform.prob == 0.5
+    acted = []
+    for _ in range(20):
+        data = transform({"a": IMAGE, "b": IMAGE})
+        acted.append(bool(data["ma"].any()))
+        assert bool(data["mb"].any()) == acted[-1]
+    assert 0 < sum(acted) < 20
+    assert transforms.RandShufflePatchesd("image", 8, prob=0.25).prob == 0.25
+    assert transforms.RandGridCropPaird("image").prob == 1.0
+
+
+@pytest.mark.parametrize("size", [16, 100, (40, 40)])
+def test_resize_to_cover_is_undone(size: Any) -> None:
+    ramp = torch.linspace(0, 1, 64).reshape(1, 64, 1) + torch.linspace(0, 1, 80).reshape(1, 1, 80)
+    affine = np.diag([0.5, 0.25, 2.0, 1.0])
+    source = {"image": MetaTensor(ramp, affine=torch.as_tensor(affine))}
+    resize = Compose([transforms.ResizeToCoverd("image", size)])
+    covered = resize(source)
+    assert covered["image"].shape != source["image"].shape
+    restored = resize.inverse(covered)["image"]
+    assert (restored.shape, restored.applied_operations) == (ramp.shape, [])
+    np.testing.assert_allclose(restored.affine, affine, atol=1e-6)
+    inside = (slice(None), slice(8, -8), slice(8, -8))
+    torch.testing.assert_close(restored.as_tensor()[inside], ramp[inside], atol=0.01, rtol=0)
+    assert len(covered["image"].applied_operations) == 1, "the item itself is left as it is"
+
+
+def test_predictions_are_brought_back_by_invertd() -> None:
+    resize = Compose([transforms.ResizeToCoverd("image", 32)])
+    item = resize({"image": MetaTensor(torch.rand(1, 64, 80))})
+    item["pred"] = MetaTensor(torch.ones(1, 32, 40))
+    restored = Invertd("pred", resize, orig_keys="image")(item)["pred"]
+    assert tuple(restored.shape) == (1, 64, 80)
