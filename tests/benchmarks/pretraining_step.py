@@ -14,7 +14,6 @@ import torch
 from monai.bundle import ConfigParser
 from monai.data.utils import list_data_collate
 from monai.transforms import Compose
-from monai.utils import ensure_tuple
 from torch import nn
 
 from monai_afire.optimizers import weight_decay_groups
@@ -60,8 +59,8 @@ TINY: dict[str, dict[str, Any]] = {
 }
 TINY_ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
 
-# from the whole image to an example, in this order, as far as a method has them
-ITEM_TRANSFORMS = ("make_crops", "hide_patches", "select", "to_tensors")
+# what makes the whole image that an example is drawn from
+WHOLE_IMAGE = ("@load_image", "@standardize_image", "@resize")
 PARTS = ("data", "teacher", "student", "loss", "backward", "optimizer", "teacher update")
 
 
@@ -113,8 +112,8 @@ class BundleCase:
 
     def make_item(self) -> dict[str, Any]:
         """One example of noise as a loader's process makes it, from the image on."""
-        names = [name for name in ITEM_TRANSFORMS if name in self.parser.config]
-        transforms = [transform for name in names for transform in ensure_tuple(self[name])]
+        steps = "train::preprocessing::transforms"
+        transforms = [self[f"{steps}::{k}"] for k, step in enumerate(self.parser[steps]) if step not in WHOLE_IMAGE]
         side = self["whole_size" if "whole_size" in self.parser.config else "image_size"]
         shape = input_shape(self["channels"], side, self["spatial_dims"])
         return Compose(transforms)({"image": torch.rand(shape), "file": "random"})

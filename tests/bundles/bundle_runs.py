@@ -10,7 +10,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from pathlib import Path
+from pydoc import locate
 from typing import Any
 
 import numpy as np
@@ -46,6 +48,20 @@ SAME_IN_ALL = (
 def at(holder: str, **settings: Any) -> dict[str, Any]:
     """Overrides of the settings of a part of a config, by their paths."""
     return {f"{holder}::{name}": value for name, value in settings.items()}
+
+
+def has(config: dict[str, Any], path: str) -> bool:
+    """Whether a config has a setting, or its holder builds something that takes it."""
+    *holders, name = path.split("::")
+    for holder in holders:
+        config = config.get(holder, {})
+    target = locate(config.get("_target_", ""))
+    return name in config or (target is not None and name in {*signature(target).parameters, "_disabled_"})
+
+
+def same_dataset(dataset: dict[str, Any], of_afire: dict[str, Any]) -> bool:
+    """Whether two datasets differ at most in that AFiRe leaves out images that are not normal."""
+    return dataset == {**of_afire, "data": of_afire["data"]["items"]}
 
 
 TINY_ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}

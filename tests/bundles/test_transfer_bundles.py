@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import csv
 import json
-from inspect import signature
 from pathlib import Path
-from pydoc import locate
 from typing import Any
 
 import numpy as np
@@ -21,6 +19,7 @@ from bundles.bundle_runs import (
     at,
     check_bundle,
     copy_bundles,
+    has,
     run_bundle,
     saved_weights,
     train_in_process,
@@ -66,15 +65,6 @@ def evaluate(task: str, **overrides: object) -> dict[str, Any]:
         settings["num_bootstraps"] = 10
     train_in_process(configs(task, "train", "evaluate"), settings)
     return json.loads(Path(f"bundles/radiograph_{task}/output/metrics.json").read_text())
-
-
-def has(config: dict[str, Any], path: str) -> bool:
-    """Whether a config has a setting, or its holder builds something that takes it."""
-    *holders, name = path.split("::")
-    for holder in holders:
-        config = config.get(holder, {})
-    target = locate(config.get("_target_", ""))
-    return name in config or (target is not None and name in {*signature(target).parameters, "_disabled_"})
 
 
 def write_list(folder: Path, name: str, key: str, values: list[Any]) -> str:

@@ -48,6 +48,7 @@ def settings(root: Path, client: int, ranks: int) -> dict[str, Any]:
         "train::lr_schedule::warmup_epochs": 0,
         "bf16": False,
         "network_def::standardize_features": False,
+        "train::warm_start::_disabled_": True,
         "augment::transforms": [],
         "optimizer": {"_target_": "torch.optim.SGD", "params": "$@network.parameters()", "lr": "@learning_rate"},
     }

@@ -167,7 +167,10 @@ def test_pretraining_by_two_processes_and_resuming(workspace: Path) -> None:
     assert len(curves["restoration_gain"]) == 2
     weights = saved_weights("afire")
 
-    cut = torchrun(workspace, "afire", **{"train::trainer::max_epochs": 1})
+    # the schedules are those of two epochs
+    names = ("lr_schedule", "weight_decay_schedule", "teacher_decay_schedule")
+    schedules = {f"train::{name}::epochs": 2 for name in names}
+    cut = torchrun(workspace, "afire", **{"train::trainer::max_epochs": 1, **schedules})
     assert cut.returncode == 0, cut.stderr[-3000:]
     resumed = torchrun(workspace, "afire", resume="true")
     assert resumed.returncode == 0, resumed.stderr[-3000:]
@@ -186,7 +189,7 @@ def test_fine_tuning_by_two_processes(workspace: Path) -> None:
     assert len(list(output.glob("events.*"))) == 1
     files = sorted(path.name for path in (workspace / "bundles/radiograph_classification/models").iterdir())
     assert files == ["checkpoint.pt", "class_names.json", "model.pt"]
-    assert len(scalars_of(output)["mean_auc"]) == 2
+    assert len(scalars_of(output)["mean_auc"]) == 3, "of the warm start and of two epochs"
     assert (saved_weights("radiograph_classification")["thresholds"] != 0.5).any()
 
 
