@@ -69,9 +69,7 @@ class HeadWarmStart:
     ) -> None:
         check_label_kind(label_kind, uncertain=uncertain)
         if not isinstance(network.standardize, nn.BatchNorm1d):
-            raise ValueError(
-                "a warm start needs standardize_features: set it to true, or disable warm_start"
-            )
+            raise ValueError("a warm start needs standardize_features: set it to true, or disable warm_start")
         self.network = network
         self.standardize = network.standardize
         self.train_batches, self.val_batches = train_batches, val_batches
