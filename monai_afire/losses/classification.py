@@ -138,26 +138,35 @@ class MaskedMulticlassLoss(nn.Module):
             return global_mean(F.cross_entropy(scores, one_hot.argmax(1), reduction="none"), known)
 
 
-def classification_loss(label_kind: str = "multilabel", uncertain: str = "ignore") -> nn.Module:
+def classification_loss(
+    label_kind: str = "multilabel",
+    uncertain: str = "ignore",
+    positive_weight: Sequence[float] | torch.Tensor | None = None,
+) -> nn.Module:
     """
     The loss of a kind of labels.
 
     Args:
         label_kind: "multilabel" for :class:`MaskedMultilabelLoss`, "multiclass" for :class:`MaskedMulticlassLoss`.
         uncertain: what the label -1 counts as; of exclusive classes it is ignored.
+        positive_weight: ``(M,)`` factors of the positive labels of several findings.
 
     Returns:
         The loss on logits ``(B, K)`` and labels ``(B, K)``.
 
     Raises:
-        ValueError: for another kind, or a policy that it cannot have.
+        ValueError: for another kind, or a policy or weights that it cannot have.
 
     Example:
         >>> type(classification_loss("multiclass")).__name__
         'MaskedMulticlassLoss'
     """
     check_label_kind(label_kind, uncertain=uncertain)
-    return MaskedMulticlassLoss() if label_kind == "multiclass" else MaskedMultilabelLoss(uncertain)
+    if label_kind == "multilabel":
+        return MaskedMultilabelLoss(uncertain, positive_weight)
+    if positive_weight is not None:
+        raise ValueError("positive_weight is for several findings (label_kind 'multilabel'); leave it out")
+    return MaskedMulticlassLoss()
 
 
 def _check_one_hot(one_hot: torch.Tensor, known: torch.Tensor) -> None:

@@ -28,7 +28,7 @@ from bundles.bundle_runs import (
 from monai.bundle import ConfigParser, run
 from PIL import Image
 
-from monai_afire.networks import SwinEncoder, ViTEncoder, export_encoder
+from monai_afire.networks import ResidualEncoder, SwinEncoder, ViTEncoder, export_encoder
 
 TASKS = ("classification", "landmarks", "segmentation")
 ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 2, "num_heads": 2}
@@ -319,8 +319,13 @@ def test_what_the_tasks_share_is_the_same_text() -> None:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_large_encoders_are_one_overlay(workspace: Path, task: str) -> None:
-    for overlay, kind, grid in (("vit_b", ViTEncoder, (14, 14)), ("swin_b", SwinEncoder, (14, 14))):
+def test_other_encoders_are_one_overlay(workspace: Path, task: str) -> None:
+    overlays = (
+        ("vit_b", ViTEncoder, (14, 14)),
+        ("swin_b", SwinEncoder, (14, 14)),
+        ("residual", ResidualEncoder, (8, 8)),
+    )
+    for overlay, kind, grid in overlays:
         known = ConfigParser.load_config_file(configs(task, "train")[0])
         assert all(has(known, name) for name in ConfigParser.load_config_file(configs(task, overlay)[0]))
         parser = ConfigParser()
@@ -329,6 +334,17 @@ def test_large_encoders_are_one_overlay(workspace: Path, task: str) -> None:
         encoder = parser.get_parsed_content("encoder_def")
         assert isinstance(encoder, kind)
         assert encoder.grid_size == grid
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_convolutional_encoder_trains_and_is_used(workspace: Path, task: str) -> None:
+    small = {**ENCODER, **DECODER[task], "hidden_size": 64}
+    train_in_process(configs(task, "train", "residual"), {**small, **RUN, "epochs": 1})
+    weights = saved_weights(f"radiograph_{task}")
+    assert any("layer4" in name for name in weights)
+    write_images(workspace / "images", 3, size=48)
+    run(config_file=configs(task, "inference"), dataset_dir=str(workspace / "images"), batch_size=2)
+    assert any((workspace / f"bundles/radiograph_{task}/output").rglob("*.csv"))
 
 
 @pytest.mark.parametrize("task", TASKS)
