@@ -24,6 +24,8 @@ def radiograph_table(folder: Path) -> pd.DataFrame:
     """
     Images of ChildCXR (folders train and test) or of a folder with ``manifest.csv``, one row each.
 
+    A manifest without the column "label" has "findings"; whatever is not "No Finding" is then abnormal.
+
     Args:
         folder: of the set.
 
@@ -57,7 +59,7 @@ def _listed(folder: Path) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "image": [str(folder / name) for name in rows["image"]],
-            "label": rows["label"].astype(int),
+            "label": (rows["label"] if "label" in rows else rows["findings"] != "No Finding").astype(int),
             "patient": rows["patient_id"],
             "view": rows["view"],
             "section": rows["split"].map(sections),

@@ -24,11 +24,12 @@ import pandas as pd
 import torch
 from monai.bundle import ConfigParser, run
 from sklearn.decomposition import PCA
+from sklearn.neighbors import NearestNeighbors
 
 from monai_afire.anomaly import SCORE_NAMES, AnomalyDetector, evaluate_scores, load_detector
-from monai_afire.anomaly.field_of_view import FIELDS_OF_VIEW
+from monai_afire.anomaly.field_of_view import FIELDS_OF_VIEW, field_of_view_module
 from monai_afire.metrics import roc_auc
-from monai_afire.networks import load_network
+from monai_afire.networks import LungFinder, load_network
 from tests.benchmarks.radiograph_sets import in_section, part_of, pictures, radiograph_table, validation_normals
 
 CONFIGS = "bundles/afire/configs/"
@@ -50,13 +51,15 @@ ADAPTING = {
     "train::lr_schedule::warmup_epochs": 0,
 }
 PCA_COMPONENTS = 32
+PIXEL_NEIGHBORS = 5
+IMAGE_CONTROLS = ("PCA", "pixel neighbors", "wide lungs")
 NUM_QUARTILES = 4
 FUSED_SCORES = ("token_mean_density", "token_neighbors")
 DETECTOR_OPTIONS = ("copies", "views", "memory_size", "field_of_view", "score_fusion")
 CONTROLS = {
     "darkness": ("brightness", -1),
     "blur": ("sharpness", -1),
-    "blur of the standardised": ("standard_sharpness", -1),
+    "blur of the standardized": ("standard_sharpness", -1),
 }
 # ChildCXR, test AUC in per cent, AFiRe's Table 3
 PUBLISHED = {"AFiRe": 90.8, "AnatPaste": 91.4, "SQUID": 87.6, "MemAE": 77.8}
@@ -156,13 +159,33 @@ def seed_scores(
     return rows, dict(zip(SCORE_NAMES, detector.thresholds.tolist(), strict=True))
 
 
-def pca_scores(table: pd.DataFrame, images: torch.Tensor) -> np.ndarray:
-    """Reconstruction error by the principal components of the training normals, of all but the training images."""
-    flat = images.flatten(1).numpy()
-    training = (table["section"] == "training").to_numpy()
-    components = PCA(PCA_COMPONENTS, svd_solver="randomized", random_state=0).fit(flat[training])
-    judged = flat[~training]
-    return ((components.inverse_transform(components.transform(judged)) - judged) ** 2).mean(1)
+def in_field_of_view(images: torch.Tensor, name: str) -> torch.Tensor:
+    """The part of the images that a detector with this field of view scores."""
+    view = field_of_view_module(name, spatial_dims=2)
+    return images if view is None else torch.cat([view(batch)[0] for batch in images.split(64)])
+
+
+def pca_errors(normal: np.ndarray, scored: np.ndarray) -> np.ndarray:
+    """Reconstruction error ``(M,)`` of rows of pixels by the principal components of normal ones."""
+    components = PCA(PCA_COMPONENTS, svd_solver="randomized", random_state=0).fit(normal)
+    return ((components.inverse_transform(components.transform(scored)) - scored) ** 2).mean(1)
+
+
+def pixel_distances(normal: np.ndarray, scored: np.ndarray) -> np.ndarray:
+    """Mean distance ``(M,)`` of rows of pixels to the nearest normal ones."""
+    distances, _ = NearestNeighbors(n_neighbors=PIXEL_NEIGHBORS).fit(normal).kneighbors(scored)
+    return distances.mean(1)
+
+
+@torch.inference_mode()
+def lung_shapes(images: torch.Tensor) -> np.ndarray:
+    """Width of the found lungs over their height ``(M,)``; 1 where none are found."""
+    finder, shapes = LungFinder.released(), []
+    for batch in images.split(64):
+        lungs = (finder(batch) > 0.5).any(1)
+        height, width = lungs.any(2).sum(1), lungs.any(1).sum(1)
+        shapes.append(torch.where(height > 0, width / height.clamp(min=1), 1.0))
+    return torch.cat(shapes).numpy()
 
 
 def quartile_aucs(rows: pd.DataFrame, name: str) -> list[float]:
@@ -240,17 +263,22 @@ def run_benchmark(options: argparse.Namespace) -> pd.DataFrame:
             rows, thresholds = judged(table, images, options, stage, seed)
             runs.append(figures(rows[rows["section"] == section], SCORE_NAMES, thresholds))
         shown |= {f"{stage} {name}": row for name, row in summary(runs).iterrows()}
-    result = pd.concat([pd.DataFrame(shown).T, summary([controls(table, images, section)])])
+    result = pd.concat([pd.DataFrame(shown).T, summary([controls(table, images, section, options.field_of_view)])])
     (options.output / f"summary_{section}.txt").write_text(result.to_string())
     return result
 
 
-def controls(table: pd.DataFrame, images: torch.Tensor, section: str) -> pd.DataFrame:
-    """What PCA, and what exposure alone, tell apart."""
-    rows = table[table["section"] != "training"].reset_index(drop=True).assign(pca=pca_scores(table, images))
+def controls(table: pd.DataFrame, images: torch.Tensor, section: str, field_of_view: str) -> pd.DataFrame:
+    """PCA and distances of pixels in the detector's field of view; the shape of the lungs, and exposure, alone."""
+    pixels = in_field_of_view(images, field_of_view).flatten(1).numpy()
+    training = (table["section"] == "training").to_numpy()
+    parts = pixels[training], pixels[~training]
+    rows = table[~training].reset_index(drop=True)
+    rows = rows.assign(**{"PCA": pca_errors(*parts), "pixel neighbors": pixel_distances(*parts)})
+    rows["wide lungs"] = lung_shapes(images[torch.from_numpy(~training)])
     for name, (column, sign) in CONTROLS.items():
         rows[name] = sign * rows[column]
-    return figures(rows[rows["section"] == section], ["pca", *CONTROLS], {})
+    return figures(rows[rows["section"] == section], [*IMAGE_CONTROLS, *CONTROLS], {})
 
 
 def main() -> None:

@@ -83,7 +83,7 @@ def compared(options: argparse.Namespace) -> pd.DataFrame:
         rows = encoder_scores(table, images, network, **how)
         found = figures(rows[rows["section"] == section], SCORES, {})
         shown |= {f"{name} {score}": row for score, row in summary([found]).iterrows()}
-    result = pd.concat([pd.DataFrame(shown).T, summary([controls(table, images, section)])])
+    result = pd.concat([pd.DataFrame(shown).T, summary([controls(table, images, section, options.field_of_view)])])
     result = result[COLUMNS]
     (options.output / f"summary_{section}.txt").write_text(result.to_string())
     return result
