@@ -32,8 +32,7 @@ def run(workflow_type: str, names: tuple[str, ...], **settings: object) -> None:
         bundle_root=ROOT,
         **settings,
     )
-    # the check builds the trainer, too, whose early stopping would follow the evaluation
-    if "evaluate" not in names and (problems := workflow.check_properties()):
+    if problems := workflow.check_properties():
         raise ValueError(f"the configs {names} lack {problems}")
     workflow.run()
     workflow.finalize()

@@ -17,9 +17,9 @@ NETWORK = {
     "hidden_size": 24,
     "num_layers": 1,
     "num_heads": 2,
-    "head_dim": 8,
-    "bottleneck_dim": 4,
-    "num_prototypes": 8,
+    "network_def::head_dim": 8,
+    "network_def::bottleneck_dim": 4,
+    "network_def::num_prototypes": 8,
 }
 PHANTOM = {
     "num_patients": {"training": 8, "validation": 4, "test": 4},
@@ -27,7 +27,7 @@ PHANTOM = {
     "abnormal_fraction": 0.75,
     "seed": 0,
 }
-TRAIN = {"epochs": 1, "batch_size": 4, "val_interval": 1, "local_size": 16}
+TRAIN = {"epochs": 1, "batch_size": 4, "val_interval": 1, "make_crops::local_size": 16}
 OVERRIDES: tuple[dict[str, object], ...] = ({}, {"standardize": True})
 
 
@@ -41,8 +41,7 @@ def run(workflow_type: str, names: tuple[str, ...], **settings: object) -> None:
         bundle_root=ROOT,
         **settings,
     )
-    # the check builds the trainer, too, whose early stopping would follow the evaluation
-    if "evaluate" not in names and (problems := workflow.check_properties()):
+    if problems := workflow.check_properties():
         raise ValueError(f"the configs {names} lack {problems}")
     workflow.run()
     workflow.finalize()

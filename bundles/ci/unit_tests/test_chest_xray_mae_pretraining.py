@@ -17,9 +17,9 @@ NETWORK = {
     "hidden_size": 24,
     "num_layers": 1,
     "num_heads": 2,
-    "decoder_dim": 8,
-    "decoder_layers": 1,
-    "decoder_heads": 2,
+    "network_def::decoder_dim": 8,
+    "network_def::decoder_layers": 1,
+    "network_def::decoder_heads": 2,
 }
 PHANTOM = {
     "num_patients": {"training": 8, "validation": 4, "test": 4},
@@ -41,8 +41,7 @@ def run(workflow_type: str, names: tuple[str, ...], **settings: object) -> None:
         bundle_root=ROOT,
         **settings,
     )
-    # the check builds the trainer, too, whose early stopping would follow the evaluation
-    if "evaluate" not in names and (problems := workflow.check_properties()):
+    if problems := workflow.check_properties():
         raise ValueError(f"the configs {names} lack {problems}")
     workflow.run()
     workflow.finalize()

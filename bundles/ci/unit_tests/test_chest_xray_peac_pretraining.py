@@ -18,8 +18,8 @@ NETWORK = {
     "num_layers": 1,
     "num_heads": 2,
     "grid": 6,
-    "expander_dim": 8,
-    "expander_hidden_dim": 16,
+    "network_def::expander_dim": 8,
+    "network_def::expander_hidden_dim": 16,
 }
 PHANTOM = {
     "num_patients": {"training": 8, "validation": 4, "test": 4},
@@ -41,8 +41,7 @@ def run(workflow_type: str, names: tuple[str, ...], **settings: object) -> None:
         bundle_root=ROOT,
         **settings,
     )
-    # the check builds the trainer, too, whose early stopping would follow the evaluation
-    if "evaluate" not in names and (problems := workflow.check_properties()):
+    if problems := workflow.check_properties():
         raise ValueError(f"the configs {names} lack {problems}")
     workflow.run()
     workflow.finalize()
