@@ -30,7 +30,7 @@ class TrainingProgressBar:
     Args:
         values: called with the engine's output for the values to show, a dictionary of name -> number or scalar
             tensor; None shows the terms of the trainer's loss function, if it has one.
-        refresh: iterations between two readings.
+        refresh: iterations between two readings, as between two records of the curves.
         description: text before the bar.
         validator: an evaluator whose last metrics are shown too.
 
@@ -42,7 +42,7 @@ class TrainingProgressBar:
     def __init__(
         self,
         values: Callable[[Any], Mapping[str, float | torch.Tensor]] | None = None,
-        refresh: int = 1,
+        refresh: int = 5,
         description: str = "training",
         validator: Engine | None = None,
     ) -> None:

@@ -140,7 +140,6 @@ RUN_SECTIONS = {
         Option("accumulation_steps", _AT_LEAST_1, "batches whose gradients make one optimizer step, at most an epoch"),
         Option("learning_rate", Number(minimum=0), "of the optimizer after the warm-up"),
         Option("val_interval", _AT_LEAST_1, "epochs between two validations"),
-        Option("log_interval", _AT_LEAST_1, "iterations between two records of the curves"),
         Option("resume", Switch(), "go on where an interrupted run of the same command stopped"),
     ),
 }

@@ -124,13 +124,17 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch, overlays: list[str]) -> dict[st
 CASES = [("afire", []), ("afire", ["lesions_on_device"]), ("peac", []), ("ace", []), ("mae", []), ("dino", [])]
 
 
+def logged_every(steps: int) -> dict[str, Any]:
+    return {"train::tensorboard::iteration_log": steps, "train::progress_bar::refresh": steps}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "overlays"), CASES)
 def test_steps_and_handlers_do_not_wait_for_the_device(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, method: str, overlays: list[str]
 ) -> None:
     # two epochs of three steps; values are fetched for the log in every fourth alone
-    settings = {"log_interval": 4, "accumulation_steps": 2, **as_on_a_gpu(monkeypatch, overlays)}
+    settings = {**logged_every(4), "accumulation_steps": 2, **as_on_a_gpu(monkeypatch, overlays)}
     trainer = bundle_parser(method, *overlays, **settings).get_parsed_content("train::trainer")
     guards: list[BlockingOperations] = []
 
@@ -162,7 +166,7 @@ def test_the_guard_sees_what_blocks() -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize(("method", "overlays"), CASES)
 def test_cuda_does_not_wait(workspace: Path, method: str, overlays: list[str]) -> None:
-    parser = bundle_parser(method, *overlays, log_interval=100, num_workers=0)
+    parser = bundle_parser(method, *overlays, num_workers=0, **logged_every(100))
     trainer = parser.get_parsed_content("train::trainer")
     watch_steps(trainer, cuda_refuses_to_wait)
     trainer.run()

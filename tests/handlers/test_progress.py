@@ -19,7 +19,7 @@ def quiet_engine() -> Engine:
 
 def test_one_bar_over_all_epochs(capsys: pytest.CaptureFixture[str]) -> None:
     engine = quiet_engine()
-    handler = TrainingProgressBar(lambda output: {"loss": torch.tensor(0.12345), "rate": 2}, description="learning")
+    handler = TrainingProgressBar(lambda output: {"loss": torch.tensor(0.12345), "rate": 2}, 1, "learning")
     handler.attach(engine)
     counts: list[tuple[int, int | None]] = []
 
@@ -112,6 +112,6 @@ def test_other_ranks_are_silent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 def test_metrics_of_the_last_validation_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     engine, validator = quiet_engine(), quiet_engine()
     validator.state.metrics = {"auc": 0.75}
-    TrainingProgressBar(lambda output: {"loss": 2.0}, validator=validator).attach(engine)
+    TrainingProgressBar(lambda output: {"loss": 2.0}, refresh=1, validator=validator).attach(engine)
     engine.run([0])
     assert "loss=2, auc=0.75" in capsys.readouterr().err

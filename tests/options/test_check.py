@@ -26,7 +26,6 @@ BAD = {
     "patch_size": [0],
     "seed": ["abc", -1],
     "val_interval": [0],
-    "log_interval": [0],
     "cache": ["ram"],
     "num_workers": [-1],
     "device": ["gpu", "cuda:99", 3.5],
