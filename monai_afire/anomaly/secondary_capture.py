@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection
 from copy import deepcopy
+from datetime import datetime
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -90,7 +91,7 @@ def secondary_capture(picture: NDArray[np.uint8], source: Dataset, derivation: s
     A picture of results as Secondary Capture Image (PS3.3, A.8.1) in the study of its source, in a series of its own.
 
     UIDs follow from those of the source and from the picture: the same picture is the same instance whenever it is
-    made, another one is another instance. Nothing in it depends on date or machine.
+    made, another one is another instance. Only Content Date and Time depend on when that was.
 
     Args:
         picture: ``(rows, columns, 3)``, the colours red, green and blue.
@@ -134,6 +135,8 @@ def _add_instance(capture: Dataset, source: Dataset, content: str) -> None:
     capture.SOPInstanceUID = generate_uid(entropy_srcs=["monai_afire anomaly", source.SOPInstanceUID, content])
     capture.SOPClassUID = SecondaryCaptureImageStorage
     capture.Modality = "OT"
+    now = _now(source)
+    capture.ContentDate, capture.ContentTime = f"{now:%Y%m%d}", f"{now:%H%M%S}"
     capture.SeriesNumber = _SERIES_OFFSET + int(source.get("SeriesNumber") or 0)
     capture.InstanceNumber = int(source.get("InstanceNumber") or 1)
     capture.SeriesDescription = "Anomaly heat map, not for clinical use"
@@ -143,6 +146,12 @@ def _add_instance(capture: Dataset, source: Dataset, content: str) -> None:
     capture.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
     capture.file_meta.MediaStorageSOPClassUID = capture.SOPClassUID
     capture.file_meta.MediaStorageSOPInstanceUID = capture.SOPInstanceUID
+
+
+def _now(source: Dataset) -> datetime:
+    """The time in the source's time zone, which the capture copies; the local one where it names none."""
+    offset = source.get("TimezoneOffsetFromUTC")
+    return datetime.now(datetime.strptime(offset, "%z").tzinfo if offset else None)
 
 
 def _add_derivation(capture: Dataset, source: Dataset, derivation: str) -> None:

@@ -8,6 +8,7 @@ import csv
 import math
 import shutil
 import subprocess
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -121,10 +122,22 @@ def test_uids_follow_from_source_and_picture(tmp_path: Path) -> None:
     for name, given in {"one": result(first), "score": result(first, score=2.6), "other": result(second)}.items():
         path = save_secondary_capture(given, tmp_path / name)
         made[name] = pydicom.dcmread(path)
-        assert path.read_bytes() == save_secondary_capture(given, tmp_path / name).read_bytes()
+        again = pydicom.dcmread(save_secondary_capture(given, tmp_path / name))
+        again.ContentDate, again.ContentTime = made[name].ContentDate, made[name].ContentTime
+        assert again == made[name]
         assert made[name].SOPInstanceUID.is_valid
     assert len({capture.SOPInstanceUID for capture in made.values()}) == 3
     assert len({capture.SeriesInstanceUID for capture in made.values()}) == 1
+
+
+@pytest.mark.parametrize("offset", [None, "+0545"])
+def test_capture_says_when_it_was_made(tmp_path: Path, offset: str | None) -> None:
+    zone = datetime.strptime(offset, "%z").tzinfo if offset else None
+    source = write_source(tmp_path / "a.dcm", **({"TimezoneOffsetFromUTC": offset} if offset else {}))
+    before = datetime.now(zone).replace(microsecond=0)
+    capture = pydicom.dcmread(save_secondary_capture(result(source), tmp_path))
+    made = datetime.strptime(capture.ContentDate + capture.ContentTime, "%Y%m%d%H%M%S").replace(tzinfo=zone)
+    assert before <= made <= datetime.now(zone)
 
 
 def test_what_was_lost_or_may_be_burned_in_is_not_forgotten(tmp_path: Path) -> None:

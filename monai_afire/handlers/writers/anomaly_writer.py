@@ -92,20 +92,21 @@ class AnomalyResult:
         """
         Radiograph and heat map side by side, in the proportions of the file, the longer side as the picture's.
 
-        Of a volume the three planes through the hottest place.
+        Of a volume the three planes through the hottest place. The title says that it is not for clinical use.
         """
+        title = f"{self.title}; not for clinical use"
         if self.is_volume:
             voxel_size = np.linalg.norm(self.affine[:3, :3], axis=0)
             # the input may be a part of the volume
             heat = self.heat if self.geometry is None else self.geometry.on_picture(self.heat, self.picture.shape)
             planes, heat = hottest_planes(self.picture, heat, voxel_size, self.spatial_shape)
-            return heat_panels(planes, heat, *self.heat_range, self.title, HEAT_UNIT)
+            return heat_panels(planes, heat, *self.heat_range, title, HEAT_UNIT)
         rows, columns = self.spatial_shape
         scale = max(self.picture.shape) / max(rows, columns)
         size = (max(1, round(rows * scale)), max(1, round(columns * scale)))
         picture = np.asarray(Image.fromarray(self.picture).resize(size[::-1], Image.Resampling.BILINEAR))
         heat = _resized(self.heat, size)
-        return heat_panels(picture.astype(np.float32) / 255, heat, *self.heat_range, self.title, HEAT_UNIT)
+        return heat_panels(picture.astype(np.float32) / 255, heat, *self.heat_range, title, HEAT_UNIT)
 
 
 def save_overlay(result: AnomalyResult, folder: str | os.PathLike) -> Path:
