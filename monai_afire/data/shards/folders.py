@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,20 @@ import numpy as np
 from tqdm import tqdm
 
 from monai_afire.data.datalist.checks import DatalistError, parse_json
-from monai_afire.transforms.radiograph_io.shards import INDEX_NAME, INDEX_TYPE, forget_shards, shard_name
+from monai_afire.transforms.radiograph_io.shards import (
+    INDEX_NAME,
+    INDEX_TYPE,
+    absent_members,
+    forget_shards,
+    is_member,
+    shard_name,
+)
 from monai_afire.utils.text import first_few
 
 MANIFEST_NAME, LIST_NAME, FILES_NAME = "shards.json", "datalist.json", "files.json"
 VERSION = 1
 _AGAIN = "copy it again, or write the shards again"
+_SHOWN = 200  # characters of a name in a message
 
 
 def is_shard_folder(folder: str | os.PathLike) -> bool:
@@ -51,7 +60,19 @@ def shard_files(folder: str | os.PathLike) -> list[str]:
     names = content.get("files") if isinstance(content, dict) else None
     if not isinstance(names, list) or len(names) != manifest["members"]:
         raise DatalistError(f"{source}: does not name the {manifest['members']:,} images of the shards; {_AGAIN}.")
+    _check_names(source, names)
+    if len(set(names)) < len(names):
+        raise DatalistError(f"{source}: names an image twice; {_AGAIN}.")
     return names
+
+
+def _check_names(source: Path, names: list[Any]) -> None:
+    """Make sure that names are those of members, which lead nowhere else."""
+    wrong = [name for name in names if not isinstance(name, str) or not is_member(name) or ".." in Path(name).parts]
+    wrong = wrong or absent_members([f"{source.parent}/{name}" for name in names])
+    if wrong:
+        shown = first_few([repr(name)[:_SHOWN] for name in wrong])
+        raise DatalistError(f"{source}: {len(wrong):,} of {len(names):,} names are of no image: {shown}; {_AGAIN}.")
 
 
 def check_shards(folder: str | os.PathLike) -> dict[str, Any]:
@@ -102,13 +123,14 @@ def _check_index(path: Path, manifest: dict[str, Any]) -> None:
     except (OSError, ValueError, EOFError) as error:
         raise DatalistError(f"{path}: the index of the shards cannot be read ({error}); {_AGAIN}.") from error
     fits = index.dtype == INDEX_TYPE and index.shape == (manifest["members"],)
+    fits = fits and bool((index["key"][1:] > index["key"][:-1]).all())  # it is searched by halves
     if not fits or zlib.crc32(content) != manifest["index_crc"]:
         raise DatalistError(f"{path}: the index of the shards is damaged or of other shards; {_AGAIN}.")
 
 
 def verify_shards(folder: str | os.PathLike, progress: bool = True) -> str:
     """
-    Compare every image of a folder of shards with the checksum that it was written with.
+    Compare every image of a folder of shards with the checksum that it was written with, and the names with the index.
 
     Args:
         folder: of the shards.
@@ -118,12 +140,17 @@ def verify_shards(folder: str | os.PathLike, progress: bool = True) -> str:
         One line that says how many images are whole.
 
     Raises:
-        DatalistError: When shards or index are missing or cut, or images are damaged; the first few are named by their
-            shard and place.
+        DatalistError: When shards or index are missing or cut, images are damaged, or a list names other files; the
+            first few are named by their shard and place.
         OSError: when the disk fails.
     """
     root = Path(folder).expanduser()
     manifest = check_shards(root)
+    if (root / LIST_NAME).is_file():
+        content = parse_json((root / LIST_NAME).read_text(encoding="utf-8"), root / LIST_NAME, _AGAIN)
+        _check_names(root / LIST_NAME, list(_paths_into_shards(content)))
+    else:
+        shard_files(root)
     index = np.load(root / INDEX_NAME, mmap_mode="r", allow_pickle=False)
     index = index[np.lexsort((index["offset"], index["shard"]))]  # as they lie: read from front to back
     damaged = []
@@ -138,3 +165,12 @@ def verify_shards(folder: str | os.PathLike, progress: bool = True) -> str:
         text = f"{len(damaged):,} of {len(index):,} files are damaged: {first_few(damaged)}"
         raise DatalistError(f"{root}: {text}; copy these shards again, or write them again.")
     return f"{root}: {len(index):,} files in {len(manifest['shards']):,} shards are as they were written."
+
+
+def _paths_into_shards(content: Any) -> Iterator[str]:
+    """Every text of a datalist, at any depth, that names a member of a shard."""
+    if isinstance(content, str):
+        yield from [content] if is_member(content) else []
+    elif isinstance(content, (list, dict)):
+        for value in content.values() if isinstance(content, dict) else content:
+            yield from _paths_into_shards(value)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import shutil
 import tarfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -295,6 +296,52 @@ def test_an_interrupted_writing_is_begun_again(files: Path, tmp_path: Path) -> N
     write_shards(tmp_path / "shards", files, progress=False)
     names = sorted(path.name for path in (tmp_path / "shards").iterdir())
     assert names == ["files.json", "radiographs-000000.tar", "shards.json", "shards.npy"]
+
+
+def renamed(names: list[Any], change: str) -> list[Any]:
+    first, second, *others = names
+    changed = {
+        "twice": [first, first],
+        "elsewhere": ["radiographs-000000.tar/../secret.png", second],
+        "outside": ["../secret.png", second],
+        "no text": [7, second],
+        "huge": ["radiographs-000000.tar/" + 10**6 * "x", second],
+    }
+    return [*changed[change], *others]
+
+
+@pytest.mark.parametrize("change", ["twice", "elsewhere", "outside", "no text", "huge"])
+def test_names_that_are_not_those_of_the_shards_are_refused(shards: Path, change: str) -> None:
+    listed = shards / "files.json"
+    content = json.loads(listed.read_text())
+    listed.write_text(json.dumps({**content, "files": renamed(content["files"], change)}))
+    for check in (lambda: verify_shards(shards, progress=False), lambda: bundle_items("training", str(shards))):
+        with pytest.raises(
+            DatalistError, match=r"files\.json: (1 of 30 names are of no image|names an image twice)"
+        ) as error:
+            check()
+        assert len(str(error.value)) < 1000
+
+
+def test_a_list_that_names_other_files_is_not_verified(files: Path, tmp_path: Path) -> None:
+    output = tmp_path / "shards"
+    write_shards(output, None, write_list(tmp_path / "list.json", files), progress=False)
+    verify_shards(output, progress=False)
+    content = json.loads((output / "datalist.json").read_text())
+    content["training"][0]["image"] = "radiographs-000000.tar/../secret.png"
+    (output / "datalist.json").write_text(json.dumps(content))
+    with pytest.raises(DatalistError, match=r"datalist\.json: 1 of \d+ names are of no image: .*secret"):
+        verify_shards(output, progress=False)
+
+
+def test_an_index_that_is_not_sorted_is_refused(shards: Path) -> None:
+    index = np.load(shards / "shards.npy")[::-1]
+    np.save(shards / "shards.npy", index)
+    manifest = json.loads((shards / "shards.json").read_text())
+    manifest["index_crc"] = zlib.crc32((shards / "shards.npy").read_bytes())
+    (shards / "shards.json").write_text(json.dumps(manifest))
+    with pytest.raises(DatalistError, match=r"shards\.npy: the index .* damaged"):
+        verify_shards(shards, progress=False)
 
 
 def test_the_command_writes_and_verifies(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
