@@ -244,3 +244,73 @@ def test_not_upright_by_its_tag_gives_a_warning(tmp_path: Path) -> None:
     with pytest.warns(RadiographWarning, match="not upright"):
         load(path)
     load(write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, PatientOrientation=["L", "F"]))
+
+
+# ---- headers that do not fit their pixels
+
+
+def pictured(path: Path) -> np.ndarray:
+    return load(path)
+
+
+def test_numbers_in_the_upper_bits_are_those_of_the_lower(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).integers(0, 2**12, (32, 32)).astype(np.uint16)
+    plain = write_dicom(tmp_path / "plain.dcm", values, bits=12)
+    upper = write_dicom(tmp_path / "upper.dcm", values << 4, bits=12, HighBit=15)
+    np.testing.assert_array_equal(pictured(upper), pictured(plain))
+    said = write_dicom(tmp_path / "said.dcm", values, bits=12, HighBit=15)  # the statement alone is wrong
+    np.testing.assert_array_equal(pictured(said), pictured(plain))
+
+
+def test_numbers_beyond_the_stated_bits_are_not_cut(tmp_path: Path) -> None:
+    values = np.linspace(0, 2**12 - 1, 1024).reshape(32, 32).astype(np.uint16)
+    stated = write_dicom(tmp_path / "ten.dcm", values, bits=10)
+    with pytest.warns(RadiographWarning, match="states 10 bits and has numbers of 12"):
+        found = pictured(stated)
+    np.testing.assert_array_equal(found, pictured(write_dicom(tmp_path / "twelve.dcm", values, bits=12)))
+
+
+def test_an_overlay_above_the_numbers_is_left_out(tmp_path: Path) -> None:
+    values = np.linspace(0, 2**12 - 1, 1024).reshape(32, 32).astype(np.uint16)
+    plain = write_dicom(tmp_path / "plain.dcm", values, bits=12)
+    with_overlay = write_dicom(tmp_path / "overlay.dcm", values | np.uint16(2**15), bits=12)
+    dataset = pydicom.dcmread(with_overlay)
+    dataset.add_new((0x6000, 0x0102), "US", 15)
+    dataset.save_as(with_overlay)
+    np.testing.assert_array_equal(pictured(with_overlay), pictured(plain))
+
+
+@pytest.mark.parametrize("window", [{}, {"WindowCenter": 1000, "WindowWidth": 1000}])
+def test_an_inverse_presentation_table_turns_the_picture(tmp_path: Path, window: dict[str, int]) -> None:
+    values = np.linspace(0, 2**12 - 1, 1024).reshape(32, 32).astype(np.uint16)
+    plain = write_dicom(tmp_path / "plain.dcm", values, bits=12, **window)
+    inverse = write_dicom(tmp_path / "inverse.dcm", values, bits=12, PresentationLUTShape="INVERSE", **window)
+    np.testing.assert_allclose(pictured(inverse), 1 - pictured(plain), atol=1e-6)
+    both = {"PhotometricInterpretation": "MONOCHROME1", "PresentationLUTShape": "INVERSE", **window}
+    np.testing.assert_array_equal(
+        pictured(write_dicom(tmp_path / "both.dcm", values, bits=12, **both)), pictured(inverse)
+    )
+
+
+def test_a_modality_table_of_12_bits_is_read(tmp_path: Path) -> None:
+    values = (np.arange(1024) // 4).reshape(32, 32).astype(np.uint8)
+    table = pydicom.Dataset()
+    table.LUTDescriptor, table.ModalityLUTType = [256, 0, 12], "US"
+    table.LUTData = np.linspace(0, 4095, 256).round().astype("<u2").tobytes()
+    table["LUTData"].VR = "OW"
+    path = write_dicom(tmp_path / "table.dcm", values, ModalityLUTSequence=[table])
+    np.testing.assert_allclose(pictured(path), values / 255, atol=1e-3)
+
+
+def test_a_compressed_picture_of_another_size_is_refused_undecoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = BytesIO()
+    Image.fromarray(np.zeros((64, 64), np.uint8)).save(stream, format="JPEG2000", no_jp2=True)
+    frame = bytearray(stream.getvalue())
+    start = frame.index(b"\xff\x51") + 6  # behind marker, length and capabilities: the size, the rest unchanged
+    frame[start : start + 8] = (12_000).to_bytes(4, "big") * 2
+    values = np.zeros((64, 64), np.uint8)
+    path = write_dicom(tmp_path / "bomb.dcm", values, uid.JPEG2000Lossless, frame=bytes(frame))
+    monkeypatch.setattr(pydicom.Dataset, "pixel_array", property(lambda self: pytest.fail("decoded")))
+    assert "holds 12000 x 12000 pixels, not its 64 rows and 64 columns" in refused(path)

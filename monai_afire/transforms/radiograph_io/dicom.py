@@ -5,9 +5,12 @@
 from __future__ import annotations
 
 import zlib
+from io import BytesIO
 
 import numpy as np
 import pydicom
+from PIL import Image
+from pydicom.encaps import generate_frames
 from pydicom.pixels import apply_color_lut, apply_modality_lut
 
 from monai_afire.transforms.radiograph_io.common import (
@@ -31,6 +34,7 @@ _OF_JPEG_2000 = ("YBR_ICT", "YBR_RCT")  # which the decoder of JPEG 2000 turns i
 _COLOURS = ("RGB", *_YBR, *_OF_JPEG_2000)
 _REMEDY = "export it as RGB or in gray"
 _BYTE = 8
+_OVERLAY_GROUPS, _BIT_POSITION = range(0x6000, 0x6020, 2), 0x0102  # of overlays within the pixels, retired
 
 
 def check_colours(path: str, dataset: pydicom.Dataset) -> None:
@@ -159,8 +163,9 @@ def _decode(path: str, dataset: pydicom.Dataset) -> np.ndarray:
         implicit, little = dataset.original_encoding
         name = "ImplicitVRLittleEndian" if implicit else "ExplicitVRLittleEndian" if little else "ExplicitVRBigEndian"
         dataset.file_meta.TransferSyntaxUID = getattr(pydicom.uid, name)
+    _check_compressed_size(path, dataset)
     try:
-        stored = dataset.pixel_array
+        stored = _uncompressed(path, dataset) if _is_plain_gray(dataset) else dataset.pixel_array
     except Exception as error:
         if not any(phrase in str(error) for phrase in _LACKS_DECODER):
             raise _damaged(path, error) from error
@@ -172,6 +177,50 @@ def _decode(path: str, dataset: pydicom.Dataset) -> np.ndarray:
             path, f"decodes to the shape {stored.shape}, not to its {dataset.Rows} rows and {dataset.Columns} columns"
         )
     return look_up_palette(path, dataset, stored) if dataset.PhotometricInterpretation == PALETTE else stored
+
+
+def _check_compressed_size(path: str, dataset: pydicom.Dataset) -> None:
+    """Refuse a compressed picture of another size than the header's, before memory is taken for it."""
+    if not dataset.file_meta.TransferSyntaxUID.is_encapsulated:
+        return
+    try:
+        frame = next(generate_frames(dataset.PixelData, number_of_frames=1))
+        with Image.open(BytesIO(frame)) as picture:
+            columns, rows = picture.size
+    except Image.DecompressionBombError as error:
+        raise refuse(path, f"has a compressed picture that is too large ({first_line(error)})") from error
+    except Exception:  # not for Pillow, or damaged: the decoder says what is wrong
+        return
+    if (rows, columns) != (int(dataset.Rows), int(dataset.Columns)):
+        reason = f"holds {rows} x {columns} pixels, not its {dataset.Rows} rows and {dataset.Columns} columns"
+        raise refuse(path, reason, "export it again")
+
+
+def _is_plain_gray(dataset: pydicom.Dataset) -> bool:
+    """Whether pixels are unsigned gray numbers as they are in memory."""
+    unsigned_gray = dataset.get("PixelRepresentation") != 1 and str(dataset.PhotometricInterpretation) in _GRAY
+    return unsigned_gray and not dataset.file_meta.TransferSyntaxUID.is_encapsulated and "PixelData" in dataset
+
+
+def _uncompressed(path: str, dataset: pydicom.Dataset) -> np.ndarray:
+    """
+    The numbers in the lowest bits, as many as the file states.
+
+    Old files keep them in the upper bits, or an overlay above them. Where numbers need more bits than are stated, the
+    statement is wrong, not the picture.
+    """
+    bits = int(dataset.get("BitsStored") or dataset.BitsAllocated)
+    unused = int(dataset.get("HighBit") or bits - 1) - (bits - 1)
+    dataset.BitsStored, dataset.HighBit = dataset.BitsAllocated, dataset.BitsAllocated - 1  # or pydicom cuts them
+    stored, dataset.BitsStored = dataset.pixel_array, bits
+    if unused > 0 and stored.any() and not (stored & (2**unused - 1)).any():
+        return stored >> unused
+    if any((group, _BIT_POSITION) in dataset and dataset[group, _BIT_POSITION].value for group in _OVERLAY_GROUPS):
+        return stored & (2**bits - 1)
+    if (needed := int(stored.max()).bit_length()) > bits:
+        warn_about(path, f"states {bits} bits and has numbers of {needed}, which are taken")
+        dataset.BitsStored = needed
+    return stored
 
 
 def _damaged(path: str, error: Exception) -> RadiographError:
@@ -212,8 +261,8 @@ def _modality(path: str, dataset: pydicom.Dataset, stored: np.ndarray) -> Radiog
     if stored.dtype.kind == "f":
         declared, floor = None, None
     if dataset.get("ModalityLUTSequence"):
-        values = apply_modality_lut(stored, dataset)
-        declared, floor = (0.0, 2.0 ** int(dataset.ModalityLUTSequence[0].LUTDescriptor[2]) - 1), 0.0
+        values, bits, _ = _looked_up(dataset, dataset.ModalityLUTSequence[0], stored)
+        declared, floor = (0.0, 2.0**bits - 1), 0.0
     else:
         slope = float(dataset.get("RescaleSlope") or 1.0)
         intercept = float(dataset.get("RescaleIntercept") or 0.0)
@@ -237,8 +286,14 @@ def _pixels(dataset: pydicom.Dataset, values: np.ndarray) -> RadiographPixels:
         bits=int(dataset.get("BitsStored") or dataset.BitsAllocated),
         affine=planar_affine(spacing),
         spacing=spacing,
-        inverted=photometric == "MONOCHROME1",
+        inverted=_shows_low_bright(dataset),
     )
+
+
+def _shows_low_bright(dataset: pydicom.Dataset) -> bool:
+    """Whether low numbers are shown bright: by the photometric interpretation, or by a lookup table's shape."""
+    inverse = dataset.get("PresentationLUTShape") == "INVERSE" and dataset.PhotometricInterpretation == "MONOCHROME2"
+    return inverse or dataset.PhotometricInterpretation == "MONOCHROME1"
 
 
 def _spacing(dataset: pydicom.Dataset) -> tuple[float, float] | None:
@@ -254,8 +309,9 @@ def _apply_window(path: str, dataset: pydicom.Dataset, stored: np.ndarray, pixel
     """Replace the numbers by the displayed ones in [0, 1] when the file says how to display them."""
     if not pixels.photometric.startswith("MONOCHROME"):
         return
-    modality = np.asarray(apply_modality_lut(stored, dataset))
     try:
+        has_table = bool(dataset.get("ModalityLUTSequence"))
+        modality = pixels.values if has_table else np.asarray(apply_modality_lut(stored, dataset))
         if dataset.get("WindowCenter") not in (None, "") and dataset.get("WindowWidth") not in (None, ""):
             shown, shown_range, name = *_first_window(dataset, modality), "window"
         elif dataset.get("VOILUTSequence"):
@@ -270,7 +326,7 @@ def _apply_window(path: str, dataset: pydicom.Dataset, stored: np.ndarray, pixel
         low, high = shown_range
         warn_about(path, f"has a window ({low:g} to {high:g}) that shows a blank picture; scaled by its own range")
         return
-    if dataset.PhotometricInterpretation == "MONOCHROME1":
+    if _shows_low_bright(dataset):
         shown, shown_range = 1.0 - shown, (shown_range[1], shown_range[0])
     pixels.values, pixels.scaled_by, pixels.intensity_range = shown.astype(np.float32), name, shown_range
 
@@ -282,14 +338,24 @@ def _first_window(dataset: pydicom.Dataset, modality: np.ndarray) -> tuple[np.nd
 
 
 def _voi_lut(dataset: pydicom.Dataset, modality: np.ndarray) -> tuple[np.ndarray, tuple[float, float]]:
-    """Look the numbers up in the first VOI LUT; pydicom's own function wraps above 255 where entries have 8 bits."""
-    item = dataset.VOILUTSequence[0]
+    """Look the numbers up in the first VOI LUT."""
+    found, bits, inputs = _looked_up(dataset, dataset.VOILUTSequence[0], modality)
+    return np.clip(found / (2.0**bits - 1.0), 0.0, 1.0), inputs
+
+
+def _looked_up(
+    dataset: pydicom.Dataset, item: pydicom.Dataset, numbers: np.ndarray
+) -> tuple[np.ndarray, int, tuple[float, float]]:
+    """
+    Entries of a lookup table, their bits, and the first and last number that it is for.
+
+    pydicom's own functions know entries of 8 and 16 bits alone, and wrap above 255.
+    """
     count, first, bits = (int(number) for number in item.LUTDescriptor)
-    count = count or 2**16
-    table = item.LUTData
+    count, table = count or 2**16, item.LUTData
     if isinstance(table, bytes):
         little = dataset.file_meta.TransferSyntaxUID.is_little_endian
         table = np.frombuffer(table, dtype="<u2" if little else ">u2")
-    table = np.asarray(table)[:count] / (2.0**bits - 1.0)
-    shown = np.clip(table, 0.0, 1.0)[np.clip(np.rint(modality).astype(np.int64) - first, 0, len(table) - 1)]
-    return shown, (float(first), float(first + count - 1))
+    table = np.asarray(table)[:count]
+    places = np.clip(np.rint(numbers).astype(np.int64) - first, 0, len(table) - 1)
+    return table[places], bits, (float(first), float(first + count - 1))
