@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -129,19 +130,27 @@ class KNNProbe:
         return mean_auc(labels.where(~probabilities.isnan(), torch.nan), probabilities.nan_to_num(0.0))
 
     def _extract(self, batches: Batches, name: str) -> tuple[torch.Tensor, torch.Tensor]:
-        """Features on the network's device, and labels without uncertain ones on the CPU."""
-        features, labels = [], []
-        device = self._device()
-        for batch in tqdm(batches, desc=self.name, delay=3.0, leave=False, dynamic_ncols=True):
-            images = convert_to_tensor(batch[CommonKeys.IMAGE], track_meta=False).to(device, non_blocking=True)
-            features.append(self.features(self.network, images).detach())
-            labels.append(_labels(batch))
-        if not features:
-            raise ValueError(f"{name} has no batch: give a loader that can be gone through in every epoch")
-        return torch.cat(features), resolve_uncertain(torch.cat(labels), self.uncertain)
+        device = next((parameter.device for parameter in self.network.parameters()), torch.device("cpu"))
+        features = partial(self.features, self.network)
+        return labelled_features(features, batches, device, name, self.uncertain)
 
-    def _device(self) -> torch.device:
-        return next((parameter.device for parameter in self.network.parameters()), torch.device("cpu"))
+
+def labelled_features(
+    features_of: Callable[[torch.Tensor], torch.Tensor],
+    batches: Batches,
+    device: torch.device,
+    name: str,
+    uncertain: str,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Features of all batches on their device, and labels without uncertain ones on the CPU."""
+    features, labels = [], []
+    for batch in tqdm(batches, desc=f"features of {name}", delay=3.0, leave=False, dynamic_ncols=True):
+        images = convert_to_tensor(batch[CommonKeys.IMAGE], track_meta=False).to(device, non_blocking=True)
+        features.append(features_of(images).detach())
+        labels.append(_labels(batch))
+    if not features:
+        raise ValueError(f"{name} has no batch: give a loader that can be gone through in every epoch")
+    return torch.cat(features), resolve_uncertain(torch.cat(labels), uncertain)
 
 
 def mean_token(network: nn.Module, images: torch.Tensor) -> torch.Tensor:

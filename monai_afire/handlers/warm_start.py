@@ -9,19 +9,24 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from ignite.engine import Engine, Events
-from monai.utils import CommonKeys
+from numpy.typing import NDArray
+from sklearn.decomposition import PCA
 from torch import nn
-from tqdm import tqdm
 
+from monai_afire.handlers.feature_probe import labelled_features
 from monai_afire.handlers.random_state import random_state, set_random_state
 from monai_afire.metrics.linear_probe import fit_linear_probe
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.utils.distributed import all_gather_object
 from monai_afire.utils.eval_mode import eval_mode
-from monai_afire.utils.labels import check_label_kind, resolve_uncertain
+from monai_afire.utils.labels import check_label_kind
 
 logger = logging.getLogger(__name__)
+
+_PIXELS_PER_AXIS = {2: 32, 3: 12}
+_COMPONENTS = 100
 
 
 class HeadWarmStart:
@@ -30,7 +35,8 @@ class HeadWarmStart:
 
     Fine-tuning then starts at the linear probe (Kumar et al., ICLR 2022): random gradients of a new head do not harm
     the encoder, and rare findings start at their frequency instead of 0.5. The handler validates the probe as epoch 0,
-    so the saved model cannot be worse than the probe on validation.
+    so the saved model cannot be worse than the probe on validation. The log also has the validation AUC of a logistic
+    regression on the pixels alone: an encoder that is no better has learned nothing that these labels need.
 
     Attach it to the trainer. A resumed run is left as it is. Under distributed training each process fits the same
     head, on all images.
@@ -94,11 +100,16 @@ class HeadWarmStart:
     def fit(self) -> None:
         """Fit the head on the features as they are now."""
         with eval_mode(self.network):
-            training = self._extract(self.train_batches, "features of the training images")
-            validation = self._extract(self.val_batches, "features of the validation images")
+            training, train_pixels, labels = self._extract(self.train_batches, "train_batches")
+            validation, val_pixels, val_labels = self._extract(self.val_batches, "val_batches")
+        pixels = _principal_components(train_pixels, val_pixels)
+        fits = [(training, labels, validation, val_labels), (pixels[0], labels, pixels[1], val_labels)]
         # one process's probe for all, as rounding differs between machines
-        probe = all_gather_object(fit_linear_probe(*training, *validation, label_kind=self.label_kind))[0]
-        logger.info(f"linear probe of the encoder: validation AUC {probe.validation_auc:.4f}; fine-tuning starts there")
+        probe, plain = all_gather_object([fit_linear_probe(*fit, label_kind=self.label_kind) for fit in fits])[0]
+        logger.info(
+            f"linear probe, validation AUC: encoder {probe.validation_auc:.4f}, pixels alone "
+            f"{plain.validation_auc:.4f}; fine-tuning starts at the encoder's"
+        )
         norm = self.standardize
         norm.get_buffer("running_mean").copy_(torch.from_numpy(probe.mean))
         variance = torch.from_numpy(probe.deviation**2 - norm.eps).clamp(min=0)
@@ -106,11 +117,25 @@ class HeadWarmStart:
         self.network.classifier.weight.copy_(torch.from_numpy(probe.weight))
         self.network.classifier.bias.copy_(torch.from_numpy(probe.bias))
 
-    def _extract(self, batches: Iterable[Mapping[str, Any]], description: str) -> tuple[Any, Any]:
-        """Features ``(M, D)`` and labels ``(M, K)`` of all batches."""
-        device = self.network.classifier.weight.device
-        features, labels = [], []
-        for batch in tqdm(batches, desc=description, delay=3.0, leave=False, dynamic_ncols=True):
-            features.append(self.network.features(batch[CommonKeys.IMAGE].to(device)).float().cpu())
-            labels.append(resolve_uncertain(batch[CommonKeys.LABEL].cpu(), self.uncertain))
-        return torch.cat(features).numpy(), torch.cat(labels).numpy()
+    def _extract(self, batches: Iterable[Mapping[str, Any]], name: str) -> tuple[NDArray, NDArray, NDArray]:
+        """Features ``(M, D)``, pixels of the reduced images and labels ``(M, K)`` of all batches."""
+        device, width = self.network.classifier.weight.device, self.network.classifier.in_features
+
+        def features(images: torch.Tensor) -> torch.Tensor:
+            return torch.cat([self.network.features(images).float(), _reduced(images)], dim=1)
+
+        found, labels = labelled_features(features, batches, device, name, self.uncertain)
+        values = found.cpu().numpy()
+        return values[:, :width], values[:, width:], labels.numpy()
+
+
+def _reduced(images: torch.Tensor) -> torch.Tensor:
+    """Pixels ``(B, P)`` of images of at most 32 pixels along each axis, of volumes 12."""
+    size = [min(side, _PIXELS_PER_AXIS[images.ndim - 2]) for side in images.shape[2:]]
+    return F.interpolate(images.float(), size=size, mode="area").flatten(1)
+
+
+def _principal_components(training: NDArray, validation: NDArray) -> tuple[NDArray, NDArray]:
+    """The pixels' first principal components, as many as the training images allow."""
+    components = PCA(min(_COMPONENTS, *training.shape), svd_solver="randomized", random_state=0).fit(training)
+    return components.transform(training), components.transform(validation)

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from typing import Any
 
 import pytest
@@ -50,6 +52,21 @@ def test_the_network_scores_as_the_probe() -> None:
     labels = labels.where(labels != -1, torch.nan)
     probe = fit_linear_probe(features[0], labels, features[1], labels)
     torch.testing.assert_close(logits.double(), torch.from_numpy(probe.logits(features[1])), atol=1e-4, rtol=1e-4)
+
+
+def test_pixels_alone_are_beside_the_probe(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    run(HeadWarmStart(classifier(), batches(0), batches(1)))
+    training, validation = (torch.cat([batch["image"] for batch in batches(seed)]).flatten(1) for seed in (0, 1))
+    labels = torch.cat([batch["label"] for batch in batches(0)])
+    labels = labels.where(labels != -1, torch.nan)
+    # all components of twelve images: a rotation of their pixels
+    center = training.mean(0)
+    _, _, axes = torch.linalg.svd(training - center, full_matrices=False)
+    parts = [((pixels - center) @ axes.T).numpy() for pixels in (training, validation)]
+    expected = fit_linear_probe(parts[0], labels, parts[1], labels).validation_auc
+    [message] = [record.message for record in caplog.records if "pixels alone" in record.message]
+    assert float(re.search(r"pixels alone ([\d.]+)", message)[1]) == pytest.approx(expected, abs=0.03)  # type: ignore[index]
 
 
 def test_validation_comes_once_before_training_and_randomness_is_unchanged() -> None:
