@@ -4,10 +4,9 @@
 
 from __future__ import annotations
 
-import dis
 import os
 import sys
-from traceback import walk_tb
+from traceback import extract_tb, walk_tb
 from types import TracebackType
 
 from tqdm import tqdm
@@ -86,17 +85,17 @@ def show_cause_last() -> None:
 
 def _raised_by_monai(error: BaseException) -> bool:
     """Whether MONAI itself, not this package or one that MONAI calls, raised the error."""
-    frames = list(walk_tb(error.__traceback__))
-    return bool(frames) and str(frames[-1][0].f_globals.get("__name__")).split(".")[0] == "monai"
+    return _package(error) == "monai"
+
+
+def _package(error: BaseException) -> str | None:
+    """The package whose code the error came from."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    return str(frames[-1].f_globals.get("__name__")).split(".")[0] if frames else None
 
 
 def _is_explained(error: BaseException) -> bool:
     """Whether a ``raise`` of this package made the error, with a message for its user, not a fault in the code."""
-    place = error.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    if place is None or isinstance(error, AssertionError):
+    if _package(error) != "monai_afire" or isinstance(error, AssertionError):
         return False
-    instruction = dis.opname[place.tb_frame.f_code.co_code[place.tb_lasti]]
-    module = str(place.tb_frame.f_globals.get("__name__"))
-    return instruction == "RAISE_VARARGS" and module.split(".")[0] == "monai_afire"
+    return (extract_tb(error.__traceback__)[-1].line or "").startswith("raise ")
