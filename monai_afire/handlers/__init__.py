@@ -9,7 +9,6 @@ from monai_afire.handlers.class_names_file import ClassNamesFile
 from monai_afire.handlers.closing_message import ClosingMessage
 from monai_afire.handlers.feature_probe import KNNProbe
 from monai_afire.handlers.gradients import FreezeParameters, GradientClipping
-from monai_afire.handlers.load_network import NetworkLoader
 from monai_afire.handlers.nonfinite_loss import NonFiniteLoss
 from monai_afire.handlers.preview import CorrespondencePreview, RestorationPreview, TokenColorPreview
 from monai_afire.handlers.progress import TrainingProgressBar
@@ -58,7 +57,6 @@ __all__ = [
     "MainRankSummaryWriter",
     "MetricsReport",
     "MulticlassReport",
-    "NetworkLoader",
     "NonFiniteLoss",
     "OptimizerSchedule",
     "PredictionWriter",

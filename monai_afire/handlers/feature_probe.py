@@ -5,8 +5,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -16,7 +15,7 @@ from monai.utils import CommonKeys, convert_to_tensor
 from torch import nn
 from tqdm import tqdm  # that of tqdm.auto starts a loader's workers twice
 
-from monai_afire.handlers.random_state import random_state, set_random_state
+from monai_afire.handlers.random_state import unchanged_random_state
 from monai_afire.metrics.classification import mean_auc
 from monai_afire.metrics.nearest_neighbors import knn_predict
 from monai_afire.utils.distributed import global_rank
@@ -101,7 +100,7 @@ class KNNProbe:
 
     def __call__(self, engine: Any) -> None:
         """Probe the network as it is now."""
-        with _unchanged_random_state(), eval_mode(self.network), torch.no_grad():
+        with unchanged_random_state(), eval_mode(self.network), torch.no_grad():
             auc = self.evaluate()
         engine.state.metrics[self.name] = auc
         if not global_rank():
@@ -195,13 +194,3 @@ def _encoder_of(network: nn.Module) -> nn.Module:
         f"{', '.join(parts) or 'none'}): pass the network as it is before DistributedDataParallel or compilation, or "
         "give `features`"
     )
-
-
-@contextmanager
-def _unchanged_random_state() -> Iterator[None]:
-    """A loader draws the seeds of its workers from PyTorch's state, and transforms may draw from the others."""
-    state = random_state()
-    try:
-        yield
-    finally:
-        set_random_state(state)

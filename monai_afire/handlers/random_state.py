@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -95,3 +96,13 @@ def set_random_state(state: Mapping[str, Any], generators: Sequence[Any] = ()) -
     restore_random_state(state)
     for generator, generator_state in zip(generators, state["generators"], strict=True):
         generator.set_state(generator_state)
+
+
+@contextmanager
+def unchanged_random_state() -> Iterator[None]:
+    """Put the state back at the end: loaders draw their workers' seeds from PyTorch's, transforms from the others."""
+    state = random_state()
+    try:
+        yield
+    finally:
+        set_random_state(state)

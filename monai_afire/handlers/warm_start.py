@@ -16,7 +16,7 @@ from sklearn.decomposition import PCA
 from torch import nn
 
 from monai_afire.handlers.feature_probe import labelled_features
-from monai_afire.handlers.random_state import random_state, set_random_state
+from monai_afire.handlers.random_state import unchanged_random_state
 from monai_afire.metrics.linear_probe import fit_linear_probe
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.utils.distributed import all_gather_object
@@ -90,11 +90,10 @@ class HeadWarmStart:
         """Fit the head, unless the run was resumed within its first epoch."""
         if engine.state.iteration > 0:
             return
-        state = random_state()
-        self.fit()
-        if self.validator is not None:
-            self.validator.run()
-        set_random_state(state)  # the run's random numbers are those of a run without a warm start
+        with unchanged_random_state():  # the run's random numbers are those of a run without a warm start
+            self.fit()
+            if self.validator is not None:
+                self.validator.run()
 
     @torch.no_grad()
     def fit(self) -> None:
