@@ -13,7 +13,7 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks are imported from the repository's root
 
-from tests.benchmarks.radiograph_sets import child_patient, pictures, radiograph_table
+from tests.benchmarks.radiograph_sets import child_patient, other_normals, pictures, radiograph_table
 
 
 @pytest.fixture
@@ -54,3 +54,9 @@ def test_pictures_come_standardised_with_what_the_raw_ones_are_like(child_folder
     assert images.mean().item() == pytest.approx(0.5, abs=0.05)
     raw = np.asarray(Image.open(paths[0])) / 255
     assert measured["brightness"][0] == pytest.approx(raw.mean(), abs=0.02)
+
+
+def test_the_picture_that_nih_has_too_is_left_out_of_other_normals(tmp_path: Path) -> None:
+    for number in (4, 5, 6):
+        (tmp_path / f"adult_normal_{number}.jpg").touch()
+    assert [path.name for path in other_normals(tmp_path)] == ["adult_normal_4.jpg", "adult_normal_6.jpg"]

@@ -24,6 +24,7 @@ from monai_afire.options.help_text import describe_default, help_text
 from monai_afire.options.relations import RELATIONS
 from monai_afire.utils.command_line import show_cause_last
 from monai_afire.utils.cpu import tune_cpu
+from monai_afire.utils.early_stop import stop_early
 
 __all__ = ["OptionError", "check", "check_call", "start_bundle"]
 
@@ -31,6 +32,7 @@ __all__ = ["OptionError", "check", "check_call", "start_bundle"]
 logger = logging.getLogger(__name__)
 
 _MOST_SUGGESTIONS = 3
+_OF_WEIGHTS = "leave it out: the network is built from the file of its weights, which says it"
 FOLLOWS = "_follows"  # in an overlay: names of files that come before it where both are given
 
 
@@ -50,6 +52,7 @@ def start_bundle() -> None:
         SystemExit: with code 0, when help was asked for and printed.
     """
     show_cause_last()
+    stop_early()
     check()
     tune_cpu()
 
@@ -139,7 +142,9 @@ def _unread(call: BundleCall) -> Iterator[tuple[str, str]]:
     for name in sorted((given | unknown) - call.read_names):
         if name.startswith("_"):  # a remark
             continue
-        if name not in OPTIONS:
+        if any(_is_of_weights(call, id) for id in ids_of(name, call.parser)):
+            yield name, _OF_WEIGHTS
+        elif name not in OPTIONS:
             yield name, f"there is no such option; {_suggestion(name, call)}"
         elif ids := [id for id in ids_of(name, call.parser) if id.split(ID_SEP_KEY)[-1] == name]:
             yield name, f"did you mean --{ids[0]}?"
@@ -148,6 +153,18 @@ def _unread(call: BundleCall) -> Iterator[tuple[str, str]]:
             warnings.warn(f"--{name} has no effect: nothing reads it in this run", stacklevel=2)
         else:
             yield name, "nothing reads it in this run; leave it out"
+
+
+def _is_of_weights(call: BundleCall, id: str) -> bool:
+    """Whether the file of the weights says what an entry, or one that holds it, is."""
+    parts, files = id.split(ID_SEP_KEY), call.files
+    for end in range(len(parts) if files else 0, 0, -1):
+        above = ID_SEP_KEY.join(parts[:end])
+        entry = files.get(above) if files and above in files else None
+        says = entry.get("_target_") if isinstance(entry, dict) else entry
+        if isinstance(says, str) and says.startswith("$@model_file."):
+            return True
+    return False
 
 
 def _is_plain(value: Any) -> bool:
@@ -186,6 +203,9 @@ def _missing_entries(call: BundleCall) -> Iterator[tuple[str, str]]:
     for id in call.overrides or ():
         holder_id, name = ReferenceResolver.split_id(id, last=True)
         if not holder_id or id in call.files or isinstance(_kind_of(top_level(id)), kinds.Mapping):
+            continue
+        if _is_of_weights(call, holder_id):
+            yield id, _OF_WEIGHTS
             continue
         holder = call.parser.get(holder_id)
         is_component = ConfigComponent.is_instantiable(holder)
@@ -265,9 +285,15 @@ def _wrong_values(call: BundleCall) -> Iterator[tuple[str, str]]:
         if name in OPTIONS and name in call.read_names and name not in wrong and not kinds.is_computed(value):
             values[name] = value
     for relation in RELATIONS:
+        paths = [name.rpartition(ID_SEP_KEY) for name in relation.names if ID_SEP_KEY in name]
+        values |= {f"{at}{sep}{name}": call.parser[at].get(name) for at, sep, name in paths if _is_component(call, at)}
         if violation := relation.violated_by(values):
             given = [name for name in relation.names if name in (call.overrides or ())]
             yield next(iter([*given, *relation.names])), violation
+
+
+def _is_component(call: BundleCall, id: str) -> bool:
+    return id in call.parser and ConfigComponent.is_instantiable(call.parser[id])
 
 
 def _take_from_weights(call: BundleCall, wrong: Collection[str]) -> Iterator[tuple[str, str]]:

@@ -164,6 +164,12 @@ RELATIONS = (
         "hidden_size {0} is no multiple of 4, but a token is divided among the four parts of its patch; round it",
     ),
     Relation(
+        ("network_def::contrast_space", "loss::similarity"),
+        lambda space, similarity: space != "features" or similarity == "cosine",
+        "contrast_space {0} with loss::similarity {1}: features are no probabilities; give --loss::similarity cosine",
+        nulls=True,
+    ),
+    Relation(
         ("window",),
         lambda side: side % 2 == 1,
         "window {0} is even, but the landmark is in the middle; give an odd number",

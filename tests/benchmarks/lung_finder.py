@@ -25,6 +25,7 @@ from tqdm import tqdm
 from monai_afire.data import draw_chest_phantom
 from monai_afire.networks import LungFinder
 from monai_afire.transforms import StandardizeContrast
+from tests.benchmarks.radiograph_sets import other_normals
 from tests.benchmarks.real_lungs import dice
 
 SIDE, INPUT = 128, 64
@@ -66,7 +67,7 @@ def two_lungs(found: np.ndarray) -> np.ndarray | None:
 @torch.no_grad()
 def found_lungs(finder: LungFinder, folder: Path) -> Masked:
     """Radiographs and the lungs found in them, of the picture and its mirror image, raw and standardised pictures."""
-    images = torch.from_numpy(np.stack([read(path) for path in sorted(folder.iterdir())[::EVERY]])).unsqueeze(1)
+    images = torch.from_numpy(np.stack([read(path) for path in other_normals(folder, EVERY)])).unsqueeze(1)
     found = torch.cat([(finder(x) + finder(x.flip(3)).flip(3)) / 2 for x in images.split(256)])
     lungs = [two_lungs(mask) for mask in found[:, 0].numpy() > 0.5]
     kept = [i for i, mask in enumerate(lungs) if mask is not None]

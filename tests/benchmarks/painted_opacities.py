@@ -27,7 +27,7 @@ from tqdm import tqdm
 from monai_afire.anomaly import moved
 from monai_afire.anomaly.field_of_view import LungView
 from monai_afire.networks import released_encoder
-from tests.benchmarks.radiograph_sets import in_section, pictures, validation_normals
+from tests.benchmarks.radiograph_sets import in_section, other_normals, pictures, validation_normals
 from tests.benchmarks.real_detection import figures, read_set, settings_code, summary
 from tests.benchmarks.real_encoders import SHAPE_OPTIONS, add_shape_options, encoder, encoder_scores, shape_of
 from tests.benchmarks.real_probe import tokens
@@ -142,7 +142,7 @@ def normal_pictures(
     training = in_section(table, "training")
     if options.normals is None:
         return images[training], lungs[training]
-    paths = [str(path) for path in sorted(options.normals.iterdir())[:: options.every]]
+    paths = [str(path) for path in other_normals(options.normals, options.every)]
     others = lung_squares(pictures(paths, options.image_size)[0])
     return torch.cat([images[training], others[0]]), torch.cat([lungs[training], others[1]])
 

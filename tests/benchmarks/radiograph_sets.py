@@ -38,6 +38,15 @@ def radiograph_table(folder: Path) -> pd.DataFrame:
     return _child(folder)
 
 
+def other_normals(folder: Path, every: int = 1) -> list[Path]:
+    """
+    Each so-many-th picture of a folder of normals, for use beside NIH's.
+
+    One that NIH has, too (``00004808_003.png``, at another contrast), is left out.
+    """
+    return [path for path in sorted(folder.iterdir())[::every] if path.name != "adult_normal_5.jpg"]
+
+
 def in_section(table: pd.DataFrame, section: str) -> torch.Tensor:
     """Mask ``(M,)`` of the images of a section, to pick their pictures."""
     return torch.tensor((table["section"] == section).tolist())
