@@ -27,6 +27,7 @@ ZOO_NAMES = {
     "radiograph_segmentation": "chest_xray_segmentation",
     "radiograph_landmarks": "chest_xray_landmarks",
 }
+UNIT_TESTS = "ci/unit_tests"
 METADATA = (
     *("schema", "version", "changelog", "monai_version", "pytorch_version", "numpy_version", "task"),
     *("required_packages_version", "description", "authors", "copyright", "network_data_format"),
@@ -50,7 +51,8 @@ def package_for_zoo(
     Write what a pull request to the Model Zoo needs, at the same paths as in a clone of the zoo, and check it.
 
     * ``models/<name>``: the bundle without the files that ``large_files.yml`` lists
-    * ``ci/unit_tests/test_<name>.py``: its test, where there is one beside the bundle
+    * ``ci/unit_tests/test_<name>.py``: its test, where there is one beside the bundle, with the
+      module that these tests share
     * ``hf_models/<name>``: the entry of a model that stays on the Hugging Face Hub
     * ``PULL_REQUEST.md``: what is left to do
 
@@ -82,14 +84,19 @@ def package_for_zoo(
         path.unlink()
     if url:
         _write_hub_entry(target, folder / "hf_models" / name, {**metadata, "huggingface_url": url})
-    test = source.resolve().parent / "ci" / "unit_tests" / f"test_{name}.py"
-    if test.is_file():
-        (folder / "ci" / "unit_tests").mkdir(parents=True)
-        shutil.copy2(test, folder / "ci" / "unit_tests")
+    _copy_test(source.resolve().parent / UNIT_TESTS, folder / UNIT_TESTS, name)
     names = ", ".join(path.relative_to(target).as_posix() for path in large)
     text = PULL_REQUEST.format(name=name, large=names or "none", problems="; ".join(problems) or "none")
     (folder / "PULL_REQUEST.md").write_text(text, encoding="utf-8")
     return problems
+
+
+def _copy_test(source: Path, target: Path, name: str) -> None:
+    """The bundle's test, where there is one, and what it shares with the other bundles'."""
+    if (source / f"test_{name}.py").is_file():
+        target.mkdir(parents=True)
+        for file in (f"test_{name}.py", "radiograph_bundles.py"):
+            shutil.copy2(source / file, target)
 
 
 def _write_hub_entry(bundle: Path, folder: Path, metadata: dict[str, Any]) -> None:
