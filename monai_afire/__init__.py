@@ -26,7 +26,7 @@ from monai_afire import (
     visualize,
 )
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 
 __all__ = [
     "analysis",

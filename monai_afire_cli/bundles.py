@@ -14,7 +14,7 @@ __all__ = ["Bundle", "BundleError", "bundles_folder", "find_bundle", "find_local
 
 _METADATA = Path("configs", "metadata.json")
 _SUFFIXES = (".json", ".yaml", ".yml")
-_COPIED = ("LICENSE", "NOTICE", "configs", "docs", "released")
+_COPIED = ("LICENSE", "NOTICE", "configs", "docs", "released", "models/model.pt")
 
 
 class BundleError(ValueError):
@@ -101,7 +101,7 @@ class Bundle:
 
     def copy_to(self, folder: str | os.PathLike) -> Bundle:
         """
-        Copy licence, configs and documentation, without weights and outputs of runs.
+        Copy licence, configs, documentation and weights, without other outputs of runs.
 
         Args:
             folder: that holds the copy: a new or an empty one.
@@ -121,6 +121,7 @@ class Bundle:
             if (self.folder / name).is_dir():
                 shutil.copytree(self.folder / name, target / name, copy_function=shutil.copyfile)
             elif (self.folder / name).is_file():
+                (target / name).parent.mkdir(exist_ok=True)
                 shutil.copyfile(self.folder / name, target / name)
         return Bundle(target)
 

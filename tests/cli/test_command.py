@@ -40,7 +40,7 @@ def public_files(bundle: str) -> dict[str, bytes]:
     return {
         name: content
         for name, content in found.items()
-        if name.split("/")[0] in ("LICENSE", "NOTICE", "configs", "docs", "released")
+        if name == "models/model.pt" or name.split("/")[0] in ("LICENSE", "NOTICE", "configs", "docs", "released")
     }
 
 
@@ -79,8 +79,7 @@ def test_copies_are_complete_and_can_be_edited(tmp_path: Path, started: list[lis
         assert files_below(tmp_path / "bundles" / bundle) == public_files(bundle)
     source = tmp_path / "bundles/peac"
     (source / "configs/train.json").chmod(0o444)
-    (source / "models").mkdir()
-    (source / "models/model.pt").touch()
+    (source / "models/checkpoint.pt").touch()
     assert main(["copy", "bundles/peac", "mine"]) == 0
     assert files_below(tmp_path / "mine") == public_files("peac")
     assert (tmp_path / "mine/configs/train.json").stat().st_mode & 0o200

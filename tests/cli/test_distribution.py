@@ -19,15 +19,21 @@ from bundles.bundle_runs import TINY
 
 SOURCES = ("setup.py", "setup.cfg", "pyproject.toml", "MANIFEST.in", "LICENSE", "README.md", "CHANGELOG.md")
 FOLDERS = ("monai_afire", "monai_afire_cli", "bundles", "tests")
-PUBLIC = ("LICENSE", "NOTICE", "configs/*", "configs/*/*", "docs/*", "released/*", "unit_tests/*.py")
-WRITTEN_BY_RUNS = ("models/model.pt", "output/scores.csv", "data/phantom/patient.png", "configs/.train.json.swp")
+PUBLIC = ("LICENSE", "NOTICE", "configs/*", "configs/*/*", "docs/*", "models/model.pt", "released/*", "unit_tests/*.py")
+WRITTEN_BY_RUNS = (
+    "models/checkpoint.pt",
+    "models/model_previous.pt",
+    "output/scores.csv",
+    "data/phantom/patient.png",
+    "configs/.train.json.swp",
+)
 
 
 @pytest.fixture(scope="module")
 def distributions(repository_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the sdist, and the wheel made from it; the build leaves traces in a copy of the sources only."""
     sources, dist = tmp_path_factory.mktemp("sources"), tmp_path_factory.mktemp("dist")
-    ignore = shutil.ignore_patterns("__pycache__", "models", "output")
+    ignore = shutil.ignore_patterns("__pycache__", "checkpoint.pt", "*_previous*", "output")
     for name in FOLDERS:
         shutil.copytree(repository_root / name, sources / name, ignore=ignore)
     for name in (*SOURCES, "CONTRIBUTING.md"):

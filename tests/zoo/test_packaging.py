@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bundles.bundle_runs import copy_bundles
+from bundles.bundle_runs import REPOSITORY_ROOT, copy_bundles
 from monai.bundle import ConfigParser
 
-from monai_afire.networks import save_network
 from monai_afire.utils import pack_bundle, package_for_zoo, zoo_problems
 from monai_afire_cli import main
 
@@ -29,12 +28,10 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def with_weights(bundle: str) -> Path:
-    """Weights of the default network, not trained."""
-    parser = ConfigParser()
-    parser.read_config(f"bundles/{bundle}/configs/train.json")
-    network = parser.get_parsed_content("network_def")
-    description = parser.get_parsed_content("train::checkpoint::description")
-    return save_network(network, f"bundles/{bundle}/models/model.pt", description).parents[1]
+    """A copy of the bundle with the weights that come with it."""
+    target = Path("bundles", bundle, "models/model.pt")
+    target.parent.mkdir()
+    return Path(shutil.copy(REPOSITORY_ROOT / target, target)).parents[1]
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -58,12 +55,12 @@ def test_packing_a_bundle_into_its_own_parent_leaves_it(workspace: Path) -> None
     assert content(workspace) == before
 
 
-@pytest.mark.parametrize("theirs", ["ace/photo.jpg", "ace", "ace_v0.2.0.zip"])
+@pytest.mark.parametrize("theirs", ["ace/photo.jpg", "ace", "ace_v1.0.0.zip"])
 def test_what_lies_at_the_target_stays(workspace: Path, theirs: str) -> None:
     Path("bundles/ace/models").mkdir()
     Path("bundles/ace/models/model.pt").touch()
     version = json.loads(Path("bundles/ace/configs/metadata.json").read_text())["version"]
-    path = Path("dist", theirs.replace("0.2.0", version))
+    path = Path("dist", theirs.replace("1.0.0", version))
     path.parent.mkdir(parents=True)
     path.write_text("theirs")
     with pytest.raises(FileExistsError, match="is there already"):
@@ -95,7 +92,7 @@ def test_package_has_the_paths_of_the_zoo(workspace: Path) -> None:
     written = content(Path("zoo"))
     name = "chest_xray_mae_pretraining"
     assert {f"models/{name}/{file}" for file in NAMES} <= set(written)
-    assert f"ci/unit_tests/test_{name}.py" in written
+    assert {f"ci/unit_tests/{file}.py" for file in (f"test_{name}", "radiograph_bundles")} <= set(written)
     assert {f"hf_models/{name}/{file}" for file in ("README.md", "LICENSE", "metadata.json")} <= set(written)
     assert json.loads(written[f"hf_models/{name}/metadata.json"])["huggingface_url"] == url
     note = written["PULL_REQUEST.md"].decode()
