@@ -78,7 +78,7 @@ def test_adapting_without_labels_validates_on_painted_lesions(workspace: Path) -
         workspace, str(ADAPT), {**TINY, "dataset_dir": workspace / "images", "epochs": 2, "val_interval": 1}
     )
     assert result.returncode == 0, result.stderr[-3000:]
-    assert "auc" in result.stdout + result.stderr
+    assert "auc_of_fused_score" in result.stdout + result.stderr
     assert "models/anomaly/model.pt" in result.stdout
 
 

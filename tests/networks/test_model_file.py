@@ -32,6 +32,7 @@ from monai_afire.networks import (
     ViTEncoder,
     build_network,
     definition_of,
+    describe,
     export_encoder,
     load_network,
     read_description,
@@ -348,3 +349,9 @@ def test_an_older_swin_builds_up_to_its_window(tmp_path: Path) -> None:
     state._metadata[""] = {"monai_afire": {**OLDER, "image_size": 64, "patch_size": 8}}
     torch.save(state, tmp_path / "model.pt")
     assert type(ModelFile(tmp_path / "model.pt").build().encoder).__name__ == "SwinEncoder"
+
+
+def test_a_network_of_another_library_is_described_without_definition() -> None:
+    network = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3))
+    description = describe(network, preprocessing={"standardize": True}, class_names=["lung"])
+    assert (description.network, description.preprocessing, description.class_names) == (None, None, ["lung"])

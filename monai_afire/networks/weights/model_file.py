@@ -196,10 +196,11 @@ def describe(
     definition = definition_of(network)
     if preprocessing is not None:
         preprocessing, settings = _with_input_of(network, preprocessing, settings or {})
+    is_known = preprocessing is not None and "image_size" in preprocessing  # another library's network does not say
     return Description(
         task=task or TASKS.get(type(network).__name__, "encoder" if hasattr(network, "grid_size") else "network"),
         network=definition,
-        preprocessing=None if preprocessing is None else Preprocessing(**_plain(preprocessing)),
+        preprocessing=Preprocessing(**_plain(preprocessing)) if is_known else None,
         class_names=None if class_names is None else [str(name) for name in class_names],
         label_kind=label_kind,
         settings=_plain(settings or {}),
