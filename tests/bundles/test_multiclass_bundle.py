@@ -97,7 +97,7 @@ def test_a_network_of_the_other_kind_is_refused(workspace: Path) -> None:
     for name in PATIENTS:  # an unknown class is no class number of the other kind
         content[name][3]["label"] = 0
     write(content)
-    refusals = {"evaluate": "multilabel contradicts", "inference": "did you mean --writer::label_kind?"}
+    refusals = {"evaluate": "multilabel contradicts", "inference": "leave it out: the network is built from"}
     for configs, words in ((["train", "evaluate"], refusals["evaluate"]), (["inference"], refusals["inference"])):
         overrides = {"dataset_dir": "phantom", "datalist": "list.json", "label_kind": "multilabel"}
         with pytest.raises(Exception) as error:  # noqa: PT011  MONAI's parser wraps what it meets
