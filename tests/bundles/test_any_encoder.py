@@ -79,7 +79,7 @@ def test_a_detector_is_fitted_to_an_encoder_without_training(clone: Path) -> Non
     with pytest.raises(Exception) as error:  # noqa: PT011 - MONAI wraps it
         run(config_file=USE, **SIZES, output_dir="other")
     messages = all_messages(error.value)  # the file says what its network is
-    assert "--image_size: did you mean --input::image_size?" in messages
+    assert "--image_size: leave it out: the network is built from the file" in messages
     assert "--patch_size: nothing reads it in this run" in messages
 
 
