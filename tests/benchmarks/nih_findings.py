@@ -163,8 +163,11 @@ def features_of(arm: Arm, seed: int) -> nn.Module:
     if arm.network == "cnn":
         return SmallCNN()
     if arm.network == "residual":
-        return MeanToken(ResidualEncoder(img_size=arm.size, patch_size=8, hidden_size=256, depths=(1, 1, 1, 1)))
-    encoder = ViTEncoder(img_size=arm.size, patch_size=arm.size // 8, hidden_size=192, num_layers=6, num_heads=6)
+        encoder: RadiographEncoder = ResidualEncoder(
+            img_size=arm.size, patch_size=8, hidden_size=256, depths=(1, 1, 1, 1)
+        )
+    else:
+        encoder = ViTEncoder(img_size=arm.size, patch_size=arm.size // 8, hidden_size=192, num_layers=6, num_heads=6)
     if arm.weights:
         load_encoder_weights(encoder, released_encoder() if arm.weights == "released" else arm.weights)
     return MeanToken(encoder)
@@ -335,6 +338,8 @@ ARMS = {
     "scratch_tuned": Arm("tuned", recipe=SCRATCH),
     "cnn": Arm("tuned", "cnn", recipe=replace(SCRATCH, learning_rate=2e-3)),
     "residual": Arm("tuned", "residual", recipe=replace(SCRATCH, learning_rate=2e-3)),
+    "residual_pretrained_probe": Arm("probe", "residual", weights="--weights"),
+    "residual_pretrained": Arm("tuned", "residual", weights="--weights", recipe=replace(SCRATCH, warm_head=True)),
     "cnn_128": Arm("tuned", "cnn", size=128, recipe=replace(SCRATCH, learning_rate=2e-3)),
 }
 
@@ -420,6 +425,9 @@ def main() -> None:
     parser.add_argument("--fractions", type=float, nargs="+", default=[1.0], help="of the training patients")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--recipe", type=json.loads, default={}, help="JSON with fields of Recipe to change, to tune")
+    parser.add_argument(
+        "--weights", help="model.pt of a pre-trained ResidualEncoder, for those arms"
+    )
     parser.add_argument("--name", default="", help="ending of the arms' names with another recipe")
     parser.add_argument("--table", choices=["validation", "test"])
     parser.add_argument("--bootstraps", type=int, default=BOOTSTRAPS)
@@ -434,6 +442,8 @@ def main() -> None:
         for seed in options.seeds:
             for name in options.arms:
                 arm = replace(ARMS[name], recipe=replace(ARMS[name].recipe, **options.recipe))
+                if name.startswith("residual_pretrained"):
+                    arm = replace(arm, weights=options.weights or parser.error(f"{name} needs --weights"))
                 run(name + options.name, arm, read, fraction, seed, options.output)
     if options.table:
         pd.set_option("display.width", 200)
