@@ -425,9 +425,7 @@ def main() -> None:
     parser.add_argument("--fractions", type=float, nargs="+", default=[1.0], help="of the training patients")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--recipe", type=json.loads, default={}, help="JSON with fields of Recipe to change, to tune")
-    parser.add_argument(
-        "--weights", help="model.pt of a pre-trained ResidualEncoder, for those arms"
-    )
+    parser.add_argument("--weights", help="model.pt of a pre-trained ResidualEncoder, for those arms")
     parser.add_argument("--name", default="", help="ending of the arms' names with another recipe")
     parser.add_argument("--table", choices=["validation", "test"])
     parser.add_argument("--bootstraps", type=int, default=BOOTSTRAPS)
