@@ -136,6 +136,16 @@ def test_ablations_leave_no_parameter_without_gradient(workspace: Path, ablation
     train_in_process([*configs("afire"), overlay], settings("afire", epochs=1))
 
 
+@pytest.mark.parametrize(
+    ("bundle", "term"), [("afire", "restoration"), ("afire", "contrast"), ("peac", "order"), ("peac", "restoration")]
+)
+@pytest.mark.usefixtures("only_rank")
+def test_a_term_of_weight_zero_leaves_parameters_without_gradient(workspace: Path, bundle: str, term: str) -> None:
+    overrides = settings(bundle, epochs=2, **at("loss", **{f"{term}_weight": 0.0}))
+    train_in_process(configs(bundle), overrides)
+    assert all(bool(value.isfinite().all()) for value in saved_weights(bundle).values() if value.is_floating_point())
+
+
 @pytest.mark.parametrize("bundles", [PRETRAINING, TRANSFER])
 def test_overlays_are_the_same_text(bundles: tuple[str, ...]) -> None:
     texts = [ConfigParser.load_config_file(str(REPOSITORY_ROOT / configs(bundle)[1])) for bundle in bundles]

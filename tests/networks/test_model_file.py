@@ -355,3 +355,9 @@ def test_a_network_of_another_library_is_described_without_definition() -> None:
     network = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3))
     description = describe(network, preprocessing={"standardize": True}, class_names=["lung"])
     assert (description.network, description.preprocessing, description.class_names) == (None, None, ["lung"])
+
+
+def test_a_network_that_is_of_another_package_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    assert describe(torch.nn.Linear(2, 1)).network is None
+    assert "torch.nn.modules.linear.Linear is of another package" in caplog.text
+    assert "network_def" in caplog.text

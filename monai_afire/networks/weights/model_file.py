@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import logging
 import os
 import warnings
 from collections import OrderedDict
@@ -35,6 +36,8 @@ __all__ = [
     "tensor_digest",
     "with_description",
 ]
+
+logger = logging.getLogger(__name__)
 
 FORMAT = 1
 HEADER = "description"  # entry of a safetensors header and of an exported graph's metadata, as JSON
@@ -194,6 +197,9 @@ def describe(
     from monai_afire import __version__  # the package imports this module
 
     definition = definition_of(network)
+    if definition is None:
+        name = f"{type(network).__module__}.{type(network).__qualname__}"
+        logger.warning(f"{name} is of another package: its file holds no definition, so later steps need network_def")
     if preprocessing is not None:
         preprocessing, settings = _with_input_of(network, preprocessing, settings or {})
     is_known = preprocessing is not None and "image_size" in preprocessing  # another library's network does not say
