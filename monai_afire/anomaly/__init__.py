@@ -31,6 +31,7 @@ from monai_afire.anomaly.scores import (
 from monai_afire.anomaly.secondary_capture import NoStudyError, read_source, secondary_capture
 from monai_afire.anomaly.token_features import FrozenEncoder, tokens_and_features
 from monai_afire.anomaly.worklist import WorklistSummary, hottest_place, write_worklist
+from monai_afire.anomaly.worklist_page import write_worklist_page
 
 __all__ = [
     "MAP_NAMES",
@@ -66,4 +67,5 @@ __all__ = [
     "validation_items",
     "with_student_as_teacher",
     "write_worklist",
+    "write_worklist_page",
 ]

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import unquote
 
 import nibabel
 import numpy as np
@@ -109,6 +111,22 @@ class Radiographs:
 def read_csv(path: Path) -> list[dict[str, str]]:
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
+
+
+def test_thumbnails_come_with_a_page_in_the_order_of_the_worklist(tmp_path: Path) -> None:
+    data = Radiographs(tmp_path / "in", ["a.png", "=day 1/a.png", "bad.png", "c.png"], rejected=("bad.png",))
+    detector, out = fitted_detector(), tmp_path / "out"
+    engine = judging(detector)
+    AnomalyWriter(detector, data.items, str(out), saved=("thumbnails",)).attach(engine)
+    engine.run(data.batches())
+    page = (out / "worklist.html").read_text(encoding="utf-8")
+    sources = [unquote(source) for source in re.findall(r'src="([^"]+)"', page)]
+    names = [Path(row["image"]).relative_to(tmp_path / "in").as_posix() for row in read_csv(out / "worklist.csv")]
+    assert sources == [f"thumbnails/{name}.jpg" for name in names]
+    for source in sources:
+        assert (out / source).stat().st_size <= 20_000
+        with Image.open(out / source) as picture:
+            assert picture.size == (384, 192)
 
 
 def test_writer_streams_every_result(tmp_path: Path) -> None:

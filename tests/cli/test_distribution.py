@@ -66,7 +66,8 @@ def wheel(distributions: Path) -> zipfile.ZipFile:
 def test_wheel_has_what_the_repository_has(distributions: Path, repository_root: Path) -> None:
     with wheel(distributions) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
-    code = [path for folder in FOLDERS[:2] for path in (repository_root / folder).rglob("*.py")]
+    kinds = ("*.py", "*.html")
+    code = [path for folder in FOLDERS[:2] for kind in kinds for path in (repository_root / folder).rglob(kind)]
     bundles = repository_root / "bundles"
     public = [path for pattern in PUBLIC for path in bundles.glob(f"*/{pattern}") if path.is_file()]
     expected = {path.relative_to(repository_root).as_posix() for path in code}

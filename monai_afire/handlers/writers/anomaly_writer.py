@@ -18,30 +18,34 @@ import torch
 from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 from torch.nn import functional as F
 
 from monai_afire.anomaly.detector import HEAT_UNIT, AnomalyDetector
 from monai_afire.anomaly.header_view import other_than_frontal_chest
 from monai_afire.anomaly.secondary_capture import NoStudyError, read_source, secondary_capture
 from monai_afire.anomaly.worklist import WorklistSummary, header_of, hottest_place, write_worklist
+from monai_afire.anomaly.worklist_page import write_worklist_page
 from monai_afire.handlers.writers.prediction_writer import warn_if_implausible
 from monai_afire.handlers.writers.result_tables import OUTPUT_IS_NAN, ResultFiles, written_name
 from monai_afire.utils.file_geometry import FileGeometry
 from monai_afire.utils.files import atomic_path, output_path
-from monai_afire.visualize.heat_map import heat_panels
+from monai_afire.visualize.heat_map import heat_panels, overlay_heat_map
 from monai_afire.visualize.volume_planes import hottest_planes
 
 logger = logging.getLogger(__name__)
 
 _DECISION = "abnormal"
 _WORKLIST = "worklist.csv"
+_PAGE = "worklist.html"
 _ADAPT = (
     "give the settings of the training (such as --standardize) where the weights do not carry them, or adapt the "
     "detector to normal images of this kind (finetune_anomaly.json with --dataset_dir)"
 )
 
 _JPEG_QUALITY = 90  # a third of a PNG's size
+_THUMBNAIL_SIDE = 192
+_THUMBNAIL_QUALITY = 80
 
 
 @dataclass
@@ -94,19 +98,48 @@ class AnomalyResult:
 
         Of a volume the three planes through the hottest place. The title says that it is not for clinical use.
         """
-        title = f"{self.title}; not for clinical use"
+        picture, heat = self._planes()
+        return heat_panels(picture, heat, *self.heat_range, f"{self.title}; not for clinical use", HEAT_UNIT)
+
+    def thumbnail(self, side: int) -> Image.Image:
+        """Small radiograph and the same with its heat, side by side in two squares of ``side`` pixels."""
+        picture, heat = self._planes()
+        gray = np.rint(255 * picture.clip(0, 1)).astype(np.uint8)
+        sheet = Image.new("RGB", (2 * side, side))
+        for place, half in enumerate((gray, overlay_heat_map(picture, heat, *self.heat_range))):
+            small = ImageOps.contain(Image.fromarray(half), (side, side), Image.Resampling.BILINEAR)
+            sheet.paste(small, (place * side + (side - small.width) // 2, (side - small.height) // 2))
+        return sheet
+
+    def _planes(self) -> tuple[NDArray, NDArray]:
+        """Picture in [0, 1] and heat of its shape, in the proportions of the file."""
         if self.is_volume:
             voxel_size = np.linalg.norm(self.affine[:3, :3], axis=0)
             # the input may be a part of the volume
             heat = self.heat if self.geometry is None else self.geometry.on_picture(self.heat, self.picture.shape)
-            planes, heat = hottest_planes(self.picture, heat, voxel_size, self.spatial_shape)
-            return heat_panels(planes, heat, *self.heat_range, title, HEAT_UNIT)
+            return hottest_planes(self.picture, heat, voxel_size, self.spatial_shape)
         rows, columns = self.spatial_shape
         scale = max(self.picture.shape) / max(rows, columns)
         size = (max(1, round(rows * scale)), max(1, round(columns * scale)))
         picture = np.asarray(Image.fromarray(self.picture).resize(size[::-1], Image.Resampling.BILINEAR))
-        heat = _resized(self.heat, size)
-        return heat_panels(picture.astype(np.float32) / 255, heat, *self.heat_range, title, HEAT_UNIT)
+        return picture.astype(np.float32) / 255, _resized(self.heat, size)
+
+
+def save_thumbnail(result: AnomalyResult, folder: str | os.PathLike) -> Path:
+    """
+    Write small radiograph and heat map side by side as JPEG, for the page of the work-list.
+
+    Args:
+        result: of one image.
+        folder: where to, see :func:`monai_afire.utils.output_path`.
+
+    Returns:
+        The file.
+    """
+    path = output_path(folder, result.source, result.root, ".jpg")
+    with atomic_path(path) as temporary:
+        result.thumbnail(_THUMBNAIL_SIDE).save(temporary, format="JPEG", quality=_THUMBNAIL_QUALITY)
+    return path
 
 
 def save_overlay(result: AnomalyResult, folder: str | os.PathLike) -> Path:
@@ -197,6 +230,7 @@ def _resized(heat: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
 
 _SAVERS: dict[str, Callable[[AnomalyResult, Path], Path]] = {
     "overlays": save_overlay,
+    "thumbnails": save_thumbnail,
     "dicom": save_secondary_capture,
     "maps": save_map,
     "embeddings": save_embedding,
@@ -212,7 +246,8 @@ class AnomalyWriter(ResultFiles):
     is, ``rejected.csv`` one per file that could not be read or has a score that is no finite number, with the reason.
     Both grow by whole batches, so that an interrupted run keeps what it has. Pictures, maps and embeddings are written
     by threads beside the network, in memory that does not depend on the number of images. ``worklist.csv``
-    (:func:`monai_afire.anomaly.write_worklist`) is made of the whole table when the run is complete.
+    (:func:`monai_afire.anomaly.write_worklist`) and ``worklist.html``
+    (:func:`monai_afire.anomaly.write_worklist_page`) are made of the whole table when the run is complete.
 
     The batches need "index" (the number in ``items``), "rejected", "spatial_shape", "affine" and "picture", of volumes
     "original_affine" and "input_affine", too, see :func:`monai_afire.transforms.image_loader`,
@@ -222,8 +257,8 @@ class AnomalyWriter(ResultFiles):
         detector: the evaluator's network.
         items: the data set's items, for the names of the files.
         output_dir: where to write; an earlier run's tables and files are kept as ``*_previous``, ``*_previous_2``, ....
-        saved: which of "overlays", "dicom" (the overlays as Secondary Capture in the study of their source), "maps" and
-            "embeddings" to write.
+        saved: which of "overlays", "thumbnails" (with ``worklist.html``, the work-list as a page), "dicom" (the
+            overlays as Secondary Capture in the study of their source), "maps" and "embeddings" to write.
         num_threads: threads that write them.
         resume: go on where a run was stopped, see :class:`monai_afire.handlers.writers.ResultTables`.
         patient_identifiers: have name, ID and birth date of DICOM files in the work-list.
@@ -234,7 +269,7 @@ class AnomalyWriter(ResultFiles):
         OSError: when the run starts and ``output_dir`` cannot be written to.
     """
 
-    derived = (_WORKLIST, *SAVED_KINDS)
+    derived = (_WORKLIST, _PAGE, *SAVED_KINDS)
 
     def __init__(
         self,
@@ -295,19 +330,28 @@ class AnomalyWriter(ResultFiles):
     def complete(self) -> None:
         """Write the work-list, and check the decisions as a whole."""
         table = self.output_dir / self.table_name
+        sources = {written_name(item["image"]): item["image"] for item in self.items}
+        worklist = self.output_dir / _WORKLIST
+        percentiles = self.detector.normal_percentiles
         self.summary = write_worklist(
-            table,
-            self.output_dir / _WORKLIST,
-            self.thresholds[-1],
-            self.detector.normal_percentiles,
-            {written_name(item["image"]): item["image"] for item in self.items},
-            self.patient_identifiers,
+            table, worklist, self.thresholds[-1], percentiles, sources, self.patient_identifiers
         )
+        if "thumbnails" in self.saved:
+            self._write_page(worklist, sources)
         warn_if_implausible(table, [_DECISION], _ADAPT)
         if self.without_study:
             logger.warning(
                 f"{len(self.without_study)} images have no Secondary Capture, such as: {self.without_study[0]}"
             )
+
+    def _write_page(self, worklist: Path, sources: Mapping[str, str]) -> None:
+        def picture(kind: str) -> Callable[[str], Path]:
+            # the table puts an apostrophe before a name that a spreadsheet would run
+            return lambda name: output_path(
+                self.output_dir / kind, sources.get(name) or sources.get(name[1:], name), self.root, ".jpg"
+            )
+
+        write_worklist_page(worklist, self.output_dir / _PAGE, picture("thumbnails"), picture("overlays"))
 
     def print_summary(self) -> None:
         """Say how many images are above the threshold; for the command line."""
