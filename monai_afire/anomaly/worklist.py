@@ -133,12 +133,24 @@ def write_worklist(
             other_view = other_than_frontal_chest(header)
             other_views += bool(other_view)
             cells = [rank, score, limit, _DECISIONS[abnormal], percentile, hottest]
-            table.writerow([*cells, *(_harmless(text) for text in (*texts, other_view))])
+            table.writerow([*cells, *(harmless(text) for text in (*texts, other_view))])
     return WorklistSummary(len(rows), sum(row[1] == "1" for row in rows) if limit else None, other_views)
 
 
-def _harmless(text: str) -> str:
-    """Text of others that no spreadsheet runs."""
+def harmless(text: str) -> str:
+    """
+    Text of others as the work-list has it: no spreadsheet runs it as a formula.
+
+    Args:
+        text: a name, or an element of a header.
+
+    Returns:
+        The text, after an apostrophe where it begins like a formula.
+
+    Example:
+        >>> harmless("=1+1"), harmless("a.png")
+        ("'=1+1", 'a.png')
+    """
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 

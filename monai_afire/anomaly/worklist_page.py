@@ -15,7 +15,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from monai_afire.utils.files import atomic_path
 
 _TEMPLATE = "worklist.html"
-_PARTS_OF_TEMPLATE = 200  # of the template's pieces that are written at once
 
 
 def write_worklist_page(
@@ -60,11 +59,10 @@ def write_worklist_page(
     environment = Environment(
         loader=PackageLoader("monai_afire.anomaly", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    template = environment.get_template(_TEMPLATE)
-    stream = template.stream(rows=rows, above=sum(row["decision"] == "above" for row in rows))
-    stream.enable_buffering(_PARTS_OF_TEMPLATE)
-    with atomic_path(path) as temporary, temporary.open("wb") as file:
-        stream.dump(file, encoding="utf-8", errors="replace")
+    above = sum(row["decision"] == "above" for row in rows)
+    page = environment.get_template(_TEMPLATE).render(rows=rows, above=above)
+    with atomic_path(path) as temporary:
+        temporary.write_text(page, encoding="utf-8", errors="replace")
 
 
 def _link(target: Path, folder: Path) -> str:

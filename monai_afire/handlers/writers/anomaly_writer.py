@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from torch.nn import functional as F
 from monai_afire.anomaly.detector import HEAT_UNIT, AnomalyDetector
 from monai_afire.anomaly.header_view import other_than_frontal_chest
 from monai_afire.anomaly.secondary_capture import NoStudyError, read_source, secondary_capture
-from monai_afire.anomaly.worklist import WorklistSummary, header_of, hottest_place, write_worklist
+from monai_afire.anomaly.worklist import WorklistSummary, harmless, header_of, hottest_place, write_worklist
 from monai_afire.anomaly.worklist_page import write_worklist_page
 from monai_afire.handlers.writers.prediction_writer import warn_if_implausible
 from monai_afire.handlers.writers.result_tables import OUTPUT_IS_NAN, ResultFiles, written_name
@@ -98,12 +99,12 @@ class AnomalyResult:
 
         Of a volume the three planes through the hottest place. The title says that it is not for clinical use.
         """
-        picture, heat = self._planes()
+        picture, heat = self.planes
         return heat_panels(picture, heat, *self.heat_range, f"{self.title}; not for clinical use", HEAT_UNIT)
 
     def thumbnail(self, side: int) -> Image.Image:
         """Small radiograph and the same with its heat, side by side in two squares of ``side`` pixels."""
-        picture, heat = self._planes()
+        picture, heat = self.planes
         gray = np.rint(255 * picture.clip(0, 1)).astype(np.uint8)
         sheet = Image.new("RGB", (2 * side, side))
         for place, half in enumerate((gray, overlay_heat_map(picture, heat, *self.heat_range))):
@@ -111,8 +112,13 @@ class AnomalyResult:
             sheet.paste(small, (place * side + (side - small.width) // 2, (side - small.height) // 2))
         return sheet
 
-    def _planes(self) -> tuple[NDArray, NDArray]:
-        """Picture in [0, 1] and heat of its shape, in the proportions of the file."""
+    @cached_property
+    def planes(self) -> tuple[NDArray, NDArray]:
+        """
+        Picture in [0, 1] and heat of its shape, in the proportions of the file.
+
+        Of a volume the three planes through the hottest place. All pictures of an image are drawn of the same planes.
+        """
         if self.is_volume:
             voxel_size = np.linalg.norm(self.affine[:3, :3], axis=0)
             # the input may be a part of the volume
@@ -136,10 +142,7 @@ def save_thumbnail(result: AnomalyResult, folder: str | os.PathLike) -> Path:
     Returns:
         The file.
     """
-    path = output_path(folder, result.source, result.root, ".jpg")
-    with atomic_path(path) as temporary:
-        result.thumbnail(_THUMBNAIL_SIDE).save(temporary, format="JPEG", quality=_THUMBNAIL_QUALITY)
-    return path
+    return _save_jpeg(result.thumbnail(_THUMBNAIL_SIDE), _THUMBNAIL_QUALITY, result, folder)
 
 
 def save_overlay(result: AnomalyResult, folder: str | os.PathLike) -> Path:
@@ -153,9 +156,13 @@ def save_overlay(result: AnomalyResult, folder: str | os.PathLike) -> Path:
     Returns:
         The file.
     """
+    return _save_jpeg(Image.fromarray(result.picture_with_heat()), _JPEG_QUALITY, result, folder)
+
+
+def _save_jpeg(picture: Image.Image, quality: int, result: AnomalyResult, folder: str | os.PathLike) -> Path:
     path = output_path(folder, result.source, result.root, ".jpg")
     with atomic_path(path) as temporary:
-        Image.fromarray(result.picture_with_heat()).save(temporary, format="JPEG", quality=_JPEG_QUALITY)
+        picture.save(temporary, format="JPEG", quality=quality)
     return path
 
 
@@ -345,11 +352,10 @@ class AnomalyWriter(ResultFiles):
             )
 
     def _write_page(self, worklist: Path, sources: Mapping[str, str]) -> None:
+        listed = {harmless(name): source for name, source in sources.items()}
+
         def picture(kind: str) -> Callable[[str], Path]:
-            # the table puts an apostrophe before a name that a spreadsheet would run
-            return lambda name: output_path(
-                self.output_dir / kind, sources.get(name) or sources.get(name[1:], name), self.root, ".jpg"
-            )
+            return lambda name: output_path(self.output_dir / kind, listed.get(name, name), self.root, ".jpg")
 
         write_worklist_page(worklist, self.output_dir / _PAGE, picture("thumbnails"), picture("overlays"))
 
