@@ -173,7 +173,7 @@ def image_loader(
             cut that keep proportions; None for the file's own. (:py:func:`fit_images` takes it for whole images.)
 
     Raises:
-        ValueError: for colours of volumes, or a window of pictures.
+        ValueError: for colours of volumes, and for a window or spacing of pictures.
 
     Example:
         >>> type(image_loader("image", spatial_dims=3)).__name__, type(image_loader("image", channels=3)).__name__
@@ -188,6 +188,7 @@ def image_loader(
         return Compose([load, Spacingd(keys, ensure_tuple_rep(spacing, 3), padding_mode="border")])
     if intensity_window is not None:
         raise ValueError("intensity_window is for volumes: a picture says itself how it is shown; leave it out")
+    _check_spacing(spacing, spatial_dims)
     return LoadRadiographd(keys, rejected_key=rejected_key, channels=channels)
 
 
@@ -215,7 +216,7 @@ def fit_images(
             :py:class:`monai_afire.inferers.WindowInferer`.
 
     Raises:
-        ValueError: for another number of sides than axes, and to cover images without spacing.
+        ValueError: for another number of sides than axes, spacing of pictures, and to cover images without spacing.
 
     Example:
         >>> image = MetaTensor(torch.rand(1, 8, 8, 4), affine=np.diag([1.0, 1.0, 2.0, 1.0]))
@@ -224,6 +225,7 @@ def fit_images(
         >>> fit_images("image", [4, 4, 6], spatial_dims=3, spacing=2.0)({"image": image})["image"].affine.diagonal()
         tensor([2., 2., 2., 1.], dtype=torch.float64)
     """
+    _check_spacing(spacing, spatial_dims)
     shape = ensure_tuple_rep(size, spatial_dims)
     modes = ensure_tuple_rep(mode, len(ensure_tuple(keys)))
     if cover and spacing is None:
@@ -238,6 +240,11 @@ def fit_images(
             (SpatialPadd if cover else ResizeWithPadOrCropd)(keys, shape, allow_missing_keys=allow_missing_keys),
         ]
     )
+
+
+def _check_spacing(spacing: float | Sequence[float] | None, spatial_dims: int) -> None:
+    if spacing is not None and spatial_dims != 3:
+        raise ValueError(f"spacing {spacing} is for volumes, and spatial_dims is {spatial_dims}; leave it out")
 
 
 def input_shape(channels: int, size: int | Sequence[int], spatial_dims: int = 2) -> list[int]:

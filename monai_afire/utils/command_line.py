@@ -66,9 +66,7 @@ def show_cause_last() -> None:
     def show(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
         for bar in list(tqdm._instances):
             bar.close()
-        cause = error
-        while cause.__cause__ is not None and _raised_by_monai(cause):
-            cause = cause.__cause__
+        cause = innermost_cause(error)
         is_short = _is_explained(cause) and not os.environ.get(_WHOLE_TRACEBACK)
         if is_short:
             print(f"The traceback is left out; {_WHOLE_TRACEBACK}=1 in the environment shows it.", file=sys.stderr)
@@ -83,9 +81,11 @@ def show_cause_last() -> None:
     sys.excepthook = show
 
 
-def _raised_by_monai(error: BaseException) -> bool:
-    """Whether MONAI itself, not this package or one that MONAI calls, raised the error."""
-    return _package(error) == "monai"
+def innermost_cause(error: BaseException) -> BaseException:
+    """The error within those that MONAI's parser has wrapped around it."""
+    while error.__cause__ is not None and _package(error) == "monai":
+        error = error.__cause__
+    return error
 
 
 def _package(error: BaseException) -> str | None:

@@ -45,7 +45,8 @@ def follow_up_command(
     present = _config_files(given.get("config_file", ""))
     goes_on = bool(present) and os.path.abspath(present[0]) == os.path.abspath(configs[0])
     base, added = _content(configs[:1]), _content(configs[1:])
-    known = set(base | added)
+    # what is built from the file of the weights cannot be set
+    known = {name for name, value in (base | added).items() if "$@model_file." not in str(value)}
     overlays = [path for path in present[1:] if path not in configs and not Path(path).name.startswith("multi_gpu")]
     fits = _fits if keep is None else _is_part_for
     fitting = [path for path in overlays if (goes_on and keep is None) or fits(_content([path]), base)]

@@ -62,6 +62,13 @@ def test_some_names_only(configs: Path) -> None:
     assert follow_up_command(["train.json"], {}, given, keep=["hidden_size"]) == RUN + "train.json --hidden_size 384"
 
 
+def test_what_is_built_from_the_weights_is_not_repeated(configs: Path) -> None:
+    (configs / "evaluate.json").write_text(json.dumps({"network_def": {"_target_": "$@model_file.build"}}))
+    given = {"config_file": "train.json", "network_def::channels": "8", "encoder::depth": "2"}
+    command = follow_up_command(["train.json", "evaluate.json"], {}, given)
+    assert command == RUN + "\"['train.json','evaluate.json']\" --encoder::depth 2"
+
+
 def test_a_config_that_is_not_there(configs: Path) -> None:
     assert follow_up_command(["train.json", "none.json"], {}, {}) is None
 
