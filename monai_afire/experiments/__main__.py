@@ -8,7 +8,6 @@ import argparse
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -23,7 +22,6 @@ from monai_afire.experiments.plan import (
     plan_runs,
     read_arms,
 )
-from monai_afire.experiments.shapes import shape_of_random_weights
 from monai_afire.experiments.tables import (
     comparison_figure,
     comparison_markdown,
@@ -45,7 +43,8 @@ examples:
       --label_fraction 0.01 0.1 1.0 --seed 0 1 2 --num_processes 2 --metrics mean_auc
 
   python -m monai_afire.experiments --config_file bundles/radiograph_classification/configs/train.json \\
-      --output_dir results --arms arms.json --seed 0 1 2 --freeze_encoder true --pretraining::dataset_dir normals
+      --output_dir results --arms arms.json --seed 0 1 2 --network_def::freeze_encoder true \\
+      --pretraining::dataset_dir normals
 
 with arms.json, of which the first arm is the one that the others are compared with, and null an untrained encoder:
   {"config_file": "bundles/afire/configs/train.json", "overrides": {"epochs": 5},
@@ -64,14 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         pretraining = {key: overrides.pop(key) for key in list(overrides) if key.startswith(_PRETRAINING)}
         compared = _initializations(options, {key.removeprefix(_PRETRAINING): v for key, v in pretraining.items()})
         experiment = Experiment(tuple(options.config_file), Path(options.output_dir), overrides)
-        experiment = replace(experiment, random_shape=shape_of_random_weights(compared, experiment))
-        runs = plan_runs(
-            compared,
-            options.seed,
-            options.label_fraction,
-            options.fold,
-            options.num_folds,
-        )
+        runs = plan_runs(compared, options.seed, options.label_fraction, options.fold, options.num_folds)
         print(f"{len(runs)} runs; logs: {experiment.output_dir / 'runs'}/*/log.txt", flush=True)
         outcomes = execute_runs(experiment, runs, options.num_processes)
         return _report(experiment, outcomes, options.metrics)
@@ -167,7 +159,8 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         default=[],
         metavar="NAME=FILE",
-        help="weights of the encoder to compare, NAME= for random ones; p-values are against the first",
+        help="weights of the encoder to compare; NAME= for random ones in the encoder of the first file; p-values are "
+        "against the first",
     )
     add("--arms", metavar="FILE", help="JSON file of pre-trainings to do first, each once per seed; see below")
     add("--seed", nargs="+", type=int, default=[0], help="seeds (default: 0)")

@@ -77,6 +77,13 @@ def test_a_transfer_may_have_another_resolution(tmp_path: Path) -> None:
     assert "--hidden_size: 192 contradicts" in refused(TRANSFER, encoder_weights=path, hidden_size=192)
 
 
+def test_an_encoder_with_random_weights_may_have_the_shape_of_a_file(tmp_path: Path) -> None:
+    """As the experiments compare them."""
+    config = checked(TRANSFER, encoder_weights=save(tmp_path / "model.pt"), **{"load_encoder::_disabled_": True})
+    assert {name: config[name] for name in ENCODER} == ENCODER
+    assert config["load_encoder"]["_disabled_"] is True
+
+
 def test_an_overlay_in_place_of_a_default_is_given(tmp_path: Path) -> None:
     path = save(tmp_path / "model.pt")
     message = refused(["afire/train", "afire/paper", "afire/finetune_anomaly"], pretrained=path)
