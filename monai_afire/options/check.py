@@ -24,9 +24,8 @@ from monai_afire.options.kinds import ANY_NUMBER, SWITCH, describe
 from monai_afire.options.option import is_computed
 from monai_afire.options.running import current_call
 from monai_afire.options.weights import take_from_weights
-from monai_afire.utils.command_line import innermost_cause, show_cause_last
+from monai_afire.utils.command_line import innermost_cause, show_cause_last, stop_early
 from monai_afire.utils.cpu import tune_cpu
-from monai_afire.utils.early_stop import stop_early
 
 __all__ = ["OptionError", "check", "check_call", "start_bundle"]
 
@@ -109,7 +108,7 @@ def check_call(call: BundleCall) -> None:
           --epoch: there is no such option; did you mean --epochs?
           --epochs: found 1.5, needs a whole number >= 1
     """
-    problems = [*_wrong_order(call), *_unread(call), *_missing_entries(call), *_wrong_entries(call)]
+    problems = [*_wrong_order(call), *_unread(call), *_wrong_entries(call)]
     problems += _wrong_values(call)
     problems = problems or [*_impossible_parts(call)]
     call.parser.parse()  # evaluation, which may have begun, goes on with the changed config
@@ -187,56 +186,42 @@ def _suggestion(name: str, ids: list[str], call: BundleCall) -> str:
     return f"{elsewhere[0]} is one of other runs: leave it out" if elsewhere else "leave it out"
 
 
-def _missing_entries(call: BundleCall) -> Iterator[tuple[str, str]]:
-    """Overrides of entries inside of others that were not there, and that no component takes as an argument."""
-    if call.files is None:
-        return
-    for id in call.overrides:
+def _wrong_entries(call: BundleCall) -> Iterator[tuple[str, str]]:
+    """Overrides inside of entries that have no such name, or another type there; changes text to what it means."""
+    for id, value in call.overrides.items() if call.files else ():
         holder_id, name = ReferenceResolver.split_id(id, last=True)
-        if not holder_id or id in call.files or top_level(id) == "phantom":
+        known = _entries(call, holder_id) if holder_id else None
+        if known is None or (name not in known and top_level(id) == "phantom"):  # whose type checks its entries
             continue
         if _is_of_weights(call, holder_id):
             yield id, _OF_WEIGHTS
-            continue
-        holder = call.parser.get(holder_id)
-        is_component = ConfigComponent.is_instantiable(holder)
-        known = component_arguments(holder, call.parser) if is_component else call.files.get(holder_id, ())
-        if known is not None and name not in known:
+        elif name not in known:
             close = get_close_matches(name, known, n=1)
             remedy = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(sorted(known)) or 'no entries'}"
             yield id, f"{holder_id} has no {name!r}; {remedy}"
+        elif isinstance(known[name], (bool, int, float)) and not is_computed(value) and not isinstance(value, dict):
+            kind: Any = SWITCH if isinstance(known[name], bool) else ANY_NUMBER
+            try:
+                read = TypeAdapter(kind).validate_python(value)
+            except ValidationError:
+                yield id, f"found {value!r}, needs {describe(kind)}"
+                continue
+            for each in [id, *_copies(call, id)]:
+                call.replace(each, read)
 
 
-def _wrong_entries(call: BundleCall) -> Iterator[tuple[str, str]]:
-    """Overrides by a path of another type than what they replace; changes text to what it means."""
-    for id, value in call.overrides.items():
-        if ID_SEP_KEY not in id or is_computed(value) or isinstance(value, (dict, list)):
-            continue
-        replaced = _replaced_value(call, id)
-        kind: Any = SWITCH if isinstance(replaced, bool) else ANY_NUMBER
-        if not isinstance(replaced, (bool, int, float)):
-            continue
-        try:
-            read = TypeAdapter(kind).validate_python(value)
-        except ValidationError:
-            yield id, f"found {value!r}, needs {describe(kind)}"
-            continue
-        for each in [id, *_copies(call, id)]:
-            call.replace(each, read)
-
-
-def _replaced_value(call: BundleCall, id: str) -> Any:
-    """What an entry is without the override: in the files, or as the argument's default."""
-    if call.files is None:
-        return None
-    if id in call.files:
-        value = call.files.get(id)
-        is_reference = isinstance(value, str) and value.startswith(ID_REF_KEY)
-        return call.files.get(value[len(ID_REF_KEY) :]) if is_reference else value
-    holder_id, name = ReferenceResolver.split_id(id, last=True)
-    holder = call.parser.get(holder_id)
-    is_component = ConfigComponent.is_instantiable(holder)
-    return (component_arguments(holder, call.parser) or {}).get(name) if is_component else None
+def _entries(call: BundleCall, id: str) -> dict[str, Any] | None:
+    """Values inside of an entry without overrides, or else the component's defaults; None where they are not known."""
+    holder, written = call.parser.get(id), call.files.get(id) if call.files else None
+    values = {str(place): value for place, value in enumerate(written)} if isinstance(written, list) else written
+    known = values if isinstance(values, dict) else {}
+    if ConfigComponent.is_instantiable(holder):
+        arguments = component_arguments(holder, call.parser)
+        if arguments is None and not _is_of_weights(call, id):
+            return None
+        known = {**(arguments or {}), **known}
+    references = {name: value[1:] for name, value in known.items() if str(value).startswith(ID_REF_KEY)}
+    return {**known, **{name: call.files.get(other) for name, other in references.items()}} if call.files else known
 
 
 def _copies(call: BundleCall, id: str) -> Iterator[str]:

@@ -9,22 +9,20 @@ text, if any, is added to the message.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, TypeAdapter
 
+from monai_afire.data import export_phantom
+from monai_afire.data.phantom.cohort import SECTIONS
 from monai_afire.networks.nets.encoders.build import parse_encoder_name
 from monai_afire.utils.device import ACCELERATORS, device_count
 
-_PHANTOM_SECTIONS = ("training", "validation", "test")
-_PHANTOM_ENTRIES: dict[str, tuple[str, ...]] = {
-    "num_patients": _PHANTOM_SECTIONS,
-    "abnormal_fraction": _PHANTOM_SECTIONS,
-    **dict.fromkeys(("image_size", "lesion_kinds", "seed", "num_processes", "progress"), ()),
-}
+_PHANTOM_ENTRIES = [name for name in inspect.signature(export_phantom).parameters if name != "out_dir"]
 
 
 def _not_a_switch(value: Any) -> Any:
@@ -64,14 +62,14 @@ def _encoder(value: str) -> str:
 
 
 def _phantom(value: dict[str, Any]) -> dict[str, Any]:
-    _check_names(value, tuple(_PHANTOM_ENTRIES), "")
+    _check_names(value, _PHANTOM_ENTRIES, "")
     for name, below in value.items():
-        if isinstance(below, dict) and _PHANTOM_ENTRIES[name]:
-            _check_names(below, _PHANTOM_ENTRIES[name], f"{name}::")
+        if isinstance(below, dict):
+            _check_names(below, SECTIONS, f"{name}::")
     return value
 
 
-def _check_names(value: Mapping[str, Any], known: tuple[str, ...], prefix: str) -> None:
+def _check_names(value: Mapping[str, Any], known: Sequence[str], prefix: str) -> None:
     for name in map(str, value):
         if name not in known:
             close = get_close_matches(name, known, n=1)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,6 +43,23 @@ def device_count(kind: str) -> int:
     if kind == "cpu":
         return 1
     return torch.accelerator.device_count() if kind == accelerator_kind() else 0
+
+
+def default_num_workers(device: torch.device | str) -> int:
+    """
+    Number of loader processes that keep a device busy.
+
+    Args:
+        device: that the run trains on.
+
+    Returns:
+        The number of cores, at most 8, for a GPU; 0 for a CPU, which has enough to do.
+
+    Example:
+        >>> default_num_workers("cpu")
+        0
+    """
+    return min(8, os.cpu_count() or 1) if torch.device(device).type != "cpu" else 0
 
 
 def distributed_backend(device: torch.device) -> str:

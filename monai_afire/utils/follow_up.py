@@ -48,8 +48,8 @@ def follow_up_command(
     # what is built from the file of the weights cannot be set
     known = {name for name, value in (base | added).items() if "$@model_file." not in str(value)}
     overlays = [path for path in present[1:] if path not in configs and not Path(path).name.startswith("multi_gpu")]
-    fits = _fits if keep is None else _is_part_for
-    fitting = [path for path in overlays if (goes_on and keep is None) or fits(_content([path]), base)]
+    # weights bring their network, so a run that keeps nothing needs no overlay
+    fitting = [path for path in overlays if keep is None and (goes_on or set(_content([path])) <= set(base))]
     values = _content([path for path in overlays if path not in fitting])
     settings = {name: str(v) for name, v in values.items() if _is_plain(v) and v != base.get(name)} | dict(given)
     left_out = _OF_ONE_RUN | set(added) | set(options) | set(known_otherwise) | (set() if goes_on else _PLACES)
@@ -86,16 +86,6 @@ def _content(paths: Sequence[str]) -> dict[str, Any]:
         except (OSError, ValueError, AttributeError):
             continue
     return merged
-
-
-def _fits(overlay: Mapping[str, Any], base: Mapping[str, Any]) -> bool:
-    """Whether a config knows all that an overlay sets."""
-    return set(overlay) <= set(base)
-
-
-def _is_part_for(overlay: Mapping[str, Any], base: Mapping[str, Any]) -> bool:
-    """Whether an overlay only describes components, such as an encoder, which weights cannot bring by themselves."""
-    return bool(overlay) and _fits(overlay, base) and all(isinstance(value, dict) for value in overlay.values())
 
 
 def _is_plain(value: Any) -> bool:
