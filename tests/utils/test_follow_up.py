@@ -51,10 +51,10 @@ def test_overlays_are_repeated(configs: Path) -> None:
     )
 
 
-def test_another_config_gets_the_settings_and_not_the_places(configs: Path) -> None:
-    given = {"config_file": "['train.json','paper.json','swin.json']", "output_dir": "/x", "learning_rate": "1"}
+def test_another_config_gets_the_settings_but_no_folders_and_no_overlays(configs: Path) -> None:
+    given = {"config_file": "['train.json','paper.json','swin.json']", "output_dir": "/x", "encoder": "timm:vit"}
     command = follow_up_command(["inference.json"], {"ckpt_path": "m.pt"}, given)
-    assert command == RUN + "\"['inference.json','swin.json']\" --hidden_size 768 --ckpt_path m.pt"
+    assert command == RUN + "inference.json --encoder timm:vit --ckpt_path m.pt"
 
 
 def test_some_names_only(configs: Path) -> None:
@@ -71,9 +71,3 @@ def test_what_is_built_from_the_weights_is_not_repeated(configs: Path) -> None:
 
 def test_a_config_that_is_not_there(configs: Path) -> None:
     assert follow_up_command(["train.json", "none.json"], {}, {}) is None
-
-
-def test_an_overlay_is_not_needed_where_weights_bring_the_network(configs: Path) -> None:
-    given = {"config_file": "['train.json','paper.json','swin.json']", "epochs": "5"}
-    command = follow_up_command(["inference.json"], {"ckpt_path": "m.pt"}, given, keep=[])
-    assert command == RUN + "inference.json --ckpt_path m.pt"
