@@ -123,8 +123,8 @@ def read_arms(path: str | Path, root: Path, shared: Mapping[str, str] | None = N
         config_files = (files,) if isinstance(files, str) else tuple(files or ())
         if missing := [file for file in config_files if not Path(file).is_file()] or not config_files:
             raise ExperimentError(f"{path}: arm {name!r}: no config {missing if config_files else 'is given'}")
-        if taken := sorted(set(settings) & set(_SET_PER_PRETRAINING)):
-            raise ExperimentError(f"{path}: arm {name!r} sets {', '.join(taken)}, which the experiment sets itself")
+        if reserved := sorted(set(settings) & set(_SET_PER_PRETRAINING)):
+            raise ExperimentError(f"{path}: arm {name!r} sets {', '.join(reserved)}, which the experiment sets itself")
         overrides = tuple((key, _as_word(value)) for key, value in settings.items())
         arms.append(Pretraining(name, root, config_files, overrides))
     return arms
@@ -231,9 +231,9 @@ class Experiment:
                     f"there is no config {path}: give the train.json of a fine-tuning bundle, with its evaluate.json "
                     "beside it"
                 )
-        if taken := sorted(set(self.overrides) & set(_SET_PER_RUN)):
+        if reserved := sorted(set(self.overrides) & set(_SET_PER_RUN)):
             raise ExperimentError(
-                f"{', '.join('--' + name for name in taken)} cannot be handed to the bundle: the experiment sets it "
+                f"{', '.join('--' + name for name in reserved)} cannot be handed to the bundle: the experiment sets it "
                 "for each run, from --output_dir, --initializations, --seed, --label_fraction, --fold and --num_folds"
             )
 

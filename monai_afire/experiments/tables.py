@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Tables of an experiment: mean and standard deviation over runs, and a test between initialisations."""
+"""Tables of an experiment: mean and standard deviation over runs, and a test between initializations."""
 
 from __future__ import annotations
 
@@ -113,15 +113,15 @@ def paired_p_value(differences: ArrayLike) -> float:
 
 def comparison_table(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     """
-    Mean and standard deviation over seeds and folds, each initialisation against the first one.
+    Mean and standard deviation over seeds and folds, each initialization against the first one.
 
     Args:
         table: of :func:`runs_table`.
         metrics: names of those to compare.
 
     Returns:
-        A row per metric, initialisation and label fraction, with "n" (runs that have the metric), "mean", "sd" (of the
-        sample, n - 1; NaN for one run), "difference" of the means from the first initialisation, "p_value", see
+        A row per metric, initialization and label fraction, with "n" (runs that have the metric), "mean", "sd" (of the
+        sample, n - 1; NaN for one run), "difference" of the means from the first initialization, "p_value", see
         :func:`welch_p_value`, and of the "pairs" of runs with the same seed and fold how many are "higher" than their
         partner and the "paired_p_value", see :func:`paired_p_value`.
 
@@ -143,7 +143,7 @@ def comparison_table(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFram
 
 def comparison_markdown(comparison: pd.DataFrame) -> str:
     """
-    The comparison as tables to read: a row per initialisation, a column per label fraction.
+    The comparison as tables to read: a row per initialization, a column per label fraction.
 
     Args:
         comparison: of :func:`comparison_table`.
@@ -180,7 +180,7 @@ def comparison_markdown(comparison: pd.DataFrame) -> str:
 
 def comparison_figure(comparison: pd.DataFrame) -> Figure:
     """
-    Mean ± standard deviation over label fractions, a panel per metric and a line per initialisation.
+    Mean ± standard deviation over label fractions, a panel per metric and a line per initialization.
 
     Args:
         comparison: of :func:`comparison_table`.

@@ -73,15 +73,15 @@ def check() -> None:
 
     Example:
         >>> from monai.bundle import ConfigParser
-        >>> config = {"resume": "false", "initialize": ["$monai_afire.options.check()"], "anew": "$not @resume"}
+        >>> config = {"resume": "false", "initialize": ["$monai_afire.options.check()"], "fresh": "$not @resume"}
         >>> parser = ConfigParser(config)
         >>> parser.globals["monai_afire"] = __import__("monai_afire")
         >>> _ = parser.get_parsed_content("initialize")
-        >>> parser.get_parsed_content("anew")
+        >>> parser.get_parsed_content("fresh")
         True
     """
     call = current_call()
-    # MONAI's command line hands over "--help" and "-h" as overrides
+    # MONAI's command line gives "--help" and "-h" as overrides
     if "help" in call.config or call.config.get("h") is True:
         print(help_text(call))
         raise SystemExit(0)

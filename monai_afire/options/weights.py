@@ -75,7 +75,7 @@ def take_from_weights(call: BundleCall, wrong: Collection[str] = ()) -> Iterator
     """
     Put what the weights of a training say about its encoder into the config.
 
-    Without the content of the config's files nothing is taken, since values of a caller look like defaults then.
+    Without the content of the config's files nothing changes, since values of a caller look like defaults then.
 
     Args:
         call: the start of the training; its config is changed.
@@ -86,7 +86,7 @@ def take_from_weights(call: BundleCall, wrong: Collection[str] = ()) -> Iterator
     """
     source, path = _start_of(call)
     options = described_options(path) if path else {}
-    taken = {}
+    own = {}
     for name in ENCODER_OPTIONS:
         if name not in options or name not in call.read_names & call.config.keys() or name in wrong:
             continue
@@ -97,11 +97,11 @@ def take_from_weights(call: BundleCall, wrong: Collection[str] = ()) -> Iterator
             continue
         given, where = _given(call, name)
         if given is None:
-            taken[name] = value
+            own[name] = value
         elif _one_for_all(given) != _one_for_all(value) and not (source == "encoder_weights" and name in _RESIZED):
-            own, theirs = describe_default(given), describe_default(value)
-            yield name, f"{own}{where} contradicts {path}, which was trained with {theirs}: leave it out"
-    changed = {name: value for name, value in taken.items() if call.config[name] != value}
+            chosen, trained = describe_default(given), describe_default(value)
+            yield name, f"{chosen}{where} contradicts {path}, which was trained with {trained}: leave it out"
+    changed = {name: value for name, value in own.items() if call.config[name] != value}
     for name, value in changed.items():
         call.replace(name, value)
     if changed:

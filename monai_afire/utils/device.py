@@ -89,7 +89,7 @@ def has_bfloat16(device: torch.device | str) -> bool:
     Whether a device computes in bfloat16 itself.
 
     A CPU without such instructions imitates them: autocast works there, and a training step takes two and a half times
-    as long as in float32. A version of PyTorch that cannot tell what a CPU has counts it among these.
+    as long as in float32. Where PyTorch does not report the instructions, the answer is False.
 
     Args:
         device: that the network is on.

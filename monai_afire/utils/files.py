@@ -128,7 +128,7 @@ def check_writable(folder: str | os.PathLike, *others: str | os.PathLike, needed
             "output folder"
         ) from error
     disk = shutil.disk_usage(path)
-    if disk.total and disk.free < needed_bytes:  # a total of 0: the file system does not tell
+    if disk.total and disk.free < needed_bytes:  # a total of 0: the file system does not know
         raise OSError(
             f"the disk of {path} is too full: {disk.free / 1e6:,.0f} MB are free, about {needed_bytes / 1e6:,.0f} MB "
             "are going to be written; free space or choose another output folder"
