@@ -14,6 +14,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from monai_afire.networks.weights.released import RELEASED, released_encoder
+
 
 class ExperimentError(ValueError):
     """An experiment cannot be run as asked; the message says what was found and how to put it right."""
@@ -331,7 +333,7 @@ def plan_runs(
 
 def as_initialization(text: str) -> tuple[str, str | None]:
     """
-    Read ``NAME=FILE``, or ``NAME=`` for random weights.
+    Read ``NAME=FILE``, ``NAME=released`` for the released encoder, or ``NAME=`` for random weights.
 
     Args:
         text: a word of the command line.
@@ -352,7 +354,7 @@ def as_initialization(text: str) -> tuple[str, str | None]:
             f"--initializations {text!r}: write NAME=FILE, such as afire=bundles/afire/models/model.pt, or NAME= for "
             "random weights; a name is made of letters, digits and . _ + -"
         )
-    return name, weights or None
+    return name, str(released_encoder()) if weights == RELEASED else weights or None
 
 
 def _words(values: Sequence[Any]) -> str:

@@ -95,6 +95,11 @@ def test_refuses_initializations_of_another_form(text: str) -> None:
         as_initialization(text)
 
 
+def test_the_released_encoder_is_a_file() -> None:
+    name, path = as_initialization("released=released")
+    assert plan_runs([(name, path)])[0].weights == path
+
+
 def test_a_file_may_have_the_sign_in_its_name() -> None:
     assert as_initialization("a=models/epoch=3.pt") == ("a", "models/epoch=3.pt")
 
