@@ -14,7 +14,7 @@ import pytest
 import torch
 from ignite.engine import Engine, Events
 
-from monai_afire.handlers.writers.result_tables import ResultFiles, ResultTables
+from monai_afire.handlers.writers.result_tables import ResultTables
 
 # quotes, line breaks, letters of more than one byte, a name that is no valid text
 NAMES = ["a.png", 'b "of", c.png', "d\nd.png", "M\u00fcller.png", "\u80ba.png", "caf\udce9.png", "g.png", "h.png"]
@@ -121,7 +121,7 @@ def test_other_columns_are_refused(tmp_path: Path) -> None:
         judge(tmp_path, resume=True)
 
 
-class Pictures(ResultFiles):
+class Pictures(ResultTables):
     """A file per image, which a thread writes when it may."""
 
     may_write = threading.Event()
@@ -132,7 +132,7 @@ class Pictures(ResultFiles):
     def collect(self, engine: Engine) -> None:
         for _, source in self.accepted(engine.state.batch):  # type: ignore[arg-type]
             self.add_row([source])
-            self.hand_over(self.save, source)
+            self.submit(self.save, source)
 
     def save(self, source: str) -> None:
         if source.endswith("c.png"):

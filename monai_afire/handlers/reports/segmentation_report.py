@@ -13,7 +13,6 @@ import pandas as pd
 import torch
 from ignite.engine import Engine
 from monai.utils import CommonKeys
-from numpy.typing import NDArray
 
 from monai_afire.handlers.reports.metrics_report import PicturedReport, input_pixel_sizes, refuse_nan
 from monai_afire.metrics.classification import check_class_names
@@ -21,7 +20,7 @@ from monai_afire.metrics.segmentation import segmentation_metrics
 from monai_afire.utils.formatting import format_number, table_lines
 from monai_afire.utils.precision import at_least_float32
 from monai_afire.visualize.outlines import TRUTH_COLOR, class_color, outline_picture
-from monai_afire.visualize.volume_planes import axial_plane, fullest_plane
+from monai_afire.visualize.volume_planes import fullest_planes
 
 
 class SegmentationReport(PicturedReport):
@@ -83,14 +82,14 @@ class SegmentationReport(PicturedReport):
         masks, truth = at_least_float32(pred).sigmoid() >= self.threshold, label > 0.5
         known = ~label.isnan().flatten(2).any(-1)
         columns = self._measure(batch, masks, truth, known)
-        drawn = [stack.cpu().numpy() for stack in (masks, truth)]
+        drawn = [stack.cpu().numpy() for stack in (truth, masks)]
         images = batch[CommonKeys.IMAGE].float().mean(1).cpu().numpy()
         for row, index in enumerate(batch["index"].tolist()):
             values = {name: float(column[row]) for name, column in columns.items()}
-            dice = _mean([values[f"dice_{name}"] for name in self.class_names])
-            self.rows.append({**self.item_facts(index), "mean_dice": dice, **values})
-            planes = _planes(images[row], *(stack[row] for stack in drawn))
-            drawing = partial(outline_picture, planes[0].astype(np.float16), *planes[1:])
+            self.rows.append({**self.item_facts(index), **values})
+            image, true, predicted = fullest_planes(images[row], *(stack[row] for stack in drawn))
+            drawing = partial(outline_picture, image.astype(np.float16), predicted, true)
+            dice = values["mean_dice"]
             self.keep_example(dice, f"{self.name_of(index)}\nmean Dice {dice:.3f}", drawing)
 
     def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
@@ -107,7 +106,7 @@ class SegmentationReport(PicturedReport):
                 "num_images": int(dice.notna().sum()),
                 "num_present": int(present.sum()),
             }
-        means = {f"mean_{kind}": _mean([entry[kind] for entry in per_class.values()]) for kind in kinds}
+        means = pd.DataFrame(per_class).loc[kinds].mean(axis=1).add_prefix("mean_").to_dict()
         return {"num_images": len(table), **means, "per_class": per_class}
 
     def draw(self, table: pd.DataFrame) -> None:
@@ -117,8 +116,7 @@ class SegmentationReport(PicturedReport):
 
     def lines(self, metrics: dict[str, Any]) -> list[str]:
         """The summary to print."""
-        unit = "mm" if "mean_hd95_mm" in metrics else "pixels"
-        kind = "hd95_mm" if unit == "mm" else "hd95"
+        kind, unit = ("hd95_mm", "mm") if "mean_hd95_mm" in metrics else ("hd95", "pixels")
         means = {key.removeprefix("mean_"): value for key, value in metrics.items() if key.startswith("mean_")}
         rows = {}
         for name, entry in {**metrics["per_class"], "mean of classes": means}.items():
@@ -139,23 +137,7 @@ class SegmentationReport(PicturedReport):
         measured["truth_pixels"] = truth.flatten(2).sum(-1).float()
         measured = {kind: values.masked_fill(~known, torch.nan).cpu() for kind, values in measured.items()}
         measured["predicted_pixels"] = masks.flatten(2).sum(-1).cpu()
-        return {
-            f"{kind}_{name}": values[:, number]
-            for kind, values in measured.items()
-            for number, name in enumerate(self.class_names)
-        }
-
-
-def _planes(image: NDArray, predicted: NDArray, truth: NDArray) -> tuple[NDArray, NDArray, NDArray]:
-    """A picture as it is, of a volume the axial plane with most of the truth."""
-    if image.ndim == 2:
-        return image, predicted, truth
-    place = (0, 0, fullest_plane(truth))
-    stacks = (np.stack([axial_plane(mask, place) for mask in masks]) for masks in (predicted, truth))
-    return (axial_plane(image, place), *stacks)  # type: ignore[return-value]
-
-
-def _mean(values: Sequence[float]) -> float:
-    """Mean of those that are defined."""
-    defined = [value for value in values if not np.isnan(value)]
-    return float(np.mean(defined)) if defined else float("nan")
+        columns = {"mean_dice": measured["dice"].double().nanmean(1)}
+        for kind, values in measured.items():
+            columns |= {f"{kind}_{name}": column for name, column in zip(self.class_names, values.T, strict=True)}
+        return columns

@@ -15,20 +15,19 @@ from typing import Any
 
 import nibabel
 import numpy as np
-import torch
 from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
-from torch.nn import functional as F
 
 from monai_afire.anomaly.detector import HEAT_UNIT, AnomalyDetector
 from monai_afire.anomaly.header_view import other_than_frontal_chest
 from monai_afire.anomaly.secondary_capture import NoStudyError, read_source, secondary_capture
 from monai_afire.anomaly.worklist import WorklistSummary, harmless, header_of, hottest_place, write_worklist
 from monai_afire.anomaly.worklist_page import write_worklist_page
+from monai_afire.handlers.writers.pictures import batch_picture, in_proportion, resized_maps
 from monai_afire.handlers.writers.prediction_writer import warn_if_implausible
-from monai_afire.handlers.writers.result_tables import OUTPUT_IS_NAN, ResultFiles, written_name
+from monai_afire.handlers.writers.result_tables import ResultTables, written_name
 from monai_afire.utils.file_geometry import FileGeometry
 from monai_afire.utils.files import atomic_path, output_path
 from monai_afire.visualize.heat_map import heat_panels, overlay_heat_map
@@ -124,38 +123,17 @@ class AnomalyResult:
             # the input may be a part of the volume
             heat = self.heat if self.geometry is None else self.geometry.on_picture(self.heat, self.picture.shape)
             return hottest_planes(self.picture, heat, voxel_size, self.spatial_shape)
-        rows, columns = self.spatial_shape
-        scale = max(self.picture.shape) / max(rows, columns)
-        size = (max(1, round(rows * scale)), max(1, round(columns * scale)))
-        picture = np.asarray(Image.fromarray(self.picture).resize(size[::-1], Image.Resampling.BILINEAR))
-        return picture.astype(np.float32) / 255, _resized(self.heat, size)
+        picture = in_proportion(self.picture, self.spatial_shape)
+        return picture, resized_maps(self.heat[None], picture.shape)[0]
 
 
 def save_thumbnail(result: AnomalyResult, folder: str | os.PathLike) -> Path:
-    """
-    Write small radiograph and heat map side by side as JPEG, for the page of the work-list.
-
-    Args:
-        result: of one image.
-        folder: where to, see :func:`monai_afire.utils.output_path`.
-
-    Returns:
-        The file.
-    """
+    """Write a small radiograph and its heat map side by side as JPEG, for the page of the work-list."""
     return _save_jpeg(result.thumbnail(_THUMBNAIL_SIDE), _THUMBNAIL_QUALITY, result, folder)
 
 
 def save_overlay(result: AnomalyResult, folder: str | os.PathLike) -> Path:
-    """
-    Write radiograph and heat map side by side as JPEG, see :meth:`AnomalyResult.picture_with_heat`.
-
-    Args:
-        result: of one image.
-        folder: where to, see :func:`monai_afire.utils.output_path`.
-
-    Returns:
-        The file.
-    """
+    """Write radiograph and heat map side by side as JPEG, see :meth:`AnomalyResult.picture_with_heat`."""
     return _save_jpeg(Image.fromarray(result.picture_with_heat()), _JPEG_QUALITY, result, folder)
 
 
@@ -167,19 +145,7 @@ def _save_jpeg(picture: Image.Image, quality: int, result: AnomalyResult, folder
 
 
 def save_secondary_capture(result: AnomalyResult, folder: str | os.PathLike) -> Path:
-    """
-    Write the same picture as DICOM Secondary Capture in the study of its source.
-
-    Args:
-        result: of one image.
-        folder: where to, see :func:`monai_afire.utils.output_path`.
-
-    Returns:
-        The file.
-
-    Raises:
-        NoStudyError: when the source is no DICOM file, or does not say which study it belongs to.
-    """
+    """Write the same picture as DICOM Secondary Capture in the study of its source, or raise ``NoStudyError``."""
     try:
         capture = secondary_capture(result.picture_with_heat(), read_source(result.source), result.title)
     except NoStudyError:
@@ -193,46 +159,23 @@ def save_secondary_capture(result: AnomalyResult, folder: str | os.PathLike) -> 
 
 
 def save_map(result: AnomalyResult, folder: str | os.PathLike) -> Path:
-    """
-    Write the heat map as NIfTI in the geometry of the original, to be laid over it in any viewer.
-
-    Args:
-        result: of one image.
-        folder: where to, see :func:`monai_afire.utils.output_path`.
-
-    Returns:
-        The file.
-    """
+    """Write the heat map as NIfTI in the geometry of the file, for an overlay in any viewer."""
     path = output_path(folder, result.source, result.root, ".nii.gz")
     if result.geometry is not None:
         result.geometry.save(result.geometry.to_file(result.heat), path)
         return path
-    volume = nibabel.Nifti1Image(_resized(result.heat, result.spatial_shape), result.affine)
+    volume = nibabel.Nifti1Image(resized_maps(result.heat[None], result.spatial_shape)[0], result.affine)
     with atomic_path(path) as temporary:
         temporary.write_bytes(gzip.compress(volume.to_bytes(), compresslevel=1, mtime=0))
     return path
 
 
 def save_embedding(result: AnomalyResult, folder: str | os.PathLike) -> Path:
-    """
-    Write the tokens as ``.npz`` with "tokens" ``(L, D)`` and their mean "embedding" ``(D,)``.
-
-    Args:
-        result: of one image.
-        folder: where to, see :func:`monai_afire.utils.output_path`.
-
-    Returns:
-        The file.
-    """
+    """Write the tokens as ``.npz`` with "tokens" ``(L, D)`` and their mean "embedding" ``(D,)``."""
     path = output_path(folder, result.source, result.root, ".npz")
     with atomic_path(path) as temporary, temporary.open("wb") as file:
         np.savez(file, tokens=result.tokens, embedding=result.tokens.mean(0))
     return path
-
-
-def _resized(heat: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
-    plane = torch.from_numpy(np.ascontiguousarray(heat, dtype=np.float32))[None, None]
-    return F.interpolate(plane, size=size, mode="bilinear")[0, 0].numpy()
 
 
 _SAVERS: dict[str, Callable[[AnomalyResult, Path], Path]] = {
@@ -245,7 +188,7 @@ _SAVERS: dict[str, Callable[[AnomalyResult, Path], Path]] = {
 SAVED_KINDS = tuple(_SAVERS)
 
 
-class AnomalyWriter(ResultFiles):
+class AnomalyWriter(ResultTables):
     """
     Write scores, decision, heat map and embedding of each image as soon as they are there.
 
@@ -292,7 +235,7 @@ class AnomalyWriter(ResultFiles):
         unknown = set(saved) - set(_SAVERS)
         if unknown:
             raise ValueError(f"saved must name some of {sorted(_SAVERS)}, got {sorted(unknown)}")
-        super().__init__(items, output_dir, "scores.csv", num_threads, resume)
+        super().__init__(items, output_dir, "scores.csv", resume, num_threads)
         self.detector = detector
         self.saved = self.folders = tuple(saved)
         self.patient_identifiers = patient_identifiers
@@ -318,21 +261,19 @@ class AnomalyWriter(ResultFiles):
         scores = outputs["scores"].float().cpu()
         heat = self.detector.heat_map(outputs["maps"][:, -1])[:, 0].float().cpu().numpy()
         tokens = outputs["tokens"].float().cpu().numpy()
-        for row, source in self.accepted(batch):
+        # a comparison with NaN is false: such an image would be called normal
+        for row, source in self.accepted(batch, scores.isfinite().all(1)):
             if self.strict_view and (view := other_than_frontal_chest(header_of(source))):
                 self.reject(source, f"is no frontal chest radiograph by its header ({view})")
                 continue
             values = scores[row].tolist()
-            if not np.isfinite(values).all():  # a comparison with NaN is false: it would be called normal
-                self.reject(source, OUTPUT_IS_NAN)
-                continue
             decision = int(values[-1] >= self.thresholds[-1]) if np.isfinite(self.thresholds[-1]) else ""
             numbers = [f"{value:.6g}" for value in reversed(values)]
             self.add_row([source, decision, *numbers, hottest_place(heat[row], self.low)])
             if self.saved:
                 result = self._result(batch, row, source, heat[row], tokens[row], values[-1])
                 for kind in self.saved:
-                    self.hand_over(self._save, kind, result)
+                    self.submit(self._save, kind, result)
 
     def complete(self) -> None:
         """Write the work-list, and check the decisions as a whole."""
@@ -378,8 +319,7 @@ class AnomalyWriter(ResultFiles):
             root=self.root,
             heat=heat,
             tokens=tokens,
-            # of a picture in colour its gray
-            picture=torch.as_tensor(batch["picture"][row]).float().mean(0).to(torch.uint8).numpy(),
+            picture=batch_picture(batch, row),
             spatial_shape=tuple(batch["spatial_shape"][row].tolist()),
             affine=batch["affine"][row].numpy(),
             heat_range=(self.low, self.high),

@@ -15,7 +15,7 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import ArrayLike
 
-from monai_afire.handlers.writers.result_tables import OUTPUT_IS_NAN, ResultTables
+from monai_afire.handlers.writers.result_tables import ResultTables
 from monai_afire.metrics.classification import check_class_names, check_logits, checked_thresholds
 from monai_afire.utils.labels import check_label_kind, check_thresholds_of_kind, class_probabilities
 
@@ -92,7 +92,7 @@ class PredictionWriter(ResultTables):
         return ["image", *(f"{kind}_{name}" for kind in kinds for name in self.class_names)]
 
     def complete(self) -> None:
-        """Look at the decisions as a whole."""
+        """Check whether the decisions are plausible."""
         if self.limits is not None and self.label_kind == "multilabel":
             decisions = [f"decision_{name}" for name in self.class_names]
             warn_if_implausible(self.output_dir / self.table_name, decisions, _FINE_TUNE)
@@ -101,14 +101,10 @@ class PredictionWriter(ResultTables):
         """Add the rows of a batch."""
         logits = engine.state.output[CommonKeys.PRED]  # type: ignore[index]
         check_logits(logits.shape, self.class_names)
-        probabilities = class_probabilities(logits, self.label_kind).numpy()
-        for row, source in self.accepted(engine.state.batch):  # type: ignore[arg-type]
-            values = probabilities[row]
-            if np.isnan(values).any():
-                self.reject(source, OUTPUT_IS_NAN)
-                continue
-            cells = [f"{value:.6g}" for value in values]
-            self.add_row([source, *cells, *self._decisions(values)])
+        probabilities = class_probabilities(logits, self.label_kind)
+        for row, source in self.accepted(engine.state.batch, ~probabilities.isnan().any(1)):  # type: ignore[arg-type]
+            values = probabilities[row].numpy()
+            self.add_row([source, *(f"{value:.6g}" for value in values), *self._decisions(values)])
 
     def _decisions(self, values: np.ndarray) -> list[int | str]:
         if self.label_kind == "multiclass":
@@ -124,15 +120,13 @@ _LARGEST_SHARE = 0.8
 logger = logging.getLogger(__name__)
 
 
-def warn_if_implausible(table: Path, columns: Sequence[str], remedy: str) -> list[str]:
+def warn_if_implausible(table: Path, columns: Sequence[str], remedy: str) -> None:
     """Warn when nearly all images of a table are above a threshold."""
-    decisions = pd.read_csv(table, usecols=list(columns))
-    above, num_images = (decisions == 1).sum(), len(decisions)
-    found = [name for name in columns if num_images >= _FEWEST and above[name] > _LARGEST_SHARE * num_images]
-    for name in found:
-        logger.warning(
-            f"{above[name]} of {num_images} images are above the threshold of {name!r}. Unless nearly all of them show "
-            "a finding, they differ from the images that the threshold was chosen on (scanner, view, contrast, "
-            f"preparation), and the decisions in {table} mean nothing: {remedy}"
-        )
-    return found
+    decisions = pd.read_csv(table, usecols=list(columns)) == 1
+    for name in columns if len(decisions) >= _FEWEST else ():
+        if decisions[name].mean() > _LARGEST_SHARE:
+            logger.warning(
+                f"{decisions[name].sum()} of {len(decisions)} images are above the threshold of {name!r}. Unless "
+                "nearly all of them show a finding, they differ from the images that the threshold was chosen on "
+                f"(scanner, view, contrast, preparation), and the decisions in {table} mean nothing: {remedy}"
+            )
