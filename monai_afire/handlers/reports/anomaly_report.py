@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ class AnomalyReport(MetricsReport):
         output_dir: where to write.
         num_bootstraps: samples of each interval.
         num_pictures: pictures of the contact sheet.
-        max_aupro_images: AUPRO needs the pixels of all images at once and takes so many of them.
+        max_aupro_images: largest number of images for AUPRO, which needs all their pixels at once.
         spacing: millimetres between the voxels of the input where volumes are resampled to it, see
             :func:`monai_afire.transforms.fit_images`.
     """
@@ -55,10 +55,9 @@ class AnomalyReport(MetricsReport):
         max_aupro_images: int = 500,
         spacing: float | Sequence[float] | None = None,
     ) -> None:
-        super().__init__(output_dir)
+        super().__init__(output_dir, items=items)
         self.detector = detector
         self.dataset = dataset
-        self.items = items
         self.num_bootstraps = num_bootstraps
         self.num_pictures = num_pictures
         self.max_aupro_images = max_aupro_images
@@ -71,7 +70,7 @@ class AnomalyReport(MetricsReport):
         super().start(engine)
         self.maps: dict[int, torch.Tensor] = {}
         self.truths: dict[int, np.ndarray | None] = {}
-        # what the position alone says: the same map for every image, where tokens of normal images are odd
+        # a map that knows the position alone: the same for every image
         self.position_map = self.detector.map_mean[0].cpu()
 
     def collect(self, engine: Engine) -> None:
@@ -81,8 +80,7 @@ class AnomalyReport(MetricsReport):
         scores, maps = outputs["scores"].float().cpu(), outputs["maps"].float().cpu()
         for row, index in enumerate(batch["index"].tolist()):
             item = self.items[index]
-            painted = item["lesion"]
-            if painted:
+            if item["lesion"]:  # painted
                 truth = batch["lesion_mask"][row, 0].bool().numpy()
             else:
                 shape = batch["spatial_shape"][row].tolist()
@@ -122,12 +120,12 @@ class AnomalyReport(MetricsReport):
         chosen = [index for index, truth in self.truths.items() if truth is not None or not self.items[index]["label"]]
         chosen = chosen[:: max(1, -(-len(chosen) // self.max_aupro_images))]
         empty = np.zeros(tuple(self.encoder.img_size), dtype=bool)
-        truths = [empty if self.truths[index] is None else self.truths[index] for index in chosen]
-        if not any(truth.any() for truth in truths):  # type: ignore[union-attr]
+        truths = [truth if (truth := self.truths[index]) is not None else empty for index in chosen]
+        if not any(truth.any() for truth in truths):
             return
         maps = torch.stack([self.maps[index] for index in chosen])
         for number, name in enumerate(self.map_names):
-            value = map_aupro(maps[:, number], truths, self.encoder.grid_size)  # type: ignore[arg-type]
+            value = map_aupro(maps[:, number], truths, self.encoder.grid_size)
             if np.isfinite(value) and name in metrics.get("localization", {}):
                 metrics["localization"][name]["aupro"] = value
 
@@ -175,7 +173,9 @@ def _facts(item: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+_AUC = {"auc": "AUC", "auc_interval": "interval"}
 _DETECTION = {
+    **_AUC,
     "average_precision": "AP",
     "accuracy": "ACC",
     "f1": "F1",
@@ -195,39 +195,36 @@ def report_lines(metrics: Mapping[str, Any]) -> list[str]:
         1 normal and 2 abnormal images
     """
     lines = ["{normal} normal and {abnormal} abnormal images".format(**metrics["images"])]
-    if "detection" in metrics:
-        lines += ["", "scores, AUC with its 95 % interval"]
-        lines += table_lines({name: _detection_cells(row) for name, row in metrics["detection"].items()})
-    if "within_view" in metrics:
-        views = metrics["within_view"]
-        names = next(iter(views.values()))["auc"]
-        rows = {name: _formatted({view: entry["auc"][name] for view, entry in views.items()}) for name in names}
-        lines += ["", "AUC within view", *table_lines(rows)]
-    if "matched_pairs" in metrics:
-        pairs = metrics["matched_pairs"]
-        scores = {name: _auc_cells(row) for name, row in pairs.items() if name != "pairs"}
-        lines += ["", f"AUC on {pairs['pairs']} pairs matched for view and brightness", *table_lines(scores)]
-    if "localization" in metrics:
-        lines += ["", "localisation"]
-        lines += table_lines({name: _localization_cells(row) for name, row in metrics["localization"].items()})
-    if "controlled" in metrics:
-        lines += ["", "AUC of the same normal images with against without a painted lesion"]
-        lines += table_lines({title: _formatted(entry["auc"]) for title, entry in metrics["controlled"].items()})
+    for title, rows in _tables(metrics):
+        lines += ["", title, *table_lines(rows)]
     return lines
 
 
-def _formatted(metrics: Mapping[str, float | None]) -> dict[str, str]:
-    return {name: format_number(value) for name, value in metrics.items()}
+def _tables(metrics: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, dict[str, object]]]]:
+    """Title and rows of each table that the metrics allow."""
+    if "detection" in metrics:
+        rows = {name: _cells(row, _DETECTION) for name, row in metrics["detection"].items()}
+        yield "scores, AUC with its 95 % interval", rows
+    if "within_view" in metrics:
+        aucs = pd.DataFrame({view: entry["auc"] for view, entry in metrics["within_view"].items()})
+        yield "AUC within view", aucs.map(format_number).to_dict("index")
+    if "matched_pairs" in metrics:
+        rows = {name: _cells(row, _AUC) for name, row in metrics["matched_pairs"].items() if name != "pairs"}
+        yield f"AUC on {metrics['matched_pairs']['pairs']} pairs matched for view and brightness", rows
+    if "localization" in metrics:
+        entries = metrics["localization"]
+        yield "localization", {n: {"images": e["images"], **_cells(e, _LOCALIZATION)} for n, e in entries.items()}
+    if "controlled" in metrics:
+        rows = {
+            title: _cells(entry["auc"], {n: n for n in entry["auc"]}) for title, entry in metrics["controlled"].items()
+        }
+        yield "AUC of the same normal images with against without a painted lesion", rows
 
 
-def _auc_cells(row: Mapping[str, Any]) -> dict[str, str]:
-    interval = "-".join(format_number(limit) for limit in row["auc_interval"] or (None, None))
-    return {"AUC": format_number(row["auc"]), "interval": interval}
-
-
-def _detection_cells(row: Mapping[str, Any]) -> dict[str, str]:
-    return {**_auc_cells(row), **{title: format_number(row.get(key)) for key, title in _DETECTION.items()}}
-
-
-def _localization_cells(row: Mapping[str, Any]) -> dict[str, object]:
-    return {"images": row["images"], **{title: format_number(row.get(key)) for key, title in _LOCALIZATION.items()}}
+def _cells(row: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, object]:
+    """Numbers of a row as text, by the titles of their columns."""
+    cells: dict[str, object] = {}
+    for key, title in columns.items():
+        limits = (row.get(key) or (None, None)) if key.endswith("_interval") else (row.get(key),)
+        cells[title] = "-".join(map(format_number, limits))
+    return cells

@@ -29,7 +29,6 @@ from monai_afire.utils.formatting import format_number, table_lines
 from monai_afire.utils.labels import (
     check_label_kind,
     check_thresholds_of_kind,
-    check_uncertain_policy,
     class_probabilities,
     resolve_uncertain,
 )
@@ -60,14 +59,17 @@ class _ProbabilityReport(MetricsReport):
         items: Sequence[Mapping[str, Any]],
         class_names: Sequence[str],
         output_dir: str,
-        thresholds: ArrayLike | None,
-        num_bootstraps: int,
+        thresholds: ArrayLike | None = None,
+        uncertain: str = "ignore",
+        num_bootstraps: int = 0,
     ) -> None:
-        super().__init__(output_dir, "predictions.csv")
+        super().__init__(output_dir, "predictions.csv", items)
         check_class_names(class_names)
-        self.items = items
+        check_label_kind(self.label_kind, len(class_names), uncertain)
+        checked_thresholds(thresholds, len(class_names))
         self.class_names = list(class_names)
         self.thresholds = thresholds
+        self.uncertain = uncertain
         self.num_bootstraps = num_bootstraps
 
     def start(self, engine: Engine) -> None:
@@ -103,11 +105,10 @@ class _ProbabilityReport(MetricsReport):
 
     def class_lines(self, metrics: dict[str, Any], counts: Mapping[str, str]) -> list[str]:
         """A table with a line per class: its counts, and its metrics."""
-        rows: dict[str, dict[str, object]] = {
-            name: {title: entry[key] for key, title in counts.items()}
-            | {title: format_number(entry[key]) for key, title in self.columns.items()}
-            for name, entry in metrics["per_class"].items()
-        }
+        rows: dict[str, dict[str, object]] = {}
+        for name, entry in metrics["per_class"].items():
+            texts = {title: format_number(entry[key]) for key, title in self.columns.items()}
+            rows[name] = {**{title: entry[key] for key, title in counts.items()}, **texts}
         return table_lines(rows)
 
     def values(self, table: pd.DataFrame, kind: str) -> NDArray[np.float64]:
@@ -155,20 +156,6 @@ class ClassificationReport(_ProbabilityReport):
     summary = {f"mean_{name}": _COLUMNS[name] for name in ("auc", "average_precision", "f1")}  # noqa: RUF012
     columns = _COLUMNS
 
-    def __init__(
-        self,
-        items: Sequence[Mapping[str, Any]],
-        class_names: Sequence[str],
-        output_dir: str,
-        thresholds: ArrayLike | None = None,
-        uncertain: str = "ignore",
-        num_bootstraps: int = 0,
-    ) -> None:
-        super().__init__(items, class_names, output_dir, thresholds, num_bootstraps)
-        check_uncertain_policy(uncertain)
-        checked_thresholds(thresholds, len(class_names))
-        self.uncertain = uncertain
-
     def label_cells(self, labels: Sequence[float], probabilities: Sequence[float]) -> dict[str, Any]:
         """The label of each class."""
         return {f"label_{name}": label for name, label in zip(self.class_names, labels, strict=True)}
@@ -183,15 +170,14 @@ class ClassificationReport(_ProbabilityReport):
     def draw(self, table: pd.DataFrame) -> None:
         """The ROC curve of each class."""
         truth = resolve_uncertain(torch.from_numpy(self.values(table, "label")), self.uncertain).numpy()
-        columns = zip(self.class_names, truth.T, self.values(table, "probability").T, strict=True)
-        known = {name: known_of_class(labels, values) for name, labels, values in columns}
+        labels, values = {}, {}
+        for name, column, probabilities in zip(
+            self.class_names, truth.T, self.values(table, "probability").T, strict=True
+        ):
+            labels[name], values[name] = known_of_class(column, probabilities)
         limits = checked_thresholds(self.thresholds, len(self.class_names))
-        class_roc_figure(
-            {name: labels for name, (labels, _) in known.items()},
-            {name: values for name, (_, values) in known.items()},
-            self.output_dir / "roc.png",
-            None if limits is None else dict(zip(self.class_names, limits, strict=True)),
-        )
+        thresholds = None if limits is None else dict(zip(self.class_names, limits, strict=True))
+        class_roc_figure(labels, values, self.output_dir / "roc.png", thresholds)
 
     def lines(self, metrics: dict[str, Any]) -> list[str]:
         """The means and a table with a line per class."""
@@ -225,9 +211,10 @@ class MulticlassReport(_ProbabilityReport):
         items: the data set's items, for the names of the files.
         class_names: K names, in the order of the network's outputs; of grades, in their order.
         output_dir: where to write.
+        thresholds: of the network, NaN if it was trained for exclusive classes; checked when the run starts. None
+            for no check.
+        uncertain: "ignore"; an unknown class is neither present nor absent.
         num_bootstraps: samples of the interval of the mean AUC, 0 for none.
-        thresholds: of the network, which has none (NaN) if it was trained for exclusive classes; compared when the
-            run is complete. None leaves it out.
 
     Raises:
         ValueError: for names that repeat, outputs or labels that are not one per class, or an output that is NaN; the
@@ -249,17 +236,6 @@ class MulticlassReport(_ProbabilityReport):
     labels_wanted = "make one-hot labels by LabelVectord with label_kind 'multiclass'"
     summary = _SUMMARY
     columns = {"auc": "AUC", "sensitivity": "sensitivity", "precision": "precision", "f1": "F1"}  # noqa: RUF012
-
-    def __init__(
-        self,
-        items: Sequence[Mapping[str, Any]],
-        class_names: Sequence[str],
-        output_dir: str,
-        num_bootstraps: int = 0,
-        thresholds: ArrayLike | None = None,
-    ) -> None:
-        super().__init__(items, class_names, output_dir, thresholds, num_bootstraps)
-        check_label_kind("multiclass", len(class_names))
 
     def label_cells(self, labels: Sequence[float], probabilities: Sequence[float]) -> dict[str, Any]:
         """The names of the labelled class, empty where it is not known, and of the most probable one."""
@@ -323,7 +299,6 @@ def classification_report(
         >>> type(classification_report([], ["none", "mild"], "results", "multiclass")).__name__
         'MulticlassReport'
     """
-    check_label_kind(label_kind, len(class_names), uncertain)
-    if label_kind == "multiclass":
-        return MulticlassReport(items, class_names, output_dir, num_bootstraps, thresholds)
-    return ClassificationReport(items, class_names, output_dir, thresholds, uncertain, num_bootstraps)
+    check_label_kind(label_kind)
+    report = MulticlassReport if label_kind == "multiclass" else ClassificationReport
+    return report(items, class_names, output_dir, thresholds, uncertain, num_bootstraps)

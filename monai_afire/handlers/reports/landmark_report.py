@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -92,21 +93,19 @@ class LandmarkReport(PicturedReport):
         fraction = (1 / torch.tensor(size, dtype=torch.float64)).expand_as(sizes)
         errors = [radial_errors(positions, truth, unit) for unit in (fraction, None, sizes)]
         for row, index in enumerate(batch["index"].tolist()):
-            mean = _mean_found(errors[0][row].numpy())
-            missed = bool(errors[0][row].isinf().any())
-            self.rows.append({**self.item_facts(index), **self._columns(positions[row], [e[row] for e in errors])})
+            name, columns = self.items[index]["image"], self._columns(positions[row], [e[row] for e in errors])
+            self.rows.append({"number": index, "image": name, **columns})
+            mean, missed = columns["mean_radial_error"], bool(errors[0][row].isinf().any())
             found, known, image = positions[row].numpy(), truth[row].numpy(), images[row]
             if image.ndim == 3:
                 found, known = (frontal_positions(points, image.shape) for points in (found, known))
                 image = frontal_projection(image)
             drawing = partial(landmark_picture, image.astype(np.float16), found, known)
             error = f"mean error {format_number(100 * mean, 2)} % of the side{', some not found' * missed}"
-            self.keep_example(-np.inf if missed else -mean, f"{self.name_of(index)}\n{error}", drawing)
+            self.keep_example(-np.inf if missed else -mean, f"{Path(name).name}\n{error}", drawing)
 
     def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
         """Means over all known landmarks, and of each."""
-        if table.empty:
-            raise ValueError("no image was evaluated: the section of the datalist is empty")
         per_landmark = {name: self._metrics(table, [name]) for name in self.landmark_names}
         return {"num_images": len(table), **self._metrics(table, self.landmark_names), "per_landmark": per_landmark}
 

@@ -34,9 +34,11 @@ class MetricsReport(ABC):
     Args:
         output_dir: where to write; checked when the evaluation starts.
         table_name: file name of the table.
+        items: the data set's items, for the names of the files.
 
     Raises:
         OSError: when the run starts and ``output_dir`` cannot be written to.
+        ValueError: when the run ends without an image.
 
     Example:
         >>> import tempfile
@@ -52,10 +54,10 @@ class MetricsReport(ABC):
         {'mean': 2.0, 'undefined': None}
     """
 
-    items: Sequence[Mapping[str, Any]] = ()
-    """The data set's items, for the names of the files."""
-
-    def __init__(self, output_dir: str, table_name: str = "evaluation.csv") -> None:
+    def __init__(
+        self, output_dir: str, table_name: str = "evaluation.csv", items: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        self.items = items
         self.output_dir = Path(output_dir)
         self.table_name = table_name
         self.rows: list[dict[str, Any]] = []
@@ -81,6 +83,8 @@ class MetricsReport(ABC):
 
     def report(self, engine: Engine) -> None:
         """Compute the metrics, write the files, draw and print."""
+        if not self.rows:
+            raise ValueError("no image was evaluated: the section of the datalist is empty")
         table = pd.DataFrame(self.rows)
         metrics = self.evaluate(table)
         with atomic_path(self.output_dir / self.table_name) as temporary:
@@ -115,8 +119,8 @@ class PicturedReport(MetricsReport):
     """
     Base of the reports with a sheet of the worst, the median and the best images.
 
-    A subclass hands each image's score and a function that draws it to :meth:`keep_example`. Memory does not depend on
-    the number of images: what can be neither the worst nor the best nor, most likely, the median is forgotten.
+    A subclass calls :meth:`keep_example` with the score of each image and a function that draws it. Memory does not
+    depend on the number of images: examples that can be neither worst nor best nor, most likely, median are dropped.
 
     Args:
         items: the data set's items, for the names of the files.
@@ -136,8 +140,7 @@ class PicturedReport(MetricsReport):
     ) -> None:
         if num_pictures < 1:
             raise ValueError(f"num_pictures must be at least 1, got {num_pictures}")
-        super().__init__(output_dir, table_name)
-        self.items = items
+        super().__init__(output_dir, table_name, items)
         self.sheet_name = sheet_name
         self.num_pictures = num_pictures
         self.scores: list[float] = []
@@ -153,8 +156,8 @@ class PicturedReport(MetricsReport):
         Consider an image for the sheet.
 
         Args:
-            score: larger is better; one of NaN is not shown.
-            name: what to write over the picture.
+            score: larger is better; NaN is not shown.
+            name: text above the picture.
             draw: makes the picture, ``(rows, columns, 3)`` uint8; called when the run is over.
         """
         if np.isnan(score):
@@ -173,14 +176,6 @@ class PicturedReport(MetricsReport):
         pictures = [draw() for *_, draw in chosen]
         path = self.output_dir / self.sheet_name
         picture_sheet(pictures, titles, path, legend, columns=self.num_pictures, title=title)
-
-    def item_facts(self, index: int) -> dict[str, Any]:
-        """Columns of the table that describe the item itself."""
-        return {"number": index, "image": self.items[index]["image"]}
-
-    def name_of(self, index: int) -> str:
-        """Name of an item in pictures."""
-        return Path(str(self.items[index]["image"])).name
 
     def _extremes(self, spare: int) -> list[tuple[float, str, Draw]]:
         """Of the examples that are kept: the worst, those around the median of all images, the best."""
@@ -204,13 +199,7 @@ def input_pixel_sizes(
     if spacing is not None:
         return torch.as_tensor(spacing, dtype=torch.float64).expand(len(batch["index"]), len(size))
     known = [items[index].get("pixel_size") for index in batch["index"].tolist()]
-    file_pixels = torch.tensor(
-        [
-            np.broadcast_to(np.nan if value is None else np.asarray(value, dtype=float), len(size)).tolist()
-            for value in known
-        ],
-        dtype=torch.float64,
-    )
-    here = torch.tensor(tuple(size), dtype=torch.float64)
-    shapes = torch.as_tensor(batch["spatial_shape"]).double().cpu() if "spatial_shape" in batch else here
-    return file_pixels * shapes / here
+    file_sizes = np.array([np.broadcast_to(np.nan if value is None else value, len(size)) for value in known], float)
+    input_shape = torch.tensor(tuple(size), dtype=torch.float64)
+    shapes = torch.as_tensor(batch["spatial_shape"]).double().cpu() if "spatial_shape" in batch else input_shape
+    return torch.as_tensor(file_sizes) * shapes / input_shape

@@ -137,6 +137,7 @@ class SegmentationWriter(_PictureWriter):
             save_png(inside.astype(np.uint8) * 255, path)
 
     def _save_overlay(self, probabilities: NDArray, file: _File, picture: NDArray, path: Path) -> None:
+        image: NDArray
         if isinstance(file, FileGeometry):
             image = picture.astype(np.float32) / 255
             shown = np.stack([file.on_picture(probability, picture.shape) for probability in probabilities])
