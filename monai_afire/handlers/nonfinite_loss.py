@@ -76,7 +76,7 @@ class NonFiniteLoss:
         self.arrived.record()
 
     def check(self, engine: Any) -> None:
-        """Look at the loss."""
+        """Raise if the loss is not finite."""
         if self.arrived is not None:
             self.arrived.synchronize()
         files = batch_files(engine.state.batch, self.file_key)

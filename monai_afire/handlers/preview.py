@@ -26,19 +26,12 @@ from monai_afire.visualize.volume_planes import fullest_plane, upright
 class Preview(ABC):
     """Base of the picture grids of the first validation batch, for TensorBoard and as a PNG file."""
 
-    def __init__(
-        self,
-        path: str | Sequence[str],
-        columns: Sequence[str],
-        summary_writer: SummaryWriter | None = None,
-        num_images: int = 4,
-        tag: str = "preview",
-    ) -> None:
+    columns: tuple[str, ...]
+
+    def __init__(self, path: str | Sequence[str], summary_writer: SummaryWriter | None, num_images: int) -> None:
         self.path = joined_path(path)
-        self.columns = tuple(columns)
         self.summary_writer = summary_writer
         self.num_images = num_images
-        self.tag = tag
 
     def attach(self, engine: Engine) -> None:
         """Register with an evaluator."""
@@ -57,7 +50,7 @@ class Preview(ABC):
         save_figure(figure, self.path)
         if self.summary_writer is not None:
             # TensorBoard shows one kind of data per name, and losses have names like "restoration" too
-            name = f"preview/{self.tag}"
+            name = f"preview/{self.path.stem}"
             self.summary_writer.add_image(name, figure_to_array(figure), engine.state.epoch, dataformats="HWC")
 
     @abstractmethod
@@ -75,12 +68,12 @@ class RestorationPreview(Preview):
 
     Args:
         encoder: encoder of the network, for the patch grid and the intensity normalisation.
-        path: the PNG file, or its folder and name; replaced at each preview.
+        path: the PNG file, or its folder and name; replaced at each preview. The stem is the name in TensorBoard, below
+            "preview/".
         inputs: title of a column -> key of the batch, ``(B, C, *S)`` or ``(B, N, C, *S)``, whose first variant is
             shown.
         summary_writer: TensorBoard writer, None for the PNG only.
         num_images: number of rows.
-        tag: name in TensorBoard, below "preview/".
         outputs: title of a further column -> key of the network's outputs, patches ``(B, L, P)`` or ``(B, N, L, P)``
             in the encoder's normalised intensity; None for the column "restored" of the output of this name.
         region: key of a mask in [0, 1] shaped like the inputs, where the first of the outputs is put in place; None to
@@ -102,13 +95,13 @@ class RestorationPreview(Preview):
         inputs: Mapping[str, str],
         summary_writer: SummaryWriter | None = None,
         num_images: int = 4,
-        tag: str = "restoration",
         outputs: Mapping[str, str] | None = None,
         region: str | None = None,
     ) -> None:
         self.outputs = {"restored": "restored"} if outputs is None else dict(outputs)
         made = tuple(self.outputs) if region is None else (region.replace("_", " "), "restored in place", "difference")
-        super().__init__(path, (*inputs, *made), summary_writer, num_images, tag)
+        super().__init__(path, summary_writer, num_images)
+        self.columns = (*inputs, *made)
         self.encoder = encoder
         self.inputs = dict(inputs)
         self.region = region
@@ -149,7 +142,8 @@ class CorrespondencePreview(Preview):
 
     Args:
         encoder: encoder of the network, for the reference's patch grid.
-        path: the PNG file, or its folder and name; replaced at each preview.
+        path: the PNG file, or its folder and name; replaced at each preview. The stem is the name in TensorBoard, below
+            "preview/".
         correspondence: called with the network's outputs for (nearest, matches), both ``(B, M)``: the reference's
             patch that is nearest to each of the other crop's M patches, and the one that shows the same place, -1 for
             none (e.g. :func:`monai_afire.metrics.ace_correspondence`).
@@ -158,7 +152,6 @@ class CorrespondencePreview(Preview):
         needs: output without which nothing is drawn, for networks with parts switched off.
         summary_writer: TensorBoard writer, None for the PNG only.
         num_images: number of rows.
-        tag: name in TensorBoard, below "preview/".
 
     Example:
         >>> from monai_afire.networks import ViTEncoder
@@ -166,6 +159,8 @@ class CorrespondencePreview(Preview):
         >>> CorrespondencePreview(encoder, "preview.png", None, "image_1", "image_2").columns
         ('patches by place', 'same place', 'most similar patch')
     """
+
+    columns = ("patches by place", "same place", "most similar patch")
 
     def __init__(
         self,
@@ -177,10 +172,8 @@ class CorrespondencePreview(Preview):
         needs: str | None = None,
         summary_writer: SummaryWriter | None = None,
         num_images: int = 4,
-        tag: str = "correspondence",
     ) -> None:
-        columns = ("patches by place", "same place", "most similar patch")
-        super().__init__(path, columns, summary_writer, num_images, tag)
+        super().__init__(path, summary_writer, num_images)
         self.correspondence = correspondence
         self.reference = reference
         self.other = other
@@ -223,19 +216,19 @@ class TokenColorPreview(Preview):
 
     Args:
         encoder: encoder of the network, for its patch grid.
-        path: the PNG file, or its folder and name; replaced at each preview.
-        crops: key of the crops that have tokens, ``(B, G, C, H, W)``, G >= 1; the first two are shown.
+        path: the PNG file, or its folder and name; replaced at each preview. The stem is the name in TensorBoard, below
+            "preview/".
+        crops: key of the crops of the network's output "teacher_tokens" ``(B, G, L, D)``, ``(B, G, C, H, W)``, G >= 1;
+            the first two are shown.
         small_crops: key of the smaller crops, ``(B, N, C, h, w)``; the first is shown if there is one.
-        tokens: name of the network's output, ``(B, G, L, D)``.
         summary_writer: TensorBoard writer, None for the PNG only.
         num_images: number of rows.
-        tag: name in TensorBoard, below "preview/".
 
     Example:
         >>> from monai_afire.networks import ViTEncoder
         >>> encoder = ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2)
-        >>> TokenColorPreview(encoder, "tokens.png", "global_crops", "local_crops").tag
-        'tokens'
+        >>> TokenColorPreview(encoder, "tokens.png", "global_crops", "local_crops").path.name
+        'tokens.png'
     """
 
     def __init__(
@@ -244,21 +237,18 @@ class TokenColorPreview(Preview):
         path: str | Sequence[str],
         crops: str,
         small_crops: str,
-        tokens: str = "teacher_tokens",
         summary_writer: SummaryWriter | None = None,
         num_images: int = 4,
-        tag: str = "tokens",
     ) -> None:
-        super().__init__(path, (), summary_writer, num_images, tag)
+        super().__init__(path, summary_writer, num_images)
         self.crops = crops
         self.small_crops = small_crops
-        self.tokens = tokens
         self.grid_size = tuple(encoder.grid_size)
 
     def rows(self, batch: Any, outputs: dict[str, torch.Tensor]) -> list[list[np.ndarray]]:
         """The first images of the batch."""
         crops, small = (batch[key][: self.num_images] for key in (self.crops, self.small_crops))
-        colors = token_colors(outputs[self.tokens][: self.num_images, :2])
+        colors = token_colors(outputs["teacher_tokens"][: self.num_images, :2])
         colors = colors.reshape(*colors.shape[:2], *self.grid_size, 3)
         self.columns = ("large crop", "its tokens", "another one", "its tokens")[: 2 * colors.shape[1]]
         self.columns += ("small crop",) if small.shape[1] else ()

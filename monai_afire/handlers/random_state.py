@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from monai_afire.utils.device import current_random_state, restore_random_state
 from monai_afire.utils.distributed import global_rank
 
 
+@dataclass(eq=False)
 class EpochSeed:
     """
     Seed everything random anew at the start of each epoch, from (seed, epoch, rank), so that the processes of a
@@ -45,17 +47,10 @@ class EpochSeed:
         True
     """
 
-    def __init__(
-        self,
-        seed: int = 0,
-        dataset: Dataset | None = None,
-        generators: Sequence[torch.Generator] = (),
-        constant: bool = False,
-    ) -> None:
-        self.seed = seed
-        self.dataset = dataset
-        self.generators = list(generators)
-        self.constant = constant
+    seed: int = 0
+    dataset: Dataset | None = None
+    generators: Sequence[torch.Generator] = ()
+    constant: bool = False
 
     def attach(self, engine: Engine) -> None:
         """Register with an engine."""
@@ -100,7 +95,7 @@ def set_random_state(state: Mapping[str, Any], generators: Sequence[Any] = ()) -
 
 @contextmanager
 def unchanged_random_state() -> Iterator[None]:
-    """Put the state back at the end: loaders draw their workers' seeds from PyTorch's, transforms from the others."""
+    """Restore the state at the end: loaders draw the seeds of their workers from it, and transforms their numbers."""
     state = random_state()
     try:
         yield

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from typing import Any
 
 from ignite.engine import Engine, Events
@@ -85,10 +85,20 @@ def linear_schedule(current_step: int, total_steps: int, start: float, end: floa
     return start + (end - start) * min((current_step - 1) / total_steps, 1.0)
 
 
-class _EpochSchedule:
-    """Base of values that follow the trainer's progress; subclasses have ``value`` and ``set_value``."""
+_SHAPES = ("cosine", "linear")
 
-    epochs: int | None
+
+class _EpochSchedule(ABC):
+    """Base of values that follow the progress of the trainer."""
+
+    def __init__(
+        self, epochs: int | None, start: float, end: float, warmup_epochs: int = 0, shape: str = "cosine"
+    ) -> None:
+        self.epochs = epochs
+        self.start = start
+        self.end = end
+        self.warmup_epochs = warmup_epochs
+        self.shape = shape
 
     def attach(self, engine: Engine) -> None:
         """Register with a trainer."""
@@ -101,10 +111,25 @@ class _EpochSchedule:
         self.set_value(self.value(engine.state.iteration, engine.state.epoch_length or 1))
 
     def value(self, step: int, epoch_length: int) -> float:
-        raise NotImplementedError
+        """
+        The value at a step.
 
+        Args:
+            step: counted from 1.
+            epoch_length: steps of an epoch.
+
+        Returns:
+            The value.
+        """
+        epochs = self.epochs or 1
+        if self.shape == "linear":
+            return linear_schedule(step, epochs * epoch_length, self.start, self.end)
+        warmup = min(self.warmup_epochs, epochs // 2)
+        return cosine_schedule(step, epochs * epoch_length, self.start, self.end, warmup * epoch_length)
+
+    @abstractmethod
     def set_value(self, value: float) -> None:
-        raise NotImplementedError
+        """Set a value of :meth:`value`."""
 
 
 class OptimizerSchedule(_EpochSchedule):
@@ -141,36 +166,13 @@ class OptimizerSchedule(_EpochSchedule):
         end: float = 0.0,
         warmup_epochs: int = 0,
     ) -> None:
+        super().__init__(epochs, optimizer.defaults[name] if start is None else start, end, warmup_epochs)
         self.optimizer = optimizer
         self.name = name
-        self.epochs = epochs
-        self.start = optimizer.defaults[name] if start is None else start
-        self.end = end
-        self.warmup_epochs = warmup_epochs
         self.exempt = [name == "weight_decay" and not group[name] for group in optimizer.param_groups]
 
-    def value(self, step: int, epoch_length: int) -> float:
-        """
-        The value at a step.
-
-        Args:
-            step: counted from 1.
-            epoch_length: steps of an epoch.
-
-        Returns:
-            The value, before any scale of a group.
-        """
-        epochs = self.epochs or 1
-        warmup = min(self.warmup_epochs, epochs // 2)
-        return cosine_schedule(step, epochs * epoch_length, self.start, self.end, warmup * epoch_length)
-
     def set_value(self, value: float) -> None:
-        """
-        Set it in the groups.
-
-        Args:
-            value: of :meth:`value`.
-        """
+        """Set a value of :meth:`value` in the groups."""
         for group, is_exempt in zip(self.optimizer.param_groups, self.exempt, strict=True):
             if not is_exempt:
                 group[self.name] = value * group.get("lr_scale", 1.0) if self.name == "lr" else value
@@ -213,35 +215,11 @@ class AttributeSchedule(_EpochSchedule):
         if not hasattr(owner, name):
             raise AttributeError(f"{type(owner).__name__} has no attribute {name!r} to schedule")
         if shape not in _SHAPES:
-            raise ValueError(f"shape must be one of {sorted(_SHAPES)}, got {shape!r}")
+            raise ValueError(f"shape must be one of {_SHAPES}, got {shape!r}")
+        super().__init__(epochs, getattr(owner, name) if start is None else start, end, shape=shape)
         self.owner = owner
         self.name = name
-        self.epochs = epochs
-        self.start = getattr(owner, name) if start is None else start
-        self.end = end
-        self.shape = shape
-
-    def value(self, step: int, epoch_length: int) -> float:
-        """
-        The value at a step.
-
-        Args:
-            step: counted from 1.
-            epoch_length: steps of an epoch.
-
-        Returns:
-            The value.
-        """
-        return _SHAPES[self.shape](step, (self.epochs or 1) * epoch_length, self.start, self.end)
 
     def set_value(self, value: float) -> None:
-        """
-        Set the attribute.
-
-        Args:
-            value: of :meth:`value`.
-        """
+        """Set the attribute to a value of :meth:`value`."""
         setattr(self.owner, self.name, value)
-
-
-_SHAPES: dict[str, Callable[..., float]] = {"cosine": cosine_schedule, "linear": linear_schedule}

@@ -10,22 +10,13 @@ from torch import nn
 
 from monai_afire.utils.distributed import world_size
 
-_TOKENS = (
-    "mask_tokens",
-    "mask_token",
-    "position_embeddings",
-    "pos_embed",
-    "cls_token",
-    "dist_token",
-    "distillation_token",
-    "reg_token",
-    "register_tokens",
-)
+# learned tokens and positions: cls_token, mask_tokens, register_tokens, pos_embed and so on
+_NOT_DECAYED = ("token", "tokens", "position_embeddings", "pos_embed")
 
 
 def is_decayed(name: str, parameter: nn.Parameter) -> bool:
     """Whether weight decay applies to a parameter."""
-    return parameter.ndim > 1 and not name.endswith(_TOKENS)
+    return parameter.ndim > 1 and not name.endswith(_NOT_DECAYED)
 
 
 def weight_decay_groups(network: nn.Module, weight_decay: float | None = 0.04) -> list[dict[str, Any]]:
