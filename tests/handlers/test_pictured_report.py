@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,13 @@ from monai_afire.handlers.reports.metrics_report import PicturedReport, input_pi
 NAN = float("nan")
 
 
+@dataclass(eq=False)
 class Scores(PicturedReport):
     """Shows numbers."""
 
-    def __init__(self, output_dir: str, num_pictures: int) -> None:
-        super().__init__([], output_dir, "table.csv", "sheet.png", num_pictures)
+    table_name, sheet_name, items = "table.csv", "sheet.png", ()
+    output_dir: str
+    num_pictures: int
 
     def collect(self, engine: Engine) -> None:
         self.rows.append({})

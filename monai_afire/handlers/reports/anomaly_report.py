@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from monai_afire.visualize import contact_sheet, roc_pr_figure
 from monai_afire.visualize.volume_planes import axial_plane
 
 
+@dataclass(eq=False, repr=False)
 class AnomalyReport(MetricsReport):
     """
     Write ``evaluation.csv``, ``metrics.json``, ``roc_pr.png`` and ``heat_maps.png``, and print the metrics.
@@ -44,30 +46,20 @@ class AnomalyReport(MetricsReport):
             :func:`monai_afire.transforms.fit_images`.
     """
 
-    def __init__(
-        self,
-        detector: AnomalyDetector,
-        dataset: Dataset,
-        items: Sequence[Mapping[str, Any]],
-        output_dir: str,
-        num_bootstraps: int = 1000,
-        num_pictures: int = 24,
-        max_aupro_images: int = 500,
-        spacing: float | Sequence[float] | None = None,
-    ) -> None:
-        super().__init__(output_dir, items=items)
-        self.detector = detector
-        self.dataset = dataset
-        self.num_bootstraps = num_bootstraps
-        self.num_pictures = num_pictures
-        self.max_aupro_images = max_aupro_images
-        self.spacing = spacing
-        self.encoder = detector.network.encoder
-        self.map_names = (*detector.map_names, "fused")
+    detector: AnomalyDetector
+    dataset: Dataset
+    items: Sequence[Mapping[str, Any]]
+    output_dir: str
+    num_bootstraps: int = 1000
+    num_pictures: int = 24
+    max_aupro_images: int = 500
+    spacing: float | Sequence[float] | None = None
 
     def start(self, engine: Engine) -> None:
         """Forget the previous run."""
         super().start(engine)
+        self.encoder = self.detector.network.encoder
+        self.map_names = (*self.detector.map_names, "fused")
         self.maps: dict[int, torch.Tensor] = {}
         self.truths: dict[int, np.ndarray | None] = {}
         # a map that knows the position alone: the same for every image
@@ -109,7 +101,7 @@ class AnomalyReport(MetricsReport):
         originals = table[table["kind"] == ""]
         if originals["label"].nunique() == 2:
             scores = {name: originals[name].to_numpy() for name in reversed(self.detector.score_names)}
-            roc_pr_figure(originals["label"].to_numpy(), scores, self.output_dir / "roc_pr.png")
+            roc_pr_figure(originals["label"].to_numpy(), scores, self.folder / "roc_pr.png")
         self._draw_heat_maps(originals)
 
     def lines(self, metrics: dict[str, Any]) -> list[str]:
@@ -148,7 +140,7 @@ class AnomalyReport(MetricsReport):
             "score; then of the others the highest scores and the lowest\nColour: more heat than 95 % of the normal "
             "images' patches have; the strongest: more than any of them"
         )
-        path = self.output_dir / "heat_maps.png"
+        path = self.folder / "heat_maps.png"
         contact_sheet(images, heats, titles, path, truths, low, high, title=title, meaning=HEAT_UNIT)
 
     def _pictured(self, originals: pd.DataFrame) -> list[dict[str, Any]]:
@@ -164,25 +156,20 @@ class AnomalyReport(MetricsReport):
 def _facts(item: Mapping[str, Any]) -> dict[str, Any]:
     """Columns of the table that describe the item itself."""
     lesion = item["lesion"] or {"kind": "", "contrast": np.nan, "size": np.nan}
-    return {
-        "number": item["index"],
-        "image": item["image"],
-        "label": item["label"],
-        "view": str(item.get("view", "")),
-        **{name: lesion[name] for name in ("kind", "contrast", "size")},
-    }
+    facts = {"number": item["index"], "image": item["image"], "label": item["label"], "view": str(item.get("view", ""))}
+    return facts | {name: lesion[name] for name in ("kind", "contrast", "size")}
 
 
-_AUC = {"auc": "AUC", "auc_interval": "interval"}
-_DETECTION = {
-    **_AUC,
+_DETECTION = ("average_precision", "accuracy", "f1", "sensitivity", "specificity")
+_LOCALIZATION = ("pixel_auroc", "pointing", "aupro")
+_TITLES = {
+    "auc": "AUC",
     "average_precision": "AP",
     "accuracy": "ACC",
     "f1": "F1",
-    "sensitivity": "sensitivity",
-    "specificity": "specificity",
+    "pixel_auroc": "pixel AUROC",
+    "aupro": "AUPRO",
 }
-_LOCALIZATION = {"pixel_auroc": "pixel AUROC", "pointing": "pointing", "aupro": "AUPRO"}
 
 
 def report_lines(metrics: Mapping[str, Any]) -> list[str]:
@@ -200,31 +187,30 @@ def report_lines(metrics: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _tables(metrics: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, dict[str, object]]]]:
+def _tables(metrics: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Mapping[str, object]]]]:
     """Title and rows of each table that the metrics allow."""
     if "detection" in metrics:
-        rows = {name: _cells(row, _DETECTION) for name, row in metrics["detection"].items()}
+        rows = {name: {**_auc_cells(row), **_cells(row, _DETECTION)} for name, row in metrics["detection"].items()}
         yield "scores, AUC with its 95 % interval", rows
     if "within_view" in metrics:
         aucs = pd.DataFrame({view: entry["auc"] for view, entry in metrics["within_view"].items()})
         yield "AUC within view", aucs.map(format_number).to_dict("index")
     if "matched_pairs" in metrics:
-        rows = {name: _cells(row, _AUC) for name, row in metrics["matched_pairs"].items() if name != "pairs"}
+        rows = {name: _auc_cells(row) for name, row in metrics["matched_pairs"].items() if name != "pairs"}
         yield f"AUC on {metrics['matched_pairs']['pairs']} pairs matched for view and brightness", rows
     if "localization" in metrics:
         entries = metrics["localization"]
         yield "localization", {n: {"images": e["images"], **_cells(e, _LOCALIZATION)} for n, e in entries.items()}
     if "controlled" in metrics:
-        rows = {
-            title: _cells(entry["auc"], {n: n for n in entry["auc"]}) for title, entry in metrics["controlled"].items()
-        }
+        rows = {title: _cells(entry["auc"], entry["auc"]) for title, entry in metrics["controlled"].items()}
         yield "AUC of the same normal images with against without a painted lesion", rows
 
 
-def _cells(row: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, object]:
-    """Numbers of a row as text, by the titles of their columns."""
-    cells: dict[str, object] = {}
-    for key, title in columns.items():
-        limits = (row.get(key) or (None, None)) if key.endswith("_interval") else (row.get(key),)
-        cells[title] = "-".join(map(format_number, limits))
-    return cells
+def _auc_cells(row: Mapping[str, Any]) -> dict[str, str]:
+    interval = "-".join(format_number(limit) for limit in row["auc_interval"] or (None, None))
+    return {"AUC": format_number(row["auc"]), "interval": interval}
+
+
+def _cells(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
+    """Numbers of a row as text."""
+    return {_TITLES.get(name, name): format_number(row.get(name)) for name in names}

@@ -7,7 +7,8 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import ArrayLike, NDArray
 
-from monai_afire.handlers.reports.metrics_report import MetricsReport, refuse_nan
+from monai_afire.handlers.reports.metrics_report import MetricsReport
 from monai_afire.metrics.classification import (
     check_class_names,
     check_logits,
@@ -35,42 +36,30 @@ from monai_afire.utils.labels import (
 from monai_afire.visualize.confusion import confusion_figure
 from monai_afire.visualize.curves import class_roc_figure
 
-_COLUMNS = {
-    "auc": "AUC",
-    "average_precision": "AP",
-    "f1": "F1",
-    "sensitivity": "sensitivity",
-    "specificity": "specificity",
-    "accuracy": "accuracy",
-    "threshold": "threshold",
-}
+_TITLES = {"auc": "AUC", "average_precision": "AP", "f1": "F1"}  # others have their names
 
 
+@dataclass(eq=False, repr=False)
 class _ProbabilityReport(MetricsReport):
     """Base of the reports of classifiers: a table with the probabilities of each image's classes."""
 
-    label_kind: str
-    labels_wanted: str
-    summary: Mapping[str, str]
-    columns: Mapping[str, str]
+    table_name = "predictions.csv"
+    label_kind: ClassVar[str]
+    labels_wanted: ClassVar[str]
+    summary: ClassVar[Mapping[str, str]]
+    columns: ClassVar[Sequence[str]]
 
-    def __init__(
-        self,
-        items: Sequence[Mapping[str, Any]],
-        class_names: Sequence[str],
-        output_dir: str,
-        thresholds: ArrayLike | None = None,
-        uncertain: str = "ignore",
-        num_bootstraps: int = 0,
-    ) -> None:
-        super().__init__(output_dir, "predictions.csv", items)
-        check_class_names(class_names)
-        check_label_kind(self.label_kind, len(class_names), uncertain)
-        checked_thresholds(thresholds, len(class_names))
-        self.class_names = list(class_names)
-        self.thresholds = thresholds
-        self.uncertain = uncertain
-        self.num_bootstraps = num_bootstraps
+    items: Sequence[Mapping[str, Any]]
+    class_names: Sequence[str]
+    output_dir: str
+    thresholds: ArrayLike | None = None
+    uncertain: str = "ignore"
+    num_bootstraps: int = 0
+
+    def __post_init__(self) -> None:
+        check_class_names(self.class_names)
+        check_label_kind(self.label_kind, len(self.class_names), self.uncertain)
+        checked_thresholds(self.thresholds, len(self.class_names))
 
     def start(self, engine: Engine) -> None:
         """Forget the previous run."""
@@ -86,7 +75,7 @@ class _ProbabilityReport(MetricsReport):
         if labels.shape != logits.shape:
             shapes = f"labels have shape {tuple(labels.shape)} and the network's output {tuple(logits.shape)}"
             raise ValueError(f"{shapes}: {self.labels_wanted.format(len(self.class_names))}")
-        refuse_nan(logits, batch, self.items)
+        self.refuse_nan(logits, batch)
         probabilities = class_probabilities(logits, self.label_kind).tolist()
         for index, known, values in zip(batch["index"].tolist(), labels.tolist(), probabilities, strict=True):
             row = {"image": self.items[index]["image"], **self.label_cells(known, values)}
@@ -107,7 +96,7 @@ class _ProbabilityReport(MetricsReport):
         """A table with a line per class: its counts, and its metrics."""
         rows: dict[str, dict[str, object]] = {}
         for name, entry in metrics["per_class"].items():
-            texts = {title: format_number(entry[key]) for key, title in self.columns.items()}
+            texts = {_TITLES.get(key, key): format_number(entry[key]) for key in self.columns}
             rows[name] = {**{title: entry[key] for key, title in counts.items()}, **texts}
         return table_lines(rows)
 
@@ -153,8 +142,8 @@ class ClassificationReport(_ProbabilityReport):
 
     label_kind = "multilabel"
     labels_wanted = "each item needs a list of {} labels"
-    summary = {f"mean_{name}": _COLUMNS[name] for name in ("auc", "average_precision", "f1")}  # noqa: RUF012
-    columns = _COLUMNS
+    summary: ClassVar = {f"mean_{name}": title for name, title in _TITLES.items()}
+    columns = ("auc", "average_precision", "f1", "sensitivity", "specificity", "accuracy", "threshold")
 
     def label_cells(self, labels: Sequence[float], probabilities: Sequence[float]) -> dict[str, Any]:
         """The label of each class."""
@@ -177,7 +166,7 @@ class ClassificationReport(_ProbabilityReport):
             labels[name], values[name] = known_of_class(column, probabilities)
         limits = checked_thresholds(self.thresholds, len(self.class_names))
         thresholds = None if limits is None else dict(zip(self.class_names, limits, strict=True))
-        class_roc_figure(labels, values, self.output_dir / "roc.png", thresholds)
+        class_roc_figure(labels, values, self.folder / "roc.png", thresholds)
 
     def lines(self, metrics: dict[str, Any]) -> list[str]:
         """The means and a table with a line per class."""
@@ -186,15 +175,6 @@ class ClassificationReport(_ProbabilityReport):
         summary = f"{metrics['num_images']} images; means of {defined} of {len(per_class)} classes: "
         counts = {"num_positive": "present", "num_negative": "absent"}
         return [summary + self.means(metrics), *self.class_lines(metrics, counts)]
-
-
-_SUMMARY = {
-    "accuracy": "accuracy",
-    "balanced_accuracy": "balanced",
-    "quadratic_weighted_kappa": "quadratic kappa",
-    "expected_calibration_error": "calibration error",
-    "mean_auc": "mean AUC",
-}
 
 
 class MulticlassReport(_ProbabilityReport):
@@ -234,8 +214,14 @@ class MulticlassReport(_ProbabilityReport):
 
     label_kind = "multiclass"
     labels_wanted = "make one-hot labels by LabelVectord with label_kind 'multiclass'"
-    summary = _SUMMARY
-    columns = {"auc": "AUC", "sensitivity": "sensitivity", "precision": "precision", "f1": "F1"}  # noqa: RUF012
+    summary: ClassVar = {
+        "accuracy": "accuracy",
+        "balanced_accuracy": "balanced",
+        "quadratic_weighted_kappa": "quadratic kappa",
+        "expected_calibration_error": "calibration error",
+        "mean_auc": "mean AUC",
+    }
+    columns = ("auc", "sensitivity", "precision", "f1")
 
     def label_cells(self, labels: Sequence[float], probabilities: Sequence[float]) -> dict[str, Any]:
         """The names of the labelled class, empty where it is not known, and of the most probable one."""
@@ -251,11 +237,11 @@ class MulticlassReport(_ProbabilityReport):
         labels, values = self._columns(table)
         known = labels != UNKNOWN
         matrix = confusion_matrix(labels[known], values[known].argmax(1), len(self.class_names))
-        confusion_figure(matrix, self.class_names, self.output_dir / "confusion.png")
+        confusion_figure(matrix, self.class_names, self.folder / "confusion.png")
         class_roc_figure(
             {name: (labels[known] == number).astype(float) for number, name in enumerate(self.class_names)},
             {name: values[known, number] for number, name in enumerate(self.class_names)},
-            self.output_dir / "roc.png",
+            self.folder / "roc.png",
         )
 
     def lines(self, metrics: dict[str, Any]) -> list[str]:

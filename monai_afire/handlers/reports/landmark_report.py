@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import NDArray
 
-from monai_afire.handlers.reports.metrics_report import PicturedReport, input_pixel_sizes, refuse_nan
+from monai_afire.handlers.reports.metrics_report import PicturedReport, input_pixel_sizes
 from monai_afire.metrics.classification import check_class_names
 from monai_afire.metrics.landmarks import landmark_positions, radial_errors, rescaled_positions, success_rates
 from monai_afire.utils.formatting import format_number, table_lines
@@ -27,6 +28,7 @@ from monai_afire.visualize.volume_planes import frontal_positions, frontal_proje
 _UNITS = ("", "_pixels", "_mm")
 
 
+@dataclass(eq=False, repr=False)
 class LandmarkReport(PicturedReport):
     """
     Write ``landmarks.csv``, ``metrics.json`` and ``landmarks.png``, and print the metrics.
@@ -62,29 +64,27 @@ class LandmarkReport(PicturedReport):
             image is named.
     """
 
-    def __init__(
-        self,
-        items: Sequence[Mapping[str, Any]],
-        landmark_names: Sequence[str],
-        output_dir: str,
-        radii: Sequence[float] = (0.01, 0.02, 0.03, 0.04),
-        window: int = 5,
-        num_pictures: int = 4,
-        spacing: float | Sequence[float] | None = None,
-    ) -> None:
-        super().__init__(items, output_dir, "landmarks.csv", "landmarks.png", num_pictures)
-        check_class_names(landmark_names)
-        self.landmark_names = tuple(landmark_names)
-        self.radii = tuple(radii)
-        self.window = window
-        self.spacing = spacing
+    table_name = "landmarks.csv"
+    sheet_name = "landmarks.png"
+
+    items: Sequence[Mapping[str, Any]]
+    landmark_names: Sequence[str]
+    output_dir: str
+    radii: Sequence[float] = (0.01, 0.02, 0.03, 0.04)
+    window: int = 5
+    num_pictures: int = 4
+    spacing: float | Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_class_names(self.landmark_names)
 
     def collect(self, engine: Engine) -> None:
         """One row per image of the batch."""
         batch: Any = engine.state.batch
         maps = engine.state.output[CommonKeys.PRED].as_subclass(torch.Tensor)  # type: ignore[index]
         check_class_names(self.landmark_names, maps.shape[1])
-        refuse_nan(maps, batch, self.items)
+        self.refuse_nan(maps, batch)
         images = batch[CommonKeys.IMAGE].float().mean(1).cpu().numpy()
         size = images.shape[1:]
         positions = rescaled_positions(landmark_positions(maps, self.window).cpu().double(), maps.shape[2:], size)

@@ -8,7 +8,6 @@ import json
 from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,10 +30,10 @@ class MetricsReport(ABC):
     metrics in :meth:`evaluate`. Written are the table and ``metrics.json``, each complete or absent; a metric that is
     not defined (NaN) is ``null`` there. Attach it to an evaluator.
 
-    Args:
-        output_dir: where to write; checked when the evaluation starts.
+    Attributes:
+        items: the data set's items, for the names of the files; each subclass has them as an argument.
+        output_dir: where to write, likewise; checked when the evaluation starts.
         table_name: file name of the table.
-        items: the data set's items, for the names of the files.
 
     Raises:
         OSError: when the run starts and ``output_dir`` cannot be written to.
@@ -43,24 +42,21 @@ class MetricsReport(ABC):
     Example:
         >>> import tempfile
         >>> class Count(MetricsReport):
+        ...     items, output_dir = [], tempfile.mkdtemp()
         ...     def collect(self, engine):
         ...         self.rows.append({"value": engine.state.output})
         ...     def evaluate(self, table):
         ...         return {"mean": table["value"].mean(), "undefined": float("nan")}
-        >>> folder, engine = tempfile.mkdtemp(), Engine(lambda engine, batch: batch)
-        >>> Count(folder).attach(engine)
+        >>> report, engine = Count(), Engine(lambda engine, batch: batch)
+        >>> report.attach(engine)
         >>> _ = engine.run([1.0, 3.0])
-        >>> json.loads((Path(folder) / "metrics.json").read_text())
+        >>> json.loads((report.folder / "metrics.json").read_text())
         {'mean': 2.0, 'undefined': None}
     """
 
-    def __init__(
-        self, output_dir: str, table_name: str = "evaluation.csv", items: Sequence[Mapping[str, Any]] = ()
-    ) -> None:
-        self.items = items
-        self.output_dir = Path(output_dir)
-        self.table_name = table_name
-        self.rows: list[dict[str, Any]] = []
+    items: Sequence[Mapping[str, Any]]
+    output_dir: str
+    table_name: str = "evaluation.csv"
 
     def attach(self, engine: Engine) -> None:
         """Register with an evaluator."""
@@ -70,8 +66,9 @@ class MetricsReport(ABC):
 
     def start(self, engine: Engine) -> None:
         """Forget the previous run."""
-        mark_results(check_writable(self.output_dir), (item["image"] for item in self.items))
-        self.rows = []
+        self.folder = check_writable(self.output_dir)
+        mark_results(self.folder, (item["image"] for item in self.items))
+        self.rows: list[dict[str, Any]] = []
 
     @abstractmethod
     def collect(self, engine: Engine) -> None:
@@ -87,13 +84,20 @@ class MetricsReport(ABC):
             raise ValueError("no image was evaluated: the section of the datalist is empty")
         table = pd.DataFrame(self.rows)
         metrics = self.evaluate(table)
-        with atomic_path(self.output_dir / self.table_name) as temporary:
+        with atomic_path(self.folder / self.table_name) as temporary:
             table.to_csv(temporary, index=False)
-        with atomic_path(self.output_dir / "metrics.json") as temporary:
+        with atomic_path(self.folder / "metrics.json") as temporary:
             temporary.write_text(json.dumps(json_safe(metrics), indent=2))
         self.draw(table)
         if lines := self.lines(metrics):
             print("\n".join(lines), flush=True)
+
+    def refuse_nan(self, output: torch.Tensor, batch: Mapping[str, Any]) -> None:
+        """Refuse a network's output with NaN, which would look like an empty mask or an absent finding."""
+        bad = convert_to_tensor(output, track_meta=False).isnan().flatten(1).any(-1).cpu()
+        if bad.any():
+            image = self.items[int(batch["index"].cpu()[bad][0])]["image"]
+            raise ValueError(f"the network's output for {image} is NaN: an exploded or wrongly loaded network")
 
     def draw(self, table: pd.DataFrame) -> None:  # noqa: B027  a report need not have pictures
         """Pictures beside the metrics; none unless a subclass has some."""
@@ -101,14 +105,6 @@ class MetricsReport(ABC):
     def lines(self, metrics: dict[str, Any]) -> list[str]:
         """The summary to print; nothing unless a subclass has something to say."""
         return []
-
-
-def refuse_nan(output: torch.Tensor, batch: Mapping[str, Any], items: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse a network's output with NaN, which would look like an empty mask or an absent finding."""
-    bad = convert_to_tensor(output, track_meta=False).isnan().flatten(1).any(-1).cpu()
-    if bad.any():
-        image = items[int(batch["index"].cpu()[bad][0])]["image"]
-        raise ValueError(f"the network's output for {image} is NaN: an exploded or wrongly loaded network")
 
 
 Draw = Callable[[], NDArray[np.uint8]]
@@ -122,34 +118,23 @@ class PicturedReport(MetricsReport):
     A subclass calls :meth:`keep_example` with the score of each image and a function that draws it. Memory does not
     depend on the number of images: examples that can be neither worst nor best nor, most likely, median are dropped.
 
-    Args:
-        items: the data set's items, for the names of the files.
-        output_dir: where to write.
-        table_name: file name of the table.
+    Attributes:
         sheet_name: file name of the sheet.
-        num_pictures: pictures of each kind: worst, median, best.
+        num_pictures: pictures of each kind: worst, median, best; each subclass has it as an argument.
     """
 
-    def __init__(
-        self,
-        items: Sequence[Mapping[str, Any]],
-        output_dir: str,
-        table_name: str,
-        sheet_name: str,
-        num_pictures: int = 4,
-    ) -> None:
-        if num_pictures < 1:
-            raise ValueError(f"num_pictures must be at least 1, got {num_pictures}")
-        super().__init__(output_dir, table_name, items)
-        self.sheet_name = sheet_name
-        self.num_pictures = num_pictures
-        self.scores: list[float] = []
-        self.examples: list[tuple[float, str, Draw]] = []
+    sheet_name: str
+    num_pictures: int
+
+    def __post_init__(self) -> None:
+        if self.num_pictures < 1:
+            raise ValueError(f"num_pictures must be at least 1, got {self.num_pictures}")
 
     def start(self, engine: Engine) -> None:
         """Forget the previous run."""
         super().start(engine)
-        self.scores, self.examples = [], []
+        self.scores: list[float] = []
+        self.examples: list[tuple[float, str, Draw]] = []
 
     def keep_example(self, score: float, name: str, draw: Draw) -> None:
         """
@@ -174,7 +159,7 @@ class PicturedReport(MetricsReport):
             return
         titles = [f"{name}\nrank {1 + bisect_left(self.scores, s)} of {len(self.scores)}" for s, name, _ in chosen]
         pictures = [draw() for *_, draw in chosen]
-        path = self.output_dir / self.sheet_name
+        path = self.folder / self.sheet_name
         picture_sheet(pictures, titles, path, legend, columns=self.num_pictures, title=title)
 
     def _extremes(self, spare: int) -> list[tuple[float, str, Draw]]:

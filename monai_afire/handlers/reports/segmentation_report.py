@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 from ignite.engine import Engine
 from monai.utils import CommonKeys
 
-from monai_afire.handlers.reports.metrics_report import PicturedReport, input_pixel_sizes, refuse_nan
+from monai_afire.handlers.reports.metrics_report import PicturedReport, input_pixel_sizes
 from monai_afire.metrics.classification import check_class_names
 from monai_afire.metrics.segmentation import segmentation_metrics
 from monai_afire.utils.formatting import format_number, table_lines
@@ -24,6 +25,7 @@ from monai_afire.visualize.outlines import TRUTH_COLOR, class_color, outline_pic
 from monai_afire.visualize.volume_planes import fullest_planes
 
 
+@dataclass(eq=False, repr=False)
 class SegmentationReport(PicturedReport):
     """
     Write ``evaluation.csv``, ``metrics.json`` and ``segmentation.png``, and print the metrics.
@@ -56,22 +58,20 @@ class SegmentationReport(PicturedReport):
             output that is NaN; the image is named.
     """
 
-    def __init__(
-        self,
-        items: Sequence[Mapping[str, Any]],
-        class_names: Sequence[str],
-        output_dir: str,
-        threshold: float = 0.5,
-        num_pictures: int = 4,
-        spacing: float | Sequence[float] | None = None,
-    ) -> None:
-        super().__init__(items, output_dir, "evaluation.csv", "segmentation.png", num_pictures)
-        if not 0 < threshold < 1:
-            raise ValueError(f"threshold must be in (0, 1), got {threshold}")
-        check_class_names(class_names)
-        self.class_names = tuple(class_names)
-        self.threshold = threshold
-        self.spacing = spacing
+    sheet_name = "segmentation.png"
+
+    items: Sequence[Mapping[str, Any]]
+    class_names: Sequence[str]
+    output_dir: str
+    threshold: float = 0.5
+    num_pictures: int = 4
+    spacing: float | Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.threshold < 1:
+            raise ValueError(f"threshold must be in (0, 1), got {self.threshold}")
+        check_class_names(self.class_names)
 
     def collect(self, engine: Engine) -> None:
         """One row per image of the batch."""
@@ -79,7 +79,7 @@ class SegmentationReport(PicturedReport):
         output: Any = engine.state.output
         pred, label = (output[key].as_subclass(torch.Tensor) for key in (CommonKeys.PRED, CommonKeys.LABEL))
         check_class_names(self.class_names, pred.shape[1])
-        refuse_nan(pred, batch, self.items)
+        self.refuse_nan(pred, batch)
         masks, truth = at_least_float32(pred).sigmoid() >= self.threshold, label > 0.5
         known = ~label.isnan().flatten(2).any(-1)
         columns = self._measure(batch, masks, truth, known)
