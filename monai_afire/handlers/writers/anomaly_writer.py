@@ -8,7 +8,7 @@ import gzip
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -188,6 +188,7 @@ _SAVERS: dict[str, Callable[[AnomalyResult, Path], Path]] = {
 SAVED_KINDS = tuple(_SAVERS)
 
 
+@dataclass(eq=False, repr=False)
 class AnomalyWriter(ResultTables):
     """
     Write scores, decision, heat map and embedding of each image as soon as they are there.
@@ -221,32 +222,28 @@ class AnomalyWriter(ResultTables):
 
     derived = (_WORKLIST, _PAGE, *SAVED_KINDS)
 
-    def __init__(
-        self,
-        detector: AnomalyDetector,
-        items: Sequence[Mapping[str, Any]],
-        output_dir: str,
-        saved: Sequence[str] = ("overlays",),
-        num_threads: int = 2,
-        resume: bool = False,
-        patient_identifiers: bool = False,
-        strict_view: bool = False,
-    ) -> None:
-        unknown = set(saved) - set(_SAVERS)
-        if unknown:
+    table_name = "scores.csv"
+
+    detector: AnomalyDetector
+    items: Sequence[Mapping[str, Any]]
+    output_dir: str
+    saved: Sequence[str] = ("overlays",)
+    num_threads: int = 2
+    resume: bool = False
+    patient_identifiers: bool = False
+    strict_view: bool = False
+    summary: WorklistSummary | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        if unknown := set(self.saved) - set(_SAVERS):
             raise ValueError(f"saved must name some of {sorted(_SAVERS)}, got {sorted(unknown)}")
-        super().__init__(items, output_dir, "scores.csv", resume, num_threads)
-        self.detector = detector
-        self.saved = self.folders = tuple(saved)
-        self.patient_identifiers = patient_identifiers
-        self.strict_view = strict_view
-        self.without_study: list[str] = []
-        self.summary: WorklistSummary | None = None
+        self.folders = tuple(self.saved)
 
     def start(self, engine: Engine) -> None:
         """Open the files, and read range and thresholds, which a checkpoint may have changed."""
         super().start(engine)
-        self.without_study, self.summary = [], None
+        self.summary = None
+        self.without_study: list[str] = []
         self.low, self.high = self.detector.heat_range.tolist()
         self.thresholds = self.detector.thresholds.tolist()
 
@@ -277,9 +274,9 @@ class AnomalyWriter(ResultTables):
 
     def complete(self) -> None:
         """Write the work-list, and check the decisions as a whole."""
-        table = self.output_dir / self.table_name
+        table = self.folder / self.table_name
         sources = {written_name(item["image"]): item["image"] for item in self.items}
-        worklist = self.output_dir / _WORKLIST
+        worklist = self.folder / _WORKLIST
         percentiles = self.detector.normal_percentiles
         self.summary = write_worklist(
             table, worklist, self.thresholds[-1], percentiles, sources, self.patient_identifiers
@@ -296,9 +293,9 @@ class AnomalyWriter(ResultTables):
         listed = {harmless(name): source for name, source in sources.items()}
 
         def picture(kind: str) -> Callable[[str], Path]:
-            return lambda name: output_path(self.output_dir / kind, listed.get(name, name), self.root, ".jpg")
+            return lambda name: output_path(self.folder / kind, listed.get(name, name), self.root, ".jpg")
 
-        write_worklist_page(worklist, self.output_dir / _PAGE, picture("thumbnails"), picture("overlays"))
+        write_worklist_page(worklist, self.folder / _PAGE, picture("thumbnails"), picture("overlays"))
 
     def print_summary(self) -> None:
         """Say how many images are above the threshold; for the command line."""
@@ -307,7 +304,7 @@ class AnomalyWriter(ResultTables):
 
     def _save(self, kind: str, result: AnomalyResult) -> None:
         try:
-            _SAVERS[kind](result, self.output_dir / kind)
+            _SAVERS[kind](result, self.folder / kind)
         except NoStudyError as error:  # one that does not belong to a study cannot end the run
             self.without_study.append(str(error))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,9 +52,10 @@ class _PictureWriter(ResultTables):
 
     def path_of(self, kind: str, source: str, extension: str = ".png") -> Path:
         """File of an image in a folder of the output."""
-        return output_path(self.output_dir / kind, source, self.root, extension)
+        return output_path(self.folder / kind, source, self.root, extension)
 
 
+@dataclass(eq=False, repr=False)
 class SegmentationWriter(_PictureWriter):
     """
     Write the masks of each image in the size of its file, and a picture with their outlines.
@@ -90,27 +92,24 @@ class SegmentationWriter(_PictureWriter):
         OSError: when the run starts and ``output_dir`` cannot be written to.
     """
 
-    def __init__(
-        self,
-        items: Sequence[Mapping[str, Any]],
-        class_names: Sequence[str],
-        output_dir: str,
-        threshold: float = 0.5,
-        overlays: bool = True,
-        num_threads: int = 2,
-        resume: bool = False,
-    ) -> None:
-        super().__init__(items, output_dir, "segmentation.csv", resume, num_threads)
-        self.overlays = overlays
-        check_class_names(class_names)
-        if unfit := [name for name in class_names if not _is_folder_name(name)]:
+    table_name = "segmentation.csv"
+
+    items: Sequence[Mapping[str, Any]]
+    class_names: Sequence[str]
+    output_dir: str
+    threshold: float = 0.5
+    overlays: bool = True
+    num_threads: int = 2
+    resume: bool = False
+
+    def __post_init__(self) -> None:
+        check_class_names(self.class_names)
+        if unfit := [name for name in self.class_names if not _is_folder_name(name)]:
             raise ValueError(
                 f"class names {unfit} cannot name folders: leave out slashes and dots or spaces at the ends"
             )
-        if not 0 < threshold < 1:
-            raise ValueError(f"threshold must be in (0, 1), got {threshold}")
-        self.class_names = tuple(class_names)
-        self.threshold = threshold
+        if not 0 < self.threshold < 1:
+            raise ValueError(f"threshold must be in (0, 1), got {self.threshold}")
 
     def header(self) -> Sequence[str]:
         """File and areas."""
@@ -152,6 +151,7 @@ def _is_folder_name(name: str) -> bool:
     return bool(name) and Path(name).name == name and "\\" not in name and name.strip(". ") == name
 
 
+@dataclass(eq=False, repr=False)
 class LandmarkWriter(_PictureWriter):
     """
     Write the landmarks of each image in the pixels of its file, and a picture of them.
@@ -181,23 +181,19 @@ class LandmarkWriter(_PictureWriter):
         OSError: when the run starts and ``output_dir`` cannot be written to.
     """
 
-    def __init__(
-        self,
-        items: Sequence[Mapping[str, Any]],
-        landmark_names: Sequence[str],
-        output_dir: str,
-        window: int = 5,
-        overlays: bool = True,
-        num_threads: int = 2,
-        resume: bool = False,
-        spatial_dims: int = 2,
-    ) -> None:
-        super().__init__(items, output_dir, "landmarks.csv", resume, num_threads)
-        self.overlays = overlays
-        check_class_names(landmark_names)
-        self.spatial_dims = spatial_dims
-        self.landmark_names = tuple(landmark_names)
-        self.window = window
+    table_name = "landmarks.csv"
+
+    items: Sequence[Mapping[str, Any]]
+    landmark_names: Sequence[str]
+    output_dir: str
+    window: int = 5
+    overlays: bool = True
+    num_threads: int = 2
+    resume: bool = False
+    spatial_dims: int = 2
+
+    def __post_init__(self) -> None:
+        check_class_names(self.landmark_names)
 
     def header(self) -> Sequence[str]:
         """File, landmark and position."""

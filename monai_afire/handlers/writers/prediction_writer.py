@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ _FINE_TUNE = (
 )
 
 
+@dataclass(eq=False, repr=False)
 class PredictionWriter(ResultTables):
     """
     Write the probability of each class for each image as soon as it is there, and the decisions.
@@ -56,27 +58,24 @@ class PredictionWriter(ResultTables):
         >>> writer = PredictionWriter([{"image": "a.png"}], ["Edema", "Fracture"], folder, thresholds=[0.5, 0.5])
         >>> writer.attach(engine)
         >>> _ = engine.run([{"index": torch.tensor([0])}])
-        >>> print((writer.output_dir / "predictions.csv").read_text())
+        >>> print((writer.folder / "predictions.csv").read_text())
         image,probability_Edema,probability_Fracture,decision_Edema,decision_Fracture
         a.png,0.5,0.119203,1,0
     """
 
-    def __init__(
-        self,
-        items: Sequence[Mapping[str, Any]],
-        class_names: Sequence[str],
-        output_dir: str,
-        thresholds: ArrayLike | None = None,
-        resume: bool = False,
-        label_kind: str = "multilabel",
-    ) -> None:
-        super().__init__(items, output_dir, "predictions.csv", resume)
-        check_class_names(class_names)
-        checked_thresholds(thresholds, len(class_names))
-        check_label_kind(label_kind, len(class_names))
-        self.label_kind = label_kind
-        self.class_names = list(class_names)
-        self.thresholds = thresholds
+    table_name = "predictions.csv"
+
+    items: Sequence[Mapping[str, Any]]
+    class_names: Sequence[str]
+    output_dir: str
+    thresholds: ArrayLike | None = None
+    resume: bool = False
+    label_kind: str = "multilabel"
+
+    def __post_init__(self) -> None:
+        check_class_names(self.class_names)
+        checked_thresholds(self.thresholds, len(self.class_names))
+        check_label_kind(self.label_kind, len(self.class_names))
 
     def start(self, engine: Engine) -> None:
         """Open the files; the thresholds may have come with a checkpoint by now."""
@@ -95,7 +94,7 @@ class PredictionWriter(ResultTables):
         """Check whether the decisions are plausible."""
         if self.limits is not None and self.label_kind == "multilabel":
             decisions = [f"decision_{name}" for name in self.class_names]
-            warn_if_implausible(self.output_dir / self.table_name, decisions, _FINE_TUNE)
+            warn_if_implausible(self.folder / self.table_name, decisions, _FINE_TUNE)
 
     def collect(self, engine: Engine) -> None:
         """Add the rows of a batch."""

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from monai_afire.utils.files import output_path
 from monai_afire.utils.precision import at_least_float32
 
 
+@dataclass(eq=False, repr=False)
 class RestorationWriter(ResultTables):
     """
     Write what a network restores of volumes, on the voxels and along the axes of their files.
@@ -40,15 +42,12 @@ class RestorationWriter(ResultTables):
         OSError: when the run starts and ``output_dir`` cannot be written to.
     """
 
-    def __init__(
-        self,
-        items: Sequence[Mapping[str, Any]],
-        output_dir: str,
-        intensity_window: Sequence[float] | None = None,
-        num_threads: int = 2,
-    ) -> None:
-        super().__init__(items, output_dir, "restored.csv", num_threads=num_threads)
-        self.low, self.high = (0.0, 1.0) if intensity_window is None else intensity_window
+    table_name = "restored.csv"
+
+    items: Sequence[Mapping[str, Any]]
+    output_dir: str
+    intensity_window: Sequence[float] | None = None
+    num_threads: int = 2
 
     def header(self) -> Sequence[str]:
         """File and mean absolute difference."""
@@ -67,5 +66,6 @@ class RestorationWriter(ResultTables):
             self.submit(self._save, source, restored[row, 0].numpy(), FileGeometry.of(batch, row))
 
     def _save(self, source: str, restored: NDArray, geometry: FileGeometry) -> None:
-        values = self.low + (self.high - self.low) * geometry.to_file(restored)
-        geometry.save(values, output_path(self.output_dir, source, self.root, "_restored.nii.gz"))
+        low, high = self.intensity_window or (0.0, 1.0)
+        values = low + (high - low) * geometry.to_file(restored)
+        geometry.save(values, output_path(self.folder, source, self.root, "_restored.nii.gz"))

@@ -86,12 +86,15 @@ class ResultTables(ABC):
     Attach it to an evaluator. Its batches need "index" (the number in ``items``) and may have "rejected" (per image a
     reason, empty for none), see :class:`monai_afire.transforms.LoadRadiographd`.
 
-    Args:
-        items: the data set's items, for the names of the files.
-        output_dir: where to write; earlier runs' tables are kept as ``*_previous.csv``, ``*_previous_2.csv``, ....
+    Attributes:
+        items: the data set's items, for the names of the files; each subclass has them as an argument.
+        output_dir: where to write, likewise; earlier runs' tables are kept as ``*_previous.csv``,
+            ``*_previous_2.csv``, ....
         table_name: file name of the table.
         resume: continue the tables of a stopped run with the same settings; :meth:`remaining` leaves its images out.
         num_threads: threads that write the submitted files.
+        derived: names of files and folders that belong to the table, and move with it.
+        folders: names of the folders that this run writes a file of each image to.
 
     Raises:
         OSError: when the run starts and ``output_dir`` cannot be written to.
@@ -102,46 +105,34 @@ class ResultTables(ABC):
     Example:
         >>> import tempfile, torch
         >>> class Brightness(ResultTables):
+        ...     table_name, output_dir = "brightness.csv", tempfile.mkdtemp()
+        ...     items = [{"image": "a.png"}, {"image": "b.png"}]
         ...     def header(self):
         ...         return ["image", "brightness"]
         ...     def collect(self, engine):
         ...         for row, source in self.accepted(engine.state.batch):
         ...             self.add_row([source, float(engine.state.output[row])])
-        >>> folder, engine = tempfile.mkdtemp(), Engine(lambda engine, batch: batch["image"].mean((1, 2, 3)))
-        >>> tables = Brightness([{"image": "a.png"}, {"image": "b.png"}], folder, "brightness.csv")
+        >>> tables, engine = Brightness(), Engine(lambda engine, batch: batch["image"].mean((1, 2, 3)))
         >>> tables.attach(engine)
         >>> batch = {"image": torch.ones(2, 1, 4, 4), "index": torch.arange(2), "rejected": ["", "no image"]}
         >>> _ = engine.run([batch])
-        >>> (Path(folder) / "brightness.csv").read_text().split(), tables.num_rejected
+        >>> (tables.folder / "brightness.csv").read_text().split(), tables.num_rejected
         (['image,brightness', 'a.png,1.0'], 1)
     """
 
+    items: Sequence[Mapping[str, Any]]
+    output_dir: str
+    table_name: str
+    resume = False
+    num_threads = 2
+    num_rejected = 0
     derived: Sequence[str] = ()
-    """Names of files and folders that belong to the table: moved away with it, so that all are of one run."""
-
     folders: Sequence[str] = ()
-    """Names of those folders that this run writes a file of each image to."""
 
-    def __init__(
-        self,
-        items: Sequence[Mapping[str, Any]],
-        output_dir: str,
-        table_name: str,
-        resume: bool = False,
-        num_threads: int = 2,
-    ) -> None:
-        self.items = items
-        self.output_dir = Path(output_dir)
-        self.table_name = table_name
-        self.resume = resume
-        self.num_threads = num_threads
-        self.num_rejected = 0
-        self.rows: list[tuple[str, list[Any]]] = []  # of the batch: table and cells
-        self.batches: deque[tuple[int, list[tuple[str, list[Any]]]]] = deque()  # files to wait for, and rows
-        self.pending: deque[Future] = deque()
-        self.num_saved = 0
-        self.files: dict[str, TextIO] = {}
-        self.resources = ExitStack()
+    @property
+    def folder(self) -> Path:
+        """Path of ``output_dir``."""
+        return Path(self.output_dir)
 
     def remaining(self) -> Sequence[Mapping[str, Any]]:
         """
@@ -157,7 +148,7 @@ class ResultTables(ABC):
         left = [item for item in self.items if written_name(item["image"]) not in done]
         if not left:
             raise ValueError(
-                f"nothing is left to do: {self.output_dir / self.table_name} has all {len(self.items)} images; set "
+                f"nothing is left to do: {self.folder / self.table_name} has all {len(self.items)} images; set "
                 "resume to false to start anew"
             )
         logger.info(f"{len(self.items) - len(left)} of {len(self.items)} images are done already")
@@ -165,6 +156,9 @@ class ResultTables(ABC):
 
     def attach(self, engine: Engine) -> None:
         """Register with an evaluator."""
+        self.batches: deque[tuple[int, list[tuple[str, list[Any]]]]] = deque()  # files to wait for, and rows
+        self.pending: deque[Future] = deque()
+        self.resources = ExitStack()
         engine.add_event_handler(Events.STARTED, self.start)
         engine.add_event_handler(Events.ITERATION_COMPLETED, self.write)
         engine.add_event_handler(Events.COMPLETED, self.close)
@@ -172,13 +166,14 @@ class ResultTables(ABC):
 
     def start(self, engine: Engine) -> None:
         """Make sure that results can be written, by this process alone, and start the threads."""
-        self.resources.enter_context(folder_lock(check_writable(self.output_dir)))
+        self.resources.enter_context(folder_lock(check_writable(self.folder)))
         for path in self._paths():
             remove_leftovers(path)
         self.kept = self._images_on_disk() if self.resume else {name: [] for name in self._headers()}
         self.expected = [row for image in self.kept[self.table_name][-1:] for row in image]
         self.num_rejected, self.num_saved = len(self.kept[_REJECTED][:-1]), 0
-        self.rows, self.files = [], {}
+        self.rows: list[tuple[str, list[Any]]] = []  # of the batch: table and cells
+        self.files: dict[str, TextIO] = {}
         self.batches.clear()
         self.pending.clear()
         self.pool = self.resources.enter_context(ThreadPoolExecutor(self.num_threads))
@@ -266,7 +261,7 @@ class ResultTables(ABC):
             SystemExit: with code 2.
         """
         if self.num_rejected:
-            path = self.output_dir / _REJECTED
+            path = self.folder / _REJECTED
             print(f"{self.num_rejected} of {len(self.items)} files were rejected: see {path}", file=sys.stderr)
             raise SystemExit(EXIT_CODE_REJECTED)
 
@@ -275,12 +270,12 @@ class ResultTables(ABC):
 
     def _images_on_disk(self) -> dict[str, list[list[list[str]]]]:
         """By table, the rows of each image that a stopped run has completed."""
-        return {name: complete_images(self.output_dir / name, header) for name, header in self._headers().items()}
+        return {name: complete_images(self.folder / name, header) for name, header in self._headers().items()}
 
     def _paths(self) -> list[Path]:
         """The tables, and the files and folders that belong to them; a file named like a folder is not ours."""
-        derived = [self.output_dir / name for name in self.derived]
-        tables = [self.output_dir / name for name in self._headers()]
+        derived = [self.folder / name for name in self.derived]
+        tables = [self.folder / name for name in self._headers()]
         return [*tables, *(path for path in derived if path.suffix or path.is_dir())]
 
     def _open_tables(self) -> None:
@@ -289,9 +284,9 @@ class ResultTables(ABC):
             return
         if not self.resume:
             keep_previous(*self._paths())
-        mark_results(self.output_dir, (item["image"] for item in self.items), self.folders)
+        mark_results(self.folder, (item["image"] for item in self.items), self.folders)
         for name, header in self._headers().items():
-            path = self.output_dir / name
+            path = self.folder / name
             with atomic_path(path, flush=self.resume) as temporary, _open(temporary, "w") as file:
                 csv.writer(file).writerow(header)
                 csv.writer(file).writerows(row for image in self.kept[name][:-1] for row in image)
@@ -301,7 +296,7 @@ class ResultTables(ABC):
         while self.batches and self.batches[0][0] <= self.num_saved:
             for name, cells in self.batches.popleft()[1]:
                 if name == self.table_name and self.expected and written_name(cells[0]) == self.expected[0][0]:
-                    check_same_row(self.expected.pop(0), cells, self.output_dir / name)
+                    check_same_row(self.expected.pop(0), cells, self.folder / name)
                 self._open_tables()
                 csv.writer(self.files[name]).writerow(cells)
             for file in self.files.values():
