@@ -7,6 +7,8 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,7 @@ __all__ = ["ResumableCheckpoint"]
 logger = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, repr=False)
 class ResumableCheckpoint:
     """
     Save a training run after every few epochs, and go on from there when asked to.
@@ -97,29 +100,21 @@ class ResumableCheckpoint:
         ['checkpoint.pt', 'model.pt']
     """
 
-    def __init__(
-        self,
-        save_dir: str,
-        network: nn.Module,
-        objects: Mapping[str, Any] | None = None,
-        interval: int = 1,
-        resume: bool = False,
-        validator: Engine | None = None,
-        generators: Sequence[Any] = (),
-        stop_signals: Sequence[str] = ("SIGTERM", "SIGUSR1"),
-        description: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.files = RunFolder(save_dir)
-        self.network = network
-        self.objects = dict(objects or {})
-        self.interval = interval
-        self.resume = resume
-        self.validator = validator
-        self.generators = list(generators)
-        self.stop_request = StopRequest(stop_signals)
-        self.description = describe(network, **(description or {}))
-        self.best_metric: float | None = None
-        self.is_resumed = False
+    save_dir: str
+    network: nn.Module
+    objects: Mapping[str, Any] = field(default_factory=dict)
+    interval: int = 1
+    resume: bool = False
+    validator: Engine | None = None
+    generators: Sequence[Any] = ()
+    stop_signals: Sequence[str] = ("SIGTERM", "SIGUSR1")
+    description: Mapping[str, Any] = field(default_factory=dict)
+    best_metric: float | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.files = RunFolder(self.save_dir)
+        self.stop_request = StopRequest(self.stop_signals)
+        self.network_description = describe(self.network, **self.description)
 
     def attach(self, engine: Engine) -> None:
         """Register with a trainer."""
@@ -137,13 +132,13 @@ class ResumableCheckpoint:
             self.stop_request.call_at_end(self.files.claim(self.resume).close)
         if engine.state.iteration > 0:
             return  # a later round of federated learning, for which the same trainer runs on
-        self.is_resumed = self.resume and self.files.checkpoint.is_file()
-        self.files.is_first_write = not self.is_resumed
+        is_resumed = self.resume and self.files.checkpoint.is_file()
+        self.files.is_first_write = not is_resumed
         if global_rank() == 0:
-            self.check_disk()
+            self.check_disk(is_resumed)
         self.stop_request.shield(getattr(self.validator, "data_loader", None))
-        _check_all_see(self.files.checkpoint, self.is_resumed)
-        if self.is_resumed:
+        _check_all_see(self.files.checkpoint, is_resumed)
+        if is_resumed:
             self.load(engine)
             return
         if self.resume and global_rank() == 0:
@@ -152,13 +147,13 @@ class ResumableCheckpoint:
             # at once: this run, resumed before its first save, must not go on from the older one's checkpoint
             self.files.keep_older_checkpoint()
 
-    def check_disk(self) -> None:
+    def check_disk(self, is_resumed: bool) -> None:
         """Make sure that the files of this run can be written, each beside the one that it is going to replace."""
-        model = sum(_num_bytes(value) for value in self.network.state_dict().values())
+        model = sum(getattr(value, "nbytes", 0) for value in self.network.state_dict().values())
         optimizers = [item for item in self.objects.values() if isinstance(item, Optimizer)]
         parameters = [p for item in optimizers for group in item.param_groups for p in group["params"]]
-        checkpoint = model + 2 * sum(_num_bytes(p) for p in parameters)  # Adam's two moments
-        self.files.check_room(checkpoint, model, self.is_resumed)
+        checkpoint = model + 2 * sum(p.nbytes for p in parameters)  # Adam's two moments
+        self.files.check_room(checkpoint, model, is_resumed)
 
     def save_if_asked(self, engine: Any) -> None:
         """Save and leave if a signal has come and the iteration is complete: no gradient waits for others."""
@@ -201,15 +196,17 @@ class ResumableCheckpoint:
         random_states = all_gather_object(random_state(self.generators)) if _is_within_epoch(engine) else None
         if global_rank():
             return
-        state = {name: item.state_dict() for name, item in self.objects.items()}
-        state |= {"network": self.network_state(), "trainer": engine.state_dict()}
-        state["dealing"] = epoch_division(engine.state.dataloader)
-        if getattr(engine, "scaler", None) is not None:
-            state["scaler"] = engine.scaler.state_dict()
-        if self.best_metric is not None:
-            state["best_metric"] = self.best_metric
-        if random_states is not None:
-            state["random_states"] = random_states
+        scaler = getattr(engine, "scaler", None)
+        state = {
+            **{name: item.state_dict() for name, item in self.objects.items()},
+            "network": self.network_state(),
+            "trainer": engine.state_dict(),
+            "dealing": epoch_division(engine.state.dataloader),
+            "scaler": None if scaler is None else scaler.state_dict(),
+            "best_metric": self.best_metric,
+            "random_states": random_states,
+        }
+        state = {name: value for name, value in state.items() if value is not None}
         self.files.write_checkpoint(state, is_epoch_complete=random_states is None)
         if self.validator is None or not self.files.model.is_file():
             self.write_model()
@@ -220,7 +217,7 @@ class ResumableCheckpoint:
 
     def network_state(self) -> dict[str, torch.Tensor]:
         """The network's state dict as it is written."""
-        return with_description(self.network.state_dict(), self.description)
+        return with_description(self.network.state_dict(), self.network_description)
 
     def read(self, path: Path) -> dict[str, Any]:
         """A checkpoint's content, once it is known to fit."""
@@ -239,22 +236,21 @@ class ResumableCheckpoint:
     def load(self, engine: Any) -> None:
         """Go on from the checkpoint, or from that of the last complete epoch where its rest cannot be had."""
         path, state = self.files.checkpoint, self.read(self.files.checkpoint)
-        _check_all_see(path, _progress(state)["iteration"])
-        self.files.is_epoch_complete = not batches_done(**_progress(state))
+        iteration, epoch_length = (state["trainer"][name] for name in ("iteration", "epoch_length"))
+        _check_all_see(path, iteration)
+        self.files.is_epoch_complete = not batches_done(iteration, epoch_length)
         then, now = saved_division(state), epoch_division(engine.state.dataloader)
         if not self.files.is_epoch_complete and not has_same_batches(then, now):
             place = (
                 f"{path} was saved in the midst of an epoch of {_in_words(then)}, but now there are {_in_words(now)}"
             )
-            if not self.can_go_back(state, place):
+            if not self.can_go_back(place, is_first=iteration < epoch_length):
                 return
             path, state = self.files.epoch, self.read(self.files.epoch)
         self.restore(engine, state, path)
 
-    def can_go_back(self, state: Mapping[str, Any], place: str) -> bool:
+    def can_go_back(self, place: str, is_first: bool) -> bool:
         """Whether there is a complete epoch to go on from; False when the run must start from the beginning."""
-        is_first = _progress(state)["iteration"] < _progress(state)["epoch_length"]
-        remedy = "To lose nothing, resume with the same data, batch size and number of processes"
         if not self.files.epoch.is_file() and not is_first:
             raise RuntimeError(
                 f"{place}, and the last complete epoch was not saved beside it: resume with the same data, batch size "
@@ -262,6 +258,7 @@ class ResumableCheckpoint:
             )
         if global_rank() == 0:
             goal = f"the last complete epoch that was saved, {self.files.epoch}" if not is_first else "the beginning"
+            remedy = "To lose nothing, resume with the same data, batch size and number of processes"
             logger.warning(f"{place}: going on from {goal}. {remedy}")
         return not is_first
 
@@ -279,7 +276,10 @@ class ResumableCheckpoint:
             engine.scaler.load_state_dict(state["scaler"])
         place = f"epoch {engine.state.epoch} of {max_epochs}"
         if _is_within_epoch(engine):
-            done = self.continue_epoch(engine, state["random_states"])
+            # let the next epoch be the rest of the one that was interrupted
+            done = batches_done(engine.state.iteration, engine.state.epoch_length)
+            random_states = partial(set_random_state, state["random_states"][global_rank()], self.generators)
+            engine.state.dataloader = RemainingBatches(engine.state.dataloader, done, random_states)
             place = f"batch {done} of {engine.state.epoch_length} after {place}"
         else:
             adapt_progress(engine, saved_division(state), now)
@@ -287,23 +287,6 @@ class ResumableCheckpoint:
         if max_epochs is not None and engine.state.epoch >= max_epochs:
             logger.warning("this run is complete already; ask for more epochs to train on")
             self.complete_model(engine)
-
-    def continue_epoch(self, engine: Any, random_states: Sequence[Mapping[str, Any]]) -> int:
-        """
-        Let the next epoch be the rest of the one that was interrupted.
-
-        Args:
-            engine: the trainer with its progress restored.
-            random_states: of each rank, where it was interrupted.
-
-        Returns:
-            How many batches of it are done.
-        """
-        state, done = random_states[global_rank()], batches_done(engine.state.iteration, engine.state.epoch_length)
-        engine.state.dataloader = RemainingBatches(
-            engine.state.dataloader, done, lambda: set_random_state(state, self.generators)
-        )
-        return done
 
     def complete_model(self, engine: Any) -> None:
         """Write ``model.pt`` of a complete run, which may have been killed between its last two files."""
@@ -321,10 +304,6 @@ def _is_within_epoch(engine: Any) -> bool:
     return batches_done(engine.state.iteration, engine.state.epoch_length) > 0
 
 
-def _progress(state: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: state["trainer"][name] for name in ("iteration", "epoch_length")}
-
-
 def _in_words(division: Mapping[str, int | None]) -> str:
     return f"{division['batches']} batches on {processes(division['processes'])}"
 
@@ -337,7 +316,3 @@ def _check_all_see(path: Path, what: object) -> None:
             f"the processes of this run do not see the same {path} (process by process: {found}): all machines must "
             "share the folder; a network drive may need a minute to show a new file everywhere"
         )
-
-
-def _num_bytes(value: Any) -> int:
-    return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 0

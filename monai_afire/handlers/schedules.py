@@ -12,14 +12,7 @@ from ignite.engine import Engine, Events
 from torch.optim import Optimizer
 
 
-def cosine_schedule(
-    current_step: int,
-    total_steps: int,
-    start: float,
-    end: float,
-    warmup_steps: int = 0,
-    warmup_start: float = 0.0,
-) -> float:
+def cosine_schedule(current_step: int, total_steps: int, start: float, end: float, warmup_steps: int = 0) -> float:
     r"""
     Half a cosine from start to end, after an optional linear warm-up.
 
@@ -33,8 +26,7 @@ def cosine_schedule(
         total_steps: T; from the last step on the value is ``end``.
         start: value after the warm-up.
         end: value at the last step.
-        warmup_steps: w, steps of the linear ramp from ``warmup_start`` up to ``start``.
-        warmup_start: value at the first step of the warm-up.
+        warmup_steps: w, steps of the linear ramp from 0 up to ``start``.
 
     Returns:
         The value at this step.
@@ -55,7 +47,7 @@ def cosine_schedule(
         )
     step = current_step - 1
     if step < warmup_steps:
-        return warmup_start + (start - warmup_start) * step / warmup_steps
+        return start * step / warmup_steps
     progress = min((step - warmup_steps) / max(total_steps - 1 - warmup_steps, 1), 1.0)
     return end + (start - end) * (1 + math.cos(math.pi * progress)) / 2
 
