@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
+from monai_afire.losses.dino import MultiCropCrossEntropy
 from monai_afire.losses.global_mean import global_mean
 from monai_afire.losses.shapes import check_shapes
 from monai_afire.transforms.grid_crop.correspondence import check_patches
@@ -171,57 +172,14 @@ class MatchingLoss(nn.Module):
             return loss.sum(-1)
 
 
-class SelfDistillationLoss(nn.Module):
-    r"""
-    Cross-entropy of the student's distribution for one crop with the teacher's for the other (ACE, Eq. 1).
-
-    .. math::
-        L = -\frac{1}{2B} \sum_{b=1}^{B} \sum_{k=1}^{D}
-        P_t^{(k)}(x'_b) \log P_s^{(k)}(x_b) + P_t^{(k)}(x_b) \log P_s^{(k)}(x'_b)
-
-    with x and x' the two crops. The paper prints the first summand alone; here the loss is the mean of both.
-
-    Args:
-        symmetric: False for the printed summand, the first crop in the student and the second in the teacher.
-
-    Example:
-        >>> teacher = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
-        >>> student = torch.tensor([[[0.1, 0.9], [0.9, 0.1]]])
-        >>> loss = SelfDistillationLoss()
-        >>> bool(loss(student.log(), teacher) < loss(student.flip(1).log(), teacher))
-        True
-    """
-
-    def __init__(self, symmetric: bool = True) -> None:
-        super().__init__()
-        self.symmetric = symmetric
-
-    def forward(self, student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
-        """
-        Compute the loss.
-
-        Args:
-            student: logarithms of the student's probabilities for both crops of each image, ``(B, 2, D)``.
-            teacher: the teacher's probabilities for the same crops, ``(B, 2, D)``.
-
-        Returns:
-            Scalar.
-
-        Raises:
-            ValueError: when the shapes do not fit.
-        """
-        check_shapes(student=(student, "B, 2 crops, D"), teacher=(teacher, "B, 2 crops, D"))
-        with torch.autocast(student.device.type, enabled=False):
-            student = at_least_float32(student)
-            entropy = (teacher.to(student.dtype).flip(1) * student).sum(-1)
-            return -global_mean(entropy if self.symmetric else entropy[:, 0])
-
-
 class ACELoss(CompositeLoss):
     r"""
     The whole ACE objective (Eq. 8) on the outputs of :class:`monai_afire.networks.ACE`.
 
     .. math:: L = \lambda_1 L_{global} + \lambda_2 L_{comp} + \lambda_3 L_{decomp}
+
+    The global term is :class:`MultiCropCrossEntropy` of the two crops. The paper prints one direction (Eq. 1), here it
+    is the mean of both.
 
     A term of weight 0 is not computed, and the outputs that it needs may be missing. The decomposition has inputs of
     its own (the paper's Algorithm 1 computes it from those of the composition). Both have a factor of 1/2 in that
@@ -239,7 +197,6 @@ class ACELoss(CompositeLoss):
         decomposition_alpha: α of the decomposition.
         sigma: width of the matching targets' Gaussian in patches, see :func:`matching_target`.
         kernel_size: edge length of its support in patches; 1 for exact matches only.
-        symmetric: of the global consistency, see :class:`SelfDistillationLoss`.
 
     Raises:
         ValueError: for weights that are negative or all zero.
@@ -263,12 +220,11 @@ class ACELoss(CompositeLoss):
         decomposition_alpha: float = 0.99,
         sigma: float = 1.0,
         kernel_size: int = 3,
-        symmetric: bool = True,
     ) -> None:
         composition, decomposition = MatchingLoss(composition_alpha), MatchingLoss(decomposition_alpha)
         offsets = ("offset_1", "offset_2")
         terms = {
-            "global": LossTerm(global_weight, SelfDistillationLoss(symmetric), ("global_student", "global_teacher")),
+            "global": LossTerm(global_weight, MultiCropCrossEntropy(), ("global_student", "global_teacher")),
             "composition": LossTerm(
                 composition_weight, partial(self._matching, composition, True), ("composition_logits", *offsets)
             ),
