@@ -44,26 +44,25 @@ logger = logging.getLogger(__name__)
 @dataclass(eq=False, repr=False)
 class ResumableCheckpoint:
     """
-    Save a training run after every few epochs, and go on from there when asked to.
+    Save a training run after every few epochs, and resume it.
 
     This replaces MONAI's ``CheckpointSaver``, which overwrites the file in place, so that a kill while writing destroys
-    it, and whose trainer forgets the AMP scaler. Here every file is complete or absent (temporary file, flush, rename),
-    the scaler is restored, and a checkpoint of another architecture is refused with the first differences named.
+    it, and whose trainer loses the AMP scaler. Here every file is complete or absent (temporary file, flush, rename).
+    The scaler is restored. A checkpoint of another architecture is refused, and the error names the first differences.
 
-    Written to ``save_dir``: ``checkpoint.pt`` with all objects, the trainer's progress and the scaler, and ``model.pt``
-    with the network's state dict alone. A run that starts anew over an older one keeps that one's files as
-    ``*_previous.pt``, ``*_previous_2.pt`` and so on: the checkpoint when it starts, the model when it has one of its
-    own. One run at a time may write into the folder, which the machines of a run share. Attach it last, after
-    validation.
+    ``save_dir`` has ``checkpoint.pt`` with all objects, the progress of the trainer and the scaler, and ``model.pt``
+    with the state dict of the network alone. A new run keeps the files of an older one as ``*_previous.pt``,
+    ``*_previous_2.pt`` and so on: the checkpoint when it starts, the model when it has one of its own. One run at a
+    time may write into the folder, which the machines of a run share. Attach it last, after validation.
 
     A signal (SIGTERM: the cluster needs the machine; SIGUSR1: SLURM's ``--signal=USR1@120`` ahead of the time limit)
-    saves after the current iteration and ends the process with code 143. The run that resumes such a checkpoint loads
-    and drops the batches that the epoch has had and goes on with the random state of then: with
-    :class:`~monai_afire.handlers.EpochSeed` and the same settings, loader processes and ranks included, it ends like
-    one that was not interrupted. In the last iteration of an epoch the validation comes first. See
-    :class:`~monai_afire.handlers.stop_request.StopRequest` for what the processes of a run agree on. Beside such a
-    checkpoint that of the last complete epoch stays as ``checkpoint_epoch.pt``, until the next epoch is saved: with
-    another number of processes, or epochs of another length, the run goes on from there, and says so.
+    saves after the current iteration and ends the process with code 143. The resumed run skips the batches that are
+    done and restores the random state. With :class:`~monai_afire.handlers.EpochSeed` and the same settings, loader
+    processes and ranks, it ends like a run without interruption. In the last iteration of an epoch the validation comes
+    first. See :class:`~monai_afire.handlers.stop_request.StopRequest` for several processes.
+
+    ``checkpoint_epoch.pt`` is the checkpoint of the last complete epoch beside one from within an epoch. With another
+    number of processes, or epochs of another length, the run continues from there, with a warning.
 
     Args:
         save_dir: folder of the files; checked to be writable when training starts.
@@ -72,15 +71,15 @@ class ResumableCheckpoint:
         interval: save every so many epochs, and at the end.
         resume: continue from ``checkpoint.pt``; without one, start anew and say so.
         validator: with a validator, ``model.pt`` is the network of the validation with the best key metric, not the
-            last one; its ``metric_cmp_fn`` says which of two is better, the larger one by default.
+            last one; its ``metric_cmp_fn`` compares two of them, the larger one is better by default.
         generators: generators of random numbers besides the global ones, with ``get_state`` and ``set_state``.
         stop_signals: signals that save and end the run, none for never.
         description: what the files say about the network besides its definition, arguments of
             :func:`monai_afire.networks.describe`.
 
     A checkpoint of a complete epoch may be resumed by any number of processes and with epochs of another length
-    (another batch size, other images): progress and schedules follow the new one, and it is said whether the global
-    batch has changed.
+    (another batch size, other images). Progress and schedules follow the new length. A warning names changes of the
+    global batch.
 
     Raises:
         OSError: when training starts and ``save_dir`` cannot be written to or has no room for the files; while
@@ -144,7 +143,7 @@ class ResumableCheckpoint:
         if self.resume and global_rank() == 0:
             logger.warning(f"nothing to resume: {self.files.checkpoint} does not exist; starting from the beginning")
         if global_rank() == 0:
-            # at once: this run, resumed before its first save, must not go on from the older one's checkpoint
+            # at once: this run, resumed before its first save, must not continue the older one
             self.files.keep_older_checkpoint()
 
     def check_disk(self, is_resumed: bool) -> None:
@@ -234,7 +233,7 @@ class ResumableCheckpoint:
         return state
 
     def load(self, engine: Any) -> None:
-        """Go on from the checkpoint, or from that of the last complete epoch where its rest cannot be had."""
+        """Resume from the checkpoint, or from the last complete epoch if the rest of an epoch cannot be repeated."""
         path, state = self.files.checkpoint, self.read(self.files.checkpoint)
         iteration, epoch_length = (state["trainer"][name] for name in ("iteration", "epoch_length"))
         _check_all_see(path, iteration)
@@ -250,7 +249,7 @@ class ResumableCheckpoint:
         self.restore(engine, state, path)
 
     def can_go_back(self, place: str, is_first: bool) -> bool:
-        """Whether there is a complete epoch to go on from; False when the run must start from the beginning."""
+        """Whether a complete epoch was saved; False when the run must start from the beginning."""
         if not self.files.epoch.is_file() and not is_first:
             raise RuntimeError(
                 f"{place}, and the last complete epoch was not saved beside it: resume with the same data, batch size "
@@ -263,7 +262,7 @@ class ResumableCheckpoint:
         return not is_first
 
     def restore(self, engine: Any, state: Mapping[str, Any], path: Path) -> None:
-        """Put the content of a checkpoint into network, objects and trainer."""
+        """Load the content of a checkpoint into network, objects and trainer."""
         self.network.load_state_dict(state["network"])
         for name, item in self.objects.items():
             item.load_state_dict(state[name])

@@ -45,7 +45,7 @@ class KNNProbe:
         network: the network that is trained, unwrapped (neither compiled nor ``DistributedDataParallel``).
         train_batches: loader of the images that vote.
         test_batches: loader of the images to classify.
-        features: called with network and images for features ``(B, D)``; None takes :func:`mean_token`.
+        features: called with network and images for features ``(B, D)``; None for :func:`mean_token`.
         num_neighbors: how many vote.
         temperature: the smaller, the more the nearest count.
         interval: probe after every so many epochs.

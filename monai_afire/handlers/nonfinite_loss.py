@@ -42,7 +42,7 @@ class NonFiniteLoss:
 
     Args:
         save_dir: folder of the dump.
-        network: the network, unwrapped; None takes that of the trainer.
+        network: the network, unwrapped; None for that of the trainer.
 
     Raises:
         FloatingPointError: while training.
@@ -97,8 +97,8 @@ class NonFiniteLoss:
             culprits = self.files_before
             message += "The weights are not finite since the step before, so its batch is named. "
         advice = (
-            "Look at these images; without a fault in them lower the learning rate or switch off reduced precision "
-            "(bf16, amp). The last checkpoint is untouched: resume set to true goes on from it."
+            "Check these images; if they are fine, lower the learning rate or switch off reduced precision "
+            "(bf16, amp). The last checkpoint is untouched: continue with resume set to true."
         )
         names = "Images of the batch: {}. " if culprits else f"No {_FILE_KEY!r} in the batch names its images. "
         dump = {"files": files, "files_before": self.files_before, "terms": terms, "loss": float(self.loss)}

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Preview pictures during training: restorations, correspondences, colours of tokens."""
+"""Preview pictures during training: restorations, correspondences, colors of tokens."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class RestorationPreview(Preview):
     of the inputs follows: removed in blue, added in red. Of 3-D images, the slice with most of the region is shown.
 
     Args:
-        encoder: encoder of the network, for the patch grid and the intensity normalisation.
+        encoder: encoder of the network, for the patch grid and the intensity normalization.
         path: the PNG file, or its folder and name; replaced at each preview. The stem is the name in TensorBoard, below
             "preview/".
         inputs: title of a column -> key of the batch, ``(B, C, *S)`` or ``(B, N, C, *S)``, whose first variant is
@@ -131,7 +131,7 @@ class CorrespondencePreview(Preview):
     Pictures of the patch of one crop that is most similar to each patch of the other (of volumes in the
     middle slice).
 
-    Every patch of the reference crop has a colour by its place. The other crop is shown twice: with the colours of
+    Every patch of the reference crop has a color by its place. The other crop is shown twice: with the colors of
     the patches that show the same place (none where the crops do not overlap), and with those of the patches that the
     network finds most similar. A network that knows the anatomy makes the two alike.
 
@@ -142,7 +142,7 @@ class CorrespondencePreview(Preview):
         correspondence: called with the network's outputs for (nearest, matches), both ``(B, M)``: the reference's
             patch that is nearest to each of the other crop's M patches, and the one that shows the same place, -1 for
             none (e.g. :func:`monai_afire.metrics.ace_correspondence`).
-        reference: key of the crop whose patches are coloured, ``(B, C, H, W)``.
+        reference: key of the crop whose patches are colored, ``(B, C, H, W)``.
         other: key of the other crop.
         needs: output without which nothing is drawn, for networks with parts switched off.
         summary_writer: TensorBoard writer, None for the PNG only.
@@ -181,7 +181,7 @@ class CorrespondencePreview(Preview):
         return rows
 
     def _colors(self, places: np.ndarray) -> np.ndarray:
-        """Colour of each patch by the place it stands for, ``(n, n, 3)``; NaN without a place."""
+        """Color of each patch by the place it stands for, ``(n, n, 3)``; NaN without a place."""
         dims = len(self.encoder.grid_size)
         indices = np.unravel_index(np.maximum(places, 0), self.encoder.grid_size)
         axes = [index / side for index, side in zip(indices, self.encoder.grid_size, strict=True)]
@@ -194,11 +194,11 @@ class CorrespondencePreview(Preview):
 @dataclass(eq=False, repr=False)
 class TokenColorPreview(Preview):
     """
-    Pictures of two crops of each image beside their tokens, coloured by principal components (of volumes
+    Pictures of two crops of each image beside their tokens, colored by principal components (of volumes
     in the middle slice).
 
-    Patches of one colour have similar tokens, whichever crop or image they are of
-    (:func:`monai_afire.visualize.token_colors`): a network that knows the anatomy gives an organ one colour in all of
+    Patches of one color have similar tokens, whichever crop or image they are of
+    (:func:`monai_afire.visualize.token_colors`): a network that knows the anatomy gives an organ one color in all of
     them. A third crop, of the smaller ones, shows what the student has to recognise an image by.
 
     Args:
@@ -244,14 +244,14 @@ class TokenColorPreview(Preview):
 
 
 def tinted(picture: np.ndarray, colors: np.ndarray, alpha: float = 0.45) -> np.ndarray:
-    """Lay a coarse map of colours over a gray picture."""
+    """Lay a coarse map of colors over a gray picture."""
     fine = np.kron(colors, np.ones((picture.shape[0] // len(colors), picture.shape[1] // colors.shape[1], 1)))
     gray = np.repeat(picture[..., None], 3, axis=-1)
     return np.where(np.isnan(fine), gray, (1 - alpha) * gray + alpha * fine).clip(0, 1)  # rounding is beyond 1
 
 
 def signed_colors(difference: np.ndarray, limit: float = 0.5) -> np.ndarray:
-    """Colour a difference: white where there is none, red where it is positive, blue where it is negative."""
+    """Color a difference: white where there is none, red where it is positive, blue where it is negative."""
     size = np.clip(difference / limit, -1, 1)
     return np.stack([1 - np.maximum(-size, 0), 1 - np.abs(size), 1 - np.maximum(size, 0)], axis=-1)
 

@@ -34,8 +34,8 @@ class EpochSeed:
 
     Args:
         seed: the run's seed.
-        dataset: data set whose random transforms are to be seeded, as they are used without loader workers; None takes
-            that of the engine's loader.
+        dataset: data set whose random transforms are seeded, for loaders without workers; None for that of the engine's
+            loader.
         generators: objects with ``manual_seed``, e.g. ``torch.Generator``.
         constant: True draws the same in every epoch and on every rank, for validation.
 
@@ -74,7 +74,7 @@ class EpochSeed:
 
 
 def random_state(generators: Sequence[Any] = ()) -> dict[str, Any]:
-    """The state of everything random in this process, to be saved in the midst of an epoch."""
+    """State of all random generators in this process, for a checkpoint within an epoch."""
     state: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
     numpy_state = np.random.get_state(legacy=False)  # noqa: NPY002  third-party transforms use the global state
     words = torch.from_numpy(numpy_state["state"]["key"].astype(np.int64))
@@ -83,7 +83,7 @@ def random_state(generators: Sequence[Any] = ()) -> dict[str, Any]:
 
 
 def set_random_state(state: Mapping[str, Any], generators: Sequence[Any] = ()) -> None:
-    """Go on from a state of :func:`random_state`."""
+    """Restore a state of :func:`random_state`."""
     random.setstate(state["python"])
     words = state["numpy"]["state"]["key"].numpy().astype(np.uint32)
     np.random.set_state({**state["numpy"], "state": {**state["numpy"]["state"], "key": words}})  # noqa: NPY002

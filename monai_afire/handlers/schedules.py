@@ -18,8 +18,8 @@ def cosine_schedule(current_step: int, total_steps: int, start: float, end: floa
 
     .. math:: v(t) = end + \frac{start - end}{2} \left(1 + \cos \pi \frac{t - w}{T - w}\right)
 
-    for step t after w warm-up steps of T steps in all. It serves as ``value_calculator`` of MONAI's
-    ``ParamSchedulerHandler``, too; without state: a resumed run goes on where it stopped.
+    for step t after w warm-up steps of T steps in all. It also serves as ``value_calculator`` of MONAI's
+    ``ParamSchedulerHandler``. It has no state: a resumed run continues the schedule.
 
     Args:
         current_step: steps counted from 1, as ignite counts iterations; the first step has t = 0.
@@ -129,14 +129,14 @@ class OptimizerSchedule(_EpochSchedule):
     A setting of an optimizer's groups that follows :func:`cosine_schedule`, set before every step.
 
     The learning rate of a group is the schedule's value times the group's "lr_scale", 1 without one
-    (:func:`monai_afire.optimizers.layer_decay_groups`). Weight decay is set only in groups that have some: those that
-    are exempt stay so. The trainer says how many steps an epoch has.
+    (:func:`monai_afire.optimizers.layer_decay_groups`). Weight decay is set only in groups that have some.
+    The trainer knows the number of steps of an epoch.
 
     Args:
         optimizer: its groups are changed.
         name: "lr" or "weight_decay", or another setting of the groups.
-        epochs: of the whole run; None takes those of the trainer.
-        start: value after the warm-up; None takes the setting that the optimizer was made with.
+        epochs: of the whole run; None for those of the trainer.
+        start: value after the warm-up; None for the setting of the optimizer.
         end: value at the last step.
         warmup_epochs: epochs of the linear ramp from 0 to ``start``; at most half of the run.
 
@@ -177,8 +177,8 @@ class AttributeSchedule(_EpochSchedule):
     Args:
         owner: the object.
         name: of the attribute, which must exist.
-        epochs: until ``end`` is reached; None takes those of the trainer.
-        start: value at the first step; None takes the present one.
+        epochs: until ``end`` is reached; None for those of the trainer.
+        start: value at the first step; None for the present one.
         end: value after them.
         shape: "cosine" or "linear".
 

@@ -169,7 +169,7 @@ class CategoryConsistencyLoss(nn.Module):
 
 class AnomalyRestorationLoss(nn.Module):
     r"""
-    Squared error of the restored patches, with abnormal patches emphasised (AFiRe, Eq. 20).
+    Squared error of the restored patches, with abnormal patches emphasized (AFiRe, Eq. 20).
 
     .. math:: L_{recon} = \frac{\sum_j w_j \operatorname{mean}_P (y_j - x_j)^2}{\sum_j w_j}, \quad
         w_j = w \text{ on abnormal patches, else } 1

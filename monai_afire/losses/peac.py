@@ -23,7 +23,7 @@ def length(vectors: torch.Tensor) -> torch.Tensor:
 
 
 def sphere_distance(student: torch.Tensor, teacher: torch.Tensor, teacher_length: torch.Tensor) -> torch.Tensor:
-    """Squared distance ``(...,)`` of vectors ``(..., H)`` after L2 normalisation, as 2 - 2 cos."""
+    """Squared distance ``(...,)`` of vectors ``(..., H)`` after L2 normalization, as 2 - 2 cos."""
     student = at_least_float32(student)
     product = (student * teacher.to(student.dtype)).sum(-1)
     return 2 - 2 * product / (length(student) * teacher_length.to(student.dtype))

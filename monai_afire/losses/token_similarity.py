@@ -21,7 +21,7 @@ class TokenSimilarity:
     ============  ==========================================  =====================
     "paper"       :math:`\sum_k q_k \log(c_k + \varepsilon)`   AFiRe, text at Eq. 12, sign corrected
     "teacher_ce"  :math:`\sum_k c_k \log(q_k + \varepsilon)`   DINO: the teacher's distribution weighs
-    "cosine"      :math:`\sum_k q_k c_k`                       L2-normalised features (ablation)
+    "cosine"      :math:`\sum_k q_k c_k`                       L2-normalized features (ablation)
     ============  ==========================================  =====================
 
     Since each is an inner product, all scores of all pairs are one matrix product.

@@ -137,7 +137,7 @@ class AnomalyReport(MetricsReport):
         known = sum(truth is not None for truth in truths)
         title = (
             f"{len(images)} of {len(originals)} images: {known} with a known lesion, outlined in cyan, by falling "
-            "score; then of the others the highest scores and the lowest\nColour: more heat than 95 % of the normal "
+            "score; then of the others the highest scores and the lowest\nColor: more heat than 95 % of the normal "
             "images' patches have; the strongest: more than any of them"
         )
         path = self.folder / "heat_maps.png"
@@ -162,14 +162,7 @@ def _facts(item: Mapping[str, Any]) -> dict[str, Any]:
 
 _DETECTION = ("average_precision", "accuracy", "f1", "sensitivity", "specificity")
 _LOCALIZATION = ("pixel_auroc", "pointing", "aupro")
-_TITLES = {
-    "auc": "AUC",
-    "average_precision": "AP",
-    "accuracy": "ACC",
-    "f1": "F1",
-    "pixel_auroc": "pixel AUROC",
-    "aupro": "AUPRO",
-}
+_TITLES = {"average_precision": "AP", "accuracy": "ACC", "f1": "F1", "pixel_auroc": "pixel AUROC", "aupro": "AUPRO"}
 
 
 def report_lines(metrics: Mapping[str, Any]) -> list[str]:

@@ -34,7 +34,7 @@ class LandmarkReport(PicturedReport):
     Write ``landmarks.csv``, ``metrics.json`` and ``landmarks.png``, and print the metrics.
 
     The evaluator's output has "pred", heat maps ``(B, P, *S)``. The batches need "index", "image" ``(B, C, *S)`` and
-    "landmarks" ``(B, P, dims)``, the truth in pixels of "image", 0 at the centre of the
+    "landmarks" ``(B, P, dims)``, the truth in pixels of "image", 0 at the center of the
     first pixel, NaN where it is not known; for errors in mm the items need "pixel_size", see
     :func:`input_pixel_sizes`. Heat maps may be coarser than the image. ``decollate`` must be False.
 

@@ -61,7 +61,7 @@ class AnomalyResult:
         picture: ``(h, w)`` or ``(x, y, z)`` uint8 to draw the overlay on.
         spatial_shape: (rows, columns) of the file, or the sides of the volume.
         affine: ``(4, 4)`` of the file, of a volume after its axes were turned.
-        heat_range: heat at which the overlay's colour begins and ends.
+        heat_range: heat at which the overlay's color begins and ends.
         score: fused score.
         threshold: of the fused score, NaN for none.
         geometry: of a volume, for its map.
@@ -191,14 +191,14 @@ SAVED_KINDS = tuple(_SAVERS)
 @dataclass(eq=False, repr=False)
 class AnomalyWriter(ResultTables):
     """
-    Write scores, decision, heat map and embedding of each image as soon as they are there.
+    Write scores, decision, heat map and embedding of each image while the network runs.
 
     ``scores.csv`` has one row per image with all scores, the decision by the fused score's threshold and where the heat
-    is, ``rejected.csv`` one per file that could not be read or has a score that is no finite number, with the reason.
-    Both grow by whole batches, so that an interrupted run keeps what it has. Pictures, maps and embeddings are written
-    by threads beside the network, in memory that does not depend on the number of images. ``worklist.csv``
+    is. ``rejected.csv`` has one row per file that could not be read or has a score that is no finite number, with the
+    reason. Both grow by whole batches, so an interrupted run keeps its results. Threads write pictures, maps and
+    embeddings, in memory that does not depend on the number of images. When the run is complete, ``worklist.csv``
     (:func:`monai_afire.anomaly.write_worklist`) and ``worklist.html``
-    (:func:`monai_afire.anomaly.write_worklist_page`) are made of the whole table when the run is complete.
+    (:func:`monai_afire.anomaly.write_worklist_page`) are made from the whole table.
 
     The batches need "index" (the number in ``items``), "rejected", "spatial_shape", "affine" and "picture", of volumes
     "original_affine" and "input_affine", too, see :func:`monai_afire.transforms.image_loader`,
@@ -211,7 +211,7 @@ class AnomalyWriter(ResultTables):
         saved: which of "overlays", "thumbnails" (with ``worklist.html``, the work-list as a page), "dicom" (the
             overlays as Secondary Capture in the study of their source), "maps" and "embeddings" to write.
         num_threads: threads that write them.
-        resume: go on where a run was stopped, see :class:`monai_afire.handlers.writers.ResultTables`.
+        resume: continue a stopped run, see :class:`monai_afire.handlers.writers.ResultTables`.
         patient_identifiers: have name, ID and birth date of DICOM files in the work-list.
         strict_view: reject DICOM files whose headers say that they are no frontal chest radiographs.
 

@@ -63,7 +63,7 @@ class SegmentationWriter(_PictureWriter):
     * ``masks/<class>/<image>.png``: 255 inside, 0 outside, with the rows and columns of the file as
       :class:`monai_afire.transforms.LoadRadiograph` reads it (upright). Probabilities are interpolated linearly to that
       size before the threshold is applied, so that outlines have no steps;
-    * ``overlays/<image>.png``: the outlines over the picture, each class in its colour
+    * ``overlays/<image>.png``: the outlines over the picture, each class in its color
       (:func:`monai_afire.visualize.class_color`), in the proportions of the file;
     * ``segmentation.csv``: for each image and class the share of the image inside the mask, "area_<class>", at the
       resolution of the network;
@@ -85,7 +85,7 @@ class SegmentationWriter(_PictureWriter):
         threshold: smallest probability inside a mask, in (0, 1).
         overlays: whether to write the pictures.
         num_threads: threads that write masks and pictures.
-        resume: go on where a run was stopped, see :class:`ResultTables`.
+        resume: continue a stopped run, see :class:`ResultTables`.
 
     Raises:
         ValueError: for class names that repeat, cannot name a folder or are not C, and a threshold out of range.
@@ -157,7 +157,7 @@ class LandmarkWriter(_PictureWriter):
     Write the landmarks of each image in the pixels of its file, and a picture of them.
 
     * ``landmarks.csv``: for each image and landmark "row" and "column" in pixels of the file as
-      :class:`monai_afire.transforms.LoadRadiograph` reads it (upright), 0 at the centre of the first pixel, empty where
+      :class:`monai_afire.transforms.LoadRadiograph` reads it (upright), 0 at the center of the first pixel, empty where
       the heat map is flat; and "peak", the largest value of the heat map, near 1 where the network is sure;
     * ``overlays/<image>.png``: the landmarks over the picture, in the proportions of the file;
     * ``rejected.csv``: files that could not be read, or for which the network's output is NaN, with the reason.
@@ -172,7 +172,7 @@ class LandmarkWriter(_PictureWriter):
         window: see :func:`monai_afire.metrics.landmark_positions`.
         overlays: whether to write the pictures.
         num_threads: threads that write pictures.
-        resume: go on where a run was stopped, see :class:`ResultTables`.
+        resume: continue a stopped run, see :class:`ResultTables`.
         spatial_dims: 3 for volumes, of which the table has "x", "y" and "z" in voxels of the file along its own axes,
             and the picture is the projection to the front.
 

@@ -29,7 +29,7 @@ _FINE_TUNE = (
 @dataclass(eq=False, repr=False)
 class PredictionWriter(ResultTables):
     """
-    Write the probability of each class for each image as soon as it is there, and the decisions.
+    Write the probability of each class for each image while the network runs, and the decisions.
 
     ``predictions.csv`` has the columns "image", "probability_<class>" and, with thresholds, "decision_<class>": 1 where
     the probability is >= the threshold, else 0. Of exclusive classes the last column is "decision", the name of the
@@ -44,7 +44,7 @@ class PredictionWriter(ResultTables):
         class_names: K names, in the order of the network's outputs.
         output_dir: where to write; earlier runs' tables are kept as ``*_previous.csv``, ``*_previous_2.csv``, ....
         thresholds: ``(K,)`` probabilities, read when the run starts; NaN leaves a class without decision.
-        resume: go on where a run was stopped, see :class:`ResultTables`.
+        resume: continue a stopped run, see :class:`ResultTables`.
         label_kind: "multilabel" (sigmoid), or "multiclass" (softmax) for exclusive classes.
 
     Raises:

@@ -68,7 +68,7 @@ logger = logging.getLogger(__name__)
 EXIT_CODE_REJECTED = 2
 _REJECTED = "rejected.csv"
 _WAITING = 64  # files that may still have to be written; each may hold large arrays
-OUTPUT_IS_NAN = "the network's output is NaN or infinite: look at the image's intensities and at the weights"
+OUTPUT_IS_NAN = "the network's output is NaN or infinite: check the intensities of the image and the weights"
 
 
 class ResultTables(ABC):
