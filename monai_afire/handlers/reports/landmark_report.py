@@ -17,7 +17,7 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import NDArray
 
-from monai_afire.handlers.reports.metrics_report import PicturedReport, input_pixel_sizes
+from monai_afire.handlers.reports.metrics_report import PicturedReport
 from monai_afire.metrics.classification import check_class_names
 from monai_afire.metrics.landmarks import landmark_positions, radial_errors, rescaled_positions, success_rates
 from monai_afire.utils.formatting import format_number, table_lines
@@ -36,7 +36,7 @@ class LandmarkReport(PicturedReport):
     The evaluator's output has "pred", heat maps ``(B, P, *S)``. The batches need "index", "image" ``(B, C, *S)`` and
     "landmarks" ``(B, P, dims)``, the truth in pixels of "image", 0 at the center of the
     first pixel, NaN where it is not known; for errors in mm the items need "pixel_size", see
-    :func:`input_pixel_sizes`. Heat maps may be coarser than the image. ``decollate`` must be False.
+    :meth:`PicturedReport.pixel_sizes`. Heat maps may be coarser than the image. ``decollate`` must be False.
 
     ``metrics.json`` has
 
@@ -57,7 +57,7 @@ class LandmarkReport(PicturedReport):
         radii: of the success rates, as fractions of the side.
         window: see :func:`monai_afire.metrics.landmark_positions`.
         num_pictures: pictures of each kind: worst, median, best; of volumes the projection to the front.
-        spacing: see :func:`input_pixel_sizes`.
+        spacing: see :meth:`PicturedReport.pixel_sizes`.
 
     Raises:
         ValueError: for landmark names that are not P different ones, an empty data set, or an output that is NaN; the
@@ -89,7 +89,7 @@ class LandmarkReport(PicturedReport):
         size = images.shape[1:]
         positions = rescaled_positions(landmark_positions(maps, self.window).cpu().double(), maps.shape[2:], size)
         truth = torch.as_tensor(batch["landmarks"]).as_subclass(torch.Tensor).double().cpu()
-        sizes = input_pixel_sizes(self.items, batch, size, self.spacing)
+        sizes = self.pixel_sizes(batch, size)
         fraction = (1 / torch.tensor(size, dtype=torch.float64)).expand_as(sizes)
         errors = [radial_errors(positions, truth, unit) for unit in (fraction, None, sizes)]
         for row, index in enumerate(batch["index"].tolist()):

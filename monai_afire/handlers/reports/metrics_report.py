@@ -121,10 +121,12 @@ class PicturedReport(MetricsReport):
     Attributes:
         sheet_name: file name of the sheet.
         num_pictures: pictures of each kind: worst, median, best; each subclass has it as an argument.
+        spacing: millimeters between the pixels of the network's input, if all images were resampled to it.
     """
 
     sheet_name: str
     num_pictures: int
+    spacing: float | Sequence[float] | None = None
 
     def __post_init__(self) -> None:
         if self.num_pictures < 1:
@@ -162,6 +164,28 @@ class PicturedReport(MetricsReport):
         path = self.folder / self.sheet_name
         picture_sheet(pictures, titles, path, legend, columns=self.num_pictures, title=title)
 
+    def pixel_sizes(self, batch: Mapping[str, Any], size: Sequence[int]) -> torch.Tensor:
+        """
+        Size of a pixel of the network's input in mm.
+
+        It follows from ``spacing``, or for images that were resized without cropping or padding from "pixel_size" of
+        the items and "spatial_shape" of the batch.
+
+        Args:
+            batch: the evaluator's batch.
+            size: sides of the network's input.
+
+        Returns:
+            ``(B, len(size))`` float64, NaN where it is not known.
+        """
+        if self.spacing is not None:
+            return torch.as_tensor(self.spacing, dtype=torch.float64).expand(len(batch["index"]), len(size))
+        known = [self.items[index].get("pixel_size") for index in batch["index"].tolist()]
+        file_sizes = np.array([np.broadcast_to(np.nan if v is None else v, len(size)) for v in known], dtype=float)
+        input_shape = torch.tensor(tuple(size), dtype=torch.float64)
+        shapes = torch.as_tensor(batch["spatial_shape"]).double().cpu() if "spatial_shape" in batch else input_shape
+        return torch.as_tensor(file_sizes) * shapes / input_shape
+
     def _extremes(self, spare: int) -> list[tuple[float, str, Draw]]:
         """Of the examples that are kept: the worst, those around the median of all images, the best."""
         ordered = sorted(self.examples, key=lambda example: example[0])
@@ -172,19 +196,3 @@ class PicturedReport(MetricsReport):
         nearest = sorted(range(len(middle)), key=lambda place: abs(bisect_left(self.scores, middle[place][0]) - half))
         kept = sorted(nearest[: number + spare])
         return [*ordered[:number], *(middle[place] for place in kept), *ordered[-number:]]
-
-
-def input_pixel_sizes(
-    items: Sequence[Mapping[str, Any]],
-    batch: Mapping[str, Any],
-    size: Sequence[int],
-    spacing: float | Sequence[float] | None = None,
-) -> torch.Tensor:
-    """Size of a pixel of the network's input in mm, for images that were resized to it without cropping or padding."""
-    if spacing is not None:
-        return torch.as_tensor(spacing, dtype=torch.float64).expand(len(batch["index"]), len(size))
-    known = [items[index].get("pixel_size") for index in batch["index"].tolist()]
-    file_sizes = np.array([np.broadcast_to(np.nan if value is None else value, len(size)) for value in known], float)
-    input_shape = torch.tensor(tuple(size), dtype=torch.float64)
-    shapes = torch.as_tensor(batch["spatial_shape"]).double().cpu() if "spatial_shape" in batch else input_shape
-    return torch.as_tensor(file_sizes) * shapes / input_shape

@@ -16,7 +16,7 @@ import torch
 from ignite.engine import Engine
 from monai.utils import CommonKeys
 
-from monai_afire.handlers.reports.metrics_report import PicturedReport, input_pixel_sizes
+from monai_afire.handlers.reports.metrics_report import PicturedReport
 from monai_afire.metrics.classification import check_class_names
 from monai_afire.metrics.segmentation import segmentation_metrics
 from monai_afire.utils.formatting import format_number, table_lines
@@ -32,8 +32,8 @@ class SegmentationReport(PicturedReport):
 
     The evaluator's output has "pred", logits ``(B, C, *S)`` of C classes that may overlap, and "label", masks
     ``(B, C, *S)``; a mask with a NaN in it is not known and does not count. The batches need "index" and "image"
-    ``(B, C, *S)``, and for distances in mm the items "pixel_size", see :func:`input_pixel_sizes`. S is the network's
-    input, and distances in pixels are in its pixels. ``decollate`` must be False.
+    ``(B, C, *S)``, and for distances in mm the items "pixel_size", see :meth:`PicturedReport.pixel_sizes`. S is the
+    network's input, and distances in pixels are in its pixels. ``decollate`` must be False.
 
     ``metrics.json`` has
 
@@ -51,7 +51,7 @@ class SegmentationReport(PicturedReport):
         output_dir: where to write.
         threshold: smallest probability inside a mask, in (0, 1).
         num_pictures: pictures of each kind: worst, median, best; of volumes the axial plane that holds most.
-        spacing: see :func:`input_pixel_sizes`.
+        spacing: see :meth:`PicturedReport.pixel_sizes`.
 
     Raises:
         ValueError: for a threshold out of range, class names that are not C different ones, an empty data set, or an
@@ -131,7 +131,7 @@ class SegmentationReport(PicturedReport):
     ) -> dict[str, torch.Tensor]:
         """Columns of the table, ``(B,)`` each."""
         measured = segmentation_metrics(masks, truth)
-        sizes = input_pixel_sizes(self.items, batch, masks.shape[2:], self.spacing)
+        sizes = self.pixel_sizes(batch, masks.shape[2:])
         if not sizes.isnan().all():
             measured["hd95_mm"] = segmentation_metrics(masks, truth, sizes)["hd95"]
         measured["truth_pixels"] = truth.flatten(2).sum(-1).float()
