@@ -46,6 +46,15 @@ def fullest_plane(masks: NDArray) -> int:
     return int(voxels.argmax()) if voxels.any() else len(voxels) // 2
 
 
+def fullest_planes(image: NDArray, masks: NDArray, *others: NDArray) -> tuple[NDArray, ...]:
+    """A picture and stacks of masks as they are; of a volume the axial plane that holds most of the first stack."""
+    if image.ndim == 2:
+        return image, masks, *others
+    place = (0, 0, fullest_plane(masks))
+    stacks = (np.stack([axial_plane(mask, place) for mask in stack]) for stack in (masks, *others))
+    return axial_plane(image, place), *stacks
+
+
 def frontal_projection(image: NDArray) -> NDArray:
     """A volume as seen from the front: its mean along the second axis, like a radiograph."""
     return upright(image.mean(axis=1))
