@@ -15,14 +15,14 @@ import torch
 from monai.config import KeysCollection
 from monai.config.type_definitions import NdarrayOrTensor
 from monai.data.meta_obj import get_track_meta
-from monai.transforms import MapTransform, RandomizableTransform
-from monai.utils import TransformBackends, convert_to_dst_type, convert_to_tensor, ensure_tuple
+from monai.transforms import MapTransform
+from monai.utils import convert_to_dst_type, convert_to_tensor, ensure_tuple
 from scipy import ndimage
 from torch import Tensor
 
-from monai_afire.transforms.base import check_prob
+from monai_afire.transforms.base import OccasionalTransform, no_last_draw
+from monai_afire.transforms.checks import check_image_range
 from monai_afire.transforms.lesion_synthesis.anat_paste import AnatPaste, segment_lungs
-from monai_afire.transforms.lesion_synthesis.batched import check_image_range
 from monai_afire.transforms.lesion_synthesis.cut_paste import CutPaste
 
 CONTROLLED_LESION_KINDS = ("SoftNodule", "AnatPaste", "CutPaste")
@@ -33,7 +33,7 @@ RADIUS_IN_SIGMAS = math.sqrt(-2 * math.log(VISIBLE_SHARE))  # where a Gaussian h
 NO_LESION: dict[str, Any] = {"kind": "", "contrast": 0.0, "size": 0.0, "seed": 0}
 
 
-class SoftNodule(RandomizableTransform):
+class SoftNodule(OccasionalTransform):
     """
     Add one soft round nodule to the lungs of a radiograph, or to a volume (bright = dense).
 
@@ -58,10 +58,8 @@ class SoftNodule(RandomizableTransform):
         ((1, 64, 64), 0.3, torch.bool, 197)
     """
 
-    backend = [TransformBackends.TORCH]  # noqa: RUF012
-
     def __init__(self, contrast: float = 0.2, diameter: float = 0.1, prob: float = 1.0) -> None:
-        super().__init__(check_prob(prob))
+        super().__init__(prob)
         _check_settings("SoftNodule", contrast, diameter)
         self.contrast = float(contrast)
         self.diameter = float(diameter)
@@ -69,8 +67,7 @@ class SoftNodule(RandomizableTransform):
 
     def randomize(self, data: Any = None) -> None:
         """Draw the place: its rank among all possible ones."""
-        if self.prob < 1:  # without a draw of its own at 1, seeds keep the places that they have had
-            super().randomize(None)
+        self.draw_whether()
         self.uniform = float(self.R.random_sample())
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> tuple[Tensor, Tensor]:
@@ -95,7 +92,7 @@ class SoftNodule(RandomizableTransform):
         if randomize:
             self.randomize()
         if self.uniform is None:
-            raise RuntimeError("SoftNodule has no place to repeat: call it with randomize=True first.")
+            raise no_last_draw(self, "any image")
         if not self._do_transform:
             return _like(plain.clone(), image, plain.dtype), _like(torch.zeros_like(plain[:1]), image, torch.bool)
         radius = self.diameter * min(plain.shape[1:]) / 2
@@ -247,6 +244,7 @@ class AddControlledLesiond(MapTransform):
         return output
 
 
+RandSoftNodule = SoftNodule
 AddControlledLesionD = AddControlledLesionDict = AddControlledLesiond
 
 
@@ -345,7 +343,7 @@ def _gaussian(centre: tuple[int, ...], sigma: float, like: Tensor) -> Tensor:
 
 def _checked_image(image: Tensor) -> Tensor:
     plain = convert_to_tensor(image, track_meta=False)
-    check_image_range(plain, channel_axis=0)
+    check_image_range(plain, validate=True)
     return plain
 
 

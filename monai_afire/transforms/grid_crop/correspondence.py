@@ -7,17 +7,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from monai.utils import ensure_tuple
 from torch import Tensor
 
-from monai_afire.transforms.grid_crop.geometry import check_positive
+from monai_afire.transforms.checks import check_positive
 
 
 def check_patches(
     offset_1: Tensor, offset_2: Tensor, crops: Sequence[int], patch_cells: Sequence[int]
 ) -> tuple[tuple[int, int], tuple[int, int]]:
     """Check the arguments that the functions below share, and return cells and patches per axis of both crops."""
-    crops, patch_cells = check_positive("crops", ensure_tuple(crops)), check_positive("patch_cells", patch_cells)
+    crops, patch_cells = check_positive("crops", crops), check_positive("patch_cells", patch_cells)
     if offset_1.ndim != 2 or offset_1.shape != offset_2.shape or offset_1.shape[1] < 1:
         raise ValueError(
             f"offset_1 and offset_2 must both be (B, spatial dims), got {tuple(offset_1.shape)} and "

@@ -10,6 +10,7 @@ import torch
 from monai.utils import convert_to_tensor
 from torch import Tensor
 
+from monai_afire.transforms.checks import check_image_range, check_positive
 from monai_afire.transforms.lesion_synthesis.parameters import (
     LesionParameters,
     LesionSettings,
@@ -17,40 +18,6 @@ from monai_afire.transforms.lesion_synthesis.parameters import (
     num_lesion_uniforms,
 )
 from monai_afire.transforms.lesion_synthesis.rendering import render_boxes, render_dense
-
-ROUNDING = 1e-5  # how far rounding in an earlier transform may carry a value out of [0, 1]
-
-
-def check_image_range(images: Tensor, channel_axis: int, check_values: bool = True) -> None:
-    """Check that images are floating point, have 2 or 3 spatial dimensions and lie in [0, 1]."""
-    layout = "(B, C, *S)" if channel_axis else "(C, *S)"
-    if images.ndim - channel_axis - 1 not in (2, 3) or images.numel() == 0:
-        raise ValueError(
-            f"Lesion synthesis needs non-empty images {layout} with 2 or 3 spatial dimensions, got shape "
-            f"{tuple(images.shape)}. Add a missing channel axis with EnsureChannelFirst."
-        )
-    if not images.is_floating_point():
-        raise ValueError(
-            f"Lesion synthesis needs floating-point images in [0, 1], got {images.dtype}. Scale stored integers first, "
-            f"for example with ScaleIntensityRanged(keys, a_min, a_max, b_min=0.0, b_max=1.0, clip=True)."
-        )
-    if not check_values:
-        return
-    low, high = (float(v) for v in torch.aminmax(images.detach()))
-    if not (low >= -ROUNDING and high <= 1 + ROUNDING):
-        found = "NaN" if low != low else f"values from {low:g} to {high:g}"
-        raise ValueError(
-            f"Lesion synthesis needs images in [0, 1] because lesions are added in these units, got {found}. Scale the "
-            f"images before (ScaleIntensityRanged with clip=True, or ScaleIntensity) and normalise them "
-            f"(NormalizeIntensity, mean and standard deviation) after lesion synthesis."
-        )
-
-
-def check_num_masks(num_masks: int) -> int:
-    """Check the number N of lesion variants and return it as an int."""
-    if int(num_masks) != num_masks or num_masks < 1:
-        raise ValueError(f"num_masks must be a whole number of at least 1, got {num_masks!r}.")
-    return int(num_masks)
 
 
 def render_lesion_maps(images: Tensor, parameters: LesionParameters, backend: str = "auto") -> Tensor:
@@ -152,11 +119,9 @@ def synth_lesion_masks(
         True
     """
     settings = LesionSettings(num_lesions, lesion_size, gamma, amplitude, rotate, irregularity)
-    check_num_masks(num_masks)
+    check_positive("num_masks", num_masks)
     images = convert_to_tensor(images, track_meta=False)  # a batch's metadata does not fit its variants
-    check_image_range(
-        images, channel_axis=1, check_values=images.device.type == "cpu" if validate is None else validate
-    )
+    check_image_range(images, batched=True, validate=validate)
     shape = (images.shape[0], num_masks, int(num_lesions[1]), num_lesion_uniforms(images.ndim - 2))
     uniforms = torch.rand(shape, generator=generator, device=images.device)
     parameters = draw_lesion_parameters(images, settings, uniforms)

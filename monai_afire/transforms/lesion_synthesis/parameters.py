@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from monai_afire.transforms.checks import check_positive, check_range
 from monai_afire.transforms.lesion_synthesis.otsu import random_foreground_points
 
 REFERENCE_SIDE = 224  # the image side for which the paper gives lesion sizes in pixels
@@ -48,11 +49,8 @@ class LesionSettings:
 
     def __post_init__(self) -> None:
         for name in ("num_lesions", "lesion_size", "amplitude"):
-            value = getattr(self, name)
-            if not isinstance(value, Sequence) or len(value) != 2 or not 0 < value[0] <= value[1]:
-                raise ValueError(f"{name} must be a range (low, high) with 0 < low <= high, got {value!r}.")
-        if any(int(n) != n for n in self.num_lesions):
-            raise ValueError(f"num_lesions must be whole numbers, got {self.num_lesions!r}.")
+            check_range(name, getattr(self, name))
+        check_positive("num_lesions", self.num_lesions)
         if (self.lesion_size[0] < 1) != (self.lesion_size[1] < 1):
             raise ValueError(
                 f"lesion_size must be two fractions of the image side below 1 or two pixel lengths of at least 1 for a "
