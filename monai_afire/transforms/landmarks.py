@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from monai.config import KeysCollection, NdarrayOrTensor
 from monai.data import MetaTensor
-from monai.transforms import MapTransform, Transform
+from monai.transforms import Transform
 from monai.utils import MetaKeys, TransformBackends
 
+from monai_afire.transforms.base import ArrayTransformd
 from monai_afire.utils.text import image_name
 
 
@@ -92,7 +93,7 @@ class LandmarkHeatmap(Transform):
         return torch.where(distance <= self.reach, gaussian, 0.0).float()
 
 
-class LandmarkHeatmapd(MapTransform):
+class LandmarkHeatmapd(ArrayTransformd):
     """
     Add heat maps of the landmarks to an item, see :py:class:`LandmarkHeatmap`.
 
@@ -110,8 +111,7 @@ class LandmarkHeatmapd(MapTransform):
         image_key: key of the loaded image ``(C, H, W)``, of which the maps get size and metadata. A plain tensor
             without metadata must be the picture of the file, as nothing tells what was done to it.
         heatmap_key: key of the maps ``(P, H, W)``, float32 in [0, 1].
-        sigma: see :py:class:`LandmarkHeatmap`, in pixels of the image as it is now.
-        window: see :py:class:`LandmarkHeatmap`.
+        settings: as for :py:class:`LandmarkHeatmap`, in pixels of the image as it is now.
         valid_key: key of what is True where a landmark is known and in the picture, for the loss: a later transform
             may still move it out of the picture, and then an empty map is the truth.
         allow_missing_keys: do not raise an error if the landmarks are missing.
@@ -126,25 +126,21 @@ class LandmarkHeatmapd(MapTransform):
         ((2, 32, 48), (3, 40), tensor([ True, False]))
     """
 
-    backend = LandmarkHeatmap.backend
+    array_class = LandmarkHeatmap
 
     def __init__(
         self,
         keys: KeysCollection = "landmarks",
         image_key: str = "image",
         heatmap_key: str = "heatmap",
-        sigma: float = 2.0,
-        window: int = 11,
         valid_key: str = "landmark_valid",
         allow_missing_keys: bool = False,
+        **settings: Any,
     ) -> None:
-        super().__init__(keys, allow_missing_keys)
+        super().__init__(keys, allow_missing_keys=allow_missing_keys, **settings)
         if len(self.keys) != 1:
             raise ValueError(f"one key holds the landmarks, got {self.keys}")
-        self.image_key = image_key
-        self.heatmap_key = heatmap_key
-        self.valid_key = valid_key
-        self.draw = LandmarkHeatmap(sigma, window)
+        self.image_key, self.heatmap_key, self.valid_key = image_key, heatmap_key, valid_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Draw the heat maps of one item; the item itself is left as it is."""
@@ -161,7 +157,7 @@ class LandmarkHeatmapd(MapTransform):
             except ValueError as error:
                 raise ValueError(f"{image_name(data, self.image_key)}: {key!r}: {error}") from error
             positions = pixels_of_file(points, image)
-            heatmap, valid = self.draw(positions, tuple(image.shape[1:]))
+            heatmap, valid = self.transform(positions, tuple(image.shape[1:]))
             if isinstance(image, MetaTensor):
                 heatmap = MetaTensor(heatmap, meta=deepcopy(image.meta))
             item.update({key: torch.as_tensor(positions).float(), self.heatmap_key: heatmap, self.valid_key: valid})

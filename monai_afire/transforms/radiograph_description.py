@@ -11,7 +11,7 @@ import torch
 from monai.config import KeysCollection
 from monai.data import MetaTensor
 from monai.transforms import MapTransform
-from monai.utils import MetaKeys, TransformBackends
+from monai.utils import MetaKeys, TransformBackends, convert_to_tensor
 from torch.nn import functional as F
 
 _LARGEST_CUBE = 128  # side; beyond it a batch of volumes to draw on takes more memory than the network
@@ -63,12 +63,10 @@ class DescribeRadiographd(MapTransform):
                     f"{key} has shape {tuple(image.shape)} instead of (1, H, W), (3, H, W) or (1, X, Y, Z): use "
                     "LoadRadiographd or LoadVolumed"
                 )
-            meta = item[key].meta if isinstance(item[key], MetaTensor) else {}
-            affine = meta.get(MetaKeys.AFFINE)
-            plane = image.as_tensor() if isinstance(image, MetaTensor) else image
+            plane = convert_to_tensor(image, track_meta=False)
             item["spatial_shape"] = torch.tensor(plane.shape[1:])
-            item["affine"] = torch.eye(4, dtype=torch.float64) if affine is None else torch.as_tensor(affine).double()
-            original = meta.get(MetaKeys.ORIGINAL_AFFINE)
+            item["affine"] = _affine(image)
+            original = image.meta.get(MetaKeys.ORIGINAL_AFFINE) if isinstance(image, MetaTensor) else None
             item["original_affine"] = item["affine"].clone() if original is None else torch.as_tensor(original).double()
             item["brightness"] = float(plane.mean())
             steps = [_mean_step(plane, axis) for axis in range(1, plane.ndim)]
@@ -87,6 +85,11 @@ def _mean_step(plane: torch.Tensor, dim: int) -> float:
 
 
 DescribeRadiographD = DescribeRadiographDict = DescribeRadiographd
+
+
+def _affine(image: Any) -> torch.Tensor:
+    """Affine matrix of an image, ``(4, 4)`` float64; the identity where it has no metadata."""
+    return torch.as_tensor(image.affine if isinstance(image, MetaTensor) else torch.eye(4)).double().cpu()
 
 
 class NoteAffined(MapTransform):
@@ -115,9 +118,7 @@ class NoteAffined(MapTransform):
         """Note the affine of one item, which itself is left as it is."""
         item = dict(data)
         for key in self.key_iterator(item):
-            image = item[key]
-            affine = image.affine if isinstance(image, MetaTensor) else torch.eye(4)
-            item[self.affine_key] = torch.as_tensor(affine).double().cpu()
+            item[self.affine_key] = _affine(item[key])
         return item
 
 

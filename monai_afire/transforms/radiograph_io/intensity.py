@@ -13,20 +13,19 @@ from monai_afire.transforms.radiograph_io.common import RadiographPixels, refuse
 _WIDEST_SPAN = 2.0**64  # of the numbers of a file: what the widest integers hold
 
 
-def repair_nonfinite(path: str, pixels: RadiographPixels) -> None:
+def repaired(path: str, values: np.ndarray) -> np.ndarray:
     """Replace NaN and -Inf by the smallest finite number, +Inf by the largest, with a warning that counts them."""
-    values = pixels.values
     if values.dtype.kind != "f":
-        return
+        return values
     finite = np.isfinite(values)
     bad = int(values.size - np.count_nonzero(finite))
     if bad == 0:
-        return
+        return values
     if bad == values.size:
         raise refuse(path, f"has no finite pixel: all {bad} are NaN or infinite", "export it again")
     low, high = values[finite].min(), values[finite].max()
-    pixels.values = np.nan_to_num(values, nan=low, neginf=low, posinf=high)
     warn_about(path, f"has {bad} pixels that are NaN or infinite, replaced by its smallest and largest finite number")
+    return np.nan_to_num(values, nan=low, neginf=low, posinf=high)
 
 
 def check_span(path: str, values: np.ndarray) -> None:
