@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from monai_afire.visualize.figures import save_figure
 
 LINE_STYLES = ("-", "--", ":", "-.")
 NUM_COLORS = 10  # of matplotlib's colour cycle
+_CHANCE_LOOK: dict[str, Any] = {"color": "0.5", "linestyle": (0, (2, 2)), "linewidth": 1, "zorder": 1}
 
 
 def roc_pr_figure(
@@ -69,15 +70,10 @@ def roc_pr_figure(
         for axis in (roc, precision_recall):
             axis.text(0.5, 0.5, "not defined:\nall images have the same label", ha="center", va="center")
     else:
-        aucs, precisions = [], []
-        for number, name in enumerate(checked):
-            options = (*checked[name], _look(number), thresholds.get(name, np.nan))
-            aucs.append(_draw_roc(roc, name, *options))
-            precisions.append(_draw_precision_recall(precision_recall, name, *options))
         prevalence = float(truth.mean())
-        has_points = not np.isnan(list(thresholds.values()) or [np.nan]).all()
-        _finish(roc, aucs, [0, 1], "chance", has_points)
-        _finish(precision_recall, precisions, [prevalence, prevalence], f"chance, {prevalence:.3f}", has_points)
+        _draw_curves(roc, _draw_roc, checked, thresholds, (0, 1), "chance")
+        chance = f"chance, {prevalence:.3f}"
+        _draw_curves(precision_recall, _draw_precision_recall, checked, thresholds, (prevalence,) * 2, chance)
     save_figure(figure, path)
     return figure
 
@@ -123,21 +119,13 @@ def class_roc_figure(
     figure = Figure(figsize=(5.6, 6.2 + 0.18 * (len(scores) + 2)), dpi=130, layout="compressed")
     axis = figure.subplots()
     _frame(axis, "ROC", "1 - specificity", "sensitivity")
-    areas: dict[str, float] = {}
-    for number, (name, values) in enumerate(scores.items()):
-        if np.unique(np.asarray(labels[name])).size < 2:
-            axis.plot([], [], color=_look(number)["color"], linestyle="", label=f"not defined  {name}")
-            areas[name] = -np.inf
-            continue
-        truth, checked = checked_labels(labels[name], values, f"scores {name!r}")
-        areas[name] = _draw_roc(axis, name, truth, checked, _look(number), thresholds.get(name, np.nan))
-    defined = {name: area for name, area in areas.items() if np.isfinite(area)}
-    mean = "no class has both labels"
-    if defined:
-        mean = f"mean AUC {np.mean([*defined.values()]):.3f} of {len(defined)} classes"
+    pairs = {
+        name: checked_labels(labels[name], values, f"scores {name!r}") if np.unique(labels[name]).size > 1 else None
+        for name, values in scores.items()
+    }
+    areas = _draw_curves(axis, _draw_roc, pairs, thresholds, (0, 1), "chance")
+    mean = f"mean AUC {np.mean(areas):.3f} of {len(areas)} classes" if areas else "no class has both labels"
     figure.suptitle(title or mean, fontsize=11, parse_math=False)
-    has_points = any(not np.isnan(thresholds.get(name, np.nan)) for name in defined)
-    _finish(axis, list(areas.values()), [0, 1], "chance", has_points)
     save_figure(figure, path)
     return figure
 
@@ -148,31 +136,45 @@ def _frame(axis: Axes, title: str, x_label: str, y_label: str) -> None:
     axis.set_axisbelow(True)
 
 
-def _look(number: int) -> dict[str, Any]:
-    style = LINE_STYLES[number // NUM_COLORS % len(LINE_STYLES)]
-    return {"color": f"C{number % NUM_COLORS}", "linewidth": 1.3, "linestyle": style}
+def _draw_curves(
+    axis: Axes,
+    draw: Callable[..., float],
+    pairs: Mapping[str, tuple[NDArray, NDArray] | None],
+    thresholds: Mapping[str, float],
+    chance: Sequence[float],
+    chance_label: str,
+) -> list[float]:
+    """Draw the curve of each pair of labels and scores that is defined; return the areas below these."""
+    areas: list[float] = []
+    for number, (name, pair) in enumerate(pairs.items()):
+        style = LINE_STYLES[number // NUM_COLORS % len(LINE_STYLES)]
+        look = {"color": f"C{number % NUM_COLORS}", "linewidth": 1.3, "linestyle": style}
+        if pair is None:
+            axis.plot([], [], color=look["color"], linestyle="", label=f"not defined  {name}")
+        areas.append(-np.inf if pair is None else draw(axis, name, *pair, look, thresholds.get(name, np.nan)))
+    axis.plot([0, 1], chance, label=chance_label, **_CHANCE_LOOK)
+    if any(not np.isnan(thresholds.get(name, np.nan)) for name, pair in pairs.items() if pair is not None):
+        axis.plot([], [], color="0.6", marker="o", markeredgecolor="black", linestyle="", label="threshold")
+    _add_legend(axis, areas)
+    return [area for area in areas if np.isfinite(area)]
 
 
-def _point(color: str) -> dict[str, Any]:
-    return {"color": color, "marker": "o", "markersize": 7, "markeredgecolor": "black", "zorder": 3}
-
-
-def _draw_roc(
-    axis: Axes, name: str, truth: NDArray, values: NDArray, look: dict[str, Any], threshold: float = np.nan
-) -> float:
+def _draw_roc(axis: Axes, name: str, truth: NDArray, values: NDArray, look: dict[str, Any], threshold: float) -> float:
+    """The ROC curve, and the point of a threshold that is not NaN; return the AUC."""
     _, hits, alarms = alarm_counts(truth, values)
     abnormal, normal, auc = truth.sum(), (~truth).sum(), roc_auc(truth, values)
     label = f"AUC {auc:.3f}  {name}"
     axis.plot(np.append(0, (alarms - hits) / normal), np.append(0, hits / abnormal), label=label, **look)
     if not np.isnan(threshold):
         alarm = values >= threshold
-        axis.plot((alarm & ~truth).sum() / normal, (alarm & truth).sum() / abnormal, **_point(look["color"]))
+        _draw_point(axis, (alarm & ~truth).sum() / normal, (alarm & truth).sum() / abnormal, look["color"])
     return auc
 
 
 def _draw_precision_recall(
-    axis: Axes, name: str, truth: NDArray, values: NDArray, look: dict[str, Any], threshold: float = np.nan
+    axis: Axes, name: str, truth: NDArray, values: NDArray, look: dict[str, Any], threshold: float
 ) -> float:
+    """The precision-recall curve, and the point of a threshold that any score reaches; return the AP."""
     _, hits, alarms = alarm_counts(truth, values)
     first = int(np.argmax(hits > 0))  # before it there is no recall, and no area
     precision, ap = (hits / alarms)[first:], average_precision(truth, values)
@@ -182,15 +184,17 @@ def _draw_precision_recall(
     alarm = values >= threshold
     if alarm.any():
         found = (alarm & truth).sum()
-        axis.plot(found / truth.sum(), found / alarm.sum(), **_point(look["color"]))
+        _draw_point(axis, found / truth.sum(), found / alarm.sum(), look["color"])
     return ap
 
 
-def _finish(axis: Axes, areas: list[float], chance: list[float], chance_label: str, has_points: bool) -> None:
-    """Chance line, and the legend below the axes, where it hides no curve; curves by the area under them."""
-    axis.plot([0, 1], chance, color="0.5", linestyle=(0, (2, 2)), linewidth=1, zorder=1, label=chance_label)
-    if has_points:
-        axis.plot([], [], color="0.6", marker="o", markeredgecolor="black", linestyle="", label="threshold")
+def _draw_point(axis: Axes, x: float, y: float, color: str) -> None:
+    """The point of a threshold on a curve."""
+    axis.plot(x, y, color=color, marker="o", markersize=7, markeredgecolor="black", zorder=3)
+
+
+def _add_legend(axis: Axes, areas: list[float]) -> None:
+    """The legend below the axes, where it hides no curve; curves by the area below them."""
     handles, labels = axis.get_legend_handles_labels()
     order = [*np.argsort(np.negative(areas), kind="stable"), *range(len(areas), len(labels))]
     legend = axis.legend(

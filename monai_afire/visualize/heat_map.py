@@ -9,6 +9,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.colors import LinearSegmentedColormap
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageDraw, ImageFont
 
@@ -17,13 +18,9 @@ OPACITY = 0.45  # of the strongest colour: more would hide what the radiograph s
 ANCHORS = ((255, 225, 60), (255, 150, 30), (240, 50, 30), (190, 0, 70))
 
 
-def _color_table() -> NDArray[np.uint8]:
-    anchors = np.linspace(0, LEVELS - 1, len(ANCHORS))
-    channels = [np.interp(np.arange(LEVELS), anchors, channel) for channel in zip(*ANCHORS, strict=True)]
-    return np.stack(channels, axis=1).round().astype(np.uint8)
+_COLOR_MAP = LinearSegmentedColormap.from_list("heat", np.divide(ANCHORS, 255), N=LEVELS)
 
-
-HEAT_COLORS = _color_table()
+HEAT_COLORS: NDArray[np.uint8] = np.rint(255 * _COLOR_MAP(np.arange(LEVELS))[:, :3]).astype(np.uint8)
 """Colours (256, 3) from the weakest to the strongest heat; darker as it gets stronger, for readers who see no hue."""
 
 

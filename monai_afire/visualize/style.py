@@ -54,15 +54,16 @@ def legend_columns(names: Sequence[str], width: float) -> int:
     return max(1, min(len(names), int(width / inches)))
 
 
-def legend_below(figure: Figure, handles: Sequence[Artist], names: Sequence[str]) -> None:
-    """One legend for all axes, below them, where it hides nothing."""
+def legend_below(figure: Figure, handles: Sequence[Artist], names: Sequence[str], **look: Any) -> None:
+    """One legend for all axes, below them, where it hides nothing; with a frame if it has a look."""
     box = figure.legend(
         handles,
         names,
         loc="outside lower center",
         ncols=legend_columns(names, figure.get_figwidth()),
         fontsize=TICK_SIZE,
-        frameon=False,
+        frameon=bool(look),
+        **look,
     )
     for text in box.get_texts():
         text.set_parse_math(False)
