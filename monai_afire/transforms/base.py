@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from monai.config import KeysCollection
@@ -77,19 +77,6 @@ class ArrayTransformd(MapTransform):
         return item
 
 
-class RandomArrayTransform(Protocol):
-    """An array transform that can repeat its last draw."""
-
-    def set_random_state(self, seed: int | None = None, state: np.random.RandomState | None = None) -> Any:
-        """Seed the random draws."""
-
-    def randomize(self, data: Any) -> None:
-        """Make the random draws."""
-
-    def __call__(self, img: Any, randomize: bool = True) -> Any:
-        """Transform an image; with ``randomize=False`` exactly as the last one."""
-
-
 class RandomArrayTransformd(RandomizableTransform, ArrayTransformd):
     """
     Base of the dictionary transforms around one random array transform, which makes the draws.
@@ -124,7 +111,7 @@ class RandomArrayTransformd(RandomizableTransform, ArrayTransformd):
     def __init__(
         self,
         keys: KeysCollection,
-        transform: RandomArrayTransform,
+        transform: Any,
         new_keys: Sequence[Hashable] = (),
         allow_missing_keys: bool = False,
     ) -> None:

@@ -5,8 +5,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,8 +16,9 @@ from monai_afire.metrics.binary_classification import alarm_counts, average_prec
 from monai_afire.visualize.figures import save_figure
 
 LINE_STYLES = ("-", "--", ":", "-.")
+Pair = tuple[NDArray, NDArray]  # labels and scores
+Point = tuple[ArrayLike, ArrayLike]
 NUM_COLORS = 10  # of matplotlib's colour cycle
-_CHANCE_LOOK: dict[str, Any] = {"color": "0.5", "linestyle": (0, (2, 2)), "linewidth": 1, "zorder": 1}
 
 
 def roc_pr_figure(
@@ -70,10 +70,8 @@ def roc_pr_figure(
         for axis in (roc, precision_recall):
             axis.text(0.5, 0.5, "not defined:\nall images have the same label", ha="center", va="center")
     else:
-        prevalence = float(truth.mean())
-        _draw_curves(roc, _draw_roc, checked, thresholds, (0, 1), "chance")
-        chance = f"chance, {prevalence:.3f}"
-        _draw_curves(precision_recall, _draw_precision_recall, checked, thresholds, (prevalence,) * 2, chance)
+        _draw_curves(roc, "AUC", checked, thresholds, None)
+        _draw_curves(precision_recall, "AP", checked, thresholds, float(truth.mean()))
     save_figure(figure, path)
     return figure
 
@@ -123,7 +121,7 @@ def class_roc_figure(
         name: checked_labels(labels[name], values, f"scores {name!r}") if np.unique(labels[name]).size > 1 else None
         for name, values in scores.items()
     }
-    areas = _draw_curves(axis, _draw_roc, pairs, thresholds, (0, 1), "chance")
+    areas = _draw_curves(axis, "AUC", pairs, thresholds, None)
     mean = f"mean AUC {np.mean(areas):.3f} of {len(areas)} classes" if areas else "no class has both labels"
     figure.suptitle(title or mean, fontsize=11, parse_math=False)
     save_figure(figure, path)
@@ -137,64 +135,54 @@ def _frame(axis: Axes, title: str, x_label: str, y_label: str) -> None:
 
 
 def _draw_curves(
-    axis: Axes,
-    draw: Callable[..., float],
-    pairs: Mapping[str, tuple[NDArray, NDArray] | None],
-    thresholds: Mapping[str, float],
-    chance: Sequence[float],
-    chance_label: str,
+    axis: Axes, kind: str, pairs: Mapping[str, Pair | None], thresholds: Mapping[str, float], chance: float | None
 ) -> list[float]:
     """Draw the curve of each pair of labels and scores that is defined; return the areas below these."""
-    areas: list[float] = []
+    curve, area_of = (_roc, roc_auc) if kind == "AUC" else (_precision_recall, average_precision)
+    areas, has_points = [], False
     for number, (name, pair) in enumerate(pairs.items()):
-        style = LINE_STYLES[number // NUM_COLORS % len(LINE_STYLES)]
-        look = {"color": f"C{number % NUM_COLORS}", "linewidth": 1.3, "linestyle": style}
+        color, style = f"C{number % NUM_COLORS}", LINE_STYLES[number // NUM_COLORS % len(LINE_STYLES)]
         if pair is None:
-            axis.plot([], [], color=look["color"], linestyle="", label=f"not defined  {name}")
-        areas.append(-np.inf if pair is None else draw(axis, name, *pair, look, thresholds.get(name, np.nan)))
-    axis.plot([0, 1], chance, label=chance_label, **_CHANCE_LOOK)
-    if any(not np.isnan(thresholds.get(name, np.nan)) for name, pair in pairs.items() if pair is not None):
-        axis.plot([], [], color="0.6", marker="o", markeredgecolor="black", linestyle="", label="threshold")
-    _add_legend(axis, areas)
+            axis.plot([], [], color=color, linestyle="", label=f"not defined  {name}")
+            areas.append(-np.inf)
+            continue
+        areas.append(area_of(*pair))
+        threshold = thresholds.get(name, np.nan)
+        x, y, point = curve(*pair, threshold)
+        drawstyle, label = "default" if kind == "AUC" else "steps-pre", f"{kind} {areas[-1]:.3f}  {name}"
+        axis.plot(x, y, color=color, linewidth=1.3, linestyle=style, drawstyle=drawstyle, label=label)
+        if not np.isnan(threshold):
+            has_points = True
+            axis.plot(*point, color=color, marker="o", markersize=7, markeredgecolor="black", zorder=3)
+    _finish(axis, areas, chance, has_points)
     return [area for area in areas if np.isfinite(area)]
 
 
-def _draw_roc(axis: Axes, name: str, truth: NDArray, values: NDArray, look: dict[str, Any], threshold: float) -> float:
-    """The ROC curve, and the point of a threshold that is not NaN; return the AUC."""
-    _, hits, alarms = alarm_counts(truth, values)
-    abnormal, normal, auc = truth.sum(), (~truth).sum(), roc_auc(truth, values)
-    label = f"AUC {auc:.3f}  {name}"
-    axis.plot(np.append(0, (alarms - hits) / normal), np.append(0, hits / abnormal), label=label, **look)
-    if not np.isnan(threshold):
-        alarm = values >= threshold
-        _draw_point(axis, (alarm & ~truth).sum() / normal, (alarm & truth).sum() / abnormal, look["color"])
-    return auc
+def _roc(truth: NDArray, values: NDArray, threshold: float) -> tuple[NDArray, NDArray, Point]:
+    """1 - specificity and sensitivity from no alarm to an alarm for all, and those of a threshold."""
+    levels, hits, alarms = alarm_counts(truth, values)
+    x, y = np.append(0, (alarms - hits) / (~truth).sum()), np.append(0, hits / truth.sum())
+    reached = (levels >= threshold).sum()
+    return x, y, ([x[reached]], [y[reached]])
 
 
-def _draw_precision_recall(
-    axis: Axes, name: str, truth: NDArray, values: NDArray, look: dict[str, Any], threshold: float
-) -> float:
-    """The precision-recall curve, and the point of a threshold that any score reaches; return the AP."""
-    _, hits, alarms = alarm_counts(truth, values)
+def _precision_recall(truth: NDArray, values: NDArray, threshold: float) -> tuple[NDArray, NDArray, Point]:
+    """Recall and precision as steps, and those of a threshold, none where no score reaches it."""
+    levels, hits, alarms = alarm_counts(truth, values)
+    recall, precision = hits / truth.sum(), hits / alarms
+    reached = (levels >= threshold).sum()
+    point = slice(reached - 1, reached) if reached else slice(0)
     first = int(np.argmax(hits > 0))  # before it there is no recall, and no area
-    precision, ap = (hits / alarms)[first:], average_precision(truth, values)
-    recall = np.append(0, (hits / truth.sum())[first:])
-    steps = np.append(precision[0], precision)
-    axis.plot(recall, steps, drawstyle="steps-pre", label=f"AP {ap:.3f}  {name}", **look)
-    alarm = values >= threshold
-    if alarm.any():
-        found = (alarm & truth).sum()
-        _draw_point(axis, found / truth.sum(), found / alarm.sum(), look["color"])
-    return ap
+    steps = np.append(precision[first], precision[first:])
+    return np.append(0, recall[first:]), steps, (recall[point], precision[point])
 
 
-def _draw_point(axis: Axes, x: float, y: float, color: str) -> None:
-    """The point of a threshold on a curve."""
-    axis.plot(x, y, color=color, marker="o", markersize=7, markeredgecolor="black", zorder=3)
-
-
-def _add_legend(axis: Axes, areas: list[float]) -> None:
-    """The legend below the axes, where it hides no curve; curves by the area below them."""
+def _finish(axis: Axes, areas: list[float], chance: float | None, has_points: bool) -> None:
+    """Chance line, and the legend below the axes, where it hides no curve; curves by the area below them."""
+    line, label = ([0, 1], "chance") if chance is None else ([chance, chance], f"chance, {chance:.3f}")
+    axis.plot([0, 1], line, color="0.5", linestyle=(0, (2, 2)), linewidth=1, zorder=1, label=label)
+    if has_points:
+        axis.plot([], [], color="0.6", marker="o", markeredgecolor="black", linestyle="", label="threshold")
     handles, labels = axis.get_legend_handles_labels()
     order = [*np.argsort(np.negative(areas), kind="stable"), *range(len(areas), len(labels))]
     legend = axis.legend(

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,15 +26,11 @@ from monai_afire.transforms.grid_crop.geometry import (
 )
 
 # The arguments of ``GridCropPair`` and ``GridCropPaird`` in the papers' settings.
-GRID_CROP_SETTINGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {
-        "peac_448": MappingProxyType({"grid": 19, "cell": 32, "crops": (14, 14), "jitter": True, "align": 1}),
-        "peac_224": MappingProxyType({"grid": 19, "cell": 16, "crops": (14, 14), "jitter": True, "align": 1}),
-        "ace_448": MappingProxyType(
-            {"grid": 32, "cell": 32, "crops": (14, 28), "out_size": 448, "jitter": False, "align": 2}
-        ),
-    }
-)
+GRID_CROP_SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "peac_448": {"grid": 19, "cell": 32, "crops": (14, 14), "jitter": True, "align": 1},
+    "peac_224": {"grid": 19, "cell": 16, "crops": (14, 14), "jitter": True, "align": 1},
+    "ace_448": {"grid": 32, "cell": 32, "crops": (14, 28), "out_size": 448, "jitter": False, "align": 2},
+}
 
 
 class GridCropPair(Randomizable, Transform):

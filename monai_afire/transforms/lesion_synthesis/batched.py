@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import torch
 from monai.utils import convert_to_tensor
@@ -63,15 +63,11 @@ def add_lesion_maps(images: Tensor, maps: Tensor) -> Tensor:
 def synth_lesion_masks(
     images: Tensor,
     num_masks: int = 1,
-    num_lesions: Sequence[int] = (1, 4),
-    lesion_size: Sequence[float] = (16, 64),
-    gamma: float = 0.5,
-    amplitude: Sequence[float] = (0.15, 0.5),
-    rotate: bool = True,
-    irregularity: float = 0.3,
+    *settings: Any,
     generator: torch.Generator | None = None,
     backend: str = "auto",
     validate: bool | None = None,
+    **named_settings: Any,
 ) -> tuple[Tensor, Tensor]:
     r"""
     Add synthetic lesions to a batch of normal images: N lesion variants of each, with their maps (AFiRe, Eq. 2-5).
@@ -91,14 +87,7 @@ def synth_lesion_masks(
         images: (B, C, *S), floating point in [0, 1] (*before* normalisation), 2 or 3 spatial dimensions, any device.
             All channels get the same map; its texture comes from their mean.
         num_masks: number N of lesion variants per image.
-        num_lesions: smallest and largest number R of lesions per variant.
-        lesion_size: range of the axis lengths of a lesion: pixels for an image of side 224 (scaled with each side of
-            the image), or fractions of the side if below 1. Never less than 3 pixels.
-        gamma: width of the profile.
-        amplitude: range of the strength :math:`a`; 1 adds the texture at full brightness. The default gives opacities
-            from barely visible to obvious on radiographs; above about 0.6 most lesions saturate to plain white.
-        rotate: turn each lesion at random.
-        irregularity: depth of the irregularity of the boundary, 0 (an ellipse) to 0.5.
+        settings: as for ``LesionSettings``, such as ``num_lesions`` and ``amplitude``.
         generator: source of random numbers, on the device of ``images``; the default generator if None.
         backend: "auto", "boxes" or "dense", see ``render_lesion_maps``.
         validate: check that the values are in [0, 1]. None: on a CPU only, since elsewhere it waits for the device.
@@ -118,12 +107,12 @@ def synth_lesion_masks(
         >>> torch.equal(lesion_images, (images.unsqueeze(1) + maps).clamp(0, 1))
         True
     """
-    settings = LesionSettings(num_lesions, lesion_size, gamma, amplitude, rotate, irregularity)
+    lesions = LesionSettings(*settings, **named_settings)
     check_positive("num_masks", num_masks)
     images = convert_to_tensor(images, track_meta=False)  # a batch's metadata does not fit its variants
     check_image_range(images, batched=True, validate=validate)
-    shape = (images.shape[0], num_masks, int(num_lesions[1]), num_lesion_uniforms(images.ndim - 2))
+    shape = (images.shape[0], num_masks, int(lesions.num_lesions[1]), num_lesion_uniforms(images.ndim - 2))
     uniforms = torch.rand(shape, generator=generator, device=images.device)
-    parameters = draw_lesion_parameters(images, settings, uniforms)
+    parameters = draw_lesion_parameters(images, lesions, uniforms)
     maps = render_lesion_maps(images, parameters, backend)
     return add_lesion_maps(images, maps), maps.to(images.dtype)

@@ -31,7 +31,9 @@ class LesionSettings:
             are pixels for an image of side 224 and scale with the image: (16, 64) means 1/14 ... 2/7 of each side at
             every image size. Numbers in (0, 1) are these fractions themselves.
         gamma: width of the profile ``exp(-rho ** 2 / gamma)``; small: a sharp peak, large: a parabola. At least 0.02.
-        amplitude: range of the lesion's random strength, drawn uniformly; 1 adds the texture at full brightness.
+        amplitude: range of the lesion's random strength, drawn uniformly; 1 adds the texture at full brightness. The
+            default gives opacities from barely visible to obvious on radiographs; above about 0.6 most lesions
+            saturate to plain white.
         rotate: turn each lesion by a random angle (a random rotation in 3-D).
         irregularity: how far the boundary of a lesion may be pulled inwards, 0 (an exact ellipse) to 0.5. The lesion
             stays inside its ellipse.
