@@ -16,7 +16,7 @@ from monai.utils import convert_to_dst_type, convert_to_tensor
 from torch import Tensor
 
 from monai_afire.transforms.base import OccasionalTransform, RandomArrayTransformd, no_last_draw
-from monai_afire.transforms.checks import check_image_range, check_positive, check_range
+from monai_afire.transforms.checks import check_image_range, check_positive, check_prob, check_range
 
 CURVE_POINTS = 1024  # between them the curve is straight: no intensities are merged
 
@@ -111,11 +111,9 @@ class DistortAppearance(OccasionalTransform):
         self.num_boxes = check_positive("num_boxes", check_range("num_boxes", num_boxes))
         self.inpaint_size = check_range("inpaint_size", inpaint_size, 1)
         self.outpaint_size = check_range("outpaint_size", outpaint_size, 1)
-        self.curve_prob, self.invert_prob = float(curve_prob), float(invert_prob)
-        self.paint_prob, self.outpaint_prob = float(paint_prob), float(outpaint_prob)
-        for name in ("curve_prob", "invert_prob", "paint_prob", "outpaint_prob"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}.")
+        self.curve_prob, self.invert_prob = check_prob("curve_prob", curve_prob), check_prob("invert_prob", invert_prob)
+        self.paint_prob = check_prob("paint_prob", paint_prob)
+        self.outpaint_prob = check_prob("outpaint_prob", outpaint_prob)
         self.pixel_order: np.ndarray | None = None
         self.curve: np.ndarray | None = None
         self.noise_mask: np.ndarray | None = None
@@ -254,10 +252,8 @@ class DistortAppearanced(RandomArrayTransformd):
         """
         output = dict(data)
         if self.skip_key is not None and self.skip_key not in output:
-            raise KeyError(
-                f"skip_key {self.skip_key!r} is not in the data, which has {list(output)}: put the transform that adds "
-                f"it (ShufflePatchesd adds 'shuffled') before DistortAppearanced."
-            )
+            remedy = "put the transform that adds it (ShufflePatchesd adds 'shuffled') before DistortAppearanced"
+            raise KeyError(f"skip_key {self.skip_key!r} is not in the data, which has {list(output)}: {remedy}.")
         if self.skip_key is None or not bool(output[self.skip_key]):
             output.update(self.transformed(data))
         return output

@@ -13,6 +13,8 @@ from monai.config import KeysCollection
 from monai.transforms import MapTransform, RandomizableTransform
 from monai.utils import TransformBackends
 
+from monai_afire.transforms.checks import check_prob
+
 Self = TypeVar("Self", bound="RandomArrayTransformd")
 
 
@@ -30,9 +32,7 @@ class OccasionalTransform(RandomizableTransform):
     backend = [TransformBackends.TORCH]  # noqa: RUF012  MONAI declares it so
 
     def __init__(self, prob: float = 1.0) -> None:
-        if not 0 <= prob <= 1:  # MONAI's base class would silently clip it
-            raise ValueError(f"prob must be in [0, 1], got {prob}.")
-        super().__init__(float(prob))
+        super().__init__(check_prob("prob", prob))
 
     def draw_whether(self) -> None:
         """Draw whether to act. A probability of 1 takes no random number, so that it does not change later draws."""

@@ -24,10 +24,8 @@ def check_shape(images: Tensor, batched: bool = False, spatial_dims: Sequence[in
     if 0 in images.shape or dims < 1 or (spatial_dims and dims not in spatial_dims):
         layout = "(B, C, *S)" if batched else "(C, *S)"
         numbers = f" and {' or '.join(map(str, spatial_dims))} spatial dimensions" if spatial_dims else ""
-        raise ValueError(
-            f"The image must be {layout} with no empty axis{numbers}, got shape {tuple(images.shape)}. Add a missing "
-            "channel axis with EnsureChannelFirst."
-        )
+        found = f"must be {layout} with no empty axis{numbers}, got shape {tuple(images.shape)}"
+        raise ValueError(f"The image {found}. Add a missing channel axis with EnsureChannelFirst.")
 
 
 def check_image_range(
@@ -36,19 +34,15 @@ def check_image_range(
     """Refuse images that are not floating-point in [0, 1]; None checks values on a CPU only: a GPU would wait."""
     check_shape(images, batched, spatial_dims)
     if not images.is_floating_point():
-        raise ValueError(
-            f"The image must be floating-point in [0, 1], got {images.dtype}: scale it first, for example with "
-            "ScaleIntensityRanged(keys, a_min, a_max, b_min=0.0, b_max=1.0, clip=True)."
-        )
+        remedy = "scale it first, for example with ScaleIntensityRanged(keys, a_min, a_max, 0.0, 1.0, clip=True)"
+        raise ValueError(f"The image must be floating-point in [0, 1], got {images.dtype}: {remedy}.")
     if not (images.device.type == "cpu" if validate is None else validate):
         return
     low, high = (float(v) for v in torch.aminmax(images.detach()))
     if not (low >= -ROUNDING and high <= 1 + ROUNDING):
         found = "NaN" if low != low else f"values from {low:g} to {high:g}"
-        raise ValueError(
-            f"The image must be in [0, 1], since this transform works in these units, got {found}. Scale it before "
-            "(ScaleIntensityRanged with clip=True, or ScaleIntensity); normalize it after (NormalizeIntensity)."
-        )
+        remedy = "scale it before (ScaleIntensity, or ScaleIntensityRanged) and normalize it after (NormalizeIntensity)"
+        raise ValueError(f"The image must be in [0, 1], the units of this transform, got {found}: {remedy}.")
 
 
 def check_range(name: str, values: Sequence[Number], largest: float = math.inf) -> tuple[Number, Number]:
@@ -57,6 +51,13 @@ def check_range(name: str, values: Sequence[Number], largest: float = math.inf) 
         limit = "" if largest == math.inf else f" and at most {largest:g}"
         raise ValueError(f"{name} must be two numbers in ascending order, above 0{limit}, got {values!r}.")
     return values[0], values[1]
+
+
+def check_prob(name: str, value: float) -> float:
+    """A probability, as MONAI's own transforms would silently clip it."""
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name} must be in [0, 1], got {value}.")
+    return float(value)
 
 
 def check_positive(name: str, values: int | Sequence[int]) -> tuple[int, ...]:
@@ -70,10 +71,8 @@ def check_positive(name: str, values: int | Sequence[int]) -> tuple[int, ...]:
 def per_axis(name: str, values: tuple[int, ...], spatial_dims: int) -> tuple[int, ...]:
     """One number for each axis, of a setting that has one, or one for each."""
     if len(values) not in (1, spatial_dims):
-        raise ValueError(
-            f"{name} has {len(values)} numbers, but the image has {spatial_dims} spatial dimensions: give one number, "
-            "or one for each of them."
-        )
+        found = f"{name} has {len(values)} numbers, but the image has {spatial_dims} spatial dimensions"
+        raise ValueError(f"{found}: give one number, or one for each of them.")
     return values if len(values) == spatial_dims else values * spatial_dims
 
 
@@ -81,8 +80,6 @@ def patches_per_axis(spatial_shape: Sequence[int], patch_size: tuple[int, ...]) 
     """How many whole patches an image has along each axis."""
     patch = per_axis("patch_size", patch_size, len(spatial_shape))
     if any(n % p or n < p for n, p in zip(spatial_shape, patch, strict=True)):
-        raise ValueError(
-            f"An image of {tuple(spatial_shape)} pixels cannot be divided into patches of {patch}: resize or pad it "
-            "first."
-        )
+        size = f"An image of {tuple(spatial_shape)} pixels"
+        raise ValueError(f"{size} cannot be divided into patches of {patch}: resize or pad it first.")
     return [n // p for n, p in zip(spatial_shape, patch, strict=True)]

@@ -289,15 +289,15 @@ def controlled_lesion_items(
             raise ValueError(f"{name} must be a list of different values, got {values!r}.")
     for kind, contrast, size in itertools.product(kinds, contrasts, sizes):
         _check_settings(kind, contrast, size)
-    lesions = [(kind, size) for kind in kinds for size in sizes]
     output: list[dict] = []
     for index, item in enumerate(items):
         if item.get(spec_key):
             raise ValueError(f"item {index} has a lesion already ({spec_key}={item[spec_key]!r}): give normal images.")
         output.append({**item, spec_key: None})
-        for kind, size in lesions:
-            lesion = {"kind": kind, "contrast": 1.0, "size": size, "seed": _hash(int(seed), index, kind, float(size))}
-            output += [{**item, spec_key: _complete({**lesion, "contrast": contrast})} for contrast in contrasts]
+        for kind, size, contrast in itertools.product(kinds, sizes, contrasts):
+            hashed = _hash(int(seed), index, kind, float(size))
+            lesion = {"kind": kind, "contrast": contrast, "size": size, "seed": hashed}
+            output.append({**item, spec_key: _complete(lesion)})
     return output
 
 

@@ -65,10 +65,8 @@ class LabelVector(Transform):
         if isinstance(label, (np.ndarray, torch.Tensor)) and label.ndim > 1:
             raise ValueError(f"a label is a number or a list of them, got an array of shape {tuple(label.shape)}")
         if several and self.label_kind == "multiclass":
-            raise ValueError(
-                f"label_kind 'multiclass' takes one class number per image, got {values!r}: lists of findings are "
-                "'multilabel'"
-            )
+            found = f"label_kind 'multiclass' takes one class number per image, got {values!r}"
+            raise ValueError(f"{found}: lists of findings are 'multilabel'")
         if several or self.num_classes in (None, 1):
             return self._findings(list(values) if several else [values])
         if _is_missing(values) or (self.label_kind == "multiclass" and _number(values) == -1):
@@ -81,9 +79,7 @@ class LabelVector(Transform):
             raise ValueError(f"{self.num_classes or 'some'} labels are expected, got {len(values)}: {values}")
         for value in values:
             if not _is_missing(value) and _number(value) not in _VALUES:
-                raise ValueError(
-                    f"1 (present), 0 (absent), -1 (uncertain) or None (missing) is expected, got {value!r}"
-                )
+                raise ValueError(f"1 (present), 0 (absent), -1 (unsure) or None (missing) is expected, got {value!r}")
         return torch.tensor([_number(value) for value in values])
 
     def _one_hot(self, number: Any) -> torch.Tensor:

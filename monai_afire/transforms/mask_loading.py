@@ -18,7 +18,7 @@ from monai.utils import ImageMetaKey
 from torch.nn import functional as F
 
 from monai_afire.transforms.base import ArrayTransformd
-from monai_afire.transforms.radiograph_io.common import RadiographError, refuse
+from monai_afire.transforms.radiograph_io.common import refuse
 from monai_afire.transforms.radiograph_loading import LoadRadiograph
 from monai_afire.transforms.volume_loading import LoadVolume
 from monai_afire.utils.text import image_name
@@ -85,12 +85,12 @@ class LoadMasks(Transform):
                 another number of files.
         """
         paths = self._paths(files)
-        masks: list[torch.Tensor] = []
-        loaded = self.loader(paths[0])
-        reference = loaded if image is None else image
-        for channel, path in enumerate(paths):
-            values = loaded if channel == 0 else self.loader(path)
-            masks.append(_binary(path, self._fitted(path, torch.as_tensor(values), reference)))
+        loaded = [self.loader(path) for path in paths]
+        reference = loaded[0] if image is None else image
+        fitted = [
+            self._fitted(path, torch.as_tensor(mask), reference) for path, mask in zip(paths, loaded, strict=True)
+        ]
+        masks = [_binary(path, values) for path, values in zip(paths, fitted, strict=True)]
         return _like(reference, torch.cat(masks), paths[0])
 
     def empty(self, image: torch.Tensor) -> torch.Tensor:
@@ -101,15 +101,12 @@ class LoadMasks(Transform):
         """One path for each channel."""
         paths = list(files) if isinstance(files, (list, tuple)) else [files]
         if not paths or (self.num_channels or len(paths)) != len(paths):
-            raise RadiographError(
-                f"{paths}: {len(paths)} masks where {self.num_channels or 'some'} are expected; list one file for each "
-                "channel."
-            )
+            found = f"{len(paths)} masks where {self.num_channels or 'some'} are expected"
+            raise refuse(str(paths), found, "list one file for each channel")
         lacking = [f"channel {channel}" for channel, path in enumerate(paths) if path in (None, "")]
         if lacking:
-            raise RadiographError(
-                f"{paths}: there is no mask of {', '.join(lacking)}; give a file, one of zeros if nothing is there."
-            )
+            found = f"there is no mask of {', '.join(lacking)}"
+            raise refuse(str(paths), found, "give a file, one of zeros if nothing is there")
         return paths
 
     def _fitted(self, path: Any, values: torch.Tensor, image: torch.Tensor) -> torch.Tensor:
@@ -170,12 +167,9 @@ class LoadMasksd(ArrayTransformd):
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """Load the masks of one item. The item itself does not change."""
         item = dict(data)
-        image = item.get(self.image_key)
+        image, name = item.get(self.image_key), image_name(data, self.image_key)
         if not isinstance(image, torch.Tensor):
-            raise RadiographError(
-                f"{image_name(data, self.image_key)}: {self.image_key!r} is not loaded; put LoadRadiographd before "
-                "LoadMasksd."
-            )
+            raise refuse(name, f"{self.image_key!r} is not loaded", "put LoadRadiographd before LoadMasksd")
         for key in self.keys:
             files = data.get(key)
             if files not in (None, ""):
@@ -183,10 +177,8 @@ class LoadMasksd(ArrayTransformd):
             elif data.get(self.normal_key) == 0:
                 item[key] = self.transform.empty(image)
             elif not self.allow_missing_keys or key in data:
-                raise RadiographError(
-                    f"{image_name(data, self.image_key)}: has no {key!r}; give the file of its mask, or "
-                    f"{self.normal_key}=0 if there is nothing to see."
-                )
+                remedy = f"give the file of its mask, or {self.normal_key}=0 if there is nothing to see"
+                raise refuse(name, f"has no {key!r}", remedy)
         return item
 
 
@@ -203,11 +195,8 @@ def _binary(path: Any, values: torch.Tensor) -> torch.Tensor:
         between = ((values > start) & (values < end)).float()
         pool = F.max_pool3d if values.ndim == 4 else F.max_pool2d
         if min(values.shape[1:]) >= _BAND and (pool(1 - between[None], _BAND, stride=1) == 0).any():
-            raise refuse(
-                path,
-                f"is no mask: it has {len(values.unique())} values from {low:g} to {high:g}, and regions between them",
-                "give a picture with two values, one for each structure",
-            )
+            found = f"it has {len(values.unique())} values from {low:g} to {high:g}, and regions between them"
+            raise refuse(path, f"is no mask: {found}", "give a picture with two values, one for each structure")
     return (values > (low + high) / 2).float()
 
 

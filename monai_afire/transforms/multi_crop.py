@@ -141,10 +141,8 @@ class MultiCrop(Randomizable, Transform):
             self.augment.set_random_state(seed=seed)
         changed = convert_to_tensor(self.augment(crop), track_meta=False).to(crop.dtype)
         if changed.shape != crop.shape:
-            raise ValueError(
-                f"augment must keep the shape of a crop, {tuple(crop.shape)}, but it has made {tuple(changed.shape)} "
-                f"of it: leave transforms that resize to MultiCrop."
-            )
+            shapes = f"{tuple(crop.shape)}, but returns {tuple(changed.shape)}"
+            raise ValueError(f"augment must keep the shape of a crop, {shapes}: leave resizing to MultiCrop.")
         return changed
 
     def _box(self, spatial_shape: Sequence[int], scale: tuple[float, float]) -> tuple[slice, ...]:
@@ -203,9 +201,7 @@ class MultiCropd(RandomArrayTransformd):
     ) -> None:
         self.crop_keys = ensure_tuple(crop_keys)
         if len(self.crop_keys) != 2 or len(ensure_tuple(keys)) != 1:
-            raise ValueError(
-                f"MultiCropd takes one key and adds two, got {ensure_tuple(keys)} and crop_keys {self.crop_keys}."
-            )
+            raise ValueError(f"MultiCropd takes one key and adds two, got {ensure_tuple(keys)} and {self.crop_keys}.")
         super().__init__(keys, MultiCrop(*settings, **named_settings), self.crop_keys, allow_missing_keys)
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:

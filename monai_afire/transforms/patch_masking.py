@@ -67,10 +67,8 @@ class RandVisiblePatches(Randomizable, Transform):
         """
         kept = math.floor(num_patches * (1 - self.mask_ratio) + _ROUNDING)
         if not 0 < kept < num_patches:
-            raise ValueError(
-                f"With mask_ratio {self.mask_ratio}, {kept} of {num_patches} patches are visible: choose another "
-                "ratio, smaller patches or larger images, so that some are visible and some are hidden."
-            )
+            found = f"With mask_ratio {self.mask_ratio}, {kept} of {num_patches} patches are visible"
+            raise ValueError(f"{found}: choose another ratio, smaller patches or larger images, to show and hide some.")
         self.visible = np.sort(self.R.permutation(num_patches)[:kept]).astype(np.int64)
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> np.ndarray:

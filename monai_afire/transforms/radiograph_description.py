@@ -59,10 +59,8 @@ class DescribeRadiographd(MapTransform):
         for key in self.key_iterator(item):
             image = torch.as_tensor(item[key])
             if image.ndim not in (3, 4) or image.shape[0] not in (1, 3):
-                raise ValueError(
-                    f"{key} has shape {tuple(image.shape)} instead of (1, H, W), (3, H, W) or (1, X, Y, Z): use "
-                    "LoadRadiographd or LoadVolumed"
-                )
+                found = f"{key} has shape {tuple(image.shape)} instead of (1, H, W), (3, H, W) or (1, X, Y, Z)"
+                raise ValueError(f"{found}: use LoadRadiographd or LoadVolumed")
             plane = convert_to_tensor(image, track_meta=False)
             item["spatial_shape"] = torch.tensor(plane.shape[1:])
             item["affine"] = _affine(image)

@@ -192,10 +192,8 @@ def _outlines(target: ArrayLike | None, shape: tuple[int, ...]) -> list[tuple[ND
     if values.size == 0:
         return []
     if values.ndim not in (1, 2) or values.shape[-1] != 4:
-        raise ValueError(
-            f"lesions of shape {values.shape} are neither a mask of the image's shape {shape} nor boxes "
-            "[x, y, width, height]"
-        )
+        found = f"lesions of shape {values.shape} are neither a mask of the image's shape {shape}"
+        raise ValueError(f"{found} nor boxes [x, y, width, height]")
     boxes = values.reshape(-1, 4).astype(float)
     if not np.isfinite(boxes).all() or (boxes[:, 2:] <= 0).any():
         raise ValueError(f"boxes {boxes.tolist()} must be finite [x, y, width, height] with sides above 0")

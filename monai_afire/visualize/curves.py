@@ -110,10 +110,8 @@ def class_roc_figure(
     """
     thresholds = thresholds or {}
     if not scores or set(labels) != set(scores) or set(thresholds) - set(scores):
-        raise ValueError(
-            f"labels of {sorted(labels)}, scores of {sorted(scores)} and thresholds of {sorted(thresholds)}: give "
-            "labels and scores of the same classes, one or more, and thresholds of none but these"
-        )
+        given = f"labels of {sorted(labels)}, scores of {sorted(scores)} and thresholds of {sorted(thresholds)}"
+        raise ValueError(f"{given}: give labels and scores of the same classes, one or more, and no other thresholds")
     figure = Figure(figsize=(5.6, 6.2 + 0.18 * (len(scores) + 2)), dpi=130, layout="compressed")
     axis = figure.subplots()
     _frame(axis, "ROC", "1 - specificity", "sensitivity")

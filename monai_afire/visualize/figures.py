@@ -41,10 +41,8 @@ def picture_grid(rows: Sequence[Sequence[NDArray]], columns: Sequence[str], titl
         (297, 484, 3)
     """
     if not rows or not columns or any(len(row) != len(columns) for row in rows):
-        raise ValueError(
-            f"{len(columns)} columns, but rows of {[len(row) for row in rows]} pictures: give at least one row, and in "
-            "each one picture per column"
-        )
+        found = f"{len(columns)} columns, but rows of {[len(row) for row in rows]} pictures"
+        raise ValueError(f"{found}: give at least one row, and in each one picture per column")
     figure = Figure(figsize=(2.2 * len(columns), 2.2 * len(rows) + 0.5), dpi=110, layout="compressed")
     axes = figure.subplots(len(rows), len(columns), squeeze=False)
     for row_axes, row in zip(axes, rows, strict=True):

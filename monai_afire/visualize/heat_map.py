@@ -77,15 +77,11 @@ def _blend_table(alpha: float) -> NDArray[np.uint8]:
 
 def _check_pictures(picture: NDArray, values: NDArray) -> None:
     if picture.ndim != 2 or picture.shape != values.shape or picture.size == 0:
-        raise ValueError(
-            f"image of shape {picture.shape} and heat of shape {values.shape} are not two pictures (H, W): take one "
-            "channel, and resize the heat map to the image first"
-        )
+        shapes = f"image of shape {picture.shape} and heat of shape {values.shape}"
+        raise ValueError(f"{shapes} are not two pictures (H, W): take one channel, and resize the heat map")
     if not (picture.min() >= -1e-3 and picture.max() <= 1 + 1e-3):
-        raise ValueError(
-            f"the image has values from {picture.min():g} to {picture.max():g} instead of [0, 1]: give the radiograph "
-            "as it was before normalisation"
-        )
+        found = f"the image has values from {picture.min():g} to {picture.max():g} instead of [0, 1]"
+        raise ValueError(f"{found}: give the radiograph as it was before normalization")
     bad = int(np.isnan(values).sum())
     if bad:
         raise ValueError(f"{bad} of {values.size} pixels of the heat map are NaN: exploded or wrongly loaded weights")

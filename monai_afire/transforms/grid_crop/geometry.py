@@ -23,11 +23,9 @@ def offset_pairs(cells: int, crops: tuple[int, int], min_overlap: int, align: in
     overlap = np.minimum(first + crops[0], second + crops[1]) - np.maximum(first, second)
     pairs = np.argwhere((overlap >= min_overlap) & ((first - second) % align == 0))
     if not len(pairs):
-        raise ValueError(
-            f"No two crops of {crops} cells fit into {cells} cells with an overlap of at least {min_overlap} and a "
-            f"relative offset that is a multiple of {align}: take smaller crops, a larger grid (with jitter one cell "
-            f"per axis is lost) or a smaller min_overlap."
-        )
+        rule = f"an overlap of at least {min_overlap} and a relative offset that is a multiple of {align}"
+        remedy = "take smaller crops, a larger grid (with jitter one cell per axis is lost) or a smaller min_overlap"
+        raise ValueError(f"No two crops of {crops} cells fit into {cells} cells with {rule}: {remedy}.")
     pairs.flags.writeable = False
     return pairs
 

@@ -108,10 +108,8 @@ class AnatPaste(LesionVariants):
     def num_uniforms(self, spatial_dims: int) -> tuple[int, ...]:
         """(N, 5): height, width, strength, place in the lungs, source of the patch."""
         if spatial_dims != 2:
-            raise ValueError(
-                f"AnatPaste finds the lungs in 2-D radiographs (C, H, W), got {spatial_dims} spatial dimensions. Use "
-                f"SynthLesionMask or CutPaste for volumes."
-            )
+            found = f"AnatPaste finds lungs in 2-D radiographs, got {spatial_dims} spatial dimensions"
+            raise ValueError(f"{found}: use SynthLesionMask or CutPaste for volumes.")
         return self.num_masks, 5
 
     def synthesize(self, image: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
@@ -129,16 +127,14 @@ class AnatPaste(LesionVariants):
         strength = weakest + (strongest - weakest) * uniforms[:, 2]
         lesion_images = image.repeat(self.num_masks, 1, 1, 1)
         maps = torch.zeros_like(lesion_images[:, :1])
-        for n, (target, source, size) in enumerate(
-            zip(*(p.tolist() for p in points), sides.int().tolist(), strict=True)
-        ):
+        boxes = zip(*(p.tolist() for p in points), sides.int().tolist(), strict=True)
+        for n, (target, source, size) in enumerate(boxes):
             paste, cut = (_box(point, size, gray.shape) for point in (target, source))
             weight = strength[n] * self._soft_weight(depth, paste)
-            patch = gray[cut]
-            rows, columns = paste
-            normal = image[:, rows, columns]
-            lesion_images[n, :, rows, columns] = (normal + weight * (patch - normal)).clamp_(0, 1).to(image.dtype)
-            maps[n, 0, rows, columns] = weight.to(image.dtype)
+            every_channel = (slice(None), *paste)
+            normal = image[every_channel]
+            lesion_images[n][every_channel] = (normal + weight * (gray[cut] - normal)).clamp_(0, 1).to(image.dtype)
+            maps[n, 0][paste] = weight.to(image.dtype)
         return lesion_images, maps
 
     def _soft_weight(self, depth: Tensor, box: tuple[slice, ...]) -> Tensor:

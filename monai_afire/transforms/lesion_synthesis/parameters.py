@@ -55,14 +55,11 @@ class LesionSettings:
         check_positive("num_lesions", self.num_lesions)
         if (self.lesion_size[0] < 1) != (self.lesion_size[1] < 1):
             raise ValueError(
-                f"lesion_size must be two fractions of the image side below 1 or two pixel lengths of at least 1 for a "
-                f"{REFERENCE_SIDE} image, got {self.lesion_size!r}."
+                f"lesion_size must be two fractions below 1, or two lengths above, got {self.lesion_size!r}."
             )
         if self.lesion_size[1] > REFERENCE_SIDE:
-            raise ValueError(
-                f"lesion_size is in pixels for an image of side {REFERENCE_SIDE} and scales with the image, so that "
-                f"{self.lesion_size!r} is larger than the image. Give fractions of the side, such as (0.07, 0.29)."
-            )
+            image = f"the image, whose side counts as {REFERENCE_SIDE} pixels"
+            raise ValueError(f"lesion_size {self.lesion_size!r} is larger than {image}: give fractions below 1.")
         if not 0.02 <= self.gamma < float("inf"):
             raise ValueError(f"gamma must be a finite number of at least 0.02, got {self.gamma!r}.")
         if not 0 <= self.irregularity <= 0.5:

@@ -173,9 +173,8 @@ def _decode(path: str, dataset: pydicom.Dataset) -> np.ndarray:
             raise _undecodable(path, dataset.file_meta.TransferSyntaxUID) from error
         stored = decode_with_gdcm(path, dataset)
     if stored.shape[:2] != (int(dataset.Rows), int(dataset.Columns)):
-        raise refuse(
-            path, f"decodes to the shape {stored.shape}, not to its {dataset.Rows} rows and {dataset.Columns} columns"
-        )
+        stated = f"{dataset.Rows} rows and {dataset.Columns} columns"
+        raise refuse(path, f"decodes to the shape {stored.shape}, not to its {stated}")
     return look_up_palette(path, dataset, stored) if dataset.PhotometricInterpretation == PALETTE else stored
 
 

@@ -171,7 +171,5 @@ def single_path(filename: PathLike | Sequence[PathLike]) -> str:
     if isinstance(names, (list, tuple)) and len(names) == 1 and isinstance(names[0], (str, os.PathLike)):
         return os.path.expanduser(os.fspath(names[0]))
     if isinstance(names, (list, tuple)) and len(names) > 1:
-        raise RadiographError(
-            f"{names[0]}, ...: {len(names)} files for one picture; give each file an item of its own."
-        )
+        raise refuse(f"{names[0]}, ...", f"{len(names)} files for one picture", "give each file an item of its own")
     raise RadiographError(f"a file name is expected, got {type(filename).__name__}; give the path as text.")
