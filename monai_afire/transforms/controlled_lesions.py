@@ -24,6 +24,7 @@ from monai_afire.transforms.base import OccasionalTransform, no_last_draw
 from monai_afire.transforms.checks import check_image_range
 from monai_afire.transforms.lesion_synthesis.anat_paste import AnatPaste, segment_lungs
 from monai_afire.transforms.lesion_synthesis.cut_paste import CutPaste
+from monai_afire.transforms.lesion_synthesis.variants import LesionVariants
 
 CONTROLLED_LESION_KINDS = ("SoftNodule", "AnatPaste", "CutPaste")
 VISIBLE_SHARE = 0.1  # of the contrast that must have been added for a pixel to belong to the lesion
@@ -156,14 +157,10 @@ def controlled_lesion(
         return nodule(image)
     source = convert_to_tensor(image, track_meta=get_track_meta())
     plain = _checked_image(source)
-    paste: AnatPaste | CutPaste
-    if kind == "AnatPaste" and plain.ndim == 4:
-        raise ValueError("AnatPaste finds the lungs in 2-D radiographs: for volumes take SoftNodule and CutPaste.")
+    share = size ** (plain.ndim - 1)
+    paste: LesionVariants = CutPaste(area=(share, share), aspect_ratio=(1.0, 1.0))
     if kind == "AnatPaste":
         paste = AnatPaste(patch_size=(size, size), strength=(1.0, 1.0))
-    else:
-        share = size ** (plain.ndim - 1)
-        paste = CutPaste(area=(share, share), aspect_ratio=(1.0, 1.0))
     exact = plain.to(torch.promote_types(plain.dtype, torch.float32))
     paste.set_random_state(seed)
     [pasted], [weight] = (convert_to_tensor(x, track_meta=False) for x in paste(exact))

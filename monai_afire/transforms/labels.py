@@ -19,6 +19,7 @@ from monai_afire.utils.labels import check_label_kind
 from monai_afire.utils.text import image_name
 
 _VALUES = (1.0, 0.0, -1.0)
+_KNOWN_VALUES = "1 (present), 0 (absent), -1 (uncertain) or None (missing)"
 
 
 class LabelVector(Transform):
@@ -79,7 +80,7 @@ class LabelVector(Transform):
             raise ValueError(f"{self.num_classes or 'some'} labels are expected, got {len(values)}: {values}")
         for value in values:
             if not _is_missing(value) and _number(value) not in _VALUES:
-                raise ValueError(f"1 (present), 0 (absent), -1 (unsure) or None (missing) is expected, got {value!r}")
+                raise ValueError(f"{_KNOWN_VALUES} is expected, got {value!r}")
         return torch.tensor([_number(value) for value in values])
 
     def _one_hot(self, number: Any) -> torch.Tensor:

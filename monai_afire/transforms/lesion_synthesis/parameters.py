@@ -55,7 +55,7 @@ class LesionSettings:
         check_positive("num_lesions", self.num_lesions)
         if (self.lesion_size[0] < 1) != (self.lesion_size[1] < 1):
             raise ValueError(
-                f"lesion_size must be two fractions below 1, or two lengths above, got {self.lesion_size!r}."
+                f"lesion_size must be two fractions below 1 or two pixel lengths, got {self.lesion_size!r}."
             )
         if self.lesion_size[1] > REFERENCE_SIDE:
             image = f"the image, whose side counts as {REFERENCE_SIDE} pixels"

@@ -38,23 +38,24 @@ _OVERLAY_GROUPS, _BIT_POSITION = range(0x6000, 0x6020, 2), 0x0102  # of overlays
 
 
 def check_colours(path: str, dataset: pydicom.Dataset) -> None:
-    """Refuse colours that nobody here turns into red, green and blue, before any pixel is decoded."""
+    """Refuse colours that nothing here turns into red, green and blue, before any pixel is decoded."""
     photometric, samples = str(dataset.PhotometricInterpretation), int(dataset.get("SamplesPerPixel") or 1)
-    if photometric not in (*_GRAY, *_COLOURS):
-        known = ", ".join((*_GRAY, *_COLOURS))
-        raise refuse(path, f"states its colours as {photometric}, which is none of {known}", _REMEDY)
     expected = 1 if photometric in _GRAY else 3
-    if samples != expected:
-        reason = f"has {samples} samples per pixel where its photometric interpretation {photometric} needs {expected}"
-        raise refuse(path, reason, _REMEDY)
-    if expected == 3 and dataset.get("PixelRepresentation") == 1:
-        raise refuse(path, f"is a colour picture ({photometric}) of signed numbers, where black is not known", _REMEDY)
     syntax = dataset.file_meta.get("TransferSyntaxUID") if "file_meta" in vars(dataset) else None
-    if photometric in _OF_JPEG_2000 and (syntax is None or "JPEG 2000" not in pydicom.uid.UID(syntax).name):
+    is_jpeg_2000 = syntax is not None and "JPEG 2000" in pydicom.uid.UID(syntax).name
+    reason = ""
+    if photometric not in (*_GRAY, *_COLOURS):
+        reason = f"states its colours as {photometric}, which is none of {', '.join((*_GRAY, *_COLOURS))}"
+    elif samples != expected:
+        reason = f"has {samples} samples per pixel where its photometric interpretation {photometric} needs {expected}"
+    elif expected == 3 and dataset.get("PixelRepresentation") == 1:
+        reason = f"is a colour picture ({photometric}) of signed numbers, where black is not known"
+    elif photometric in _OF_JPEG_2000 and not is_jpeg_2000:
         reason = f"states its colours as {photometric}, which JPEG 2000 alone has, and is not compressed so"
+    elif photometric in _YBR and int(dataset.BitsAllocated) != _BYTE:
+        reason = f"is a colour picture ({photometric}) of {dataset.BitsAllocated} bits, not of 8"
+    if reason:
         raise refuse(path, reason, _REMEDY)
-    if photometric in _YBR and int(dataset.BitsAllocated) != _BYTE:
-        raise refuse(path, f"is a colour picture ({photometric}) of {dataset.BitsAllocated} bits, not of 8", _REMEDY)
 
 
 def look_up_palette(path: str, dataset: pydicom.Dataset, stored: np.ndarray) -> np.ndarray:
@@ -105,7 +106,7 @@ def read_dicom(path: str, limits: SizeLimits, use_window: bool = True, colour: b
         warn_about(path, f"{text} (channels 3 keeps the colours)")
         stored = rgb_to_gray(stored)
     padding = _padding(dataset, stored)
-    pixels = _modality(path, dataset, stored)
+    pixels = _modality(dataset, stored)
     pixels.padding = padding
     if use_window:
         _apply_window(path, dataset, stored, pixels)
@@ -248,30 +249,24 @@ def _padding(dataset: pydicom.Dataset, stored: np.ndarray) -> np.ndarray | None:
     return mask if bool(mask.any()) and not bool(mask.all()) else None
 
 
-def _modality(path: str, dataset: pydicom.Dataset, stored: np.ndarray) -> RadiographPixels:
+def _modality(dataset: pydicom.Dataset, stored: np.ndarray) -> RadiographPixels:
     """Apply the modality transformation, up to a factor that :func:`scale_to_unit` does not see."""
     pixels = _pixels(dataset, stored)
-    bits = pixels.bits
-    signed = dataset.get("PixelRepresentation") == 1 and stored.dtype.kind == "i"
-    declared: tuple[float, float] | None = (
-        (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1) if signed else (0.0, 2.0**bits - 1)
-    )
-    values, floor, units = stored, None if signed else 0.0, (1.0, 0.0)
-    if stored.dtype.kind == "f":
-        declared, floor = None, None
+    bits, signed = pixels.bits, dataset.get("PixelRepresentation") == 1 and stored.dtype.kind == "i"
     if dataset.get("ModalityLUTSequence"):
-        values, bits, _ = _looked_up(dataset, dataset.ModalityLUTSequence[0], stored)
-        declared, floor = (0.0, 2.0**bits - 1), 0.0
+        pixels.values, bits, _ = _looked_up(dataset, dataset.ModalityLUTSequence[0], stored)
+        signed = False
     else:
-        slope = float(dataset.get("RescaleSlope") or 1.0)
-        intercept = float(dataset.get("RescaleIntercept") or 0.0)
+        slope, intercept = float(dataset.get("RescaleSlope") or 1.0), float(dataset.get("RescaleIntercept") or 0.0)
         pixels.inverted ^= slope < 0
-        units = (slope, intercept)
-        if signed:  # only the intercept tells which of the negative numbers means "no signal"
-            shift = intercept / slope
-            values = stored.astype(np.int32) + int(shift) if shift.is_integer() else stored + shift
-            declared, units = (declared[0] + shift, declared[1] + shift) if declared else None, (slope, 0.0)
-    pixels.values, pixels.declared_range, pixels.floor, pixels.slope = values, declared, floor, units
+        pixels.slope = slope, intercept
+    if signed:  # only the intercept tells which of the negative numbers means "no signal"
+        shift = intercept / slope
+        pixels.values = stored.astype(np.int32) + int(shift) if shift.is_integer() else stored + shift
+        pixels.declared_range = shift - 2.0 ** (bits - 1), shift + 2.0 ** (bits - 1) - 1
+        pixels.slope = slope, 0.0
+    elif pixels.values.dtype.kind != "f":
+        pixels.declared_range, pixels.floor = (0.0, 2.0**bits - 1), 0.0
     return pixels
 
 
@@ -309,37 +304,37 @@ def _apply_window(path: str, dataset: pydicom.Dataset, stored: np.ndarray, pixel
     if not pixels.photometric.startswith("MONOCHROME"):
         return
     try:
-        has_table = bool(dataset.get("ModalityLUTSequence"))
-        modality = pixels.values if has_table else np.asarray(apply_modality_lut(stored, dataset))
-        if dataset.get("WindowCenter") not in (None, "") and dataset.get("WindowWidth") not in (None, ""):
-            shown, shown_range, name = *_first_window(dataset, modality), "window"
-        elif dataset.get("VOILUTSequence"):
-            shown, shown_range, name = *_voi_lut(dataset, modality), "voi_lut"
-        else:
-            return
-    except Exception as error:
+        displayed = _displayed(dataset, stored, pixels)
+    except Exception as error:  # a damaged table can raise anything
         warn_about(path, f"has an unusable window ({first_line(error)}); scaled by its own range")
         return
+    if displayed is None:
+        return
+    shown, (low, high), name = displayed
     inside = shown if pixels.padding is None else shown[~pixels.padding]
     if inside.min() == inside.max() and stored.min() != stored.max():
-        low, high = shown_range
         warn_about(path, f"has a window ({low:g} to {high:g}) that shows a blank picture; scaled by its own range")
         return
     if _shows_low_bright(dataset):
-        shown, shown_range = 1.0 - shown, (shown_range[1], shown_range[0])
-    pixels.values, pixels.scaled_by, pixels.intensity_range = shown.astype(np.float32), name, shown_range
+        shown, low, high = 1.0 - shown, high, low
+    pixels.values, pixels.scaled_by, pixels.intensity_range = shown.astype(np.float32), name, (low, high)
 
 
-def _first_window(dataset: pydicom.Dataset, modality: np.ndarray) -> tuple[np.ndarray, tuple[float, float]]:
-    center, width = (float(np.ravel(dataset[keyword].value)[0]) for keyword in ("WindowCenter", "WindowWidth"))
-    shown = window_to_unit(modality.astype(np.float64), center, width, str(dataset.get("VOILUTFunction") or "LINEAR"))
-    return shown, (center - width / 2, center + width / 2)
-
-
-def _voi_lut(dataset: pydicom.Dataset, modality: np.ndarray) -> tuple[np.ndarray, tuple[float, float]]:
-    """Look the numbers up in the first VOI LUT."""
-    found, bits, inputs = _looked_up(dataset, dataset.VOILUTSequence[0], modality)
-    return np.clip(found / (2.0**bits - 1.0), 0.0, 1.0), inputs
+def _displayed(
+    dataset: pydicom.Dataset, stored: np.ndarray, pixels: RadiographPixels
+) -> tuple[np.ndarray, tuple[float, float], str] | None:
+    """The picture in [0, 1] by the first window or the first VOI LUT, its range, and which of them it was."""
+    has_table = bool(dataset.get("ModalityLUTSequence"))
+    modality = pixels.values if has_table else np.asarray(apply_modality_lut(stored, dataset))
+    if dataset.get("WindowCenter") not in (None, "") and dataset.get("WindowWidth") not in (None, ""):
+        center, width = (float(np.ravel(dataset[keyword].value)[0]) for keyword in ("WindowCenter", "WindowWidth"))
+        function = str(dataset.get("VOILUTFunction") or "LINEAR")
+        shown = window_to_unit(modality.astype(np.float64), center, width, function)
+        return shown, (center - width / 2, center + width / 2), "window"
+    if dataset.get("VOILUTSequence"):
+        found, bits, inputs = _looked_up(dataset, dataset.VOILUTSequence[0], modality)
+        return np.clip(found / (2.0**bits - 1.0), 0.0, 1.0), inputs, "voi_lut"
+    return None
 
 
 def _looked_up(
