@@ -64,7 +64,7 @@ class DistortAppearance(OccasionalTransform):
        ``outpaint_prob`` all *outside* of some large boxes (out-painting), else the *inside* of some small ones
        (in-painting). The boxes may overlap.
 
-    All channels share places, order, curve and noise. Use it *before* intensity normalisation.
+    All channels share places, order, curve and noise. Use it *before* intensity normalization.
 
     Args:
         num_blocks: number of blocks for local shuffling, 0 for none.
@@ -145,7 +145,7 @@ class DistortAppearance(OccasionalTransform):
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> Tensor:
         """
-        Distort an image, which itself stays as it is.
+        Distort an image without changing it.
 
         Args:
             img: image (C, *S), floating point in [0, 1].
@@ -201,7 +201,7 @@ class DistortAppearanced(RandomArrayTransformd):
     """
     Dictionary-based wrapper of ``DistortAppearance``: replaces each key.
 
-    All keys share one draw. The tensors themselves stay as they are: copy the key before (CopyItemsd) to keep both.
+    All keys share one draw. The input tensors do not change: copy the key before (CopyItemsd) to keep both.
     PEAC's student gets one of two distortions, each with probability 0.5: patches shuffled, or else this one::
 
         CopyItemsd("image_1", names="distorted"),
@@ -245,7 +245,7 @@ class DistortAppearanced(RandomArrayTransformd):
             data: dictionary with the images (C, *S) and, if there is a ``skip_key``, the flag.
 
         Returns:
-            The data with distorted images; as it is where the flag is True.
+            The data with distorted images; unchanged where the flag is True.
 
         Raises:
             KeyError: when a key or the flag is missing.

@@ -144,7 +144,7 @@ class RandomArrayTransformd(RandomizableTransform, ArrayTransformd):
         Transform the image of each key, all of them with one new draw.
 
         Args:
-            data: dictionary with the images, which stays as it is.
+            data: dictionary with the images; it does not change.
 
         Yields:
             Key, and what the array transform returns for its image.

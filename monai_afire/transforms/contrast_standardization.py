@@ -19,11 +19,11 @@ from monai_afire.transforms.base import ArrayTransformd
 
 class StandardizeContrast(Transform):
     r"""
-    Give every neighbourhood of an image the same brightness and contrast.
+    Give every neighborhood of an image the same brightness and contrast.
 
     .. math:: y = \operatorname{clip}_{[0, 1]}\Bigl(\tfrac12 + s\,\frac{x - \mu(x)}{\sigma(x)}\Bigr)
 
-    with mean μ and standard deviation σ of the neighbourhood under a Gaussian window, mirrored at the borders. A
+    with mean μ and standard deviation σ of the neighborhood under a Gaussian window, mirrored at the borders. A
     change of exposure, :math:`x \to a x + b` with any a > 0, changes nothing while σ stays above ``floor``. What is
     wide compared with the window is weakened, edges and opacities smaller than it stay.
 
@@ -85,7 +85,7 @@ def _blur_matrix(size: int, window: float) -> torch.Tensor:
     """Gaussian blur of a row of pixels with mirrored borders, as a matrix ``(size, size)`` to multiply it by."""
     kernel = gaussian_1d(torch.tensor(window * size), truncated=4.0).double()
     middle = len(kernel) // 2
-    reach = min(middle, size - 1)  # as far as a mirror image of the row goes
+    reach = min(middle, size - 1)  # as far as a mirror image of the row reaches
     kernel = kernel[middle - reach : middle + reach + 1]
     mirrored = F.pad(torch.eye(size, dtype=torch.float64)[:, None], (reach, reach), mode="reflect")
     return F.conv1d(mirrored, (kernel / kernel.sum())[None, None])[:, 0]

@@ -44,7 +44,7 @@ class SoftNodule(OccasionalTransform):
     depends on image, diameter and random draw, not on the contrast.
 
     Args:
-        contrast: intensity added at the centre, in (0, 1] for images in [0, 1].
+        contrast: intensity added at the center, in (0, 1] for images in [0, 1].
         diameter: diameter of the circle on which a tenth of the contrast is added, as a fraction of the image's
             shorter side, in (0, 1).
         prob: probability of a nodule; otherwise the image is a copy, and the mask is empty.
@@ -124,14 +124,14 @@ def controlled_lesion(
     The result depends on the arguments only: neither on the global state of any random generator nor on earlier calls.
     The place and, for the pasting kinds, the source depend on image, kind, size and seed, not on the contrast.
 
-    ``"SoftNodule"`` adds the contrast at the centre of a nodule whose diameter is ``size`` shorter sides of the image.
+    ``"SoftNodule"`` adds the contrast at the center of a nodule whose diameter is ``size`` shorter sides of the image.
     ``"AnatPaste"`` and ``"CutPaste"`` paste a rectangle with sides of ``size`` times those of the image, AnatPaste
     softly and into the lungs only. Their own strength says little about what is seen, which depends on what is pasted
     where. Therefore it is chosen such that the most changed twentieth of the lesion's pixels changes by at least the
     contrast, or to be 1 (nothing of the original left at the strongest pixel) where that does not suffice.
 
     Args:
-        image: radiograph (C, H, W) or volume (C, X, Y, Z), floating point in [0, 1]; it stays as it is.
+        image: radiograph (C, H, W) or volume (C, X, Y, Z), floating point in [0, 1], which does not change.
         kind: one of ``CONTROLLED_LESION_KINDS``; AnatPaste, which looks for lungs in a projection, is for radiographs.
         contrast: how much the intensity changes, in (0, 1].
         size: how large, in (0, 1).
@@ -180,7 +180,7 @@ class AddControlledLesiond(MapTransform):
     that neither seeds, nor workers, nor the order of the items matter, and cached datasets may cache its result.
 
     Args:
-        keys: keys of the images (C, *S), 2-D or 3-D, floating point in [0, 1], before intensity normalisation. They are
+        keys: keys of the images (C, *S), 2-D or 3-D, floating point in [0, 1], before intensity normalization. They are
             replaced, not changed in place. All keys get the same lesion.
         spec_key: key of the lesion, ``{"kind": ..., "contrast": ..., "size": ..., "seed": ...}``. None, an empty kind
             or no such key stands for no lesion. In the output every item has all four, so that items with and without
@@ -316,7 +316,7 @@ def _hash(*parts: object) -> int:
 
 
 def _inner_tissue(volume: np.ndarray) -> np.ndarray:
-    """Places of a volume that may be tissue of whatever organ: neither air around it nor the densest or lightest."""
+    """Places of a volume that may be tissue of any organ: neither air around it nor the densest or lightest."""
     smooth = ndimage.gaussian_filter(volume, sigma=min(volume.shape) / 64)
     inside = smooth > smooth.max() * BLACK_SHARE
     if not inside.any():

@@ -24,7 +24,7 @@ _KNOWN_VALUES = "1 (present), 0 (absent), -1 (uncertain) or None (missing)"
 
 class LabelVector(Transform):
     """
-    Turn a label into a vector: values of several findings as they are, the number of a class one-hot.
+    Turn a label into a vector: values of several findings unchanged, the number of a class one-hot.
 
     Args:
         num_classes: K, number of findings or classes. None for as many as a list has; a number is then that of one

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Landmarks of a radiograph as heat maps, the target of a network that finds them."""
+"""Heat maps of the landmarks of a radiograph: the target of a network that finds landmarks."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class LandmarkHeatmap(Transform):
 
     # MONAI's GenerateHeatmap does not do it: it blurs a whole picture for each landmark (0.28 s for 15 of them in
     # 448 x 448 pixels, against 0.01 s here), integrates the Gaussian over pixels instead of taking its value, and takes
-    # the first pixel to begin at its centre, so that a landmark in its other half lies outside. The tests compare both.
+    # the first pixel to begin at its center, so that a landmark in its other half lies outside. The tests compare both.
     def __call__(  # type: ignore[override]
         self, landmarks: Sequence[Any] | NdarrayOrTensor, size: Sequence[int]
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -100,18 +100,18 @@ class LandmarkHeatmapd(ArrayTransformd):
     The landmarks are positions in the picture of the file. What was done to the image since, such as resizing,
     cropping and turning, is in its metadata (the affine matrices now and of the file), and is done to them, too. Later
     spatial transforms take image and heat maps together; or put all of them before this one, which spares the peaks the
-    interpolation, and tells of landmarks that left the picture.
+    interpolation, and shows which landmarks left the picture.
 
     Three entries are written: the maps, ``landmark_valid`` ``(P,)`` bool, and, in place of the landmarks, their
-    positions in the image as it is now, float32 ``(P, 2)``, NaN where they are not known. These no later transform
+    positions in the current image, float32 ``(P, 2)``, NaN where they are not known. These no later transform
     takes along.
 
     Args:
         keys: the one key of the landmarks ``(P, 2)``, (row, column) in pixels of the file.
         image_key: key of the loaded image ``(C, H, W)``, of which the maps get size and metadata. A plain tensor
-            without metadata must be the picture of the file, as nothing tells what was done to it.
+            without metadata must be the unchanged picture of the file.
         heatmap_key: key of the maps ``(P, H, W)``, float32 in [0, 1].
-        settings: as for :py:class:`LandmarkHeatmap`, in pixels of the image as it is now.
+        settings: as for :py:class:`LandmarkHeatmap`, in pixels of the current image.
         valid_key: key of what is True where a landmark is known and in the picture, for the loss: a later transform
             may still move it out of the picture, and then an empty map is the truth.
         allow_missing_keys: do not raise an error if the landmarks are missing.
@@ -143,7 +143,7 @@ class LandmarkHeatmapd(ArrayTransformd):
         self.image_key, self.heatmap_key, self.valid_key = image_key, heatmap_key, valid_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        """Draw the heat maps of one item; the item itself is left as it is."""
+        """Draw the heat maps of one item. The item itself does not change."""
         item = dict(data)
         for key in self.key_iterator(item):
             image = item.get(self.image_key)
@@ -202,9 +202,9 @@ def pixels_of_file(points: np.ndarray, image: torch.Tensor) -> np.ndarray:
     Positions of a file's points in the image that transforms made of it.
 
     Args:
-        points: ``(P, dims)`` positions in pixels of the file, 0 is the centre of the first one.
+        points: ``(P, dims)`` positions in pixels of the file, 0 is the center of the first one.
         image: ``(C, *S)``, which MONAI's transforms made of what :py:class:`LoadRadiograph` or :py:class:`LoadVolume`
-            loaded. A plain tensor is taken for the picture of the file.
+            loaded. A plain tensor counts as the unchanged picture of the file.
 
     Returns:
         ``(P, dims)`` positions in pixels of the image.

@@ -92,7 +92,7 @@ class MultiCrop(Randomizable, Transform):
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> tuple[Tensor, Tensor]:
         """
-        Cut the crops out of an image, which itself stays as it is.
+        Cut the crops out of an image without changing it.
 
         Args:
             img: image ``(C, *S)`` of any size; integer images give float32 crops.
@@ -170,7 +170,7 @@ class MultiCropd(RandomArrayTransformd):
     """
     Dictionary-based wrapper of :class:`MultiCrop`: adds the crops of an image under two new keys, which are stacked.
 
-    The image itself stays as it is; ``SelectItemsd`` drops it.
+    The image itself does not change; ``SelectItemsd`` drops it.
 
     Args:
         keys: key of the image (C, *S).

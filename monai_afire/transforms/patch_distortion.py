@@ -64,7 +64,7 @@ class ShufflePatches(OccasionalTransform):
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> tuple[Tensor, np.ndarray]:
         """
-        Shuffle the patches of an image, which itself stays as it is.
+        Shuffle the patches of an image without changing it.
 
         Args:
             img: image (C, *S); each side a multiple of the patch size.
@@ -101,12 +101,12 @@ class ShufflePatchesd(RandomArrayTransformd):
     """
     Dictionary-based wrapper of ``ShufflePatches``: replaces each key, adds ``<key>_order`` (N,) and ``shuffled``.
 
-    All keys share one draw. The tensors themselves stay as they are: copy the key before (CopyItemsd) to keep both.
+    All keys share one draw. The input tensors do not change: copy the key before (CopyItemsd) to keep both.
 
     Args:
         keys: keys of the images (C, *S), all with equally many patches.
         settings: as for ``ShufflePatches``.
-        shuffled_key: new key that tells whether the patches were shuffled, a bool.
+        shuffled_key: new key, True where the patches were shuffled.
         allow_missing_keys: do not raise an error if a key is missing.
 
     Raises:

@@ -21,12 +21,12 @@ class DescribeRadiographd(MapTransform):
     """
     Add what results need of the original: geometry, a picture to draw on, and how it was exposed.
 
-    Adds plain tensors and numbers that collate whatever the sizes of the originals:
+    Adds plain tensors and numbers that collate even if the originals have different sizes:
 
     * ``"spatial_shape"`` ``(2,)`` int64, rows and columns (of a volume ``(3,)``), and ``"affine"`` ``(4, 4)`` float64;
       ``"original_affine"``, that of the file, whose axes a volume's may have been turned from;
-    * ``"brightness"``, the mean of the picture, and ``"sharpness"``, the mean absolute difference of neighbouring
-      pixels: two measures of how an image was acquired, by which a detector may tell patient groups apart without
+    * ``"brightness"``, the mean of the picture, and ``"sharpness"``, the mean absolute difference of neighboring
+      pixels: two measures of how an image was acquired, by which a detector may separate patient groups without
       looking at any lesion;
     * ``"picture"`` uint8 ``(C, picture_size, picture_size)``, squeezed to a square (a volume to a cube of
       at most 128 voxels a side), if ``picture_size`` is not 0.
@@ -54,7 +54,7 @@ class DescribeRadiographd(MapTransform):
         self.picture_size = picture_size
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        """Describe the radiograph of one item; the item itself is left as it is."""
+        """Describe the radiograph of one item. The item itself does not change."""
         item = dict(data)
         for key in self.key_iterator(item):
             image = torch.as_tensor(item[key])
@@ -78,7 +78,7 @@ class DescribeRadiographd(MapTransform):
 
 
 def _mean_step(plane: torch.Tensor, dim: int) -> float:
-    """Mean absolute difference of neighbours, 0 for a single row or column, which has none."""
+    """Mean absolute difference of neighbors, 0 for a single row or column, which has none."""
     return float(plane.diff(dim=dim).abs().mean()) if plane.shape[dim] > 1 else 0.0
 
 
@@ -92,7 +92,7 @@ def _affine(image: Any) -> torch.Tensor:
 
 class NoteAffined(MapTransform):
     """
-    Add the affine matrix of an image as it is now, a plain tensor that outlasts its metadata.
+    Add the current affine matrix of an image as a plain tensor, which remains when metadata is dropped.
 
     Args:
         keys: the one key of the image.
@@ -113,7 +113,7 @@ class NoteAffined(MapTransform):
         self.affine_key = affine_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        """Note the affine of one item, which itself is left as it is."""
+        """Note the affine of one item. The item itself does not change."""
         item = dict(data)
         for key in self.key_iterator(item):
             item[self.affine_key] = _affine(item[key])

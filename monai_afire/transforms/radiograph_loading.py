@@ -42,12 +42,12 @@ class LoadRadiograph(Transform):
 
     The output is ``(1, H, W)``: height first (unlike :py:class:`monai.transforms.LoadImage`, which transposes PNG),
     upright, bright where tissue is dense. The format is found from the content, not from the extension. Transparency is
-    dropped, a palette applied, colours reduced to luma, MONOCHROME1 and WhiteIsZero turned round, EXIF orientation
-    honoured.
+    dropped, a palette applied, colors reduced to luma, MONOCHROME1 and WhiteIsZero inverted, EXIF orientation
+    honored.
 
     Intensities: a DICOM file is shown through its first window, or its VOI lookup table if it has no window
-    (``intensity_range`` in the metadata tells which numbers became 0 and 1). Any other file is scaled by ``scaling``.
-    NaN and infinite pixels are repaired (NaN and -Inf by the smallest finite number, +Inf by the largest) with a
+    (``intensity_range`` in the metadata contains the numbers that became 0 and 1). Any other file is scaled by
+    ``scaling``. NaN and infinite pixels are repaired (NaN and -Inf by the smallest finite number, +Inf by the largest) with a
     warning that counts them; a file whose finite numbers are more than 2**64 apart, such as ±3.4e38 in the place of
     missing pixels, is refused. Pixels that a DICOM file marks as padding become 0.
 
@@ -59,15 +59,15 @@ class LoadRadiograph(Transform):
 
     Args:
         scaling: "depth" divides by the range of the detector, the smallest ``2**bits - 1`` (at least 255) that holds
-            the picture, so that 8-, 12- and 16-bit versions of one picture agree; fractions within [0, 1] stay as they
-            are. "range" stretches every picture from its own minimum to its own maximum.
+            the picture, so that 8-, 12- and 16-bit versions of one picture agree; fractions within [0, 1] do not
+            change. "range" stretches every picture from its own minimum to its own maximum.
             "none" keeps the numbers, for label maps: no window, no inversion, palette indices as stored.
         use_window: apply the window or lookup table of a DICOM file; otherwise it is scaled by ``scaling``, too.
         min_size: smallest accepted height and width in pixels.
         max_pixels: largest accepted height times width, checked before the pixels are decompressed.
         max_aspect: largest accepted ratio of the longer to the shorter side.
         dtype: data type of the output, of NumPy or PyTorch.
-        channels: 1 for gray; 3 keeps the colours of DICOM, PNG, JPEG, TIFF and BMP files, ``(3, H, W)``, and repeats
+        channels: 1 for gray; 3 keeps the colors of DICOM, PNG, JPEG, TIFF and BMP files, ``(3, H, W)``, and repeats
             what is gray.
 
     Raises:
@@ -138,16 +138,16 @@ class LoadRadiograph(Transform):
 
     def _read(self, path: str, file_format: str) -> RadiographPixels:
         raw = self.scaling == "none"
-        colour = self.channels == 3 and not raw
+        color = self.channels == 3 and not raw
         try:
             if file_format == "DICOM":
-                return read_dicom(path, self.limits, self.use_window and not raw, colour)
+                return read_dicom(path, self.limits, self.use_window and not raw, color)
             if file_format == "NIfTI":
                 return read_nifti(path, self.limits)
             if file_format in ("MetaImage", "NRRD"):
                 with local_file(path) as local:
                     return read_itk_plane(local, file_format, self.limits)
-            return read_picture(path, file_format, self.limits, raw=raw, colour=colour)
+            return read_picture(path, file_format, self.limits, raw=raw, color=color)
         except (RadiographError, ImportError):  # a package that is missing is no fault of the file
             raise
         except Exception as error:  # a damaged header can raise anything in the libraries that decode it
@@ -167,8 +167,8 @@ class LoadRadiograph(Transform):
 
     def _image(self, path: str, pixels: RadiographPixels) -> torch.Tensor:
         """``(channels, H, W)``; its metadata has the same keys for every picture, so that batches collate."""
-        colour = pixels.values.ndim == 3
-        values = np.moveaxis(pixels.values, -1, 0) if colour else np.repeat(pixels.values[None], self.channels, axis=0)
+        color = pixels.values.ndim == 3
+        values = np.moveaxis(pixels.values, -1, 0) if color else np.repeat(pixels.values[None], self.channels, axis=0)
         tensor = convert_to_dst_type(np.ascontiguousarray(values), torch.empty(0), dtype=self.dtype)[0]
         return loaded_image(
             tensor,

@@ -140,19 +140,19 @@ def image_loader(
     spacing: float | Sequence[float] | None = None,
 ) -> Transform:
     """
-    The transform that loads a bundle's images: pictures, gray or in colour, or volumes.
+    The transform that loads a bundle's images: pictures, gray or in color, or volumes.
 
     Args:
         keys: keys of the file names.
         spatial_dims: 2 for :py:class:`LoadRadiographd`, 3 for :py:class:`LoadVolumed`.
-        channels: 1 for gray, 3 for colour, of pictures alone.
+        channels: 1 for gray, 3 for color, of pictures alone.
         intensity_window: of volumes alone, see :py:class:`LoadVolume`.
         rejected_key: see :py:class:`LoadRadiographd`.
-        spacing: millimetres between voxels to resample volumes to, one for all axes or one for each, where crops are
+        spacing: millimeters between voxels to resample volumes to, one for all axes or one for each, where crops are
             cut that keep proportions; None for the file's own. (:py:func:`fit_images` takes it for whole images.)
 
     Raises:
-        ValueError: for colours of volumes, or a window of pictures.
+        ValueError: for colors of volumes, or a window of pictures.
 
     Example:
         >>> type(image_loader("image", spatial_dims=3)).__name__, type(image_loader("image", channels=3)).__name__
@@ -186,7 +186,7 @@ def fit_images(
         keys: keys of images and masks.
         size: side of the input in pixels or voxels, one for all axes or one for each.
         spatial_dims: number of axes.
-        spacing: millimetres between voxels, one for all axes or one for each: images are resampled to it, then padded
+        spacing: millimeters between voxels, one for all axes or one for each: images are resampled to it, then padded
             or cropped about their middle. None resizes the whole image, whatever its proportions.
         mode: "area" for images and "nearest" for masks, one for all keys or one for each.
         allow_missing_keys: do not raise an error if a key is missing.
@@ -206,7 +206,7 @@ def fit_images(
     shape = ensure_tuple_rep(size, spatial_dims)
     modes = ensure_tuple_rep(mode, len(ensure_tuple(keys)))
     if cover and spacing is None:
-        raise ValueError("windows cover volumes of one spacing: give spacing, in millimetres, or leave cover out")
+        raise ValueError("windows cover volumes of one spacing: give spacing, in millimeters, or leave cover out")
     if spacing is None:
         return Compose([Resized(keys, shape, mode=modes, anti_aliasing=False, allow_missing_keys=allow_missing_keys)])
     sampling = ["nearest" if name == "nearest" else "bilinear" for name in modes]

@@ -24,7 +24,7 @@ PICTURE_INCHES = 1.9  # side of one picture
 DPI = 150
 TITLE_COLUMNS = 54  # characters of 7 points that fit above a pair of pictures
 TITLE_LINES = 3
-_LABEL_COLUMNS = 15  # characters of 8 points along an inch of the colour bar
+_LABEL_COLUMNS = 15  # characters of 8 points along an inch of the color bar
 _SHEET_TITLE_COLUMNS = 52  # characters of 9 points above a pair of pictures
 GAP = 0.02  # between radiograph and overlay, in widths of the picture
 OUTLINE: dict[str, Any] = {"color": MARK_COLOR, "linewidth": 0.9}
@@ -72,21 +72,21 @@ def contact_sheet(
     """
     One page of radiographs, each beside the same with its heat map, in the order given.
 
-    All pictures share one range of heat, so that the same colour means the same heat; a colour bar tells which. What
+    All pictures share one range of heat, so that the same color means the same heat, see the color bar. What
     is known to be abnormal is outlined in cyan in both pictures of a pair.
 
     Args:
         images: one ``(H, W)`` in [0, 1] per image; sizes may differ.
         heat_maps: one ``(H, W)`` per image, of its size.
-        titles: one per image, shown over the pair as it is (no TeX); long ones are broken and cut.
+        titles: one per image, shown over the pair without TeX; long ones are broken and cut.
         path: the file; its extension says the format. None writes none.
         masks_or_boxes: None, or for each image None, a mask ``(H, W)``, non-zero where abnormal, or boxes ``(4,)`` or
             ``(boxes, 4)``, ``[x, y, width, height]`` in pixels. What has the shape of the image is a mask.
         low: largest heat that is not shown; by default that of :func:`heat_range`.
-        high: smallest heat in the strongest colour; by default that of :func:`heat_range`.
+        high: smallest heat in the strongest color; by default that of :func:`heat_range`.
         pairs_per_row: how many pairs stand side by side.
         title: of the whole sheet, and how its images were chosen; long ones are broken.
-        meaning: of the heat, beside the colour bar.
+        meaning: of the heat, beside the color bar.
 
     Returns:
         The figure.
@@ -137,7 +137,7 @@ def _check_numbers(count: int, others: dict[str, Sequence]) -> None:
 
 
 def _page(columns: int, rows: int, title_lines: int, title: str) -> tuple[Figure, list[Axes], Axes]:
-    """The empty page: axes of the pairs in reading order, and those of the colour bar at the right."""
+    """The empty page: axes of the pairs in reading order, and those of the color bar at the right."""
     title_inches = 0.14 + 0.16 * (title.count("\n") + 1) if title else 0.0
     pair_title_inches, bar_inches, margin = 0.12 + 0.12 * title_lines, 0.95, 0.1
     width = columns * (2 * PICTURE_INCHES + margin) + bar_inches
@@ -201,7 +201,7 @@ def _outlines(target: ArrayLike | None, shape: tuple[int, ...]) -> list[tuple[ND
 
 
 def _draw_color_bar(axis: Axes, low: float, high: float, meaning: str) -> None:
-    """The colours as they look over a medium gray, since the weak ones are transparent."""
+    """The colors as they look over a medium gray, since the weak ones are transparent."""
     heat = np.linspace(low, high, 256)[:, None]
     colors = overlay_heat_map(np.full(heat.shape, 0.5), heat, low, high)
     axis.imshow(colors, extent=(0, 1, low, high), origin="lower", aspect="auto")

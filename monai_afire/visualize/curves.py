@@ -18,7 +18,7 @@ from monai_afire.visualize.figures import save_figure
 LINE_STYLES = ("-", "--", ":", "-.")
 Pair = tuple[NDArray, NDArray]  # labels and scores
 Point = tuple[ArrayLike, ArrayLike]
-NUM_COLORS = 10  # of matplotlib's colour cycle
+NUM_COLORS = 10  # of matplotlib's color cycle
 
 
 def roc_pr_figure(
@@ -36,7 +36,7 @@ def roc_pr_figure(
 
     Args:
         labels: ``(M,)``, 1 (abnormal) or 0 (normal).
-        scores: ``{name: (M,)}``, larger is more abnormal; colours follow their order, the legends the area under the
+        scores: ``{name: (M,)}``, larger is more abnormal; colors follow their order, the legends the area under the
             curve, largest first.
         path: the file; its extension says the format. None writes none.
         thresholds: ``{name: threshold}`` for none, some or all of the scores: the point at which score >= threshold
@@ -88,7 +88,7 @@ def class_roc_figure(
 
     Args:
         labels: ``{class: (M,)}``, 1 (present) or 0 (absent); M may differ between classes.
-        scores: ``{class: (M,)}``, larger is more likely present; colours follow their order, the legend the AUC,
+        scores: ``{class: (M,)}``, larger is more likely present; colors follow their order, the legend the AUC,
             largest first.
         path: the file; its extension says the format. None writes none.
         thresholds: ``{class: threshold}`` for none, some or all of the classes: the point at which score >= threshold

@@ -29,7 +29,7 @@ CLASS_COLORS: tuple[Color, ...] = (
     (255, 60, 50),
     (175, 130, 255),
 )
-"""Of predictions; they show on black and on white, and none is near the colour of the truth."""
+"""Of predictions; they show on black and on white, and none is near the color of the truth."""
 
 SMOOTHING = 2  # pictures are drawn so many times larger, then reduced
 TRUTH_WIDTH, PREDICTED_WIDTH = 4, 2  # both can be seen where one lies on the other
@@ -37,7 +37,7 @@ PICTURE_INCHES, DPI, TITLE_COLUMNS, TITLE_LINES = 2.6, 200, 46, 3
 
 
 def class_color(number: int) -> Color:
-    """Colour of a class's predictions; after the last one they repeat."""
+    """Color of a class's predictions; after the last one they repeat."""
     return CLASS_COLORS[number % len(CLASS_COLORS)]
 
 
@@ -94,7 +94,7 @@ def picture_sheet(
     columns: int = 4,
     title: str = "",
 ) -> Figure:
-    """A page of coloured pictures in reading order, with a legend of the colours."""
+    """A page of colored pictures in reading order, with a legend of the colors."""
     if not pictures or len(pictures) != len(titles) or columns < 1:
         given = f"{len(pictures)} pictures, {len(titles)} titles and {columns} columns"
         raise ValueError(f"{given}: give one picture or more, a title for each, and one column or more")
@@ -114,7 +114,7 @@ def picture_sheet(
         axis.remove()
     if legend:
         handles = [Line2D([], [], color="#" + bytes(color).hex(), linewidth=3) for color in legend.values()]
-        # bright colours do not show on white
+        # bright colors do not show on white
         legend_below(figure, handles, [str(name) for name in legend], facecolor="0.25", labelcolor="white")
     if title:
         figure.suptitle(title, fontsize=9, parse_math=False)
@@ -123,7 +123,7 @@ def picture_sheet(
 
 
 def _canvas(image: ArrayLike, side: int) -> Image.Image:
-    """The picture in colours, larger than wanted by SMOOTHING."""
+    """The picture in colors, larger than wanted by SMOOTHING."""
     values = np.asarray(image, dtype=np.float32)
     if values.ndim != 2 or values.size == 0 or side < 1:
         raise ValueError(f"image must be (H, W) with pixels and side above 0, got {values.shape} and {side}")

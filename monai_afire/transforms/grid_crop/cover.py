@@ -47,7 +47,7 @@ class ResizeToCover(InvertibleTransform):
 
     def __call__(self, img: NdarrayOrTensor) -> Tensor:
         """
-        Resize an image, which itself stays as it is.
+        Resize an image without changing it.
 
         Args:
             img: ``(C, *S)``; integer images give float32.

@@ -110,7 +110,7 @@ class GridCropPair(Randomizable, Transform):
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> tuple[Tensor, Tensor, np.ndarray, np.ndarray]:
         """
-        Cut two crops out of an image, which itself stays as it is.
+        Cut two crops out of an image without changing it.
 
         Args:
             img: image (C, *S) of any size and value range; integer images give float32 crops. A MetaTensor gives
@@ -149,7 +149,7 @@ class GridCropPaird(RandomArrayTransformd):
     """
     Dictionary-based wrapper of ``GridCropPair``: adds ``<key>_1``, ``<key>_2``, ``offset_1`` and ``offset_2``.
 
-    All keys share one random draw, hence one pair of offsets; ``keys`` stay as they are.
+    All keys share one random draw, hence one pair of offsets; ``keys`` do not change.
 
     Args:
         keys: keys of the images (C, *S).

@@ -148,7 +148,7 @@ class AnatPaste(LesionVariants):
 
 class AnatPasted(LesionVariantsd):
     """
-    Dictionary-based wrapper of ``AnatPaste``: adds N lesion variants and their maps; ``keys`` stay as they are.
+    Dictionary-based wrapper of ``AnatPaste``: adds N lesion variants and their maps; ``keys`` do not change.
 
     Args:
         keys: keys of the normal images (C, *S), floating point in [0, 1]. All keys share one random draw.

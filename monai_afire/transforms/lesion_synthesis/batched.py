@@ -28,7 +28,7 @@ def render_lesion_maps(images: Tensor, parameters: LesionParameters, backend: st
         images: (B, C, *S), floating point in [0, 1]; the texture comes from the mean of the channels.
         parameters: the lesions, from ``draw_lesion_parameters``.
         backend: "boxes" (lesion by lesion, only the pixels near it), "dense" (the whole batch at once, no host
-            synchronisation) or "auto": "boxes" on a CPU, "dense" elsewhere. Both give the same maps up to rounding.
+            synchronization) or "auto": "boxes" on a CPU, "dense" elsewhere. Both give the same maps up to rounding.
 
     Returns:
         M (B, N, 1, *S), not negative, in float32 or the wider type of ``images``.
@@ -76,15 +76,15 @@ def synth_lesion_masks(
         M_i^n = \sum_{r=1}^{R} a_r\, \eta_r \cdot \delta_r, \qquad x_i'^n = \mathrm{clip}_{[0,1]}(x_i \oplus M_i^n)
 
     :math:`\eta` is a texture cut out of the image itself around a random bright (Otsu-foreground) pixel and resized to
-    the lesion, :math:`\delta` a profile that falls from 1 at the centre to exactly 0 on an ellipse
+    the lesion, :math:`\delta` a profile that falls from 1 at the center to exactly 0 on an ellipse
     (``lesion_profile``), :math:`a` a random strength. Lesions lie anywhere in the image, as wholes.
 
     The returned map is M itself, before clipping: where it is 0 the image is unchanged; where the image is already 1,
-    M may be positive without visible change. Its mean over a patch against its mean over the image tells abnormal from
-    normal tokens. In a constant image the texture is that constant; in an all-black image M is therefore 0.
+    M may be positive without visible change. Its mean over a patch against its mean over the image separates abnormal
+    from normal tokens. In a constant image the texture is that constant; in an all-black image M is therefore 0.
 
     Args:
-        images: (B, C, *S), floating point in [0, 1] (*before* normalisation), 2 or 3 spatial dimensions, any device.
+        images: (B, C, *S), floating point in [0, 1] (*before* normalization), 2 or 3 spatial dimensions, any device.
             All channels get the same map; its texture comes from their mean.
         num_masks: number N of lesion variants per image.
         settings: as for ``LesionSettings``, such as ``num_lesions`` and ``amplitude``.

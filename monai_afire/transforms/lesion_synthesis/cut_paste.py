@@ -27,7 +27,7 @@ class CutPaste(LesionVariants):
         aspect_ratio: range of the ratio of the rectangle's sides (relative to the image's sides; of each further to the
             first axis), drawn log-uniformly.
         jitter: the pasted intensities are multiplied by a random factor in [1 - jitter, 1 + jitter] and clipped to
-            [0, 1]; 0 pastes them as they are.
+            [0, 1]; 0 pastes them unchanged.
         prob: probability of lesions; otherwise the variants are copies of the image, and their maps are 0.
 
     Raises:
@@ -89,7 +89,7 @@ class CutPaste(LesionVariants):
 
 class CutPasted(LesionVariantsd):
     """
-    Dictionary-based wrapper of ``CutPaste``: adds N lesion variants and their maps; ``keys`` stay as they are.
+    Dictionary-based wrapper of ``CutPaste``: adds N lesion variants and their maps; ``keys`` do not change.
 
     Args:
         keys: keys of the normal images (C, *S), floating point in [0, 1]. All keys share one random draw.
@@ -111,6 +111,6 @@ RandCutPasteD = RandCutPasteDict = RandCutPasted = CutPasted
 
 
 def _place(position: Sequence[float], sides: Sequence[int], spatial_shape: Sequence[int]) -> tuple[slice, ...]:
-    """A box inside the image; each position in [0, 1) stands for one of the places at which it fits."""
+    """A box inside the image; each position in [0, 1) selects one of the places at which it fits."""
     starts = [min(int(u * (s - b + 1)), s - b) for u, b, s in zip(position, sides, spatial_shape, strict=True)]
     return tuple(slice(start, start + side) for start, side in zip(starts, sides, strict=True))

@@ -16,7 +16,7 @@ from monai_afire.transforms.checks import check_positive, check_range
 from monai_afire.transforms.lesion_synthesis.otsu import random_foreground_points
 
 REFERENCE_SIDE = 224  # the image side for which the paper gives lesion sizes in pixels
-SMALLEST_LESION = 3.0  # pixels; a smaller ellipse may lie between the pixel centres and leave no trace
+SMALLEST_LESION = 3.0  # pixels; a smaller ellipse may lie between the pixel centers and leave no trace
 NUM_HARMONICS = 2  # harmonics along the boundary of an irregular lesion: 3 and 4 lobes
 
 
@@ -121,7 +121,7 @@ def draw_lesion_parameters(images: Tensor, settings: LesionSettings, uniforms: T
     Turn uniform random numbers into lesions for the given images.
 
     The box around each lesion lies inside the image (where the image is large enough to hold it), and so does the
-    patch from which its texture comes. The texture patch is centred on a random bright (Otsu-foreground) pixel and
+    patch from which its texture comes. The texture patch is centered on a random bright (Otsu-foreground) pixel and
     moved inside where it would cross the border of the image; its sides are drawn independently from the same range as
     those of the lesion. Axes are never shorter than 3 pixels, so that every lesion covers a pixel.
 

@@ -23,7 +23,7 @@ class SynthLesionMask(LesionVariants):
     Synthetic Lesion Masks (AFiRe, Eq. 2-5): add random oval lesions, with a texture cut out of the image itself.
 
     One image in, ``num_masks`` lesion variants and their additive maps M out; see ``synth_lesion_masks`` for the
-    equations and for what the maps mean. Use it *before* intensity normalisation and without geometric augmentation
+    equations and for what the maps mean. Use it *before* intensity normalization and without geometric augmentation
     after it. Changes nothing in its input.
 
     Args:
@@ -75,7 +75,7 @@ class SynthLesionMask(LesionVariants):
 
 class SynthLesionMaskd(LesionVariantsd):
     """
-    Dictionary-based wrapper of ``SynthLesionMask``: adds N lesion variants and their maps; ``keys`` stay as they are.
+    Dictionary-based wrapper of ``SynthLesionMask``: adds N lesion variants and their maps; ``keys`` do not change.
 
     Args:
         keys: keys of the normal images (C, *S), floating point in [0, 1]. All keys share one random draw.

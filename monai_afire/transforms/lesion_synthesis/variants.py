@@ -25,7 +25,7 @@ class LesionVariants(OccasionalTransform, ABC):
     Base of the transforms that make N lesion variants of one normal image: ``(C, *S)`` in [0, 1] -> lesion images
     ``(N, C, *S)`` and lesion maps ``(N, 1, *S)``.
 
-    A subclass says how many uniform random numbers one image needs, and what image and maps they stand for. All random
+    A subclass says how many uniform random numbers one image needs, and makes image and maps from them. All random
     numbers are drawn in ``randomize`` from ``self.R``, so that images treated with ``randomize=False`` get the same
     lesions at the same (relative) places.
 
@@ -49,7 +49,7 @@ class LesionVariants(OccasionalTransform, ABC):
     @abstractmethod
     def synthesize(self, image: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
         """
-        Make the lesion variants that the random numbers stand for.
+        Make the lesion variants from the random numbers.
 
         Args:
             image: (C, *S), checked to be floating point in [0, 1].
@@ -71,7 +71,7 @@ class LesionVariants(OccasionalTransform, ABC):
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> tuple[Tensor, Tensor]:
         """
-        Make the lesion variants of an image, which itself stays as it is.
+        Make the lesion variants of an image without changing it.
 
         Args:
             img: normal image (C, *S), floating point in [0, 1].
@@ -105,7 +105,7 @@ class LesionVariantsd(RandomArrayTransformd):
     Base of the dictionary transforms around a ``LesionVariants`` transform, their ``array_class``.
 
     For each key the lesion images (N, C, *S) are stored under its lesion key and the lesion maps (N, 1, *S) under its
-    mask key; the keys themselves stay as they are. All keys share one random draw. Since the texture of a lesion comes
+    mask key; the keys themselves do not change. All keys share one random draw. Since the texture of a lesion comes
     from its own image, lesions of two different images share place, size and shape, but not texture.
 
     Args:

@@ -29,7 +29,7 @@ class RadiographWarning(UserWarning):
 
 @dataclass(frozen=True)
 class SizeLimits:
-    """Sizes that are accepted. They are checked on the header, before memory is taken for the pixels.
+    """Sizes that are accepted. They are checked on the header, before memory is allocated for the pixels.
 
     Args:
         min_size: smallest height and width in pixels.
@@ -64,7 +64,7 @@ class RadiographPixels:
     Attributes:
         values: the numbers of the file, ``(H, W)``; already in [0, 1] when ``scaled_by`` is set.
         file_format: "DICOM", "PNG", "JPEG", "TIFF", "BMP", "NIfTI", "MetaImage" or "NRRD".
-        photometric: how the file states its colours, such as "MONOCHROME1", "RGB" or "PALETTE".
+        photometric: how the file states its colors, such as "MONOCHROME1", "RGB" or "PALETTE".
         bits: bits per sample that the file declares.
         spacing: distance of rows and of columns in mm, None where the file does not say.
         affine: RAS affine ``(4, 4)`` of the axes (row, column, normal).

@@ -31,39 +31,39 @@ PALETTE = "PALETTE COLOR"
 _GRAY = ("MONOCHROME1", "MONOCHROME2", PALETTE)
 _YBR = ("YBR_FULL", "YBR_FULL_422")  # which pydicom turns into RGB
 _OF_JPEG_2000 = ("YBR_ICT", "YBR_RCT")  # which the decoder of JPEG 2000 turns into RGB
-_COLOURS = ("RGB", *_YBR, *_OF_JPEG_2000)
+_COLORS = ("RGB", *_YBR, *_OF_JPEG_2000)
 _REMEDY = "export it as RGB or in gray"
 _BYTE = 8
 _OVERLAY_GROUPS, _BIT_POSITION = range(0x6000, 0x6020, 2), 0x0102  # of overlays within the pixels, retired
 
 
-def check_colours(path: str, dataset: pydicom.Dataset) -> None:
-    """Refuse colours that nothing here turns into red, green and blue, before any pixel is decoded."""
+def check_colors(path: str, dataset: pydicom.Dataset) -> None:
+    """Refuse colors that nothing here turns into red, green and blue, before any pixel is decoded."""
     photometric, samples = str(dataset.PhotometricInterpretation), int(dataset.get("SamplesPerPixel") or 1)
     expected = 1 if photometric in _GRAY else 3
     syntax = dataset.file_meta.get("TransferSyntaxUID") if "file_meta" in vars(dataset) else None
     is_jpeg_2000 = syntax is not None and "JPEG 2000" in pydicom.uid.UID(syntax).name
     reason = ""
-    if photometric not in (*_GRAY, *_COLOURS):
-        reason = f"states its colours as {photometric}, which is none of {', '.join((*_GRAY, *_COLOURS))}"
+    if photometric not in (*_GRAY, *_COLORS):
+        reason = f"states its colors as {photometric}, which is none of {', '.join((*_GRAY, *_COLORS))}"
     elif samples != expected:
         reason = f"has {samples} samples per pixel where its photometric interpretation {photometric} needs {expected}"
     elif expected == 3 and dataset.get("PixelRepresentation") == 1:
-        reason = f"is a colour picture ({photometric}) of signed numbers, where black is not known"
+        reason = f"is a color picture ({photometric}) of signed numbers, where black is not known"
     elif photometric in _OF_JPEG_2000 and not is_jpeg_2000:
-        reason = f"states its colours as {photometric}, which JPEG 2000 alone has, and is not compressed so"
+        reason = f"states its colors as {photometric}, which JPEG 2000 alone has, and is not compressed so"
     elif photometric in _YBR and int(dataset.BitsAllocated) != _BYTE:
-        reason = f"is a colour picture ({photometric}) of {dataset.BitsAllocated} bits, not of 8"
+        reason = f"is a color picture ({photometric}) of {dataset.BitsAllocated} bits, not of 8"
     if reason:
         raise refuse(path, reason, _REMEDY)
 
 
 def look_up_palette(path: str, dataset: pydicom.Dataset, stored: np.ndarray) -> np.ndarray:
-    """Colours ``(H, W, 3)`` of indices ``(H, W)`` into the palette of a file."""
+    """Colors ``(H, W, 3)`` of indices ``(H, W)`` into the palette of a file."""
     try:
         count, first, bits = (int(number) for number in dataset.RedPaletteColorLookupTableDescriptor)
         count = count or 2**16
-        # pydicom counts entries in the type of the colours: an index beyond 255 would come round to 0
+        # pydicom counts entries in the type of the colors: an index beyond 255 would wrap to 0
         if bits == _BYTE and count > 2**_BYTE:
             raise ValueError(f"{count} entries of 8 bits, more than 256")
         return apply_color_lut(np.clip(stored.astype(np.int64), first, first + count - 1), dataset)[..., :3]
@@ -71,16 +71,16 @@ def look_up_palette(path: str, dataset: pydicom.Dataset, stored: np.ndarray) -> 
         raise refuse(path, f"has no usable palette ({first_line(error)})", _REMEDY) from error
 
 
-def colour_fractions(dataset: pydicom.Dataset, colours: np.ndarray) -> np.ndarray:
-    """Colours as they are if they have 8 bits, else as fractions of the most that the file can state, float32."""
+def color_fractions(dataset: pydicom.Dataset, colors: np.ndarray) -> np.ndarray:
+    """Colors unchanged if they have 8 bits, else as fractions of the largest number of the file's type, float32."""
     bits = int(dataset.get("BitsStored") or dataset.BitsAllocated)
     if dataset.PhotometricInterpretation == PALETTE:
         bits = int(dataset.RedPaletteColorLookupTableDescriptor[2])
-        if colours.max() >= 2**_BYTE:  # 8 bits in the upper half of 16, as older palettes have them
+        if colors.max() >= 2**_BYTE:  # 8 bits in the upper half of 16, as older palettes have them
             bits = 16
     if bits <= _BYTE:
-        return colours.astype(np.uint8)
-    return (colours / (2.0**bits - 1.0)).clip(0.0, 1.0).astype(np.float32)
+        return colors.astype(np.uint8)
+    return (colors / (2.0**bits - 1.0)).clip(0.0, 1.0).astype(np.float32)
 
 
 _PIXEL_KEYWORDS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
@@ -90,7 +90,7 @@ _MAX_HEADER_BYTES = 2**24  # of a deflated data set, besides its pixels
 _LACKS_DECODER = ("missing dependencies", "does not support", "not supported")
 
 
-def read_dicom(path: str, limits: SizeLimits, use_window: bool = True, colour: bool = False) -> RadiographPixels:
+def read_dicom(path: str, limits: SizeLimits, use_window: bool = True, color: bool = False) -> RadiographPixels:
     """Read a DICOM file as one picture, a gray one with its modality transformation and, if asked, its window."""
     _check_inflated_size(path, limits)
     if is_member(path):
@@ -100,10 +100,10 @@ def read_dicom(path: str, limits: SizeLimits, use_window: bool = True, colour: b
     _check_header(path, dataset, limits)
     stored = _decode(path, dataset)
     if stored.ndim == 3:
-        if colour:
-            return _pixels(dataset, colour_fractions(dataset, stored))
-        text = f"is a colour picture ({dataset.PhotometricInterpretation}), reduced to gray"
-        warn_about(path, f"{text} (channels 3 keeps the colours)")
+        if color:
+            return _pixels(dataset, color_fractions(dataset, stored))
+        text = f"is a color picture ({dataset.PhotometricInterpretation}), reduced to gray"
+        warn_about(path, f"{text} (channels 3 keeps the colors)")
         stored = rgb_to_gray(stored)
     padding = _padding(dataset, stored)
     pixels = _modality(dataset, stored)
@@ -116,7 +116,7 @@ def read_dicom(path: str, limits: SizeLimits, use_window: bool = True, colour: b
 def _check_inflated_size(path: str, limits: SizeLimits) -> None:
     """Refuse a deflated data set that would inflate to more than the largest accepted picture needs."""
     maximum = 4 * limits.max_pixels + _MAX_HEADER_BYTES
-    with open_file(path) as stream:  # to where the deflated part begins, on the very way that pydicom goes
+    with open_file(path) as stream:  # read as pydicom does, up to where the deflated part begins
         pydicom.filereader.read_preamble(stream, force=True)
         file_meta = pydicom.filereader._read_file_meta_info(stream)
         if file_meta.get("TransferSyntaxUID") != pydicom.uid.DeflatedExplicitVRLittleEndian:
@@ -149,7 +149,7 @@ def _check_header(path: str, dataset: pydicom.Dataset, limits: SizeLimits) -> No
     if frames != 1:
         reason = f"holds {frames} frames of {dataset.Columns} x {dataset.Rows} pixels where one picture is expected"
         raise refuse(path, reason, "save the wanted frame as a file of its own")
-    check_colours(path, dataset)
+    check_colors(path, dataset)
     limits.check(path, int(dataset.Rows), int(dataset.Columns))
     orientation = [str(direction)[:1] for direction in dataset.get("PatientOrientation") or ()]
     if len(orientation) == 2 and (orientation[0] in ("H", "F") or orientation[1] == "H"):
@@ -180,7 +180,7 @@ def _decode(path: str, dataset: pydicom.Dataset) -> np.ndarray:
 
 
 def _check_compressed_size(path: str, dataset: pydicom.Dataset) -> None:
-    """Refuse a compressed picture of another size than the header's, before memory is taken for it."""
+    """Refuse a compressed picture of another size than the header's, before memory is allocated for it."""
     if not dataset.file_meta.TransferSyntaxUID.is_encapsulated:
         return
     try:
@@ -197,7 +197,7 @@ def _check_compressed_size(path: str, dataset: pydicom.Dataset) -> None:
 
 
 def _is_plain_gray(dataset: pydicom.Dataset) -> bool:
-    """Whether pixels are unsigned gray numbers as they are in memory."""
+    """Whether pixels are unsigned gray numbers, stored as in memory."""
     unsigned_gray = dataset.get("PixelRepresentation") != 1 and str(dataset.PhotometricInterpretation) in _GRAY
     return unsigned_gray and not dataset.file_meta.TransferSyntaxUID.is_encapsulated and "PixelData" in dataset
 
@@ -218,7 +218,7 @@ def _uncompressed(path: str, dataset: pydicom.Dataset) -> np.ndarray:
     if any((group, _BIT_POSITION) in dataset and dataset[group, _BIT_POSITION].value for group in _OVERLAY_GROUPS):
         return stored & (2**bits - 1)
     if (needed := int(stored.max()).bit_length()) > bits:
-        warn_about(path, f"states {bits} bits and has numbers of {needed}, which are taken")
+        warn_about(path, f"states {bits} bits and has numbers of {needed}, which are read")
         dataset.BitsStored = needed
     return stored
 
@@ -260,7 +260,7 @@ def _modality(dataset: pydicom.Dataset, stored: np.ndarray) -> RadiographPixels:
         slope, intercept = float(dataset.get("RescaleSlope") or 1.0), float(dataset.get("RescaleIntercept") or 0.0)
         pixels.inverted ^= slope < 0
         pixels.slope = slope, intercept
-    if signed:  # only the intercept tells which of the negative numbers means "no signal"
+    if signed:  # only the intercept shows which negative number means "no signal"
         shift = intercept / slope
         pixels.values = stored.astype(np.int32) + int(shift) if shift.is_integer() else stored + shift
         pixels.declared_range = shift - 2.0 ** (bits - 1), shift + 2.0 ** (bits - 1) - 1

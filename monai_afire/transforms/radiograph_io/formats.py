@@ -104,7 +104,7 @@ def _gunzip_head(head: bytes) -> bytes:
 
 
 def _starts_like_dicom(head: bytes) -> bool:
-    """Recognise a data set without preamble: it starts with an element of group 0002 or 0008."""
+    """Recognize a data set without preamble: it starts with an element of group 0002 or 0008."""
     if len(head) < 16 or head[:2] not in (b"\x02\x00", b"\x08\x00") or head[3] != 0:
         return False
     explicit = head[4:6].isalpha() and head[4:6].isupper()

@@ -34,7 +34,7 @@ def check_span(path: str, values: np.ndarray) -> None:
         return
     low, high = float(values.min()), float(values.max())
     if not high - low <= _WIDEST_SPAN:
-        reason = f"holds numbers from {low:.3g} to {high:.3g}, which no detector gives and may stand for missing pixels"
+        reason = f"holds numbers from {low:.3g} to {high:.3g}, which no detector gives and may mean missing pixels"
         raise refuse(path, reason, "replace those by NaN, or export it again")
 
 
@@ -64,7 +64,7 @@ def scale_to_unit(pixels: RadiographPixels, scaling: str) -> tuple[np.ndarray, t
     inside = values if pixels.padding is None or pixels.padding.all() else values[~pixels.padding]
     mirror: float | None = None
     if pixels.inverted and scaling == "depth" and (declared := _plausible_range(inside, pixels.declared_range)):
-        # Mirroring within the declared range gives the very numbers of the MONOCHROME2 twin, scaled by the same rule.
+        # Mirroring within the declared range gives the numbers of the MONOCHROME2 twin, scaled by the same rule.
         mirror = int(sum(declared)) if values.dtype.kind in "iu" else sum(declared)
         values, inside = mirror - values, mirror - inside
     low, high = depth_range(inside, pixels.floor) if scaling == "depth" else (float(inside.min()), float(inside.max()))

@@ -30,7 +30,7 @@ _TIFF_BITS, _TIFF_PHOTOMETRIC, _TIFF_WHITE_IS_ZERO = 258, 262, 0
 
 
 def read_picture(
-    path: str, file_format: str, limits: SizeLimits, raw: bool = False, colour: bool = False
+    path: str, file_format: str, limits: SizeLimits, raw: bool = False, color: bool = False
 ) -> RadiographPixels:
     """Read a PNG, JPEG, TIFF or BMP file as one upright gray picture."""
     # A stream, not a name: Pillow would map the file into memory, where it ignores the orientation of a TIFF.
@@ -46,7 +46,7 @@ def read_picture(
         limits.check(path, image.height, image.width)
         _require_single(path, image, file_format)
         _load(path, image, file_format)
-        return _to_pixels(path, ImageOps.exif_transpose(image), image, file_format, raw, colour)
+        return _to_pixels(path, ImageOps.exif_transpose(image), image, file_format, raw, color)
 
 
 def _require_single(path: str, image: Image.Image, file_format: str) -> None:
@@ -75,11 +75,11 @@ def _load(path: str, image: Image.Image, file_format: str) -> None:
 
 
 def _to_pixels(
-    path: str, image: Image.Image, source: Image.Image, file_format: str, raw: bool = False, colour: bool = False
+    path: str, image: Image.Image, source: Image.Image, file_format: str, raw: bool = False, color: bool = False
 ) -> RadiographPixels:
-    """The picture of an image; ``source`` is the same before it was turned, which has its header."""
+    """The picture of an image. ``source`` is the image before it was turned; only it has the header."""
     mode, tags = source.mode, getattr(source, "tag_v2", {})
-    values = _to_values(path, image, raw, colour)
+    values = _to_values(path, image, raw, color)
     bits = 1 if mode == "1" else 16 if mode.startswith("I;16") else 32 if mode in ("I", "F") else 8
     if file_format == "TIFF":
         bits = int(np.max(tags.get(_TIFF_BITS, bits)))
@@ -142,24 +142,24 @@ def _has_second_page(tiff: Any) -> bool:
         return False
 
 
-def _to_values(path: str, image: Image.Image, raw: bool, colour: bool) -> np.ndarray:
-    """Numbers ``(H, W)`` of a picture of any mode, ``(H, W, 3)`` of one in colour where that is to be kept."""
+def _to_values(path: str, image: Image.Image, raw: bool, color: bool) -> np.ndarray:
+    """Numbers ``(H, W)`` of a picture of any mode, ``(H, W, 3)`` of one in color where that is to be kept."""
     if image.mode == "1":
         image = image.convert("L")
     if image.mode in _GRAY_MODES or image.mode.startswith("I;16") or (raw and image.mode == "P"):
         return np.asarray(image)
     if image.mode in ("LA", "La"):
         return np.asarray(image.getchannel(0))
-    # Through RGBA: the colours under a transparent pixel are kept, not mixed with a background.
+    # Through RGBA: the colors under a transparent pixel are kept, not mixed with a background.
     rgb = image.convert("RGBA").convert("RGB") if image.mode in ("P", "PA", "RGBA", "RGBa") else image.convert("RGB")
-    if colour:
+    if color:
         return np.asarray(rgb)
-    _warn_about_colour(path, rgb)
+    _warn_about_color(path, rgb)
     return np.asarray(rgb.convert("L"))
 
 
-def _warn_about_colour(path: str, rgb: Image.Image) -> None:
+def _warn_about_color(path: str, rgb: Image.Image) -> None:
     """Warn about a picture that is not gray by more than compression makes it."""
     small = np.asarray(rgb.resize((64, 64), Image.Resampling.BOX)).astype(np.int16)
     if float((small.max(axis=-1) - small.min(axis=-1)).mean()) > 8:
-        warn_about(path, "is a colour picture, perhaps no radiograph; reduced to gray (channels 3 keeps the colours)")
+        warn_about(path, "is a color picture, perhaps no radiograph; reduced to gray (channels 3 keeps the colors)")

@@ -39,7 +39,7 @@ def shard_name(number: int) -> str:
 
 
 def member_key(name: str) -> int:
-    """64 bits that stand for a member's name, relative with "/", in the index."""
+    """64-bit hash of a member's name, relative with "/", for the index."""
     return int.from_bytes(hashlib.blake2b(name.encode(errors="surrogateescape"), digest_size=8).digest(), "little")
 
 
@@ -54,7 +54,7 @@ def shard_folder(path: str) -> str | None:
 
 
 def without_shard(path: str) -> str:
-    """The path that a member would have if its shard were no file: that of the file it was written from, by its end."""
+    """The path without the shard, which ends like that of the file that the member was written from."""
     return _SHARD.sub("", path, count=1)
 
 
@@ -129,13 +129,13 @@ def forget_shards() -> None:
 
 @lru_cache(maxsize=_OPEN_SHARDS)
 def _opened(path: str, process: int, thread: int) -> BinaryIO:
-    """A shard that stays open; each process and thread has a position of its own in it."""
+    """A shard that stays open; each process and thread reads at its own position."""
     return open(path, "rb")
 
 
 @lru_cache(maxsize=8)
 def _mapped(path: str) -> np.ndarray:
-    """An index, read from the disk where it is looked at."""
+    """An index, mapped into memory."""
     index = np.load(path, mmap_mode="r", allow_pickle=False)
     if index.dtype != INDEX_TYPE or index.ndim != 1:
         raise ValueError(f"holds {index.dtype} of the shape {index.shape}")
