@@ -47,9 +47,9 @@ class LoadRadiograph(Transform):
 
     Intensities: a DICOM file is shown through its first window, or its VOI lookup table if it has no window
     (``intensity_range`` in the metadata contains the numbers that became 0 and 1). Any other file is scaled by
-    ``scaling``. NaN and infinite pixels are repaired (NaN and -Inf by the smallest finite number, +Inf by the largest) with a
-    warning that counts them; a file whose finite numbers are more than 2**64 apart, such as ±3.4e38 in the place of
-    missing pixels, is refused. Pixels that a DICOM file marks as padding become 0.
+    ``scaling``. NaN and -Inf become the smallest finite number, +Inf the largest, with a warning that counts them. A
+    file whose finite numbers are more than 2**64 apart, such as ±3.4e38 for missing pixels, is refused. Pixels that a
+    DICOM file marks as padding become 0.
 
     The output is a ``MetaTensor`` with the metadata that MONAI's transforms and ``SaveImage`` use
     (``filename_or_obj``, ``affine``, ``original_affine``, ``spatial_shape``, ``original_channel_dim``, ``space``) and

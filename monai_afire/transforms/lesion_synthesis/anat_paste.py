@@ -109,7 +109,7 @@ class AnatPaste(LesionVariants):
         """(N, 5): height, width, strength, place in the lungs, source of the patch."""
         if spatial_dims != 2:
             found = f"AnatPaste finds lungs in 2-D radiographs, got {spatial_dims} spatial dimensions"
-            raise ValueError(f"{found}: use SynthLesionMask or CutPaste for volumes.")
+            raise ValueError(f"{found}: for volumes take SynthLesionMask or CutPaste.")
         return self.num_masks, 5
 
     def synthesize(self, image: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
