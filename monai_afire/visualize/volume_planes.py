@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 
 def axial_plane(image: NDArray, place: Sequence[int]) -> NDArray:
-    """The axial plane through a place of a volume; a picture as it is."""
+    """The axial plane through a place of a volume; a picture unchanged."""
     return image if image.ndim == 2 else upright(image[:, :, int(place[2])])
 
 
