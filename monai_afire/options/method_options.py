@@ -10,7 +10,7 @@ from monai_afire.anomaly.scores import AGGREGATIONS
 from monai_afire.anomaly.token_features import LAYERS
 from monai_afire.handlers.writers.anomaly_writer import SAVED_KINDS
 from monai_afire.networks.weights.swin import SWIN_SOURCES
-from monai_afire.networks.weights.vit_filters import VIT_SOURCES
+from monai_afire.networks.weights.vit import VIT_SOURCES
 from monai_afire.options.kinds import Choice, Integer, ListOf, Mapping, Number, Path, Switch, Text
 from monai_afire.options.option import Option
 from monai_afire.utils.labels import LABEL_KINDS, UNCERTAIN_POLICIES
