@@ -227,15 +227,11 @@ class ModelFile:
             raise ValueError(f"{self.path} does not say how its images are pre-processed")
         return self.description.preprocessing
 
-    image_size = property(
-        attrgetter("preprocessing.image_size"), doc="Pixels along each axis, or one number."
-    )
+    image_size = property(attrgetter("preprocessing.image_size"), doc="Pixels along each axis, or one number.")
     channels = property(attrgetter("preprocessing.channels"), doc="Channels of the images.")
     spatial_dims = property(attrgetter("preprocessing.spatial_dims"), doc="Axes of the images.")
     spacing = property(attrgetter("preprocessing.spacing"), doc="Millimeters per pixel; None for no resampling.")
-    intensity_window = property(
-        attrgetter("preprocessing.intensity_window"), doc="Ends of the window."
-    )
+    intensity_window = property(attrgetter("preprocessing.intensity_window"), doc="Ends of the window.")
     standardize = property(attrgetter("preprocessing.standardize"), doc="Whether the contrast is standardized.")
     label_kind = property(attrgetter("description.label_kind"), doc="Kind of labels of a classifier.")
     settings = property(attrgetter("description.settings"), doc="Other values of the run that wrote the file.")
