@@ -26,7 +26,8 @@ from monai_afire.analysis.study import NothingToCompareError, Study, StudyResult
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.networks.weights import load_encoder_weights
-from monai_afire.networks.weights.model_file import TASKS, ModelFile, read_description
+from monai_afire.networks.weights.description import TASKS
+from monai_afire.networks.weights.model_file import ModelFile, read_description
 from monai_afire.utils.files import atomic_path, check_writable, mark_results
 from monai_afire.utils.formatting import json_safe
 

@@ -32,8 +32,8 @@ from monai_afire.handlers.run_folder import RunFolder
 from monai_afire.handlers.stop_request import StopRequest
 from monai_afire.handlers.teacher import is_optimizer_step
 from monai_afire.networks.weights.checkpoint_files import read_own
-from monai_afire.networks.weights.model_file import describe, with_description
-from monai_afire.networks.weights.whole_network import check_fits
+from monai_afire.networks.weights.description import describe, with_description
+from monai_afire.networks.weights.model_file import check_fits
 from monai_afire.utils.distributed import all_gather_object, global_rank
 
 __all__ = ["ResumableCheckpoint"]

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 __all__ = ["RELEASED", "released_encoder", "released_lung_finder"]
@@ -47,11 +48,14 @@ def released_lung_finder() -> Path:
     return _released_file("lungs.safetensors")
 
 
+def weights_file(path: str | os.PathLike) -> Path:
+    """The file of a path, or of the word for the released encoder."""
+    return released_encoder() if path == RELEASED else Path(path)
+
+
 def _released_file(name: str) -> Path:
     package = Path(__file__).resolve().parents[2]
     for folder in (package, package.parent):  # inside of an installation, beside the package in a clone
         if (folder / _FOLDER / name).is_file():
             return folder / _FOLDER / name
-    raise FileNotFoundError(
-        f"there is no {package / _FOLDER / name}: install the package with its bundles, or give a file"
-    )
+    raise FileNotFoundError(f"there is no {package / _FOLDER / name}: install the package with its bundles")
