@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["RELEASED", "released_encoder", "released_lung_finder"]
+__all__ = ["RELEASED", "released_encoder", "released_lung_finder", "released_pose_classifier"]
 
 RELEASED = "released"
 
@@ -45,6 +45,23 @@ def released_lung_finder() -> Path:
         'lungs.safetensors'
     """
     return _released_file("lungs.safetensors")
+
+
+def released_pose_classifier() -> Path:
+    """
+    Find the weights of :class:`monai_afire.audit.PoseClassifier`.
+
+    Returns:
+        The file; its model card is beside it.
+
+    Raises:
+        FileNotFoundError: where the package was installed without its bundles.
+
+    Example:
+        >>> released_pose_classifier().name
+        'pose.safetensors'
+    """
+    return _released_file("pose.safetensors")
 
 
 def _released_file(name: str) -> Path:
