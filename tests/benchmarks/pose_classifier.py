@@ -17,14 +17,15 @@ import numpy as np
 import skimage
 import torch
 from PIL import Image
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from sklearn.datasets import load_sample_images
 from torch.nn import functional as F
 from tqdm import tqdm
 
 from monai_afire.audit.pose import POSES, PoseClassifier, turned
 
-SIDE, INPUT, BATCH, STEPS = 96, 64, 96, 2400
+SIDE, INPUT, BATCH = 96, 64, 96
+CYCLES = ((2400, 4e-3), (1500, 2e-3))  # steps and largest learning rate
 LEFT_OUT = {"adult_normal_5.jpg"}  # damaged by its source
 
 
@@ -149,13 +150,11 @@ class Examples:
         return pictures, poses, torch.stack([inverted, other, two], 1)
 
 
-def trained(images: torch.Tensor, others: torch.Tensor) -> PoseClassifier:
-    """A classifier; of what is no single chest only that is learned."""
-    torch.manual_seed(0)
-    classifier, examples = PoseClassifier(average=False), Examples(images, others)
+def train(classifier: PoseClassifier, examples: Examples, steps: int, peak: float) -> None:
+    """One cycle of the learning rate; of what is no single chest only that is learned."""
     optimizer = torch.optim.AdamW(classifier.parameters(), 1e-3, weight_decay=1e-2)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 4e-3, total_steps=STEPS)
-    bar = tqdm(range(STEPS), "training")
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, peak, total_steps=steps)
+    bar = tqdm(range(steps), "training")
     for _ in bar:
         pictures, poses, qualities = examples.batch()
         logits, found = classifier(pictures)
@@ -167,16 +166,24 @@ def trained(images: torch.Tensor, others: torch.Tensor) -> PoseClassifier:
         optimizer.step()
         schedule.step()
         bar.set_postfix(loss=f"{loss.item():.3f}", refresh=False)
-    return classifier.eval()
 
 
 def main() -> None:
     """Run from the repository's root."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of the sets")
+    parser.add_argument("--start", type=Path, help="weights after the first cycle, to train the second alone")
     parser.add_argument("--output", type=Path, default=Path("results/pose.safetensors"))
     options = parser.parse_args()
-    classifier = trained(training_images(options.data), photographs())
+    torch.manual_seed(0)
+    classifier = PoseClassifier(average=False)
+    if options.start:
+        classifier.load_state_dict(load_file(options.start))
+    images, others = training_images(options.data), photographs()
+    nih = images[: len(nih_images(options.data, "train")[0])]  # ill adults, whose hearts are harder to find: twice
+    sets = (images, torch.cat([images, nih]))
+    for cycle in range(1 if options.start else 0, len(CYCLES)):
+        train(classifier, Examples(sets[cycle], others), *CYCLES[cycle])
     options.output.parent.mkdir(parents=True, exist_ok=True)
     save_file({name: value.half() for name, value in classifier.state_dict().items()}, options.output)
 
