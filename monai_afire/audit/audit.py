@@ -195,14 +195,15 @@ def _probabilities(small: torch.Tensor, classifier: PoseClassifier, finder: Lung
     """What the networks say of pictures ``(B, 1, 64, 64)``."""
     poses, qualities = classifier(small)
     poses = poses.softmax(1)
-    lungs = finder(small)[:, 0]
-    inner = lungs[:, _EDGE:-_EDGE, _EDGE:-_EDGE].sum((1, 2))
+    lungs = finder(small)[:, 0] > 0.5
+    sides = [lungs.movedim(axis, 1)[:, part] for axis in (1, 2) for part in (slice(_EDGE), slice(-_EDGE, None))]
+    touching = torch.stack([side.any(1).sum(1) for side in sides]).amax(0)
     columns = {
         "rotated": 1 - poses[:, 0] - poses[:, 4],
         "mirrored": poses[:, 4:].sum(1),
         "quarter_turns": poses.argmax(1) % 4,
         **dict(zip(QUALITIES, qualities.sigmoid().T, strict=True)),
-        "lungs_at_edge": 1 - inner / lungs.sum((1, 2)).clamp_min(1e-6),
+        "lungs_at_edge": touching / lungs.sum((1, 2)).clamp_min(1).sqrt(),
     }
     return pd.DataFrame({name: values.numpy() for name, values in columns.items()}).to_dict("records")
 

@@ -14,20 +14,22 @@ from monai_afire.audit.duplicates import first_of_each
 # chosen on validation images: see tests/benchmarks/audit_checks.py
 THRESHOLDS = {
     "spread": 0.02,
-    "white": 0.15,
-    "black": 0.6,
+    "white": 0.05,
+    "black": 0.4,
     "correlation": 0.995,
-    "not_chest": 0.9,
-    "two_views": 0.9,
-    "pose": 0.9,
-    "inverted": 0.9,
-    "lungs_at_edge": 0.12,
+    "not_chest": 0.05,
+    "two_views": 0.5,
+    "rotated": 0.5,
+    "mirrored": 0.998,
+    "inverted": 0.5,
+    "lungs_at_edge": 0.5,
     "letters": 5,
-    "border": 0.15,
-    "exposure": 6.0,
+    "border": 0.25,
+    "exposure": 4.5,
     "resolution": 2.0,
 }
 _LEAST_GROUP = 20  # images of a scanner that outliers are sought among
+_LEAST_DEVIATION = 0.02  # gray levels of one scanner may be nearly the same
 _PRIORITY = ("test", "validation")  # sections that keep an image which others have, too
 
 
@@ -91,7 +93,7 @@ def find(frame: pd.DataFrame, pairs: Iterable[tuple[int, int, float]]) -> dict[s
     strange = picture & (frame["not_chest"] > limits["not_chest"])
     double = picture & ~strange & (frame["two_views"] > limits["two_views"])
     chest = picture & ~strange & ~double
-    rotated, mirrored = (chest & (frame[name] > limits["pose"]) for name in ("rotated", "mirrored"))
+    rotated, mirrored = (chest & (frame[name] > limits[name]) for name in ("rotated", "mirrored"))
     inverted = chest & (frame["inverted"] > limits["inverted"])
     upright = chest & ~rotated & ~inverted
     found: dict[str, dict[int, str]] = {check.name: {} for check in CHECKS}
@@ -103,7 +105,7 @@ def find(frame: pd.DataFrame, pairs: Iterable[tuple[int, int, float]]) -> dict[s
     found["other_view"] = _shown(frame, readable & (frame["other_view"] != ""), "{other_view}")
     found["two_views"] = _shown(frame, double, "probability {two_views:.2f}")
     partial = upright & (frame["lungs_at_edge"] > limits["lungs_at_edge"])
-    found["partial_lungs"] = _shown(frame, partial, "{lungs_at_edge:.0%} of the lungs at the edge")
+    found["partial_lungs"] = _shown(frame, partial, "at an edge over {lungs_at_edge:.0%} of their size")
     turn = "turned {quarter_turns} x 90 degrees against the clock, probability {rotated:.2f}"
     found["rotated"] = _shown(frame, rotated, turn)
     found["mirrored"] = _shown(frame, mirrored, "probability {mirrored:.2f}")
@@ -130,9 +132,9 @@ def _outliers(frame: pd.DataFrame) -> dict[str, dict[int, str]]:
     if len(frame) < _LEAST_GROUP:
         return {}
     far = pd.Series(0.0, frame.index)
-    for name in ("brightness", "contrast"):
+    for name in ("brightness", "contrast", "spread"):
         away = (frame[name] - frame.groupby(group)[name].transform("median")).abs()
-        deviation = away.groupby(group).transform("median").clip(lower=0.01) * 1.4826
+        deviation = away.groupby(group).transform("median").clip(lower=_LEAST_DEVIATION) * 1.4826
         far = far.combine(away / deviation, max)
     side = (frame["height"] * frame["width"]) ** 0.5
     ratio = side / side.groupby(group).transform("median")
