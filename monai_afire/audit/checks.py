@@ -20,7 +20,7 @@ THRESHOLDS = {
     "not_chest": 0.05,
     "two_views": 0.5,
     "rotated": 0.5,
-    "mirrored": 0.998,
+    "mirrored": 0.98,
     "inverted": 0.5,
     "lungs_at_edge": 0.5,
     "letters": 5,
