@@ -100,9 +100,9 @@ def audit_images(
         >>> import tempfile
         >>> from monai_afire.data import export_phantom
         >>> folder = tempfile.mkdtemp()
-        >>> _ = export_phantom(folder, num_patients={"test": 2}, image_size=64, progress=False)
-        >>> audit_images(f"{folder}/test/images", output_dir=f"{folder}/audit").images
-        2
+        >>> datalist = export_phantom(folder, num_patients={"test": 2}, image_size=64, progress=False)
+        >>> audit_images(datalist=datalist, output_dir=f"{folder}/audit").findings["unreadable"]
+        0
     """
     if unknown := set(exclude) - {check.name for check in CHECKS}:
         raise ValueError(f"no checks {sorted(unknown)}: choose from {', '.join(check.name for check in CHECKS)}")

@@ -134,7 +134,7 @@ def border_share(image: NDArray[np.float32]) -> float:
     for axis in (0, 1):
         filled = np.flatnonzero(image.std(axis) > _UNIFORM)
         kept *= (filled[-1] - filled[0] + 1) / image.shape[1 - axis] if len(filled) else 1.0
-    return 1 - kept
+    return float(1 - kept)
 
 
 def longest_text(image: NDArray[np.float32]) -> int:
