@@ -34,6 +34,7 @@ examples:
   monai-afire run afire train paper --dataset_dir /path/to/images
   monai-afire package my_peac dist              for a pull request to MONAI's Model Zoo, and its checks
   monai-afire copy peac my_peac                 a copy to edit, then: monai-afire run my_peac train
+  monai-afire audit /path/to/images             are these images fit for training?
   monai-afire data nih --help                   label files of public sets -> datalists
   monai-afire experiments --help                many runs, one table
 """
@@ -51,6 +52,7 @@ minutes on two CPU cores.
 # small batches: in two minutes, many steps restore better than few large ones
 _DEMO = {"epochs": 10, "batch_size": 8, "phantom::num_patients::training": 512, "val_interval": 2}
 _MODULES = {
+    "audit": ("monai_afire.audit", "check a folder of radiographs, write a page and a cleaned datalist"),
     "data": ("monai_afire.data", "read the label files of a public set, write a datalist"),
     "experiments": ("monai_afire.experiments", "repeat a bundle over seeds, label fractions and initializations"),
 }

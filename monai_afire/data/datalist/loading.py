@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,8 +28,11 @@ from monai_afire.data.phantom.dataset import PHANTOM_VERSION
 from monai_afire.data.shards.folders import check_shards, is_shard_folder, listed_shards, shard_files
 from monai_afire.transforms.radiograph_io.formats import supported_types
 from monai_afire.transforms.radiograph_io.shards import shard_folder, without_shard
+from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import atomic_path, check_writable
 from monai_afire.utils.garbage_collection import garbage_collection_paused
+
+logger = logging.getLogger(__name__)
 
 
 @garbage_collection_paused()
@@ -297,6 +302,8 @@ def bundle_items(
     if dataset_dir and not datalist and os.path.isfile(os.path.expanduser(dataset_dir)):
         return [{"image": os.path.abspath(os.path.expanduser(dataset_dir))}]
     if dataset_dir or datalist:
+        if section == "training" and not datalist and spatial_dims == 2 and not global_rank():
+            logger.info(f"to check these images first: monai-afire audit {shlex.quote(os.fspath(dataset_dir or ''))}")
         return load_radiograph_datalist(
             dataset_dir,
             datalist,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["RELEASED", "released_encoder", "released_lung_finder"]
+__all__ = ["RELEASED", "released_encoder", "released_lung_finder", "released_pose_classifier"]
 
 RELEASED = "released"
 
@@ -51,6 +51,23 @@ def released_lung_finder() -> Path:
 def weights_file(path: str | os.PathLike) -> Path:
     """The file of a path, or of the word for the released encoder."""
     return released_encoder() if path == RELEASED else Path(path)
+
+
+def released_pose_classifier() -> Path:
+    """
+    Find the weights of :class:`monai_afire.audit.PoseClassifier`.
+
+    Returns:
+        The file; its model card is beside it.
+
+    Raises:
+        FileNotFoundError: where the package was installed without its bundles.
+
+    Example:
+        >>> released_pose_classifier().name
+        'pose.safetensors'
+    """
+    return _released_file("pose.safetensors")
 
 
 def _released_file(name: str) -> Path:
