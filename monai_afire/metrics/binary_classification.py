@@ -258,6 +258,12 @@ def _match(abnormal: NDArray, normal: NDArray, brightness: NDArray, caliper: flo
     return [(int(i), int(j)) for i, j in zip(abnormal[rows[kept]], normal[columns[kept]], strict=True)]
 
 
+def mean_of_defined(values: Sequence[float]) -> float:
+    """Mean of the numbers that are not NaN; NaN without one."""
+    defined = [value for value in values if not np.isnan(value)]
+    return float(np.mean(defined)) if defined else NAN
+
+
 def descending_order(values: NDArray) -> tuple[NDArray, NDArray]:
     """Order from the largest value down, and the last place in it of each distinct value."""
     order = np.argsort(-values, kind="stable")
@@ -282,10 +288,10 @@ def checked_labels(labels: ArrayLike, scores: ArrayLike, name: str = "scores") -
     return truth.astype(bool), values
 
 
-def checked_numbers(numbers: ArrayLike, name: str, may_be_empty: bool = False) -> NDArray:
+def checked_numbers(numbers: ArrayLike, name: str) -> NDArray:
     """A vector of numbers without NaN, in float64; the error calls them by their name."""
     values = np.asarray(numbers, dtype=np.float64)
-    if values.ndim != 1 or (values.size == 0 and not may_be_empty):
+    if values.ndim != 1 or values.size == 0:
         raise ValueError(f"{name} have shape {values.shape} instead of (M,) with M > 0")
     bad = np.flatnonzero(np.isnan(values))
     if bad.size:

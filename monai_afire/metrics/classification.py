@@ -18,15 +18,16 @@ from monai.utils import CommonKeys
 from numpy.typing import ArrayLike, NDArray
 
 from monai_afire.metrics.binary_classification import (
+    NAN,
     average_precision,
     best_f1_threshold,
     bootstrap_interval,
+    mean_of_defined,
     metrics_at_threshold,
     roc_auc,
 )
 from monai_afire.utils.labels import check_label_kind, class_probabilities, resolve_uncertain
 
-NAN = float("nan")
 DEFAULT_THRESHOLD = 0.5
 METRICS = ("auc", "average_precision", "accuracy", "f1", "sensitivity", "specificity")
 
@@ -89,7 +90,7 @@ def classification_metrics(
     }
     metrics: dict[str, Any] = {"num_images": len(truth)}
     for name in ("auc", "average_precision", "f1"):
-        metrics[f"mean_{name}"] = _mean_of_defined([entry[name] for entry in per_class.values()])
+        metrics[f"mean_{name}"] = mean_of_defined([entry[name] for entry in per_class.values()])
     if num_bootstraps:
         metrics["mean_auc_interval"] = mean_auc_interval(truth, values, num_bootstraps)
     return {**metrics, "per_class": per_class}
@@ -245,12 +246,7 @@ def _has_both(truth: NDArray) -> bool:
 
 
 def _mean_auc(truth: NDArray, values: NDArray) -> float:
-    return _mean_of_defined([roc_auc(*pair) for pair in _by_class(truth, values) if _has_both(pair[0])])
-
-
-def _mean_of_defined(values: Sequence[float]) -> float:
-    defined = [value for value in values if not np.isnan(value)]
-    return float(np.mean(defined)) if defined else NAN
+    return mean_of_defined([roc_auc(*pair) for pair in _by_class(truth, values) if _has_both(pair[0])])
 
 
 def _class_metrics(truth: NDArray, values: NDArray, threshold: float) -> dict[str, float]:
