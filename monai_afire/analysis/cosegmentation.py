@@ -37,7 +37,7 @@ def cosegment(
     encoder: RadiographEncoder,
     images: torch.Tensor,
     num_clusters: int = 16,
-    stride: Sequence[int] | int | None = None,
+    stride: int | None = None,
     remove_position: bool = False,
     seed: int = 0,
     batch_size: int = 32,

@@ -40,7 +40,7 @@ def landmark_correspondence(
     images: torch.Tensor,
     landmarks: torch.Tensor | NDArray,
     reference: Sequence[int] | int = 5,
-    stride: Sequence[int] | int | None = None,
+    stride: int | None = None,
     progress: bool = True,
     remove_position: bool = False,
     refine: bool = False,
