@@ -17,7 +17,6 @@ from monai_afire.analysis.composition import (
     composition_summary,
     compositionality,
     decomposition_and_retrieval,
-    matching_figure,
     similarity_density,
 )
 from monai_afire.analysis.correspondence import (
@@ -193,7 +192,6 @@ __all__ = [
     "localization_scores",
     "localization_summary",
     "map_figure",
-    "matching_figure",
     "neighbor_purity",
     "organ_clusters",
     "organ_information",

@@ -20,7 +20,6 @@ from monai_afire.analysis.composition import (
     composition_summary,
     compositionality,
     decomposition_and_retrieval,
-    matching_figure,
     similarity_density,
 )
 from monai_afire.analysis.images.boxes import random_boxes
@@ -200,12 +199,13 @@ def test_refuses_what_does_not_fit() -> None:
         composition_figure({})
 
 
-def test_bars_are_the_accuracies() -> None:
-    columns = {"decomposition_accuracy": [0.9, np.nan], "retrieval_accuracy": [0.5, 1.0], "chance": [1 / 32] * 2}
-    figure = matching_figure(pd.DataFrame(columns, index=["a", "b_$1$"]))
-    lengths = [[bar.get_width() for bar in axis.patches] for axis in figure.axes]
-    assert lengths == [[0.9, 0.0], [0.5, 1.0]]
-    assert [text.get_text() for text in figure.axes[0].texts] == ["90.0%", "not defined"]
+def test_accuracies_are_drawn_beside_chance() -> None:
+    encoders = {"mean": mean_encoder(1), "b_$1$": ConstantEncoder()}
+    result = CompositionStudy(progress=False)(encoders, StudyImages(torch.rand(5, 1, 32, 32)))
+    (axis,) = list(result.figures.values())[1].axes
+    accuracies = result.table[["decomposition_accuracy", "retrieval_accuracy"]].to_numpy().tolist()
+    assert [line.get_xdata().tolist() for line in axis.lines] == [*accuracies, [0.2, 0.2]]
+    assert [text.get_text() for text in axis.figure.legends[0].get_texts()] == ["mean", "b_$1$", "chance"]
 
 
 def test_study_embeds_every_picture_once() -> None:
