@@ -20,7 +20,7 @@ from monai_afire.analysis.features.similarity import SAME_COSINE, l2_normalize
 from monai_afire.analysis.features.tokens import WINDOW, landmark_features
 from monai_afire.analysis.grouping import map_figure, tsne_map
 from monai_afire.analysis.images.study_images import StudyImages
-from monai_afire.analysis.study import StudyResult, StudySettings
+from monai_afire.analysis.study import StudyResult, StudySettings, mean_by
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.visualize.dot_plot import dot_plot
 from monai_afire.visualize.style import HEAT_COLORS, SERIES_COLORS, TICK_SIZE, frame, plot_figure
@@ -202,9 +202,8 @@ def partner_figure(
         >>> len(partner_figure({"mine": table}, ["hilum_right", "hilum_left"], [(0, 1)], "Partners").axes)
         1
     """
-    values = pd.DataFrame({name: table.groupby("landmark")["correct"].mean() for name, table in tables.items()})
     paired = [index for pair in pairs for index in pair]
-    values = values.reindex(paired).set_axis([names[index] for index in paired])
+    values = mean_by(tables, "landmark", "correct", names).iloc[paired]
     return dot_plot(values, title, "share of images", limits=(-0.03, 1.03))
 
 

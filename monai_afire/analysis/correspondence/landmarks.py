@@ -23,7 +23,7 @@ from monai_afire.analysis.features.raw_pixels import with_raw_pixels
 from monai_afire.analysis.features.tokens import WINDOW, token_features
 from monai_afire.analysis.images.affine import Perturbation, default_perturbations, with_perturbations
 from monai_afire.analysis.images.study_images import StudyImages, names_or_numbers, reference_indices
-from monai_afire.analysis.study import StudyResult, StudySettings
+from monai_afire.analysis.study import SAME_PLACE, StudyResult, StudySettings, mean_by
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.visualize.dot_plot import dot_plot
 from monai_afire.visualize.outlines import CLASS_COLORS, TRUTH_COLOR, landmark_picture, picture_sheet
@@ -312,9 +312,7 @@ def correspondence_figure(tables: Mapping[str, pd.DataFrame], names: Sequence[st
         >>> len(correspondence_figure({"mine": table}, ["carina", "hilum"], "Errors").axes)
         1
     """
-    means = {name: table.groupby("landmark")["error"].mean() for name, table in tables.items()}
-    values = pd.DataFrame(means).reindex(range(len(names)))
-    return dot_plot(values.set_axis(list(names)), title, "mean error in pixels")
+    return dot_plot(mean_by(tables, "landmark", "error", names), title, "mean error in pixels")
 
 
 def found_landmarks_figure(
@@ -360,8 +358,6 @@ def found_landmarks_figure(
     legend = {"landmark of the image": TRUTH_COLOR, "found from the reference": CLASS_COLORS[0]}
     return picture_sheet(pictures, titles, None, legend, columns=1 + len(tables))
 
-
-SAME_PLACE = "same place"
 
 _QUESTION = (
     "Is a landmark of a reference image found in other images by the most similar feature, with nothing trained? "
@@ -458,7 +454,7 @@ class CorrespondenceStudy(StudySettings):
             if own:
                 title = f"Across {across.replace('_', ' ')}"
                 figures[f"{title}: error of each landmark"] = correspondence_figure(own, names, title)
-                details[f"{title}: error of each landmark in pixels"] = _per_landmark(own, names)
+                details[f"{title}: error of each landmark in pixels"] = mean_by(own, "landmark", "error", names)
         if pictures.ndim == 4:
             number = len(images.image)
             other = next((index for index in range(number) if index != references[0]), None)
@@ -498,11 +494,6 @@ def _errors(table: pd.DataFrame, suffix: str) -> dict[str, float]:
     """The mean error across each of :data:`ACROSS`, NaN without a pair."""
     means = table.groupby("across")["error"].mean()
     return {f"error_across_{across}{suffix}": float(means.get(across, float("nan"))) for across in ACROSS}
-
-
-def _per_landmark(tables: Mapping[str, pd.DataFrame], names: Sequence[str]) -> pd.DataFrame:
-    means = pd.DataFrame({name: table.groupby("landmark")["error"].mean() for name, table in tables.items()})
-    return means.reindex(range(len(names))).set_axis(list(names))
 
 
 def window_correspondence(

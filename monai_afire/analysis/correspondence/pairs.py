@@ -12,12 +12,12 @@ import pandas as pd
 import torch
 from tqdm.auto import tqdm
 
-from monai_afire.analysis.correspondence.landmarks import SAME_PLACE, landmark_correspondence, same_place_correspondence
+from monai_afire.analysis.correspondence.landmarks import landmark_correspondence, same_place_correspondence
 from monai_afire.analysis.features.dense import finest_stride
 from monai_afire.analysis.features.raw_pixels import with_raw_pixels
 from monai_afire.analysis.images.reading import disease_set
 from monai_afire.analysis.images.study_images import StudyImages
-from monai_afire.analysis.study import NothingToCompareError, StudyResult, StudySettings
+from monai_afire.analysis.study import SAME_PLACE, NothingToCompareError, StudyResult, StudySettings
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.transforms.landmarks import landmark_array, pixels_of_file
 from monai_afire.utils.text import image_name
