@@ -234,10 +234,7 @@ def _split(reference: Sequence[int] | int, num_images: int) -> tuple[list[int], 
     references = reference_indices(reference, num_images)
     queries = sorted(set(range(num_images)) - set(references))
     if not queries:
-        raise ValueError(
-            f"{len(references)} of {num_images} images are references, none is left to score: give more images or "
-            "fewer references"
-        )
+        raise ValueError(f"all {num_images} images are references, none is left to score: give more images")
     return references, queries
 
 
@@ -246,8 +243,7 @@ def _coverage(labels: torch.Tensor, masks: torch.Tensor) -> torch.Tensor:
     cells, size = labels.shape[1:], masks.shape[2:]
     if len(labels) != len(masks) or len(cells) != len(size) or any(s % c for s, c in zip(size, cells, strict=True)):
         raise ValueError(
-            f"masks (M, O, *S) with axes that are multiples of the cells' are needed for labels {tuple(labels.shape)}, "
-            f"got {tuple(masks.shape)}"
+            f"masks {tuple(masks.shape)} must have axes that are multiples of the labels' {tuple(labels.shape)}"
         )
     return F.interpolate(masks.cpu().float(), size=tuple(cells), mode="area").double()
 

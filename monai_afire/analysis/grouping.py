@@ -289,8 +289,7 @@ class _MapStudy(StudySettings, ABC):
             number = len(set(groups[name]))
             if number < 2:
                 raise NothingToCompareError(
-                    f"its {len(groups[name])} items have {number} group, so there is nothing to tell apart: give "
-                    "images of at least two"
+                    f"its {len(groups[name])} items have {number} group: give images of at least two"
                 )
             metrics[name] = group_separation(features[known], groups[name], self.num_neighbors)
             maps[name] = tsne_map(features[known], self.seed)

@@ -155,10 +155,7 @@ def attention_rollout(
     """
     attentions = [module for module in encoder.modules() if isinstance(module, SABlock)]
     if not attentions:
-        raise ValueError(
-            f"{type(encoder).__name__} has no block of global attention to roll out: use grad_cam, which works for "
-            "every encoder"
-        )
+        raise ValueError(f"{type(encoder).__name__} has no block of global attention to roll out: use grad_cam")
 
     def rolled_out(_: torch.Tensor) -> torch.Tensor:
         return _rolled_out([attention.att_mat for attention in attentions])
@@ -201,8 +198,7 @@ def localization_scores(maps: torch.Tensor, boxes: Sequence[torch.Tensor], top: 
     heat = convert_to_tensor(maps, track_meta=False).float()
     if heat.ndim != 3 or len(boxes) != len(heat) or not 0 < top < 1:
         raise ValueError(
-            f"expected maps (M, H, W), boxes for each and a share 0 < top < 1, got {tuple(heat.shape)}, boxes of "
-            f"{len(boxes)} images and top={top}"
+            f"expected maps (M, H, W), M boxes, 0 < top < 1, got {tuple(heat.shape)}, {len(boxes)} boxes, {top}"
         )
     if not heat.isfinite().all():
         raise ValueError("maps have values that are NaN or infinite: exploded or wrongly loaded weights")
@@ -260,8 +256,7 @@ def _checked_classes(classes: Sequence[int] | torch.Tensor, number: int, num_cla
     wanted = torch.as_tensor(classes, dtype=torch.long).cpu()
     if wanted.shape != (number,) or (number and not (wanted.min() >= 0 and wanted.max() < num_classes)):
         raise ValueError(
-            f"classes must name one of the classifier's classes, 0 to {num_classes - 1}, for each of the {number} "
-            f"images, got {wanted.tolist()}"
+            f"classes must be 0 to {num_classes - 1}, for each of the {number} images, got {wanted.tolist()}"
         )
     return wanted
 
@@ -323,10 +318,7 @@ def saliency_figure(
     """
     numbers = {len(images), len(boxes), len(titles), *(len(heat) for heat in maps.values())}
     if numbers - {len(images)} or not len(images):
-        raise ValueError(
-            f"{len(images)} images, {len(boxes)} boxes, {len(titles)} titles and maps of "
-            f"{[len(heat) for heat in maps.values()]}: give one of each per image, for at least one"
-        )
+        raise ValueError(f"give one of each per image, for at least one, got numbers of {sorted(numbers)}")
     figure = plot_figure(0.9 + 2.0 * (1 + len(maps)), 0.4 + 2.0 * len(images), pictures=True)
     axes = figure.subplots(len(images), 1 + len(maps), squeeze=False)
     for number, row in enumerate(axes):
@@ -409,9 +401,8 @@ class SaliencyStudy(StudySettings):
         for name, network in self.classifiers.items():
             outputs = network.classifier.out_features
             if self.class_names is not None and len(self.class_names) != outputs:
-                raise ValueError(
-                    f"{len(self.class_names)} class_names for the {outputs} outputs of {name!r}: name each"
-                )
+                names = len(self.class_names)
+                raise ValueError(f"{names} class_names for the {outputs} outputs of {name!r}: name each")
 
     def __call__(self, encoders: Mapping[str, RadiographEncoder], images: StudyImages) -> StudyResult:
         """Make the study, see :class:`monai_afire.analysis.Study`."""

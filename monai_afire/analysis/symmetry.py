@@ -82,16 +82,11 @@ def landmark_symmetry(features: torch.Tensor, mirrored: torch.Tensor, pairs: Seq
         ([1.0, 1.0, 1.0, 1.0], [0.5, 0.5, 0.5, 0.5])
     """
     if features.ndim != 3 or features.shape != mirrored.shape:
-        raise ValueError(
-            f"expected features (M, P, D) of the images and of the mirrored images, got {tuple(features.shape)} and "
-            f"{tuple(mirrored.shape)}"
-        )
+        raise ValueError(f"expected features (M, P, D) twice, got {tuple(features.shape)} and {tuple(mirrored.shape)}")
     landmarks = range(features.shape[1])
     wrong = [pair for pair in pairs if pair[0] == pair[1] or not set(pair) <= set(landmarks)]
     if wrong or not pairs:
-        raise ValueError(
-            f"give at least one pair, each of two different landmarks of {len(landmarks)}, got {wrong or list(pairs)}"
-        )
+        raise ValueError(f"give pairs of two different of {len(landmarks)} landmarks, got {wrong or list(pairs)}")
     points, tables = l2_normalize(features), []
     for is_mirrored, others in ((False, points), (True, l2_normalize(mirrored))):
         similarity = torch.einsum("mid,mkd->mik", points, others).cpu().numpy().astype(np.float64)

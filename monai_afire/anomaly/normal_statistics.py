@@ -63,8 +63,7 @@ class NormalStatistics(nn.Module):
         if features.ndim != len(self.shape) + 1 or features.shape[1:] != self.shape:
             wanted = ", ".join(["B", *map(str, self.shape)])
             raise ValueError(
-                f"features have shape {tuple(features.shape)} instead of ({wanted}): build the statistics for this "
-                "encoder and leave out class tokens"
+                f"features have shape {tuple(features.shape)} instead of ({wanted}): leave out class tokens"
             )
 
     def check_finite(self, features: torch.Tensor) -> None:
@@ -79,8 +78,7 @@ class NormalStatistics(nn.Module):
         # a graph cannot branch on a value
         if not torch.compiler.is_exporting() and self.num_images == 0:
             raise RuntimeError(
-                f"this {type(self).__name__} has not been fitted: call update() on batches of normal images and then "
-                "finalize(), or load the state dict of a finalized one"
+                f"this {type(self).__name__} has not been fitted: call update() and finalize(), or load a fitted one"
             )
 
 
@@ -334,11 +332,9 @@ class NormalMemory(NormalStatistics):
         self, num_tokens: int, in_dim: int, dim: int = 32, capacity: int = 1024, num_neighbors: int = 3
     ) -> None:
         super().__init__(num_tokens, in_dim)
-        if min(dim, capacity, num_neighbors) < 1 or dim > in_dim:
-            raise ValueError(
-                f"dim, capacity and num_neighbors must be positive and dim <= in_dim = {in_dim}, got {dim}, {capacity} "
-                f"and {num_neighbors}"
-            )
+        sizes = (dim, capacity, num_neighbors)
+        if min(sizes) < 1 or dim > in_dim:
+            raise ValueError(f"dim (at most {in_dim}), capacity and num_neighbors must be positive, got {sizes}")
         self.capacity = capacity
         self.num_neighbors = num_neighbors
         self.register_buffer("references", torch.full((capacity, num_tokens, dim), torch.inf, dtype=torch.float16))
@@ -449,8 +445,7 @@ def _precision(covariance: torch.Tensor, count: int) -> torch.Tensor:
     if not eigenvalues[0] > len(covariance) * torch.finfo(torch.float64).eps * eigenvalues[-1]:
         raise RuntimeError(
             f"the covariance of {count} normal images is singular: fit on more images, of different patients, or raise "
-            f"the shrinkage; if all features are equal, the network has collapsed (eigenvalues from "
-            f"{eigenvalues[0]:.3g} to {eigenvalues[-1]:.3g})"
+            "the shrinkage; if all features are equal, the network has collapsed"
         )
     return torch.cholesky_inverse(torch.linalg.cholesky(covariance))
 

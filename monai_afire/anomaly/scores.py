@@ -76,10 +76,8 @@ def anomaly_score(restored: torch.Tensor, target: torch.Tensor) -> tuple[torch.T
         (tensor([9.3069]), tensor([[ 0., 10.]]))
     """
     if restored.ndim != 3 or restored.shape != target.shape or 0 in restored.shape[1:]:
-        raise ValueError(
-            f"restored has shape {tuple(restored.shape)} and target {tuple(target.shape)}, both must be the same "
-            "(B, L, P) with L, P > 0: cut both images into patches of one size first"
-        )
+        shapes = f"{tuple(restored.shape)} and target {tuple(target.shape)}"
+        raise ValueError(f"restored has shape {shapes}, both must be the same (B, L, P) with L, P > 0")
     distances = (at_least_float32(restored) - at_least_float32(target)).square().sum(-1)
     distances = distances.clamp(max=torch.finfo(distances.dtype).max)
     largest = distances.amax(-1, keepdim=True)
@@ -113,10 +111,8 @@ def prototype_distance(q: torch.Tensor, prototypes: torch.Tensor, similarity: st
                 [1.3863]])
     """
     if q.ndim != 3 or q.shape[1:] != prototypes.shape:
-        raise ValueError(
-            f"q has shape {tuple(q.shape)} and the prototypes {tuple(prototypes.shape)}, (B, L, K) and (L, K) are "
-            "needed: take both from the same network"
-        )
+        shapes = f"{tuple(q.shape)} and the prototypes {tuple(prototypes.shape)}"
+        raise ValueError(f"q has shape {shapes} instead of (B, L, K) and (L, K): take both from the same network")
     # one pair per position, so both get an axis of length 1 for the pairs
     likeness = TokenSimilarity(1.0, similarity)(q.unsqueeze(-2), prototypes.unsqueeze(-2))
     return -likeness.squeeze(-1).squeeze(-1)

@@ -100,9 +100,7 @@ def radial_errors(
         (tensor([[5., nan]]), tensor([[2.5000,    nan]]))
     """
     if predicted.ndim != 3 or predicted.shape != truth.shape:
-        raise ValueError(
-            f"predicted and truth must both be (B, P, dims), got {tuple(predicted.shape)} and {tuple(truth.shape)}"
-        )
+        raise ValueError(f"expected (B, P, dims) twice, got {tuple(predicted.shape)} and {tuple(truth.shape)}")
     difference = at_least_float32(predicted) - at_least_float32(truth).to(predicted.device)
     known = ~truth.isnan().any(-1).to(predicted.device)
     if pixel_size is not None:
@@ -137,10 +135,7 @@ def pixel_sizes(pixel_size: torch.Tensor | Sequence[float] | None, num_images: i
         return torch.ones(num_images, dims, dtype=torch.float64)
     sizes = torch.as_tensor(pixel_size, dtype=torch.float64).cpu()
     if sizes.shape not in ((num_images,), (num_images, dims)):
-        raise ValueError(
-            f"pixel_size must be ({num_images},) or ({num_images}, {dims}) for {num_images} images of {dims} axes, got "
-            f"{tuple(sizes.shape)}"
-        )
+        raise ValueError(f"pixel_size must be ({num_images},) or ({num_images}, {dims}), got {tuple(sizes.shape)}")
     return sizes.reshape(num_images, -1).expand(num_images, dims)
 
 
@@ -188,10 +183,7 @@ def rescaled_positions(positions: torch.Tensor, size: Sequence[int], new_size: S
         tensor([0.5000, 1.2500])
     """
     if not positions.shape[-1] == len(size) == len(new_size):
-        raise ValueError(
-            f"positions of {positions.shape[-1]} axes, but sizes {tuple(size)} and {tuple(new_size)}: give one number "
-            "per axis"
-        )
+        raise ValueError(f"positions {tuple(positions.shape)}, sizes {size} and {new_size}: give one number per axis")
     before, after = (torch.as_tensor(s, dtype=positions.dtype, device=positions.device) for s in (size, new_size))
     return (positions + 0.5) * (after / before) - 0.5
 

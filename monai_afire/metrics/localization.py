@@ -117,9 +117,7 @@ def _map_pairs(maps: Iterable[ArrayLike], masks: Iterable[ArrayLike]) -> list[tu
         raise ValueError(f"{len(images)} maps and {len(targets)} masks: give one of each per image, at least one")
     for index, (image, target) in enumerate(zip(images, targets, strict=True)):
         if image.shape != target.shape or not image.size:
-            raise ValueError(
-                f"map {index} has shape {image.shape}, its mask {target.shape}: resize the map to the image first"
-            )
+            raise ValueError(f"map {index} has shape {image.shape}, its mask {target.shape}: resize the map")
         if np.isnan(image).any():
             raise ValueError(f"map {index} has {int(np.isnan(image).sum())} NaN pixels: leave no image out, find why")
         checked_numbers(target.ravel(), "the mask's pixels")

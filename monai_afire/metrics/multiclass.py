@@ -163,15 +163,13 @@ def _checked(labels: ArrayLike, probabilities: ArrayLike, class_names: Sequence[
     truth, values = np.asarray(labels, dtype=np.float64), np.asarray(probabilities, dtype=np.float64)
     if truth.ndim != 1 or values.ndim != 2 or len(truth) != len(values) or not len(truth):
         raise ValueError(
-            f"labels have shape {truth.shape} and probabilities {values.shape} instead of (M,) and (M, K) with M > 0"
+            f"labels have shape {truth.shape}, probabilities {values.shape}, not (M,) and (M, K) with M > 0"
         )
     check_class_names(class_names, values.shape[1])
     wrong = truth[~np.isin(truth, range(UNKNOWN, len(class_names)))]
     if wrong.size:
-        raise ValueError(
-            f"{len(wrong)} labels are no numbers from 0 to {len(class_names) - 1} (or -1, unknown), the first is "
-            f"{wrong[0]:g}: check the datalist"
-        )
+        known = f"numbers from 0 to {len(class_names) - 1} (or -1, unknown)"
+        raise ValueError(f"{len(wrong)} labels are no {known}, the first is {wrong[0]:g}: check the datalist")
     if not ((values >= 0).all() and np.allclose(values.sum(1), 1, atol=_SUM_TOLERANCE)):
         raise ValueError("the probabilities of an image must be >= 0 and sum to 1: give the softmax of the logits")
     known = truth != UNKNOWN

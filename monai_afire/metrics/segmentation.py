@@ -54,10 +54,8 @@ def segmentation_metrics(
         {'dice': tensor([[0.6667]]), 'hd95': tensor([[1.]])}
     """
     if pred.ndim < 3 or pred.shape != truth.shape or pred.numel() == 0:
-        raise ValueError(
-            f"pred and truth must both be (B, C, *S) with at least one pixel, got {tuple(pred.shape)} and "
-            f"{tuple(truth.shape)}: one channel per class, and the truth in the size of the prediction"
-        )
+        shapes = f"{tuple(pred.shape)} and {tuple(truth.shape)}"
+        raise ValueError(f"pred and truth must both be (B, C, *S), one channel per class, not empty, got {shapes}")
     if pred.dtype != torch.bool or truth.dtype != torch.bool:
         raise ValueError(f"pred and truth must be bool masks, got {pred.dtype} and {truth.dtype}: apply a threshold")
     shape = pred.shape[2:]

@@ -166,17 +166,13 @@ def checked_landmarks(landmarks: torch.Tensor | NDArray, img_size: Sequence[int]
     """The landmarks as plain float32 on the CPU."""
     places = convert_to_tensor(landmarks, dtype=torch.float32, device=torch.device("cpu"), track_meta=False)
     if num_images < 2 or places.ndim != 3 or len(places) != num_images or places.shape[2] != len(img_size):
-        raise ValueError(
-            f"expected landmarks (M, P, {len(img_size)}) of M >= 2 images, got {tuple(places.shape)} for {num_images} "
-            "images"
-        )
+        raise ValueError(f"expected landmarks (M, P, {len(img_size)}) of M >= 2 images, got {tuple(places.shape)}")
     outside = (places < -0.5) | (places > torch.tensor(img_size) - 0.5)  # no comparison with NaN is true
     if outside.any():
         image, landmark, _ = outside.nonzero()[0].tolist()
         raise ValueError(
             f"landmark {landmark} of image {image} is at {places[image, landmark].tolist()}, outside of an image of "
-            f"{tuple(img_size)} pixels: give rows before columns in pixels of the resized image, and NaN for what the "
-            "image does not show"
+            f"{tuple(img_size)} pixels: give (row, column) in pixels of the resized image, NaN where it is not shown"
         )
     return places
 
@@ -508,10 +504,8 @@ def window_correspondence(
     images = convert_to_tensor(images, track_meta=False)
     size, window = tuple(images.shape[2:]), encoder.img_size
     if images.shape[1] != encoder.in_channels or len(size) != len(window):
-        raise ValueError(
-            f"windows of {encoder.in_channels} channels and {window} pixels, which this encoder takes, cannot be cut "
-            f"out of images {tuple(images.shape)}"
-        )
+        cut = (encoder.in_channels, *window)
+        raise ValueError(f"windows {cut}, as the encoder takes, cannot be cut out of images {tuple(images.shape)}")
     if stride < 1:
         raise ValueError(f"stride must be at least 1 pixel, got {stride}")
     places = checked_landmarks(landmarks, size, len(images))

@@ -115,10 +115,8 @@ def _read(item: Mapping[str, Any], transform: Callable[[dict[str, Any]], Mapping
         images.append(torch.as_tensor(image))
         places.append(torch.as_tensor(pixels_of_file(points, image)).float())
     if images[0].shape != images[1].shape or places[0].shape != places[1].shape:
-        raise ValueError(
-            f"{name}: the pair has images {tuple(images[0].shape)} and {tuple(images[1].shape)} with {len(places[0])} "
-            f"and {len(places[1])} landmarks: resize to one size, and list each landmark in both"
-        )
+        shapes = [tuple(part.shape) for part in (*images, *places)]
+        raise ValueError(f"{name}: a pair of shapes {shapes}: resize to one size, and list each landmark in both")
     return LandmarkPair(torch.stack([image.as_subclass(torch.Tensor) for image in images]), torch.stack(places))
 
 

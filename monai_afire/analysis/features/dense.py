@@ -216,8 +216,7 @@ def _checked_stride(encoder: RadiographEncoder, stride: int | None) -> tuple[int
         return encoder.patch_size
     if stride not in _divisors(encoder):
         raise ValueError(
-            f"stride {stride} does not divide the encoder's patch of {encoder.patch_size} pixels, so shifted tokens "
-            f"cannot be interleaved: choose one of {_divisors(encoder)}"
+            f"stride {stride} does not divide the patch {encoder.patch_size}: choose one of {_divisors(encoder)}"
         )
     return (stride,) * len(encoder.patch_size)
 

@@ -102,10 +102,7 @@ def perturbed_images(
     """
     size = images.shape[2:]
     if len(perturbation.shift) != len(size) or perturbation.scale <= 0:
-        raise ValueError(
-            f"images of {len(size)} axes need a shift along each and a scale above 0, got shift "
-            f"{tuple(perturbation.shift)} and scale {perturbation.scale}"
-        )
+        raise ValueError(f"{perturbation} needs a shift along each of {len(size)} axes, and a scale above 0")
     if landmarks.shape[:1] != images.shape[:1] or landmarks.shape[2:] != (len(size),):
         raise ValueError(f"expected landmarks ({len(images)}, P, {len(size)}), got {tuple(landmarks.shape)}")
     last, dims = np.array(size) - 1, len(size)

@@ -35,8 +35,7 @@ def random_boxes(
     """
     if not 0 < side[0] <= side[1] <= 1 or min(img_size) < 2:
         raise ValueError(
-            f"side must be two shares 0 < smallest <= largest <= 1 of an image of 2 pixels or more, got {tuple(side)} "
-            f"and an image of {tuple(img_size)}"
+            f"side must be two shares 0 < smallest <= largest <= 1 of an image of {tuple(img_size)}, got {tuple(side)}"
         )
     size = torch.tensor(img_size)
     share = side[0] + (side[1] - side[0]) * torch.rand(number, 1, generator=generator)

@@ -119,9 +119,9 @@ def _stack(arrays: Sequence[torch.Tensor], what: str) -> torch.Tensor:
     first = arrays[0].shape
     for array in arrays:
         if array.shape != first:
+            shapes = f"{tuple(array.shape)}, not {tuple(first)} as the first"
             raise ValueError(
-                f"{image_name({'image': array})}: its {what} has the shape {tuple(array.shape)}, the first one's has "
-                f"{tuple(first)}: resize all of them to one size"
+                f"{image_name({'image': array})}: its {what} has the shape {shapes}: resize all to one size"
             )
     return torch.stack([convert_to_tensor(array, track_meta=False) for array in arrays])
 

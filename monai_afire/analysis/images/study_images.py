@@ -50,9 +50,7 @@ class StudyImages:
     def __post_init__(self) -> None:
         for name, value in self._of_each_image():
             if len(value) != len(self.image):
-                raise ValueError(
-                    f"{len(value)} {name} for {len(self.image)} images: give one for each image, or None for all"
-                )
+                raise ValueError(f"{len(value)} {name} for {len(self.image)} images: give one for each, or None")
         for number, kinds in enumerate(self.box_kinds or ()):
             if self.boxes is None or len(kinds) != len(self.boxes[number]):
                 count = 0 if self.boxes is None else len(self.boxes[number])
