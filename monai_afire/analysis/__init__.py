@@ -17,7 +17,6 @@ from monai_afire.analysis.composition import (
     composition_summary,
     compositionality,
     decomposition_and_retrieval,
-    similarity_density,
 )
 from monai_afire.analysis.correspondence import (
     ACROSS,
@@ -126,9 +125,7 @@ from monai_afire.analysis.symmetry import (
     SymmetryStudy,
     landmark_symmetry,
     partner_figure,
-    similarity_matrix,
     symmetric_pairs,
-    symmetry_matrix_figure,
     symmetry_summary,
 )
 
@@ -217,12 +214,9 @@ __all__ = [
     "score_segments",
     "segments_figure",
     "segments_to_masks",
-    "similarity_density",
-    "similarity_matrix",
     "spherical_kmeans",
     "spread_positions",
     "symmetric_pairs",
-    "symmetry_matrix_figure",
     "symmetry_summary",
     "token_features",
     "tsne_map",

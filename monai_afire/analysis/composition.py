@@ -6,17 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from monai.utils import convert_to_tensor
-from numpy.typing import ArrayLike, NDArray
-from scipy.stats import gaussian_kde
 from tqdm.auto import tqdm
 
 from monai_afire.analysis.features.tokens import token_features
@@ -25,7 +22,7 @@ from monai_afire.analysis.images.study_images import StudyImages
 from monai_afire.analysis.study import StudyResult, StudySettings
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.visualize.dot_plot import dot_plot
-from monai_afire.visualize.style import LABEL_SIZE, SERIES_COLORS, TITLE_SIZE, frame, legend_below, plot_figure
+from monai_afire.visualize.style import LABEL_SIZE, SERIES_COLORS, frame, legend_below, plot_figure
 
 _ROWS = 256  # queries that are compared at a time
 
@@ -202,31 +199,6 @@ def composition_summary(
     }
 
 
-def similarity_density(similarities: ArrayLike, points: ArrayLike) -> NDArray[np.float64] | None:
-    """
-    Gaussian kernel density estimate of similarities, the bandwidth by Scott's rule (``scipy.stats.gaussian_kde``).
-
-    Args:
-        similarities: ``(M,)``; NaN does not count.
-        points: ``(Q,)`` where to estimate.
-
-    Returns:
-        ``(Q,)``; None where there is no density: fewer than two similarities, or all the same.
-
-    Example:
-        >>> similarity_density([0.2, 0.4], [0.0, 0.3, 5.0]).argmax().item()
-        1
-        >>> similarity_density([1.0, 1.0, 1.0], [1.0]) is None
-        True
-    """
-    values = np.asarray(similarities, dtype=np.float64)
-    values = values[~np.isnan(values)]
-    # rounding is no spread: its "density" would be a needle
-    if len(values) < 2 or np.ptp(values) < 1e-6:
-        return None
-    return gaussian_kde(values)(np.asarray(points, dtype=np.float64))
-
-
 def _checked(encoder: RadiographEncoder, images: torch.Tensor) -> torch.Tensor:
     plain = convert_to_tensor(images, track_meta=False)
     encoder.check_images(plain)
@@ -272,16 +244,17 @@ def _matches(queries: torch.Tensor, targets: torch.Tensor, circle: torch.Tensor,
     return pd.DataFrame(columns).sort_values("image", ignore_index=True)
 
 
-_OWN_COLOR, _OTHER_COLOR = SERIES_COLORS[0], SERIES_COLORS[5]
-_POINTS = 512
+_SIMILARITIES = {
+    "other_similarity": ("parts of another image", SERIES_COLORS[5]),
+    "similarity": ("own parts", SERIES_COLORS[0]),
+}
 
 
 def composition_figure(tables: Mapping[str, pd.DataFrame]) -> Figure:
     """
-    Densities of the similarity of a patch with its parts, and with those of another image (ACE, Fig. 3).
+    Histograms of the similarity of a patch with its parts, and with those of another image (ACE, Fig. 3).
 
-    A row per encoder, a column per number of parts; all panels of a column share the range of similarity. Each panel
-    has its own height, since an encoder whose embeddings are all alike gives needles.
+    A row per encoder, a column per number of parts; all panels of a column share the range of similarity.
 
     Args:
         tables: of :func:`monai_afire.analysis.compositionality`, by the encoders' names.
@@ -303,49 +276,16 @@ def composition_figure(tables: Mapping[str, pd.DataFrame]) -> Figure:
     parts = sorted(set().union(*(table["parts"] for table in tables.values())))
     figure = plot_figure(0.9 + 3.3 * len(parts), 1.0 + 1.25 * len(tables))
     axes = figure.subplots(len(tables), len(parts), squeeze=False, sharex="col")
-    for row, (name, table) in zip(axes, tables.items(), strict=True):
-        for axis, number in zip(row, parts, strict=True):
-            _draw_densities(axis, table[table["parts"] == number], _lowest(tables, number))
-        row[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=LABEL_SIZE, parse_math=False)
-    for axis, number in zip(axes[0], parts, strict=True):
-        axis.set_title(f"{number} parts", fontsize=TITLE_SIZE)
-    for axis in axes[-1]:
-        axis.set_xlabel("cosine similarity", fontsize=LABEL_SIZE)
-    handles = {line.get_label(): line for axis in axes.flat for line in axis.get_lines()}
-    legend_below(figure, list(handles.values()), list(handles))
+    for axis, (name, number) in zip(axes.flat, product(tables, parts), strict=True):
+        own = tables[name][tables[name]["parts"] == number]
+        for column, (label, color) in _SIMILARITIES.items():
+            axis.hist(own[column].dropna(), bins=30, histtype="stepfilled", alpha=0.5, color=color, label=label)
+        frame(axis, f"{number} parts" if axis in axes[0] else "", "cosine similarity" if axis in axes[-1] else "")
+        axis.set_yticks([])
+    for axis, name in zip(axes[:, 0], tables, strict=True):
+        axis.set_ylabel(name, rotation=0, ha="right", va="center", fontsize=LABEL_SIZE, parse_math=False)
+    legend_below(figure, *axes.flat[0].get_legend_handles_labels())
     return figure
-
-
-def _lowest(tables: Mapping[str, pd.DataFrame], parts: int) -> float:
-    """Where the axis begins: a little below the lowest similarity but for a hundredth of them."""
-    rows = pd.concat(tables.values())
-    values = rows.loc[rows["parts"] == parts, ["similarity", "other_similarity"]].to_numpy()
-    low = float(np.nanquantile(values, 0.01)) if np.isfinite(values).any() else 0.0
-    return max(-1.0, low - 0.1 * max(1 - low, 1e-3))
-
-
-def _draw_densities(axis: Axes, rows: pd.DataFrame, low: float) -> None:
-    """The two densities; a line where all similarities are the same."""
-    # finer near 1, where the needles stand
-    points = 1 - (1 - low) * np.linspace(1, 0, _POINTS) ** 2
-    styles = (
-        ("other_similarity", "parts of another image", _OTHER_COLOR, "--"),
-        ("similarity", "own parts", _OWN_COLOR, "-"),
-    )
-    for column, label, color, line in styles:
-        values = rows[column].dropna()
-        density = similarity_density(values, points)
-        if density is not None:
-            axis.plot(points, density / density.max(), color=color, linestyle=line, label=label)
-            axis.fill_between(points, density / density.max(), color=color, alpha=0.25, linewidth=0)
-        elif len(values):
-            axis.axvline(values.mean(), color=color, linestyle=line, label=label)
-    axis.set_xlim(low, 1 + 0.02 * (1 - low))
-    axis.set_ylim(0, 1.1)
-    axis.set_yticks([])
-    axis.xaxis.set_major_locator(MaxNLocator(5))
-    frame(axis)
-    axis.spines["left"].set_visible(False)
 
 
 _QUESTION = (
@@ -355,10 +295,7 @@ _QUESTION = (
     "nothing unless that with another image's parts is lower. The share of patches nearer to their own parts is 0.5 by "
     "chance; accuracies are those of choosing among {gallery}, chance is {chance:.3f}."
 )
-_DENSITY_CAPTION = (
-    "Similarity of a patch with the mean of its parts, and with that of another image's parts; Gaussian kernel density "
-    "estimates, each scaled to the same height"
-)
+_HISTOGRAM_CAPTION = "Similarity of a patch with the mean of its parts, and with that of another image's parts"
 _ACCURACY_CAPTION = "Accuracy of choosing the patch that was taken out, and of finding a patch's image"
 
 
@@ -403,7 +340,7 @@ class CompositionStudy(StudySettings):
         chance = 1 / min(self.gallery, len(images.image))
         accuracies = table[["decomposition_accuracy", "retrieval_accuracy"]].T.assign(chance=chance)
         figures = {
-            _DENSITY_CAPTION: composition_figure(compositions),
+            _HISTOGRAM_CAPTION: composition_figure(compositions),
             _ACCURACY_CAPTION: dot_plot(accuracies, "Choice of the own patch or image", "accuracy", (-0.03, 1.03)),
         }
         question = _QUESTION.format(gallery=round(1 / chance), chance=chance)

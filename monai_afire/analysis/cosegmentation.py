@@ -16,7 +16,6 @@ import torch
 import torch.nn.functional as F
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from skimage.segmentation import mark_boundaries
 from tqdm.auto import tqdm
 
 from monai_afire.analysis.features.dense import FeatureMaps, finest_stride
@@ -26,6 +25,7 @@ from monai_afire.analysis.images.study_images import StudyImages, names_or_numbe
 from monai_afire.analysis.study import SAME_PLACE, StudyResult, StudySettings, mean_by
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.visualize.dot_plot import dot_plot
+from monai_afire.visualize.figures import picture_grid
 from monai_afire.visualize.outlines import TRUTH_COLOR, class_color, outline_picture, picture_sheet
 from monai_afire.visualize.style import HEAT_COLORS
 
@@ -268,9 +268,6 @@ def _dice_table(images: Sequence[int], predicted: torch.Tensor, coverage: torch.
     return pd.DataFrame({"image": images_of_rows, "organ": organs, "dice": dice.flatten()})
 
 
-_SIDE = 384
-
-
 def cosegmentation_figure(tables: Mapping[str, pd.DataFrame], names: Sequence[str]) -> Figure:
     """
     The mean Dice of each organ and encoder.
@@ -309,16 +306,15 @@ def segments_figure(images: torch.Tensor, labels: Mapping[str, torch.Tensor]) ->
     Example:
         >>> figure = segments_figure(torch.rand(2, 1, 8, 8), {"mine": torch.randint(3, (2, 4, 4))})
         >>> [axis.get_title() for axis in figure.axes]
-        ['image', 'mine', 'image', 'mine']
+        ['image', 'mine', '', '']
     """
     gray = images.float().mean(1).cpu().numpy().clip(0, 1)
     ordered = {name: _from_top_to_bottom(own) for name, own in labels.items()}
-    pictures, titles = [], []
-    for number, image in enumerate(gray):
-        pictures.append((_enlarged(np.stack([image] * 3, axis=-1)) * 255).round().astype(np.uint8))
-        pictures += [_tinted(image, own[number], int(own.max()) + 1) for own in ordered.values()]
-        titles += ["image", *ordered]
-    return picture_sheet(pictures, titles, None, columns=1 + len(labels))
+    rows = [
+        [image, *(_tinted(image, own[number], int(own.max()) + 1) for own in ordered.values())]
+        for number, image in enumerate(gray)
+    ]
+    return picture_grid(rows, ["image", *ordered], "")
 
 
 def organ_outlines_figure(
@@ -361,23 +357,12 @@ def _from_top_to_bottom(labels: torch.Tensor) -> NDArray[np.int64]:
     return rank[place]
 
 
-def _tinted(image: NDArray, labels: NDArray[np.int64], number: int) -> NDArray[np.uint8]:
-    """The image under its segments' colours, with white lines between them."""
+def _tinted(image: NDArray, labels: NDArray[np.int64], number: int) -> NDArray:
+    """The image under its segments' colours."""
     colors = matplotlib.colormaps[HEAT_COLORS](np.linspace(0, 1, max(number, 2)))[:, :3]
-    cells = _repeated(labels, [side // count for side, count in zip(image.shape, labels.shape, strict=True)])
-    mixed = 0.5 * image[..., None] + 0.5 * colors[cells]
-    marked = mark_boundaries(_enlarged(mixed), _enlarged(cells), color=(1, 1, 1), mode="inner")
-    return (marked * 255).round().astype(np.uint8)
-
-
-def _enlarged(picture: NDArray) -> NDArray:
-    """A picture ``(H, W, ...)``, some times as large; lines on it are fine."""
-    factor = max(1, _SIDE // max(picture.shape[:2]))
-    return _repeated(picture, (factor, factor))
-
-
-def _repeated(pixels: NDArray, times: Sequence[int]) -> NDArray:
-    return pixels.repeat(times[0], axis=0).repeat(times[1], axis=1)
+    times = [side // count for side, count in zip(image.shape, labels.shape, strict=True)]
+    cells = labels.repeat(times[0], axis=0).repeat(times[1], axis=1)
+    return 0.5 * image[..., None] + 0.5 * colors[cells]
 
 
 LIMIT = "limit of the resolution"

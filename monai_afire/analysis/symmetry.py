@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from monai_afire.analysis.features.raw_pixels import with_raw_pixels
@@ -23,7 +22,6 @@ from monai_afire.analysis.images.study_images import StudyImages
 from monai_afire.analysis.study import StudyResult, StudySettings, mean_by
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.visualize.dot_plot import dot_plot
-from monai_afire.visualize.style import HEAT_COLORS, SERIES_COLORS, TICK_SIZE, frame, plot_figure
 
 
 def symmetric_pairs(names: Sequence[str]) -> list[tuple[int, int]]:
@@ -127,26 +125,6 @@ def symmetry_summary(table: pd.DataFrame) -> dict[str, float | int]:
     }
 
 
-@torch.no_grad()
-def similarity_matrix(features: torch.Tensor, others: torch.Tensor) -> NDArray[np.float64]:
-    """
-    Mean cosine of each landmark with each of the same image, over the images that know both.
-
-    Args:
-        features: ``(M, P, D)``; NaN where a landmark is not known.
-        others: the same, e.g. of the mirrored image.
-
-    Returns:
-        ``(P, P)`` in [-1, 1]; NaN where no image knows both.
-
-    Example:
-        >>> similarity_matrix(torch.eye(2)[None], torch.eye(2)[None])
-        array([[1., 0.], [0., 1.]])
-    """
-    similarity = torch.einsum("mid,mkd->mik", l2_normalize(features), l2_normalize(others))
-    return similarity.nanmean(0).cpu().numpy()
-
-
 def _rows(similarity: NDArray, landmark: int, partner: int) -> pd.DataFrame:
     """Rows of one landmark from its similarity (M, P) with all; NaN is no candidate."""
     images = np.nonzero(~np.isnan(similarity[:, partner]))[0]
@@ -169,9 +147,6 @@ def _rows(similarity: NDArray, landmark: int, partner: int) -> pd.DataFrame:
             "others_cosine": others,
         }
     )
-
-
-_PANELS_PER_ROW = 3
 
 
 def partner_figure(
@@ -202,58 +177,6 @@ def partner_figure(
     return dot_plot(values, title, "share of images", limits=(-0.03, 1.03))
 
 
-def symmetry_matrix_figure(
-    matrices: Mapping[str, NDArray], names: Sequence[str], pairs: Sequence[tuple[int, int]]
-) -> Figure:
-    """
-    The mean similarity of each landmark with each one in the mirror; the partners are framed.
-
-    Each panel has its own colours, from its lowest to its highest value beside the diagonal: features of radiographs
-    may all be alike. Landmarks without a partner come last.
-
-    Args:
-        matrices: for each encoder ``(P, P)``, of :func:`monai_afire.analysis.similarity_matrix`.
-        names: of the landmarks.
-        pairs: indices of the partners.
-
-    Returns:
-        The figure.
-
-    Raises:
-        ValueError: without an encoder.
-
-    Example:
-        >>> len(symmetry_matrix_figure({"mine": np.eye(3)}, ["hilum_right", "carina", "hilum_left"], [(0, 2)]).axes)
-        2
-    """
-    if not matrices:
-        raise ValueError("no matrix to draw: give that of at least one encoder")
-    paired = [index for pair in pairs for index in pair]
-    order = paired + [index for index in range(len(names)) if index not in paired]
-    labels = [names[index] for index in order]
-    rows = -(-len(matrices) // _PANELS_PER_ROW)
-    columns = -(-len(matrices) // rows)
-    side = 0.9 + 0.15 * len(order)
-    figure = plot_figure(columns * (side + 0.6) + 1.4, rows * (side + 0.5) + 1.3)
-    axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-    for number, (axis, (name, matrix)) in enumerate(zip(axes.ravel(), matrices.items(), strict=False)):
-        shown = np.where(np.eye(len(order), dtype=bool), np.nan, matrix[np.ix_(order, order)])
-        picture = axis.imshow(shown, cmap=HEAT_COLORS)
-        for first in range(0, len(paired), 2):
-            for corner in ((first, first + 1), (first + 1, first)):
-                x, y = (cell - 0.5 for cell in corner)
-                axis.add_patch(Rectangle((x, y), 1, 1, fill=False, edgecolor=SERIES_COLORS[1], linewidth=1.3))
-        frame(axis, name)
-        axis.set_xticks(range(len(order)), labels, rotation=90, parse_math=False)
-        axis.set_yticks(range(len(order)), labels, parse_math=False)
-        axis.tick_params(labelbottom=number + columns >= len(matrices))  # the lowest of its column
-        figure.colorbar(picture, ax=axis, shrink=0.8).ax.tick_params(labelsize=TICK_SIZE)
-    for axis in axes.ravel()[len(matrices) :]:
-        axis.remove()
-    figure.supxlabel("in the mirror", fontsize=8)
-    return figure
-
-
 _QUESTION = (
     "Is a landmark's most similar other landmark of the same image its partner on the other side of the body? Features "
     "are mean tokens of windows around the landmarks, so their positions are unknown. partner_found compares the "
@@ -261,10 +184,6 @@ _QUESTION = (
     "the number of candidates. cosine_margin: how much more similar the partner is than the others on average."
 )
 _MAP_CAPTION = "t-SNE of the right landmarks (full) and of the mirrored left ones (hollow), a colour for each pair"
-_MATRIX_CAPTION = (
-    "Mean similarity with each landmark in the mirror, partners framed; the diagonal, a landmark with its own mirror "
-    "image, is left out"
-)
 
 
 @dataclass
@@ -309,14 +228,13 @@ class SymmetryStudy(StudySettings):
         pairs = symmetric_pairs(names) if self.pairs is None else [(int(a), int(b)) for a, b in self.pairs]
         if not pairs:
             raise ValueError(f"no two of the landmarks {names} differ in 'left' and 'right' alone: give pairs")
-        tables, matrices, maps, groups = {}, {}, {}, {}
+        tables, maps, groups = {}, {}, {}
         for name, encoder in with_raw_pixels(encoders).items():
             features, mirrored = (
                 landmark_features(encoder, sampled.image, sampled.landmarks, self.window, flip, **self.encoding)
                 for flip in (False, True)
             )
             tables[name] = landmark_symmetry(features, mirrored, pairs)
-            matrices[name] = similarity_matrix(features, mirrored)
             sides, groups[name] = _right_and_mirrored_left(features, mirrored, names, pairs)
             maps[name] = tsne_map(sides, self.seed)
         in_mirror = {name: table[table["mirrored"]] for name, table in tables.items()}
@@ -324,7 +242,6 @@ class SymmetryStudy(StudySettings):
         figures = {_MAP_CAPTION: map_figure(maps, groups, paired=True)}
         for title, own in (("in the mirror", in_mirror), ("without a mirror", as_they_are)):
             figures[f"Partner found {title}"] = partner_figure(own, names, pairs, f"Partner found {title}")
-        figures[_MATRIX_CAPTION] = symmetry_matrix_figure(matrices, names, pairs)
         metrics = {name: symmetry_summary(table) for name, table in tables.items()}
         return StudyResult("Left and right", _QUESTION, pd.DataFrame.from_dict(metrics, orient="index"), figures)
 

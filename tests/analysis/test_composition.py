@@ -12,7 +12,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from analysis.stub_encoders import ConstantEncoder, HashEncoder, PatchMeanEncoder
-from scipy.stats import norm
 
 from monai_afire.analysis import CompositionStudy
 from monai_afire.analysis.composition import (
@@ -20,7 +19,6 @@ from monai_afire.analysis.composition import (
     composition_summary,
     compositionality,
     decomposition_and_retrieval,
-    similarity_density,
 )
 from monai_afire.analysis.images.boxes import random_boxes
 from monai_afire.analysis.images.study_images import StudyImages
@@ -145,15 +143,6 @@ def test_like_one_image_at_a_time(batch_size: int) -> None:
         assert row["similarity"] == pytest.approx(F.cosine_similarity(own[image], means[image], dim=0).item(), abs=1e-4)
         other = F.cosine_similarity(own[image], means[(image + 1) % 7], dim=0).item()
         assert row["other_similarity"] == pytest.approx(other, abs=1e-4)
-
-
-def test_density_is_that_of_gauss() -> None:
-    values, points = np.array([0.1, 0.4, 0.5, np.nan]), np.linspace(-1, 2, 50)
-    width = np.std(values[:3], ddof=1) * 3 ** (-1 / 5)  # Scott's rule
-    expected = norm.pdf(points[:, None], values[:3], width).mean(1)
-    np.testing.assert_allclose(similarity_density(values, points), expected, rtol=1e-6)
-    assert similarity_density([np.nan, 0.3], points) is None
-    assert similarity_density([], points) is None
 
 
 @pytest.mark.parametrize("number", [1, 2])
