@@ -55,10 +55,11 @@ class StudyImages:
             if self.boxes is None or len(kinds) != len(self.boxes[number]):
                 count = 0 if self.boxes is None else len(self.boxes[number])
                 raise ValueError(f"image {number} has {count} boxes, but {len(kinds)} box_kinds: name the kind of each")
-        for name in ("landmark", "mask"):
-            value, names = getattr(self, "landmarks" if name == "landmark" else "masks"), getattr(self, f"{name}_names")
+        named = {"landmark_names": self.landmarks, "mask_names": self.masks}
+        for name, value in named.items():
+            names = getattr(self, name)
             if value is not None and names is not None and len(names) != value.shape[1]:
-                raise ValueError(f"{len(names)} {name}_names for {value.shape[1]} channels: name each of them")
+                raise ValueError(f"{len(names)} {name} for {value.shape[1]} channels: name each of them")
 
     def select(self, rows: Sequence[int]) -> StudyImages:
         """
