@@ -50,10 +50,8 @@ def detection_items(
     """
     unlabelled = [number for number, item in enumerate(items) if abnormal_label(item) is None]
     if unlabelled:
-        raise DatalistError(
-            f"{len(unlabelled)} of {len(items)} items of section {section!r} have no label (first: item "
-            f"{unlabelled[0]}): give each 'label' or 'abnormal', 0 for normal"
-        )
+        missing = f"{len(unlabelled)} of {len(items)} items of section {section!r} have no label"
+        raise DatalistError(f"{missing} (first: item {unlabelled[0]}): give each 'label' or 'abnormal', 0 for normal")
     known = [{**item, "label": abnormal_label(item), "lesion": None} for item in items]
     painted = []
     if lesions:
