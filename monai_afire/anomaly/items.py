@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from monai_afire.data.datalist.checks import DatalistError
-from monai_afire.data.datalist.labelled_items import abnormal_label, without_doubtful
+from monai_afire.data.datalist.labels import abnormal_label, without_doubtful
 from monai_afire.transforms.controlled_lesions import controlled_lesion_items
 from monai_afire.transforms.radiograph_loading import LoadRadiograph
 from monai_afire.transforms.volume_loading import LoadVolume, fit_images

@@ -11,7 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from monai_afire.networks.weights.model_file import file_of, read_description
+from monai_afire.networks.weights.model_file import read_description
+from monai_afire.networks.weights.released import weights_file
 from monai_afire.options.call import BundleCall, needs_evaluation
 from monai_afire.options.declarations import ENCODER_OPTIONS, OPTIONS
 from monai_afire.options.help_text import describe_default
@@ -116,7 +117,7 @@ def _start_of(call: BundleCall) -> tuple[str, Path | None]:
     for name in names:
         value = call.value(name) if name in call.config and name in call.read_names else None
         if value and isinstance(value, (str, os.PathLike)):
-            path = Path(value, "checkpoint.pt") if name == "ckpt_dir" else file_of(value)
+            path = Path(value, "checkpoint.pt") if name == "ckpt_dir" else weights_file(value)
             if described_options(path):
                 return name, path
     return "", None

@@ -13,7 +13,7 @@ from monai.utils import convert_to_tensor
 from tqdm.auto import tqdm
 
 from monai_afire.analysis.images.study_images import StudyImages
-from monai_afire.data.datalist.labelled_items import class_names
+from monai_afire.data.datalist.labels import class_names
 from monai_afire.transforms.landmarks import landmark_array, pixels_of_file
 from monai_afire.utils.text import image_name
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -94,8 +95,8 @@ https://www.kaggle.com/c/siim-acr-pneumothorax-segmentation
         images = []
         for name, file, (patient, view) in zip(names, files, headers, strict=True):
             label = int(bool(codes[name]))
-            item = {"label": label, "abnormal": label or UNCERTAIN}
-            item |= {"patient_id": patient or name, "view": view or "frontal"}
+            item = {"label": label, "abnormal": label or UNCERTAIN, "patient_id": patient or name}
+            item["view"] = view or "frontal"
             images.append(LabelledImage(name, file, item, draw_mask=partial(_draw, codes[name])))
         notes = [] if any(map(any, headers)) else ["each image counts as one patient: no DICOM header was read"]
         return LabelledSet(images, {"labels": {"0": "no pneumothorax", "1": "pneumothorax"}}, notes)

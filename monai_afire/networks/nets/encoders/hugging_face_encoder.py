@@ -207,6 +207,8 @@ def _preprocessing(source: str) -> dict[str, Any]:
         path = cached_file(source, _PREPROCESSING)
     except OSError:
         return {}
+    if path is None:
+        return {}
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         return content.get("image_processor", content)
