@@ -300,8 +300,8 @@ def segments_figure(images: torch.Tensor, labels: Mapping[str, torch.Tensor]) ->
         labels: for each encoder ``(M, h, w)``, of :func:`monai_afire.analysis.cosegment`.
 
     Returns:
-        The figure: a row per image, the image itself at the left. In all rows of an encoder a colour is the same
-        segment, ordered from the top of the images to the bottom; colours of two encoders have nothing in common.
+        The figure: a row per image, the image itself at the left. In all rows of an encoder a color is the same
+        segment, ordered from the top of the images to the bottom; colors of two encoders have nothing in common.
 
     Example:
         >>> figure = segments_figure(torch.rand(2, 1, 8, 8), {"mine": torch.randint(3, (2, 4, 4))})
@@ -348,7 +348,7 @@ def organ_outlines_figure(
 
 
 def _from_top_to_bottom(labels: torch.Tensor) -> NDArray[np.int64]:
-    """Number the segments by their mean row, so that neighbours in the body are neighbours in the colours."""
+    """Number the segments by their mean row, so that neighbors in the body are neighbors in the colors."""
     _, place = np.unique(labels.cpu().numpy(), return_inverse=True)
     place = place.reshape(labels.shape)
     rows = np.broadcast_to(np.arange(labels.shape[1])[:, None], labels.shape)
@@ -358,7 +358,7 @@ def _from_top_to_bottom(labels: torch.Tensor) -> NDArray[np.int64]:
 
 
 def _tinted(image: NDArray, labels: NDArray[np.int64], number: int) -> NDArray:
-    """The image under its segments' colours."""
+    """The image under its segments' colors."""
     colors = matplotlib.colormaps[HEAT_COLORS](np.linspace(0, 1, max(number, 2)))[:, :3]
     times = [side // count for side, count in zip(image.shape, labels.shape, strict=True)]
     cells = labels.repeat(times[0], axis=0).repeat(times[1], axis=1)
@@ -375,7 +375,7 @@ _QUESTION = (
     "For columns that end in position_removed, the mean feature map of all images is subtracted first, which removes "
     "what an encoder knows of positions alone."
 )
-_SEGMENTS_CAPTION = "Segments as they are found; a colour is the same segment in all images of an encoder"
+_SEGMENTS_CAPTION = "Segments as they are found; a color is the same segment in all images of an encoder"
 
 
 @dataclass

@@ -36,11 +36,11 @@ _MAX_SIMILARITIES = 2**24  # so many similarities are held at a time, 128 MiB of
 @torch.no_grad()
 def neighbor_purity(features: torch.Tensor, groups: Sequence[Hashable], num_neighbors: int = 5) -> float:
     r"""
-    Share of each item's nearest neighbours, by cosine, that are of its own group.
+    Share of each item's nearest neighbors, by cosine, that are of its own group.
 
     .. math:: \frac{1}{N k} \sum_i \lvert \{ j \in \mathcal{N}_k(i) : g_j = g_i \} \rvert
 
-    An item is no neighbour of its own. Where neighbours are equally near, each counts with the share with which a fair
+    An item is no neighbor of its own. Where neighbors are equally near, each counts with the share with which a fair
     draw would take it, so that features that are all the same reach exactly :func:`chance_purity`.
 
     Args:
@@ -133,16 +133,16 @@ def group_separation(
 
 def tsne_map(features: torch.Tensor, seed: int = 0, perplexity: float = 30.0) -> NDArray[np.float32]:
     """
-    A map of features in the plane, for the eye: scikit-learn's t-SNE of them, l2-normalised.
+    A map of features in the plane, for the eye: scikit-learn's t-SNE of them, l2-normalized.
 
-    The squared distance of two normalised features is twice their cosine distance. What lies together in such a map
+    The squared distance of two normalized features is twice their cosine distance. What lies together in such a map
     lies together in the features, but sizes of groups and distances between them mean nothing: take
     :func:`group_separation` for the numbers.
 
     Args:
         features: ``(N, D)``, none of them NaN; some thousands of rows take a minute.
         seed: of the start and the descent.
-        perplexity: about how many neighbours each item keeps; a third of the items, where they are few.
+        perplexity: about how many neighbors each item keeps; a third of the items, where they are few.
 
     Returns:
         ``(N, 2)``.
@@ -173,7 +173,7 @@ def tsne_map(features: torch.Tensor, seed: int = 0, perplexity: float = 30.0) ->
 
 
 def _known(features: torch.Tensor, groups: Sequence[Hashable]) -> tuple[torch.Tensor, torch.Tensor]:
-    """L2-normalised features (N', D) of those that are finite, and the index (N',) of their group."""
+    """L2-normalized features (N', D) of those that are finite, and the index (N',) of their group."""
     if features.ndim != 2 or len(features) != len(groups):
         raise ValueError(f"expected features (N, D) and N groups, got {tuple(features.shape)} and {len(groups)} groups")
     finite = features.isfinite().all(1)
@@ -202,13 +202,13 @@ def map_figure(
     paired: bool = False,
 ) -> Figure:
     """
-    A panel for each encoder, a colour and a marker for each group.
+    A panel for each encoder, a color and a marker for each group.
 
     Args:
         maps: for each encoder ``(N, 2)``, e.g. of :func:`monai_afire.analysis.tsne_map`.
         groups: for each encoder the group of each point.
         captions: for each encoder a line below its name.
-        paired: whether each two groups, in order of appearance, share colour and marker, the second one hollow.
+        paired: whether each two groups, in order of appearance, share color and marker, the second one hollow.
 
     Returns:
         The figure.
@@ -257,7 +257,7 @@ def _point_style(number: int, paired: bool) -> dict[str, Any]:
 
 
 _HOW = (
-    " Purity is the share of the {k} nearest neighbours, by cosine, that are of the same group; chance_purity is that "
+    " Purity is the share of the {k} nearest neighbors, by cosine, that are of the same group; chance_purity is that "
     "of features without meaning. The silhouette is 1 where groups are tight and far apart and 0 where they mix. Maps "
     "are t-SNE, for the eye: distances between groups and their sizes mean nothing. Raw pixels have learned nothing."
 )
@@ -324,7 +324,7 @@ class PositionMapStudy(_MapStudy):
         "Do tokens of the same place of different images lie together? An encoder that adds an embedding of the "
         "position to its tokens gets this for nothing: compare with the untrained one."
     )
-    caption = "t-SNE of tokens, coloured by their row and column in the grid of tokens"
+    caption = "t-SNE of tokens, colored by their row and column in the grid of tokens"
 
     per_axis: int = 3
 
@@ -362,7 +362,7 @@ class LandmarkMapStudy(_MapStudy):
         "Do windows around the same landmark of different patients lie together? Each window is cut out and enlarged "
         "to the encoder's input, so its place in the image is not known."
     )
-    caption = "t-SNE of the mean tokens of windows around landmarks, coloured by landmark"
+    caption = "t-SNE of the mean tokens of windows around landmarks, colored by landmark"
 
     window: float = WINDOW
 
@@ -398,7 +398,7 @@ class ImageMapStudy(_MapStudy):
     question = (
         "Do images of the same group, e.g. with the same set of diseases, lie together? Features are mean tokens."
     )
-    caption = "t-SNE of images, coloured by group"
+    caption = "t-SNE of images, colored by group"
 
     def features(self, encoder: RadiographEncoder, images: StudyImages) -> tuple[torch.Tensor, list[str]]:
         """Mean tokens of all images."""

@@ -131,7 +131,7 @@ def organ_shares(masks: torch.Tensor, patch_size: Sequence[int]) -> torch.Tensor
 
 def organ_information(prototypes: torch.Tensor, shares: torch.Tensor) -> float:
     r"""
-    What the cluster tells about the organ: their mutual information as a share of the organ's entropy.
+    Mutual information of cluster and organ, as a share of the organ's entropy.
 
     .. math:: \frac{I(k; o)}{H(o)}, \qquad p(k, o) = \frac{1}{L} \sum_{j=1}^{L} c_{jk} s_{jo}
 
@@ -197,7 +197,7 @@ def cluster_patches(
         network: pre-trained, on any device, which the work is done on.
         images: ``(M, C, *S)`` in [0, 1], of the encoder's size.
         clusters: their indices.
-        num_patches: how many of each cluster; an image gives at most one to each, or neighbours would fill the list.
+        num_patches: how many of each cluster; an image gives at most one to each, or neighbors would fill the list.
         batch_size: images in a pass.
         progress: whether to show a progress bar over the images.
 
@@ -289,7 +289,7 @@ def atlas_figure(image: torch.Tensor, atlas: pd.DataFrame, title: str = "") -> F
     """
     The clusters of all positions and the entropy there, beside a radiograph.
 
-    Colours tell neighbours apart, by their lightness for every eye; the number of the cluster says which it is, and
+    Colors tell neighbors apart, by their lightness for every eye; the number of the cluster says which it is, and
     lines run where the cluster changes. Of volumes the middle slice is shown.
 
     Args:
@@ -373,7 +373,7 @@ def cluster_figure(windows: torch.Tensor, patches: pd.DataFrame, context: int = 
 
 
 def _colors(clusters: NDArray) -> NDArray:
-    """Colours far apart for clusters whose numbers follow each other in reading order."""
+    """Colors far apart for clusters whose numbers follow each other in reading order."""
     number = pd.factorize(clusters.ravel())[0].reshape(clusters.shape)
     return mpl.colormaps[HEAT_COLORS](number * _GOLDEN % 1.0)[..., :3]
 
@@ -394,10 +394,10 @@ def _number(axis: Axes, clusters: NDArray) -> None:
 
 _QUESTION = (
     "What does each of AFiRe's prototypes stand for? A prototype is a probability vector over clusters for one "
-    "position. prototype_information: what the cluster tells about the position, from 0 (collapsed) to 1. "
+    "position. prototype_information: how well the cluster predicts the position, from 0 (collapsed) to 1. "
     "prototype_entropy: 1 where every prototype is uniform and says nothing. organ_information, where masks are known: "
-    "the share of what there is to know about the organ that the cluster tells. Its chance is that of permuted "
-    "positions, its limit that of a cluster for each position."
+    "how well the cluster predicts the organ, from 0 to 1. Its chance is that of permuted positions, its limit that of "
+    "a cluster for each position."
 )
 
 

@@ -28,7 +28,7 @@ from monai_afire.visualize.figures import middle_plane, picture_grid
 from monai_afire.visualize.style import MARK_COLOR
 
 _QUESTION = (
-    "Does the decoder remove synthetic lesions from {number} images, and do mask tokens in the place of the lesions' "
+    "Does the decoder remove synthetic lesions from {number} images, and do mask tokens instead of the lesions' "
     "tokens help? Gain inside of lesions: 1 is a perfect restoration, 0 as bad as the lesion, negative worse. Compare "
     "the peak signal-to-noise ratios (dB) with psnr_lesion, that of the lesion itself. psnr_normal is that of images "
     "without lesions in the same patches, psnr_outside that of all other patches."
@@ -118,7 +118,7 @@ def restorations(
 
 def restoration_scores(found: Restorations, patch_size: Sequence[int]) -> pd.DataFrame:
     r"""
-    How well lesions are taken out, image by image, against the images without them.
+    How well lesions are removed from each image, compared with the image without them.
 
     The peak signal-to-noise ratio is that inside of patches that a lesion covers,
     :math:`-10 \log_{10} \operatorname{mean}((y - x)^2)` dB for intensities in [0, 1]; larger is better.
@@ -173,7 +173,7 @@ def restoration_summary(found: Restorations, patch_size: Sequence[int]) -> dict[
         patch_size: pixels per token along each axis.
 
     Returns:
-        The means of :func:`restoration_scores`, but for the gains, which are those of all lesions' pixels taken
+        The means of :func:`restoration_scores`, but for the gains, which are those of the pixels of all lesions
         together: an image whose lesion is hardly visible has a gain of any size.
 
     Example:

@@ -296,7 +296,7 @@ def saliency_figure(
     """
     Radiographs with the boxes of their lesions, and beside each the heat maps of every method (AFiRe, Fig. 7).
 
-    A map has its strongest colour at its own maximum and none up to half way there: what is coloured is what
+    A map has its strongest color at its own maximum and none up to half way there: what is colored is what
     "iou_half" compares with the box.
 
     Args:
@@ -359,7 +359,7 @@ _CAPTION = "Lesions in their boxes, and where the classifiers look: the pixels b
 @dataclass
 class SaliencyStudy(StudySettings):
     """
-    Localisation of lesions by fine-tuned classifiers (AFiRe, Fig. 7; ACE, appendix B.3) as a study of the report.
+    Localization of lesions by fine-tuned classifiers (AFiRe, Fig. 7; ACE, appendix B.3) as a study of the report.
 
     Each kind of lesion in an image is a case of its own: the map of that class is compared with the boxes of that kind.
     The kind of a box is that of ``StudyImages.box_kinds`` or, if unknown, the image's group. A kind that is no class of
@@ -415,7 +415,7 @@ class SaliencyStudy(StudySettings):
         }
         scores = {name: localization_scores(heat, boxes, self.top) for name, heat in maps.items()}
         details = {
-            f"Localisation by kind of lesion, {name}": localization_summary(table, kinds)
+            f"Localization by kind of lesion, {name}": localization_summary(table, kinds)
             for name, table in scores.items()
         }
         table = pd.DataFrame([detail.loc["all"] for detail in details.values()], index=pd.Index(list(maps)))

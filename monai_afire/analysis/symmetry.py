@@ -183,7 +183,7 @@ _QUESTION = (
     "windows as they are, partner_found_mirrored each window with the mirrored others, as ACE does; chance is one over "
     "the number of candidates. cosine_margin: how much more similar the partner is than the others on average."
 )
-_MAP_CAPTION = "t-SNE of the right landmarks (full) and of the mirrored left ones (hollow), a colour for each pair"
+_MAP_CAPTION = "t-SNE of the right landmarks (full) and of the mirrored left ones (hollow), a color for each pair"
 
 
 @dataclass

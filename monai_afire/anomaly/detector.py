@@ -73,7 +73,7 @@ class AnomalyDetector(ScoreThresholds):
 
     :meth:`fit` takes all statistics from normal images, :meth:`fit_thresholds` the thresholds and percentiles from the
     scores of other normal images. All are buffers of the state dict, as is ``heat_range``, the fused heat that normal
-    tokens seldom and never reach, between which a picture of the heat map is to be coloured.
+    tokens seldom and never reach, between which a picture of the heat map is to be colored.
 
     Args:
         network: the pre-trained network, or an encoder, which is then frozen.
@@ -85,7 +85,7 @@ class AnomalyDetector(ScoreThresholds):
         similarity: of the contrastive losses that the network was trained with; None takes "cosine" for a network that
             contrasts features, and "paper" for any other.
         masked_restoration: how tokens are hidden.
-        memory_size: normal images that the neighbours are searched in.
+        memory_size: normal images that the neighbors are searched in.
         score_fusion: image scores that are fused.
         copies: of each normal image, with another field of view (:func:`monai_afire.anomaly.random_views`), that
             :meth:`fit` adds to it. Without them a detector finds abnormal whoever is placed differently.
@@ -242,7 +242,7 @@ class AnomalyDetector(ScoreThresholds):
             shrinkage: of the token density's covariance.
 
         Raises:
-            RuntimeError: for fewer images than the neighbours need, or when all tokens are equal.
+            RuntimeError: for fewer images than the neighbors need, or when all tokens are equal.
         """
         statistics: list[NormalStatistics] = [self.density, self.image_density, self.token_memory]
         statistics += [] if self.residual_memory is None else [self.residual_memory]
@@ -279,7 +279,7 @@ class AnomalyDetector(ScoreThresholds):
         self.score_mean.copy_(scores.mean(0))
         self.score_std.copy_(scores.std(0).clamp_min(1e-6))
         fused = maps[:, -1].flatten().sort().values
-        # what one normal token in twenty reaches is not worth a colour; the strongest is for what none reaches
+        # what one normal token in twenty reaches is not worth a color; the strongest is for what none reaches
         self.heat_range.copy_(torch.stack([fused[int(0.95 * (len(fused) - 1))], fused[-1] + 1e-6]))
 
     def _standardized(self, raw: torch.Tensor) -> torch.Tensor:
@@ -290,7 +290,7 @@ class AnomalyDetector(ScoreThresholds):
     def _scores(
         self, raw: torch.Tensor, maps: torch.Tensor, eq_51: torch.Tensor, distances: torch.Tensor
     ) -> torch.Tensor:
-        """Image scores ``(B, 10)`` from maps as measured and standardised, and the two that no map gives ``(B,)``."""
+        """Image scores ``(B, 10)`` from maps as measured and standardized, and the two that no map gives ``(B,)``."""
         scores = {
             name: aggregate_tokens(maps[:, i], self.aggregation, self.k_fraction, self.interior)
             for i, name in enumerate(self.map_names)

@@ -68,7 +68,7 @@ def evaluate_scores(
 
     Args:
         table: one row per image with "label" (0 or 1), a column for each score, and as far as known "view",
-            "brightness", "sharpness", the localisation columns, and for painted lesions "image", "kind", "contrast" and
+            "brightness", "sharpness", the localization columns, and for painted lesions "image", "kind", "contrast" and
             "size". "kind" is "" (or missing, as in a CSV file that was read back) for original images, "view" where
             it is not known.
         score_names: columns of the scores.

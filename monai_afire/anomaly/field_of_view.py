@@ -38,7 +38,7 @@ def moved(
         images: ``(B, C, *S)``, 2-D or 3-D.
         zoom: ``(B, n)``, size of the new field of view along each of the n axes; above 1 shows more.
         turn: ``(B,)``, rotation in radians, in 3-D in the plane of the last two axes.
-        shift: ``(B, n)``, of the centre, as a fraction of the side.
+        shift: ``(B, n)``, of the center, as a fraction of the side.
         mode: of ``torch.nn.functional.grid_sample``; None for "bicubic", in 3-D "bilinear".
         outside: "border" continues the image, "zeros" does not.
 
@@ -101,7 +101,7 @@ def random_views(images: torch.Tensor, numbers: torch.Tensor, seed: int = 0) -> 
 
 def fixed_view(images: torch.Tensor, number: int) -> torch.Tensor:
     """
-    One of the neighbouring fields of view: as it is, wider and closer, turned and shifted both ways.
+    One of the neighboring fields of view: as it is, wider and closer, turned and shifted both ways.
 
     Args:
         images: ``(B, C, *S)``, 2-D or 3-D.
@@ -131,7 +131,7 @@ FIELDS_OF_VIEW = ("image", "lungs")
 
 class LungView(nn.Module):
     """
-    Radiographs cut and scaled so that the lungs lie alike in all of them, and token maps put back.
+    Crop and scale radiographs so that the lungs lie alike in all of them, and map token maps back to the image.
 
     A detector compares places. Where a patient is placed differently, or another part of the picture is chest, it
     would compare lung with arm.

@@ -27,7 +27,7 @@ def detection_items(
     spatial_dims: int = 2,
 ) -> list[dict[str, Any]]:
     """
-    Labelled items for an evaluation, and copies of the normal ones to be painted with lesions.
+    Labeled items for an evaluation, and copies of the normal ones to be painted with lesions.
 
     Args:
         items: of a datalist, each with a label.
@@ -48,10 +48,10 @@ def detection_items(
         >>> [(item["index"], item["label"], item["lesion"]) for item in items]
         [(0, 0, None), (1, 1, None)]
     """
-    unlabelled = [number for number, item in enumerate(items) if abnormal_label(item) is None]
-    if unlabelled:
-        missing = f"{len(unlabelled)} of {len(items)} items of section {section!r} have no label"
-        raise DatalistError(f"{missing} (first: item {unlabelled[0]}): give each 'label' or 'abnormal', 0 for normal")
+    unlabeled = [number for number, item in enumerate(items) if abnormal_label(item) is None]
+    if unlabeled:
+        missing = f"{len(unlabeled)} of {len(items)} items of section {section!r} have no label"
+        raise DatalistError(f"{missing} (first: item {unlabeled[0]}): give each 'label' or 'abnormal', 0 for normal")
     known = [{**item, "label": abnormal_label(item), "lesion": None} for item in items]
     painted = []
     if lesions:
@@ -67,7 +67,7 @@ def detection_items(
 
 def validation_items(items: Sequence[Mapping[str, Any]], lesions: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
-    Items to validate a detector on: as labelled, or, without an abnormal one, with painted lesions in their place.
+    Items to validate a detector on: as labeled, or, without an abnormal one, with painted lesions in their place.
 
     Args:
         items: of the section "validation"; an item without a label is taken as normal.
@@ -80,8 +80,8 @@ def validation_items(items: Sequence[Mapping[str, Any]], lesions: Mapping[str, A
     """
     certain = without_doubtful(items, "the section 'validation'")
     labels = [abnormal_label(item) or 0 for item in certain]
-    labelled = [{**item, "abnormal": label} for item, label in zip(certain, labels, strict=True)]
-    return detection_items(labelled, None if 0 < sum(labels) < len(labels) else lesions, "validation")
+    labeled = [{**item, "abnormal": label} for item, label in zip(certain, labels, strict=True)]
+    return detection_items(labeled, None if 0 < sum(labels) < len(labels) else lesions, "validation")
 
 
 def lesion_truth(

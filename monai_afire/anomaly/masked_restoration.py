@@ -20,7 +20,7 @@ def complementary_masks(grid_size: Sequence[int], stride: int = 2, block: int = 
     """
     Masks over a patch grid that hide every token exactly once, far apart from each other.
 
-    Each pass hides one block of tokens out of ``stride`` along each axis, like one colour of a chessboard.
+    Each pass hides one block of tokens out of ``stride`` along each axis, like one color of a chessboard.
 
     Args:
         grid_size: patches along each of n axes.
@@ -57,7 +57,7 @@ class MaskedRestorationInferer(Inferer):
     Restore an image with every token hidden behind its mask token once, in G complementary passes of the decoder.
 
     The encoder runs once; the G passes of the decoder are one batch. What is hidden is the token, as in training: its
-    neighbours' tokens have seen its pixels in the encoder.
+    neighbors' tokens have seen its pixels in the encoder.
 
     Args:
         stride: see :func:`complementary_masks`.
@@ -100,7 +100,7 @@ class MaskedRestorationInferer(Inferer):
             network: the pre-trained network.
 
         Returns:
-            ``(B, L, P)`` patches in normalised intensity.
+            ``(B, L, P)`` patches in normalized intensity.
         """
         masks = complementary_masks(network.encoder.grid_size, self.stride, self.block).to(tokens.device)
         batch, passes = tokens.shape[0], masks.shape[0]

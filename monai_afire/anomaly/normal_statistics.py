@@ -299,7 +299,7 @@ class NormalMemory(NormalStatistics):
 
     This is the memory bank of PatchCore (Roth et al., Towards Total Recall in Industrial Anomaly Detection, CVPR 2022)
     with three differences: one bank per position instead of one for all, since radiographs are aligned; the mean
-    distance to k neighbours; and principal components in the place of a coreset. Unlike a Gaussian
+    distance to k neighbors; and principal components instead of a coreset. Unlike a Gaussian
     (:class:`TokenDensity`) it knows that normal anatomy comes in kinds; it keeps the (projected) normal features
     themselves, in half precision.
 
@@ -374,13 +374,13 @@ class NormalMemory(NormalStatistics):
         Of more images than there is room for, some are kept, evenly spread over the order in which they came.
 
         Raises:
-            RuntimeError: with no more images than neighbours, of which each image needs others.
+            RuntimeError: with no more images than neighbors, of which each image needs others.
         """
         features = torch.cat(self._collected).float() if self._collected else torch.zeros(0)
         owners = torch.cat(self._owners) if self._owners else torch.zeros(0)
         count, different = len(owners), len(owners.unique())
         if min(different, self.capacity) <= self.num_neighbors:
-            raise RuntimeError(f"{different} normal image(s) for {self.num_neighbors} neighbours: give more images")
+            raise RuntimeError(f"{different} normal image(s) for {self.num_neighbors} neighbors: give more images")
         deviations = (features - features.mean(0)).flatten(0, 1).double()
         variances, components = torch.linalg.eigh(deviations.T @ deviations / len(deviations))
         dim = self.projection.shape[1]

@@ -96,7 +96,7 @@ def prototype_distance(q: torch.Tensor, prototypes: torch.Tensor, similarity: st
         q: ``(B, L, K)`` token probabilities.
         prototypes: ``(L, K)``, see :class:`monai_afire.networks.PrototypeBank`.
         similarity: of the contrastive losses the network was trained with, "paper" (above), "teacher_ce" (q and c
-            exchanged) or "cosine" (the negative inner product of normalised features).
+            exchanged) or "cosine" (the negative inner product of normalized features).
 
     Returns:
         ``(B, L)``; float32 for half precision.

@@ -94,7 +94,7 @@ def secondary_capture(picture: NDArray[np.uint8], source: Dataset, derivation: s
     made, another one is another instance. Only Content Date and Time depend on when that was.
 
     Args:
-        picture: ``(rows, columns, 3)``, the colours red, green and blue.
+        picture: ``(rows, columns, 3)``, the colors red, green and blue.
         source: of :func:`read_source`.
         derivation: what the picture says, for Derivation Description.
 

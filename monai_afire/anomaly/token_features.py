@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What a detector's statistics are taken of: the tokens of an encoder, or features of several of its layers."""
+"""Features that a detector measures: the tokens of an encoder, or features of several of its layers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAYERS = ("last", "all")
 
 class FrozenEncoder(nn.Module):
     """
-    An encoder in the place of a pre-training network: nothing else, and nothing to train.
+    A frozen encoder, used where a detector expects a pre-trained network.
 
     Args:
         encoder: any, see :func:`monai_afire.networks.as_encoder`; used as it is, not copied.

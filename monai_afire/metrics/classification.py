@@ -2,8 +2,8 @@
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
 """Metrics of multi-label classification with uncertain and missing labels.
 
-Labels are 1 (present), 0 (absent), -1 (uncertain) or NaN (missing, also None); each class is judged on the images whose
-label of it is known, by the metrics of ``detection``.
+Labels are 1 (present), 0 (absent), -1 (uncertain) or NaN (missing, also None). The metrics of a class use the images
+whose label is known.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ class MeanAUC(EpochMetric):
 
     Args:
         uncertain: what the label -1 counts as, see :func:`monai_afire.utils.resolve_uncertain`.
-        label_kind: "multilabel", or "multiclass" with one-hot labels: then each class is told from the others by its
-            softmax probability.
+        label_kind: "multilabel", or "multiclass" with one-hot labels: then the softmax probability of each class
+            separates it from the others.
 
     Example:
         >>> metric = MeanAUC()

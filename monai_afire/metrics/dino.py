@@ -20,7 +20,7 @@ from monai_afire.metrics.pretraining import (
 @torch.no_grad()
 def crop_accuracy(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
     r"""
-    Share of the student's crops that are recognised: whose own image has the teacher's most similar distribution.
+    Share of the student's crops that are recognized: whose own image has the teacher's most similar distribution.
 
     Each crop v of the student is compared with the teacher's crop g != v of every image of the batch, by the cosine of
 

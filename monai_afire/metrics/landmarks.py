@@ -2,7 +2,7 @@
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
 """Landmark positions from heat maps, radial errors and success rates.
 
-Positions are counted along the axes of S, in two dimensions (row, column); 0 is the centre of the first pixel.
+Positions are counted along the axes of S, in two dimensions (row, column); 0 is the center of the first pixel.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from monai_afire.utils.precision import at_least_float32
 
 def landmark_positions(heatmaps: torch.Tensor, window: int = 5) -> torch.Tensor:
     r"""
-    Positions of landmarks between the pixels: the centre of mass around the maximum of each heat map.
+    Positions of landmarks between the pixels: the center of mass around the maximum of each heat map.
 
     .. math:: p = \frac{\sum_{x \in W} \max(h_x, 0)\, x}{\sum_{x \in W} \max(h_x, 0)}
 
@@ -27,7 +27,7 @@ def landmark_positions(heatmaps: torch.Tensor, window: int = 5) -> torch.Tensor:
     reach beyond the map it becomes narrower on both sides, since half a blob would pull the position inwards. Where no
     value is positive, the position is the pixel of the maximum.
 
-    A window that is narrow against the blob finds only a part of the way from the pixel to the blob's centre. For a
+    A window that is narrow against the blob finds only a part of the way from the pixel to the blob's center. For a
     Gaussian of standard deviation 1, 2 and 3 pixels, the largest error along an axis is 0.04, 0.29 and 0.40 pixels with
     a window of 5, and below 0.01 with one of 6 standard deviations. Choose it by the maps that the network was trained
     on: wide for smooth ones, narrow for those with several peaks.
@@ -165,7 +165,7 @@ def success_rates(errors: torch.Tensor, radii: Sequence[float]) -> dict[float, f
 
 def rescaled_positions(positions: torch.Tensor, size: Sequence[int], new_size: Sequence[int]) -> torch.Tensor:
     """
-    Positions after a picture was resized: its corners stay its corners, so that pixel centres move.
+    Positions after a picture was resized: its corners stay its corners, so that pixel centers move.
 
     Args:
         positions: ``(..., dims)`` in pixels of the picture before.

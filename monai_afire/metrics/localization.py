@@ -71,7 +71,7 @@ def aupro(maps: Iterable[ArrayLike], masks: Iterable[ArrayLike], max_fpr: float 
     Area under the per-region overlap: small lesions count as much as large ones.
 
     For every threshold, the overlap is the mean over all lesions of all images (connected regions of the masks,
-    diagonal neighbours included) of the share of the lesion that is found; the false positive rate is the share of
+    diagonal neighbors included) of the share of the lesion that is found; the false positive rate is the share of
     all normal pixels that is not. The area under the curve of overlap over rate, from (0, 0) by straight lines up to
     max_fpr, is divided by max_fpr.
 

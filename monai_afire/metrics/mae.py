@@ -66,7 +66,7 @@ def reconstruction_gain(reconstructed: torch.Tensor, target: torch.Tensor, hidde
         {\sum_{\text{hidden}} \lVert \bar x - \tilde x_j \rVert^2}
 
     with :math:`\bar x` the mean over the visible patches of the image's target: what can be said without any anatomy.
-    Of a normalised target it is 0, and the gain is the share of the structure within the patches. 1 is perfect.
+    Of a normalized target it is 0, and the gain is the share of the structure within the patches. 1 is perfect.
 
     Args:
         reconstructed: ``(B, L, P)`` y.

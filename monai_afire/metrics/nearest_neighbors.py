@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""k-nearest-neighbour classification of frozen features."""
+"""k-nearest-neighbor classification of frozen features."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def knn_predict(
     temperature: float = 0.07,
 ) -> torch.Tensor:
     r"""
-    Vote of the nearest neighbours by cosine similarity, for each label on its own.
+    Vote of the nearest neighbors by cosine similarity, for each label on its own.
 
     .. math:: p_k(x) = \frac{\sum_{i \in \mathcal{N}_k(x)} y_{ik} \exp(\cos(x, x_i) / \tau)}
         {\sum_{i \in \mathcal{N}_k(x)} \exp(\cos(x, x_i) / \tau)}
@@ -52,7 +52,7 @@ def knn_predict(
     reference, queries = _directions(train_features), _directions(features)
     queries = queries.to(reference.dtype)
     votes = train_labels.to(reference.dtype)
-    # labels that are known for the same images have the same neighbours
+    # labels that are known for the same images have the same neighbors
     patterns, pattern_of_label = torch.unique(~votes.isnan(), dim=1, return_inverse=True)
     probabilities = queries.new_full((len(queries), votes.shape[1]), torch.nan)
     for number, known in enumerate(patterns.unbind(1)):
@@ -67,7 +67,7 @@ def knn_predict(
 def _vote(
     reference: torch.Tensor, votes: torch.Tensor, queries: torch.Tensor, num_neighbors: int, temperature: float
 ) -> torch.Tensor:
-    """Weighted mean label of the neighbours, (N, D), (N, K) and (M, D) to (M, K); all labels are known."""
+    """Weighted mean label of the neighbors, (N, D), (N, K) and (M, D) to (M, K); all labels are known."""
     count = min(num_neighbors, len(reference))
     results = []
     for block in queries.split(max(1, _LARGEST_BLOCK // len(reference))):

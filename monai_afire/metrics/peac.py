@@ -36,8 +36,8 @@ def peac_metrics(outputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]
         * "correspondence_accuracy" of undistorted patches, see
           :func:`monai_afire.metrics.correspondence_accuracy`,
         * "global_spread" of the student's embeddings of second crops and "local_spread" of the teacher's of patches,
-          see :func:`monai_afire.metrics.embedding_spread`. (What the teacher says of whole crops may be centred, and so
-          be spread however little it differs.)
+          see :func:`monai_afire.metrics.embedding_spread`. (The teacher's embeddings of whole crops may be centered,
+          which spreads them however little they differ.)
 
     Example:
         >>> order, logits = torch.arange(4)[None], torch.eye(4)[None]

@@ -98,7 +98,7 @@ def prototype_entropy(prototypes: torch.Tensor) -> torch.Tensor:
 @torch.no_grad()
 def prototype_information(prototypes: torch.Tensor) -> torch.Tensor:
     """
-    Alarm for a collapse: what the cluster tells about the position.
+    Alarm for a collapse: how well the cluster predicts the position.
 
     The Jensen-Shannon divergence of the prototypes as a share of the largest possible, log K.
 
@@ -121,12 +121,12 @@ def prototype_information(prototypes: torch.Tensor) -> torch.Tensor:
 @torch.no_grad()
 def embedding_spread(embeddings: torch.Tensor) -> torch.Tensor:
     r"""
-    Alarm for a collapse: spread of the embeddings after l2 normalisation.
+    Alarm for a collapse: spread of the embeddings after l2 normalization.
 
     .. math:: 1 - \left\lVert \frac{1}{M} \sum_{i=1}^{M} \frac{y_i}{\lVert y_i \rVert_2} \right\rVert_2^2
 
     which is the mean of 1 - cos over all M² pairs. MONAI's ``EmbeddingCollapseMetric`` answers other questions: its
-    "centroid_similarity" compares the means of labelled classes, of which pre-training has none, and its
+    "centroid_similarity" compares the means of labeled classes, of which pre-training has none, and its
     "effective_rank_score" is about dimensions (by an SVD), not about distances.
 
     Args:

@@ -284,7 +284,7 @@ def test_constant_images_and_both_encoders() -> None:
     result = SaliencyStudy(networks, progress=False)({}, StudyImages(torch.zeros(2, 1, 32, 32), boxes=boxes))
     assert result.table.index.tolist() == ["vit: Grad-CAM", "vit: roll-out", "swin: Grad-CAM"]
     assert result.table.notna().all().all()
-    assert list(result.details["Localisation by kind of lesion, vit: roll-out"].index) == ["lesion", "all"]
+    assert list(result.details["Localization by kind of lesion, vit: roll-out"].index) == ["lesion", "all"]
 
 
 def test_refuses_what_does_not_fit() -> None:

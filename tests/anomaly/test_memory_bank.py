@@ -110,5 +110,5 @@ def test_wrong_input_is_named() -> None:
     with pytest.raises(ValueError, match="NaN"):
         memory.update(torch.full((3, 2, 4), torch.nan))
     memory.update(torch.rand(2, 2, 4))
-    with pytest.raises(RuntimeError, match=r"2 normal image\(s\) for 2 neighbours"):
+    with pytest.raises(RuntimeError, match=r"2 normal image\(s\) for 2 neighbors"):
         memory.finalize()

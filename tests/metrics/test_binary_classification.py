@@ -108,6 +108,13 @@ def test_hostile_input_is_named(metric: Callable[..., Any]) -> None:
         metric([math.nan, 1], [0.1, 0.2])
 
 
+def test_intervals_of_several_metrics_are_those_of_each() -> None:
+    labels, scores = random_detector(1, 60)
+    metrics = (roc_auc, average_precision)
+    together = bootstrap_interval(lambda y, s: [metric(y, s) for metric in metrics], labels, scores, 50, seed=3)
+    assert list(zip(*together, strict=True)) == [bootstrap_interval(m, labels, scores, 50, seed=3) for m in metrics]
+
+
 def test_bootstrap_interval() -> None:
     labels, scores = random_detector(0, 200)
     lower, upper = bootstrap_interval(roc_auc, labels, scores, num_samples=300, seed=1)

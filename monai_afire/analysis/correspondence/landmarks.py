@@ -67,7 +67,7 @@ def landmark_correspondence(
     Args:
         encoder: any :class:`monai_afire.networks.RadiographEncoder`, on any device, which the work is done on.
         images: ``(M, C, *S)`` in [0, 1], of the encoder's size; at least two.
-        landmarks: ``(M, P, n)`` in pixels, rows before columns; the centre of the first pixel is 0. NaN where a
+        landmarks: ``(M, P, n)`` in pixels, rows before columns; the center of the first pixel is 0. NaN where a
             landmark is not known: those pairs are left out.
         reference: indices of the reference images, or how many to take, evenly spaced over all.
         stride: pixels between two places that are compared, a divisor of the patch; PEAC and ACE take 8. None for the
@@ -75,7 +75,7 @@ def landmark_correspondence(
         progress: whether to show a progress bar over the images.
         remove_position: whether to subtract the mean feature map.
         refine: whether to move the place between the cells to the peak of a parabola through the similarities of the
-            best cell and its two neighbours along each axis.
+            best cell and its two neighbors along each axis.
         batch_size: copies of images in a pass of the encoder.
 
     Returns:
@@ -211,7 +211,7 @@ def _most_similar(
 
 
 def _peak_offset(similarity: torch.Tensor, best: torch.Tensor, centers: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Peak (m, N, n) of parabolas through the best cell and its neighbours, pixels from the best; 0 at the border."""
+    """Peak (m, N, n) of parabolas through the best cell and its neighbors, pixels from the best; 0 at the border."""
     offsets, step = [], similarity.shape[-1]
     for center in centers:
         step //= len(center)  # from a cell to the next one along this axis
@@ -468,7 +468,7 @@ def window_correspondence(
 
     .. math:: \hat x = c_{j^*}, \qquad j^* = \arg\min_j \lVert f(x) - f(c_j) \rVert_2
 
-    with :math:`c_j` the centres of windows that slide by ``stride`` pixels from border to border. The paper has images
+    with :math:`c_j` the centers of windows that slide by ``stride`` pixels from border to border. The paper has images
     of 1024 pixels, windows of 448 and a stride of 8.
 
     The encoder does not know where in the image a window lies, so that, unlike the tokens of
@@ -479,7 +479,7 @@ def window_correspondence(
     Args:
         encoder: any :class:`monai_afire.networks.RadiographEncoder`, on any device, which the work is done on.
         images: ``(M, C, *S)`` in [0, 1], of any size, usually larger than the encoder's; at least two.
-        landmarks: ``(M, P, n)`` in pixels, rows before columns; the centre of the first pixel is 0. NaN where a
+        landmarks: ``(M, P, n)`` in pixels, rows before columns; the center of the first pixel is 0. NaN where a
             landmark is not known: those pairs are left out.
         reference: indices of the reference images, or how many to take, evenly spaced over all.
         stride: pixels between two windows.

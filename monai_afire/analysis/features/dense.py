@@ -29,7 +29,7 @@ def dense_features(
     :math:`d_k = k s - \lfloor (P - s) / 2 \rfloor`, :math:`k = 0, \dots, P / s - 1`, along each axis, which is
     :math:`(P/s)^n` passes in n dimensions. Pixel u of a copy is pixel u + d of the image, the nearest pixel of the
     border where that is outside of it, so every copy has the size that the encoder takes. Token i of copy k becomes
-    cell :math:`j = i P / s + k`, whose patch is centred, in pixels with the centre of the first one at 0, at
+    cell :math:`j = i P / s + k`, whose patch is centered, in pixels with the center of the first one at 0, at
 
     .. math:: c_j = j s - \left\lfloor \frac{P - s}{2} \right\rfloor + \frac{P - 1}{2}
 
@@ -126,15 +126,15 @@ def finest_stride(encoder: RadiographEncoder, stride: int = 8) -> int:
 
 def cell_centers(encoder: RadiographEncoder, stride: int | None = None) -> tuple[torch.Tensor, ...]:
     """
-    Where the patches of :func:`dense_features` are centred.
+    Where the patches of :func:`dense_features` are centered.
 
     Args:
         encoder: the encoder.
         stride: as in :func:`dense_features`.
 
     Returns:
-        For each axis ``(cells,)`` float32, pixels; the centre of the image's first pixel is 0. The first and last cells
-        of a fine stride see a patch that reaches over the border, their centres still lie inside.
+        For each axis ``(cells,)`` float32, pixels; the center of the image's first pixel is 0. The first and last cells
+        of a fine stride see a patch that reaches over the border, their centers still lie inside.
 
     Raises:
         ValueError: for a stride that does not divide the patch.

@@ -43,7 +43,7 @@ class RawPixels(RadiographEncoder):
             images: ``(B, C, *S)`` in [0, 1].
 
         Returns:
-            Their normalised pixels, ``(B, L, D)``.
+            Their normalized pixels, ``(B, L, D)``.
 
         Raises:
             ValueError: when channels or size differ from the encoder's.

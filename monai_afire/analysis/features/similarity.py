@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Cosine similarity: l2 normalisation that keeps small differences, and spherical k-means."""
+"""Cosine similarity: l2 normalization that keeps small differences, and spherical k-means."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def spherical_kmeans(
     features: torch.Tensor, num_clusters: int, seed: int = 0, restarts: int = 4, max_iterations: int = 50
 ) -> torch.Tensor:
     r"""
-    k-means of directions: centres that maximise the features' mean cosine with the nearest of them.
+    k-means of directions: centers that maximize the features' mean cosine with the nearest of them.
 
     .. math:: \max_{c_1, \dots, c_K} \frac{1}{N} \sum_i \max_k \cos(x_i, c_k)
 
@@ -48,13 +48,13 @@ def spherical_kmeans(
 
     Args:
         features: ``(N, D)``, on any device, which the work is done on.
-        num_clusters: K; where there are fewer different features, some centres are the same or of no feature.
+        num_clusters: K; where there are fewer different features, some centers are the same or of no feature.
         seed: of the starts.
         restarts: how many starts.
-        max_iterations: of each start; it ends when no feature changes its centre.
+        max_iterations: of each start; it ends when no feature changes its center.
 
     Returns:
-        Centres ``(K, D)`` of length 1, at least float32.
+        Centers ``(K, D)`` of length 1, at least float32.
 
     Raises:
         ValueError: for features that are not finite or none, or a number below 1.
@@ -82,7 +82,7 @@ def spherical_kmeans(
 
 def nearest_center(features: torch.Tensor, centers: torch.Tensor) -> torch.Tensor:
     """
-    The centre that each feature is most similar to.
+    The center that each feature is most similar to.
 
     Args:
         features: ``(N, D)``.
@@ -99,7 +99,7 @@ def nearest_center(features: torch.Tensor, centers: torch.Tensor) -> torch.Tenso
 
 
 def _start(points: torch.Tensor, num_clusters: int, generator: torch.Generator) -> torch.Tensor:
-    """Centres among the points, each drawn with a probability that grows with its distance from the ones before."""
+    """Centers among the points, each drawn with a probability that grows with its distance from the ones before."""
     chosen = [int(torch.randint(len(points), (1,), generator=generator))]
     distance = torch.full((len(points),), torch.inf, device=points.device)
     for _ in range(num_clusters - 1):
@@ -114,7 +114,7 @@ def _improve(points: torch.Tensor, centers: torch.Tensor, max_iterations: int) -
     label = nearest_center(points, centers)
     for _ in range(max_iterations):
         sums = torch.zeros_like(centers).index_add_(0, label, points)
-        # a centre of no point, or of points that cancel out, stays where it is
+        # a center of no point, or of points that cancel out, stays where it is
         centers = torch.where(sums.norm(dim=1, keepdim=True) > 1e-6, F.normalize(sums, dim=1), centers)
         before, label = label, nearest_center(points, centers)
         if torch.equal(before, label):

@@ -25,8 +25,8 @@ class Perturbation:
 
     Args:
         name: in tables.
-        rotation: degrees, clockwise in the plane of rows and columns, about the image's centre.
-        scale: about the image's centre; above 1 the patient is larger.
+        rotation: degrees, clockwise in the plane of rows and columns, about the image's center.
+        scale: about the image's center; above 1 the patient is larger.
         shift: along each axis (down, to the right), fraction of the image's side.
 
     Example:
@@ -74,7 +74,7 @@ def perturbed_images(
     r"""
     Perturb each image, and its landmarks with it.
 
-    With the image's centre :math:`c`, a rotation :math:`R`, the scale :math:`s` and the shift :math:`t`, what is at
+    With the image's center :math:`c`, a rotation :math:`R`, the scale :math:`s` and the shift :math:`t`, what is at
     :math:`x` is then at
 
     .. math:: x' = c + s R (x - c) + t
@@ -158,7 +158,7 @@ def landmark_windows(images: torch.Tensor, landmarks: torch.Tensor, window: floa
         window: side of the window as a fraction of the image's, in (0, 1].
 
     Returns:
-        ``(M, P, C, *S)``, the landmark in the centre; the border repeats beyond the image. NaN for unknown landmarks.
+        ``(M, P, C, *S)``, the landmark in the center; the border repeats beyond the image. NaN for unknown landmarks.
 
     Raises:
         ValueError: for a window out of range.

@@ -150,7 +150,7 @@ def _boxes(items: Sequence[Mapping[str, Any]], pictures: Sequence[torch.Tensor])
     moved = []
     for item, picture in zip(items, pictures, strict=True):
         x, y, width, height = np.asarray(item.get("boxes") or np.zeros((0, 4)), dtype=np.float64).reshape(-1, 4).T
-        # the edges of pixels, half a pixel beside their centres
+        # the edges of pixels, half a pixel beside their centers
         start = pixels_of_file(np.stack([y, x], 1) - 0.5, picture)
         end = pixels_of_file(np.stack([y + height, x + width], 1) - 0.5, picture)
         moved.append(torch.as_tensor(np.concatenate([start + 0.5, end - start], 1)).float())
