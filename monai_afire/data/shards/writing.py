@@ -18,8 +18,8 @@ from typing import IO, Any
 import numpy as np
 from tqdm import tqdm
 
-from monai_afire.data.datalist.checks import DatalistError
-from monai_afire.data.datalist.loading import PATH_KEYS, load_radiograph_datalist, read_sections
+from monai_afire.data.datalist.checks import PATH_KEYS, SECTIONS, DatalistError
+from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sections
 from monai_afire.data.datalist.scanning import scan_radiographs
 from monai_afire.data.shards.folders import FILES_NAME, LIST_NAME, MANIFEST_NAME, VERSION
 from monai_afire.transforms.radiograph_io.formats import supported_types
@@ -29,7 +29,6 @@ from monai_afire.utils.folder_lock import folder_lock
 from monai_afire.utils.garbage_collection import garbage_collection_paused
 from monai_afire.utils.text import first_few
 
-_SECTIONS = ("training", "validation", "test")
 _END = bytes(2 * tarfile.BLOCKSIZE)  # of a tar file
 _LEAST_MEGABYTES = 1
 
@@ -142,22 +141,21 @@ def _found(folder: str | os.PathLike | None) -> dict[str, Any]:
 def _listed(source: Path, dataset_dir: str | os.PathLike | None) -> dict[str, Any]:
     """A datalist's content with its sections checked as a bundle checks them, and with absolute paths."""
     content = read_sections(source)
-    sections = [name for name in _SECTIONS if content.get(name)]
+    sections = [name for name in SECTIONS if content.get(name)]
     if not sections:
-        raise DatalistError(f"{source}: has none of the sections {', '.join(_SECTIONS)}.")
+        raise DatalistError(f"{source}: has none of the sections {', '.join(SECTIONS)}.")
     if "training" in sections and "validation" not in content:
         sections.append("validation")
     divided = {
-        name: load_radiograph_datalist(dataset_dir, source, name, path_keys=PATH_KEYS, hold_out=True, content=content)
-        for name in sections
+        name: load_radiograph_datalist(dataset_dir, source, name, hold_out=True, content=content) for name in sections
     }
     return {**content, **divided}
 
 
 def _paths(content: dict[str, Any]) -> Iterable[str]:
     """All files of a list or folder."""
-    yield from content.get("files", ()) if not any(name in content for name in _SECTIONS) else ()
-    for name in _SECTIONS:
+    yield from content.get("files", ()) if not any(name in content for name in SECTIONS) else ()
+    for name in SECTIONS:
         for item in content.get(name) or ():
             for key in PATH_KEYS:
                 value = item.get(key)
@@ -170,7 +168,7 @@ def _common_folder(files: list[str]) -> str:
 
 def _replaced(content: dict[str, Any], places: dict[str, str]) -> dict[str, Any]:
     """The content with the paths of members, relative to the folder of the shards."""
-    if not any(name in content for name in _SECTIONS):
+    if not any(name in content for name in SECTIONS):
         return {"files": [places[path] for path in content["files"]]}
 
     def of(value: Any) -> Any:
@@ -178,7 +176,7 @@ def _replaced(content: dict[str, Any], places: dict[str, str]) -> dict[str, Any]
 
     sections = {
         name: [{key: of(value) if key in PATH_KEYS else value for key, value in item.items()} for item in content[name]]
-        for name in _SECTIONS
+        for name in SECTIONS
         if content.get(name)
     }
     return {**content, **sections}
