@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 from monai_afire.data.datalist.checks import DatalistError
-from monai_afire.data.readers import READERS, LabelReader, write_datalist
+from monai_afire.data.readers import READERS, DatalistReport, LabelReader, write_datalist
 from monai_afire.data.shards.folders import verify_shards
 from monai_afire.data.shards.writing import write_shards
 
@@ -19,29 +20,6 @@ _SHARDS = """\
 Write a folder of radiographs, or those of a datalist, into few large tar files for disks and file systems that do not
 like millions of small ones. --dataset_dir OUTPUT of any bundle reads them like the folder or list itself.
 """
-
-
-def _add_shards_parser(commands: Any) -> None:
-    """Add "shards" to the sub-commands of a parser."""
-    parser = commands.add_parser(
-        "shards", help="many images -> few large tar files, for --dataset_dir", description=_SHARDS
-    )
-    parser.add_argument("--dataset_dir", help="folder of the images, or that the names of the datalist start from")
-    parser.add_argument("--datalist", help="JSON file with sections of images (default: all images of the folder)")
-    parser.add_argument("--output", required=True, help="folder to write to, empty")
-    parser.add_argument("--shard_megabytes", type=int, default=256, help="size of a tar file (default: 256)")
-    parser.add_argument(
-        "--verify", action="store_true", help="write nothing; read all of OUTPUT and compare it with its checksums"
-    )
-
-
-def _run_shards(options: dict[str, Any]) -> str:
-    """Write or verify."""
-    if options.pop("verify"):
-        return verify_shards(options["output"])
-    return write_shards(**options)
-
-
 _EXAMPLES = """\
 examples:
   python -m monai_afire.data nih --root /data/nih --output nih.json
@@ -55,18 +33,21 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
     options = vars(_parser().parse_args(arguments))
-    name = options.pop("set")
     try:
-        report = _run_shards(options) if name == "shards" else _read_labels(READERS[name], options)
+        print(options.pop("run")(**options))
     except (DatalistError, OSError, RuntimeError) as error:  # the last: another process writes there
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(report)
     return 0
 
 
-def _read_labels(reader_type: type[LabelReader], options: dict[str, Any]) -> Any:
-    """Datalist of a set, and what is to be said about it."""
+def _run_shards(verify: bool, **options: Any) -> str:
+    """Write or verify shards."""
+    return verify_shards(options["output"]) if verify else write_shards(**options)
+
+
+def _run_reader(reader_type: type[LabelReader], **options: Any) -> DatalistReport:
+    """Write the datalist of a set."""
     reader = reader_type(**{field.name: options.pop(field.name) for field in dataclasses.fields(reader_type)})
     return write_datalist(reader, options.pop("root"), options.pop("output"), **options)
 
@@ -78,66 +59,68 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    sets = parser.add_subparsers(dest="set", required=True, metavar="SET", title="sets")
+    commands = parser.add_subparsers(required=True, metavar="SET", title="sets")
     for name, reader_type in READERS.items():
-        of_set = sets.add_parser(
+        of_set = commands.add_parser(
             name,
             help=reader_type.title,
             description=f"{reader_type.title}\n\n{reader_type.layout}",
             epilog=f"reference: {reader_type.reference}" if reader_type.reference else None,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        of_set.set_defaults(run=functools.partial(_run_reader, reader_type))
         _add_common(of_set, reader_type)
         for field in dataclasses.fields(reader_type):
             _add_option(of_set, field)
-    _add_shards_parser(sets)
+    shards = commands.add_parser("shards", help="many images -> few large tar files", description=_SHARDS)
+    shards.set_defaults(run=_run_shards)
+    add = shards.add_argument
+    add("--dataset_dir", help="folder of the images, or that the names of the datalist start from")
+    add("--datalist", help="JSON file with sections of images (default: all images of the folder)")
+    add("--output", required=True, help="folder to write to, empty")
+    add("--shard_megabytes", type=int, default=256, help="size of a tar file (default: 256)")
+    add("--verify", action="store_true", help="write nothing; compare all of OUTPUT with its checksums")
     return parser
 
 
 def _add_common(parser: argparse.ArgumentParser, reader_type: type[LabelReader]) -> None:
     """Options of all sets, less those that this one cannot have."""
-    parser.add_argument("--root", required=True, help="folder of the images")
-    parser.add_argument("--output", required=True, help="datalist to write; paths in it are relative to its folder")
-    parser.add_argument("--labels", help="folder of the label files (default: ROOT)")
+    add, flag = parser.add_argument, functools.partial(parser.add_argument, action="store_true")
+    add("--root", required=True, help="folder of the images")
+    add("--output", required=True, help="datalist to write; paths in it are relative to its folder")
+    add("--labels", help="folder of the label files (default: ROOT)")
     if reader_type.has_split:
-        parser.add_argument(
-            "--split", choices=("official", "random"), default="official", help="which split (default: official)"
-        )
-        parser.add_argument(
-            "--drop_overlap",
-            action="store_true",
-            help="leave patients that the official split has twice out of the earlier section",
-        )
-    for name, default, what in (
-        ("--val_fraction", 0.1, "part of the patients outside test for validation"),
-        ("--test_fraction", 0.2, "part of the patients for test"),
-    ):
-        explanation = f"{what}, where no official split says it (default: {default})"
-        parser.add_argument(name, type=float, default=default, help=explanation)
-    parser.add_argument("--seed", type=int, default=0, help="of the choice of patients (default: 0)")
-    parser.add_argument("--allow_missing", action="store_true", help="leave out listed images that are not on disk")
-    parser.add_argument(
-        "--normal_only", action="store_true", help="training and validation: normal images only; test: normal and not"
-    )
-    parser.add_argument("--frontal_only", action="store_true", help="leave lateral and unusual views out")
-    parser.add_argument("--findings", nargs="+", default=(), metavar="NAME", help="findings to keep, in this order")
+        add("--split", choices=("official", "random"), default="official", help="which split (default: official)")
+        flag("--drop_overlap", help="leave patients that the official split has twice out of the earlier section")
+    without = "where no official split says it"
+    validation = f"part of the patients outside test for validation, {without} (default: 0.1)"
+    add("--val_fraction", type=float, default=0.1, help=validation)
+    add("--test_fraction", type=float, default=0.2, help=f"part of the patients for test, {without} (default: 0.2)")
+    add("--seed", type=int, default=0, help="of the choice of patients (default: 0)")
+    flag("--allow_missing", help="leave out listed images that are not on disk")
+    flag("--normal_only", help="training and validation: normal images only; test: normal and abnormal")
+    flag("--frontal_only", help="leave lateral and unusual views out")
+    add("--findings", nargs="+", default=(), metavar="NAME", help="findings to keep, in this order")
     if reader_type.has_masks:
-        parser.add_argument("--mask_dir", help="folder to draw the masks to as PNG, and list them")
+        add("--mask_dir", help="folder to draw the masks to as PNG, and list them")
 
 
 def _add_option(parser: argparse.ArgumentParser, field: dataclasses.Field) -> None:
     """An option that only this set has, from the field of its reader."""
-    explanation = field.metadata["help"]
-    settings: dict[str, Any] = {"default": field.default}
-    if isinstance(field.default, bool):
-        settings["action"] = argparse.BooleanOptionalAction
-    elif isinstance(field.default, tuple):
-        settings.update(nargs="+", metavar="NAME")
-        explanation += f" (default: {' '.join(field.default)})"
-    else:
-        settings.update(type=type(field.default), choices=field.metadata["choices"])
-        explanation += f" (default: {field.default})" if field.default else ""
-    parser.add_argument(f"--{field.name}", help=explanation, **settings)
+    default, explanation = field.default, field.metadata["help"]
+    if isinstance(default, bool):
+        parser.add_argument(f"--{field.name}", action="store_true", help=explanation)
+        return
+    several = isinstance(default, tuple)
+    shown = " ".join(default) if several else default
+    parser.add_argument(
+        f"--{field.name}",
+        default=default,
+        nargs="+" if several else None,
+        type=str if several else type(default),
+        choices=field.metadata["choices"],
+        help=f"{explanation} (default: {shown})" if shown else explanation,
+    )
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from monai_afire.data.cache.unreadable import UnreadableNamingDataset
 from monai_afire.transforms.radiograph_io.shards import is_member, member_state
 from monai_afire.utils.files import atomic_path, check_writable
 
-_LAYOUT = 2  # of the stored files; raise it with every change of them
+_LAYOUT = 3  # of the stored files; raise it with every change of them
 _PACKAGE = __name__.partition(".")[0]
 _LIBRARIES = ("monai", "numpy", "torch")  # too large to hash; monai's version is part of the recipe
 
@@ -138,18 +138,17 @@ class DiskCachedDataset(UnreadableNamingDataset, PersistentDataset):
 def _states(item: Mapping[str, Any]) -> list[tuple[int, int] | None]:
     """Size and time of the last change of the files that an item names; None for one that does not exist."""
     values = [entry for value in item.values() for entry in (value if isinstance(value, (list, tuple)) else [value])]
-    states: list[tuple[int, int] | None] = []
-    for path in values:
-        if isinstance(path, (str, os.PathLike)) and os.path.isabs(path):
-            if is_member(path):
-                states.append(member_state(os.fspath(path)))
-                continue
-            try:
-                status = os.stat(path)
-                states.append((status.st_size, status.st_mtime_ns))
-            except OSError:
-                states.append(None)
-    return states
+    return [_state(path) for path in values if isinstance(path, (str, os.PathLike)) and os.path.isabs(path)]
+
+
+def _state(path: str | os.PathLike) -> tuple[int, int] | None:
+    if is_member(path):
+        return member_state(os.fspath(path))
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_size, status.st_mtime_ns
 
 
 class _ModuleRecorder(pickle.Pickler):
@@ -171,7 +170,7 @@ def _source_files(modules: set[str]) -> list[Path]:
     for module in modules:
         package = module.partition(".")[0]
         if package == _PACKAGE:
-            files.update((Path(__file__).parents[1] / "transforms").rglob("*.py"))
+            files.update((Path(__file__).parents[2] / "transforms").rglob("*.py"))
         elif package not in _LIBRARIES and (source := getattr(sys.modules.get(module), "__file__", None)):
             files.add(Path(source))
     return sorted(files)
@@ -189,24 +188,20 @@ def pack_item(value: Any, bits: int | None = None) -> Any:
         return {_KIND: "meta", "data": pack_item(value.as_tensor(), bits), "meta": meta, "operations": operations}
     if isinstance(value, torch.Tensor):
         return _pack_tensor(value.detach().cpu(), bits)
-    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
+    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufc":
         return {_KIND: "array", "data": torch.from_numpy(np.array(value, order="C"))}
-    if isinstance(value, np.generic) and value.dtype.kind in "biufc":
-        return {_KIND: "scalar", "data": torch.from_numpy(np.array(value))}
     if isinstance(value, dict):
         return {_as_plain(key): pack_item(entry, bits) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
-        entries = [pack_item(entry, bits) for entry in value]
-        return tuple(entries) if isinstance(value, tuple) else entries
+        kind = tuple if isinstance(value, tuple) else list
+        return kind(pack_item(entry, bits) for entry in value)
     return _as_plain(value)
 
 
 def unpack_item(value: Any) -> Any:
     """Undo :func:`pack_item`."""
-    if isinstance(value, list):
-        return [unpack_item(entry) for entry in value]
-    if isinstance(value, tuple):
-        return tuple(unpack_item(entry) for entry in value)
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(unpack_item, value))
     if not isinstance(value, dict):
         return value
     kind = value.get(_KIND)
@@ -218,8 +213,8 @@ def unpack_item(value: Any) -> Any:
     if kind == "rounded":
         levels = 2.0 ** (8 * data.element_size()) - 1.0
         # divided in the type of the result: a picture of 8 bits is then the very one that its file was scaled to
-        return (data.int().to(value["dtype"])) / levels
-    return data.numpy() if kind == "array" else data.numpy()[()]
+        return data.int().to(value["dtype"]) / levels
+    return data.numpy()[()]  # a scalar where there are no dimensions
 
 
 def _pack_tensor(tensor: torch.Tensor, bits: int | None) -> Any:

@@ -26,29 +26,22 @@ def unreadable_error(reasons: Sequence[str], num_tried: int) -> RadiographError:
 
 
 class UnreadableNamingDataset(Dataset):
-    """A data set that, where a file cannot be read, looks at the items behind it and names all such files in one
-    error.
-    """
+    """A data set that, where a file cannot be read, tries the items behind it and names all such files in one error."""
 
     def _transform(self, index: int) -> Any:
         try:
             return super()._transform(index)
         except Exception as error:
-            if _rejection_of(error) is None:
+            if (first := _rejection_of(error)) is None:
                 raise
-            raise self._unreadable_from(index, error) from error
-
-    def _unreadable_from(self, index: int, first: Exception) -> RadiographError:
-        """Error for the files of this item and of those behind it."""
-        reasons = [str(_rejection_of(first))]
-        indices = range(index, min(index + _TRIED, len(self.data)))
-        for number in indices[1:]:
-            try:
-                super()._transform(number)
-            except Exception as error:  # another error is another matter: it comes when this one is mended
-                if (rejection := _rejection_of(error)) is not None:
-                    reasons.append(str(rejection))
-        return unreadable_error(reasons, len(indices))
+            reasons, last = [str(first)], min(index + _TRIED, len(self.data))
+            for number in range(index + 1, last):
+                try:
+                    super()._transform(number)
+                except Exception as another:  # of another kind: it comes when this one is mended
+                    if (rejection := _rejection_of(another)) is not None:
+                        reasons.append(str(rejection))
+            raise unreadable_error(reasons, last - index) from error
 
 
 class MemoryCachedDataset(UnreadableNamingDataset, CacheDataset):
@@ -65,8 +58,7 @@ class MemoryCachedDataset(UnreadableNamingDataset, CacheDataset):
         try:
             return super()._load_cache_item(idx)
         except Exception as error:
-            rejection = _rejection_of(error)
-            if rejection is None:
+            if (rejection := _rejection_of(error)) is None:
                 raise
             self._unreadable[idx] = str(rejection)
             return None

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from monai_afire.data.datalist.checks import DatalistError, item_name
+from monai_afire.data.datalist.checks import DatalistError, item_name, read_json
 from monai_afire.data.datalist.loading import read_sections
 from monai_afire.data.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES
 from monai_afire.data.phantom.lesions import LESION_KINDS
@@ -171,10 +171,7 @@ def saved_class_names(weights: str | os.PathLike, default: Sequence[str] = ()) -
         if not default:
             raise ValueError(f"there are no names of the classes in {path}: train.json writes them, or name them")
         return list(default)
-    try:
-        names = json.loads(path.read_text())
-    except (ValueError, RecursionError) as error:  # what is no JSON, is nested too deep, or no text
-        raise ValueError(f"{path} is not valid JSON ({error}): write a list of the classes' names") from error
+    names = read_json(path, "the names of the classes", "write a list of names")
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ValueError(f"{path} does not hold a list of names, but {names!r}")
     return names

@@ -203,7 +203,8 @@ def _listed_items(
     base, folders = base_folder(dataset_dir, source, content, section), dict[str, str]()
     items: list[dict[str, Any]] = []
     try:
-        items.extend(_to_item(entry, path_keys, base, folders) for entry in entries)
+        for entry in entries:
+            items.append(_to_item(entry, path_keys, base, folders))
     except DatalistError as error:
         raise DatalistError(f"{source}: section {section!r}, item {len(items)}{error}") from error
     return items

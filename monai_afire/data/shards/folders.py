@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from monai_afire.data.datalist.checks import DatalistError, parse_json
+from monai_afire.data.datalist.checks import DatalistError, read_json
 from monai_afire.transforms.radiograph_io.shards import (
     INDEX_NAME,
     INDEX_TYPE,
@@ -53,10 +53,7 @@ def shard_files(folder: str | os.PathLike) -> list[str]:
     """Names of the members of shards that were written from a folder, ``SHARD/NAME``, in the order of that folder."""
     source = Path(folder).expanduser() / FILES_NAME
     manifest = check_shards(source.parent)
-    try:
-        content = parse_json(source.read_text(encoding="utf-8"), source, _AGAIN)
-    except (OSError, UnicodeError) as error:
-        raise DatalistError(f"{source}: the names of the images cannot be read ({error}); {_AGAIN}.") from error
+    content = read_json(source, "the names of the images", _AGAIN)
     names = content.get("files") if isinstance(content, dict) else None
     if not isinstance(names, list) or len(names) != manifest["members"]:
         raise DatalistError(f"{source}: does not name the {manifest['members']:,} images of the shards; {_AGAIN}.")
@@ -89,13 +86,10 @@ def check_shards(folder: str | os.PathLike) -> dict[str, Any]:
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
-    try:
-        manifest = parse_json(path.read_text(encoding="utf-8"), path, _AGAIN)
-    except (OSError, UnicodeError) as error:
-        raise DatalistError(f"{path}: the list of the shards cannot be read ({error}); {_AGAIN}.") from error
-    if not isinstance(manifest, dict) or manifest.get("version") != VERSION:
-        found = manifest.get("version") if isinstance(manifest, dict) else None
-        raise DatalistError(f"{path}: is of version {found!r} where {VERSION} is expected; write the shards again.")
+    manifest = read_json(path, "the list of the shards", _AGAIN)
+    version = manifest.get("version") if isinstance(manifest, dict) else None
+    if version != VERSION:
+        raise DatalistError(f"{path}: is of version {version!r} where {VERSION} is expected; write the shards again.")
     whole = all(isinstance(manifest.get(key), int) for key in ("members", "index_crc"))
     shards = manifest.get("shards")
     if not whole or not isinstance(shards, list) or not all(map(_is_entry, enumerate(shards))):
@@ -147,7 +141,7 @@ def verify_shards(folder: str | os.PathLike, progress: bool = True) -> str:
     root = Path(folder).expanduser()
     manifest = check_shards(root)
     if (root / LIST_NAME).is_file():
-        content = parse_json((root / LIST_NAME).read_text(encoding="utf-8"), root / LIST_NAME, _AGAIN)
+        content = read_json(root / LIST_NAME, "the datalist", _AGAIN)
         _check_names(root / LIST_NAME, list(_paths_into_shards(content)))
     else:
         shard_files(root)

@@ -10,26 +10,23 @@ import os
 import re
 import tarfile
 import zlib
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from monai.utils import ensure_tuple
 from tqdm import tqdm
 
-from monai_afire.data.datalist.checks import DatalistError
-from monai_afire.data.datalist.loading import PATH_KEYS, load_radiograph_datalist, read_sections
-from monai_afire.data.datalist.scanning import scan_radiographs
+from monai_afire.data.datalist.checks import PATH_KEYS, SECTIONS, DatalistError
+from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sections
 from monai_afire.data.shards.folders import FILES_NAME, LIST_NAME, MANIFEST_NAME, VERSION
-from monai_afire.transforms.radiograph_io.formats import supported_types
 from monai_afire.transforms.radiograph_io.shards import INDEX_NAME, INDEX_TYPE, is_member, member_key, shard_name
 from monai_afire.utils.files import atomic_path, check_writable
 from monai_afire.utils.folder_lock import folder_lock
 from monai_afire.utils.garbage_collection import garbage_collection_paused
 from monai_afire.utils.text import first_few
 
-_SECTIONS = ("training", "validation", "test")
 _END = bytes(2 * tarfile.BLOCKSIZE)  # of a tar file
 _LEAST_MEGABYTES = 1
 
@@ -86,30 +83,37 @@ def write_shards(
     if (root / MANIFEST_NAME).exists():
         raise DatalistError(f"{root}: holds shards already; give an empty folder, or delete them first.")
     unfinished = _unfinished_writing(root)
-    content = _listed(Path(datalist).expanduser(), dataset_dir) if datalist else _found(dataset_dir)
+    content = _listed(Path(datalist).expanduser(), dataset_dir) if datalist else {}
+    items = [item for name in SECTIONS for item in content.get(name) or ()]
+    if not datalist:
+        items = load_radiograph_datalist(dataset_dir, section="all")
     with folder_lock(check_writable(root)):
         for stale in unfinished:
             stale.unlink(missing_ok=True)
-        return _write(root, content, dataset_dir, bool(datalist), shard_megabytes, progress)
+        writer = _ShardWriter(root, shard_megabytes * 1_000_000)
+        count = _add_files(writer, items, None if datalist else dataset_dir, progress)
+        if datalist:
+            _finish(root, writer, content, LIST_NAME)
+        else:
+            _finish(root, writer, {"files": [item["image"] for item in items]}, FILES_NAME)
+    return f"{root}: {count:,} files in {len(writer.sizes):,} shards, {sum(writer.sizes) / 1e6:,.0f} MB."
 
 
-def _write(
-    root: Path,
-    content: dict[str, Any],
-    dataset_dir: str | os.PathLike | None,
-    is_list: bool,
-    shard_megabytes: int,
-    progress: bool,
-) -> str:
-    """Write shards, index and list into a folder that holds none of them; returns the line about it."""
-    files = list(dict.fromkeys(_paths(content)))
-    base = os.path.abspath(os.path.expanduser(dataset_dir or ".")) if not is_list else _common_folder(files)
-    writer = _ShardWriter(root, shard_megabytes * 1_000_000, len(files))
-    places = {}
+def _add_files(
+    writer: _ShardWriter, items: list[dict[str, Any]], folder: str | os.PathLike | None, progress: bool
+) -> int:
+    """Write the files of items and put the paths of the members in their place; returns how many files there are."""
+    paths = (path for item in items for key in PATH_KEYS for path in ensure_tuple(item.get(key) or ()))
+    files = list(dict.fromkeys(paths))
+    base = os.path.abspath(os.path.expanduser(folder)) if folder else os.path.commonpath(map(os.path.dirname, files))
+    members = {}
     for path in tqdm(files, "files", disable=not progress):
-        places[path] = writer.add(path, os.path.relpath(path, base).replace(os.sep, "/"))
-    _finish(root, writer, _replaced(content, places), LIST_NAME if is_list else FILES_NAME)
-    return f"{root}: {len(files):,} files in {len(writer.sizes):,} shards, {sum(writer.sizes) / 1e6:,.0f} MB."
+        members[path] = writer.add(path, os.path.relpath(path, base).replace(os.sep, "/"))
+    for item in items:
+        for key in PATH_KEYS:
+            if value := item.get(key):
+                item[key] = members[value] if isinstance(value, str) else [members[path] for path in value]
+    return len(files)
 
 
 def _unfinished_writing(root: Path) -> list[Path]:
@@ -128,60 +132,18 @@ def _unfinished_writing(root: Path) -> list[Path]:
     return [entry for entry in entries if entry.name != ".lock"]
 
 
-def _found(folder: str | os.PathLike | None) -> dict[str, Any]:
-    """What ``files.json`` is to hold, still with the paths of the files."""
-    if not folder:
-        raise DatalistError("neither dataset_dir nor datalist is given; give the folder of the radiographs.")
-    names = scan_radiographs(folder)
-    if not names:
-        raise DatalistError(f"no radiographs found under {folder}; supported: {supported_types()}.")
-    root = os.path.abspath(os.path.expanduser(folder))
-    return {"files": [os.path.join(root, name.replace("/", os.sep)) for name in names]}
-
-
 def _listed(source: Path, dataset_dir: str | os.PathLike | None) -> dict[str, Any]:
     """A datalist's content with its sections checked as a bundle checks them, and with absolute paths."""
     content = read_sections(source)
-    sections = [name for name in _SECTIONS if content.get(name)]
+    sections = [name for name in SECTIONS if content.get(name)]
     if not sections:
-        raise DatalistError(f"{source}: has none of the sections {', '.join(_SECTIONS)}.")
+        raise DatalistError(f"{source}: has none of the sections {', '.join(SECTIONS)}.")
     if "training" in sections and "validation" not in content:
         sections.append("validation")
     divided = {
-        name: load_radiograph_datalist(dataset_dir, source, name, path_keys=PATH_KEYS, hold_out=True, content=content)
-        for name in sections
+        name: load_radiograph_datalist(dataset_dir, source, name, hold_out=True, content=content) for name in sections
     }
     return {**content, **divided}
-
-
-def _paths(content: dict[str, Any]) -> Iterable[str]:
-    """All files of a list or folder."""
-    yield from content.get("files", ()) if not any(name in content for name in _SECTIONS) else ()
-    for name in _SECTIONS:
-        for item in content.get(name) or ():
-            for key in PATH_KEYS:
-                value = item.get(key)
-                yield from [value] if isinstance(value, str) else value or ()
-
-
-def _common_folder(files: list[str]) -> str:
-    return os.path.commonpath({os.path.dirname(path) for path in files})
-
-
-def _replaced(content: dict[str, Any], places: dict[str, str]) -> dict[str, Any]:
-    """The content with the paths of members, relative to the folder of the shards."""
-    if not any(name in content for name in _SECTIONS):
-        return {"files": [places[path] for path in content["files"]]}
-
-    def of(value: Any) -> Any:
-        return places[value] if isinstance(value, str) else [places[path] for path in value] if value else value
-
-    sections = {
-        name: [{key: of(value) if key in PATH_KEYS else value for key, value in item.items()} for item in content[name]]
-        for name in _SECTIONS
-        if content.get(name)
-    }
-    return {**content, **sections}
 
 
 @dataclass
@@ -190,13 +152,9 @@ class _ShardWriter:
 
     root: Path
     most_bytes: int
-    count: int
     sizes: list[int] = field(default_factory=list)
+    entries: list[tuple[int, ...]] = field(default_factory=list)
     stream: IO[bytes] | None = None
-
-    def __post_init__(self) -> None:
-        self.index = np.zeros(self.count, INDEX_TYPE)
-        self.written = 0
 
     def add(self, path: str, name: str) -> str:
         """Append a file; returns the member's path relative to the folder of the shards."""
@@ -216,8 +174,7 @@ class _ShardWriter:
         for part in (block, content, padding):
             self.stream.write(part)
         number = len(self.sizes)
-        self.index[self.written] = (member_key(name), number, zlib.crc32(content), offset, len(content))
-        self.written += 1
+        self.entries.append((member_key(name), number, zlib.crc32(content), offset, len(content)))
         return f"{shard_name(number)}/{name}"
 
     def close(self) -> None:
@@ -235,7 +192,7 @@ class _ShardWriter:
 def _finish(root: Path, writer: _ShardWriter, content: dict[str, Any], list_name: str) -> None:
     """Write index and list, and last of all the file without which nobody takes the folder for one of shards."""
     writer.close()
-    index = np.sort(writer.index, order="key")
+    index = np.array(sorted(writer.entries), INDEX_TYPE)
     if (index["key"][1:] == index["key"][:-1]).any():
         raise DatalistError(f"{root}: two files have names that cannot be told apart in the index; rename one.")
     packed = io.BytesIO()

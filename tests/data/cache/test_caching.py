@@ -19,7 +19,7 @@ from monai.transforms import Compose, EnsureTyped, Lambdad, RandFlipd, RandGauss
 from PIL import Image
 
 from monai_afire.data.cache.cached_dataset import cached_dataset
-from monai_afire.data.cache.disk_cache import DiskCachedDataset, pack_item, unpack_item
+from monai_afire.data.cache.disk_cache import DiskCachedDataset, _source_files, pack_item, unpack_item
 from monai_afire.data.cache.unreadable import MemoryCachedDataset, UnreadableNamingDataset
 from monai_afire.handlers.random_state import EpochSeed
 from monai_afire.transforms import GridCropPaird, LoadRadiographd, ResizeToCoverd, StandardizeContrastd
@@ -208,6 +208,12 @@ def test_changed_code_makes_new_files(items: list[dict[str, Any]], tmp_path: Pat
         values.append(float(run.stdout.split()[-1]))
         assert len(stored(tmp_path)) == (2 if factor == 0.5 else 1)  # other processes find what one has stored
     assert values[0] == values[1] == pytest.approx(2 * values[2])
+
+
+def test_code_of_the_packages_own_transforms_counts() -> None:
+    """The folder of the transforms was looked for in another place, so that a change of their code went unseen."""
+    names = {path.name for path in _source_files({LoadRadiographd.__module__})}
+    assert "radiograph_loading.py" in names
 
 
 def test_a_changed_image_or_item_is_read_again(items: list[dict[str, Any]], tmp_path: Path) -> None:

@@ -257,8 +257,11 @@ def test_a_shard_cut_under_a_run_is_an_error_with_its_name(shards: Path) -> None
 def test_what_cannot_be_stored_is_refused(files: Path, shards: Path, tmp_path: Path) -> None:
     with pytest.raises(DatalistError, match="holds shards already"):
         write_shards(shards, files)
-    with pytest.raises(DatalistError, match="no radiographs found"):
+    with pytest.raises(DatalistError, match="is in a shard already"):
         write_shards(tmp_path / "none", shards, progress=False)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DatalistError, match="no radiographs found"):
+        write_shards(tmp_path / "none", tmp_path / "empty", progress=False)
     with pytest.raises(DatalistError, match="give the folder"):
         write_shards(tmp_path / "none")
     with pytest.raises(DatalistError, match="at least 1"):
