@@ -124,7 +124,8 @@ def audit_images(
     )
     _write_table(frame, found, kept, folder / "audit.csv")
     _write_json(asdict(summary), folder / "audit.json")
-    _write_json(_cleaned(items, frame, kept), folder / "datalist.json")
+    described = read_sections(Path(datalist).expanduser()) if datalist else {}  # names of classes stay, too
+    _write_json({**described, **_cleaned(items, frame, kept)}, folder / "datalist.json")
     paths = [item["image"] for item in items]
     write_page(summary, found, paths, list(frame["image"]), folder / "audit.html", exclude, shown)
     return summary
@@ -145,12 +146,19 @@ def audited_items(
                 item["section"] = section if section in _SPLITS else "training"
             return items, base
         source = Path(datalist).expanduser()
-        names = [name for name, listed in read_sections(source).items() if isinstance(listed, list) and listed]
+        names = [name for name, listed in read_sections(source).items() if _is_section(name, listed)]
         items = []
         for name in names:
             listed = load_radiograph_datalist(dataset_dir, source, name, check_files=False)
             items.extend({**item, "section": name} for item in listed)
     return items, Path(os.path.abspath(os.path.expanduser(os.fspath(dataset_dir or source.parent))))
+
+
+def _is_section(name: str, listed: Any) -> bool:
+    """Whether an entry of a datalist lists images: others name classes or landmarks."""
+    if not isinstance(listed, list) or not listed:
+        return False
+    return name in _SPLITS or (isinstance(listed[0], dict) and "image" in listed[0])
 
 
 def _origins(items: Sequence[Mapping[str, Any]], base: Path) -> pd.DataFrame:

@@ -16,7 +16,7 @@ THRESHOLDS = {
     "spread": 0.02,
     "white": 0.05,
     "black": 0.4,
-    "correlation": 0.995,
+    "correlation": 0.99,
     "not_chest": 0.05,
     "two_views": 0.5,
     "rotated": 0.5,

@@ -138,10 +138,10 @@ def test_a_datalist_keeps_its_keys_and_loses_what_is_excluded(tmp_path: Path) ->
         save(drawn(seed), tmp_path / f"{seed}.png")
     items = [{"image": f"{seed}.png", "patient_id": patient, "label": [seed]} for seed, patient in ((0, "a"), (1, " "))]
     missing = {"image": "gone.png", "patient_id": "c"}
-    (tmp_path / "list.json").write_text(json.dumps({"description": "x", "training": [*items, missing]}))
+    (tmp_path / "list.json").write_text(json.dumps({"class_names": ["x"], "training": [*items, missing]}))
     audit_images(tmp_path, tmp_path / "list.json", tmp_path / "out", exclude=["unreadable", "no_patient"])
     cleaned = json.loads((tmp_path / "out" / "datalist.json").read_text())
-    assert cleaned == {"training": [{"image": "0.png", "patient_id": "a", "label": [0]}]}
+    assert cleaned == {"class_names": ["x"], "training": [{"image": "0.png", "patient_id": "a", "label": [0]}]}
     assert "no_patient" in findings(tmp_path / "out")["1.png"]
 
 
