@@ -143,7 +143,7 @@ def bundles_folder() -> Path:
         if (folder / "afire" / _METADATA).is_file():
             return folder
     raise FileNotFoundError(
-        f"no bundles in {' or '.join(map(str, candidates))}: the installation is incomplete, install monai-afire anew"
+        f"no bundles in {' or '.join(map(str, candidates))}: the installation is incomplete, install monai-afire again"
     )
 
 

@@ -34,13 +34,14 @@ examples:
   monai-afire run afire train paper --dataset_dir /path/to/images
   monai-afire package my_peac dist              for a pull request to MONAI's Model Zoo, and its checks
   monai-afire copy peac my_peac                 a copy to edit, then: monai-afire run my_peac train
+  monai-afire audit /path/to/images             are these images fit for training?
   monai-afire data nih --help                   label files of public sets -> datalists
   monai-afire experiments --help                many runs, one table
 """
 _RUN_HELP = """\
-Start a bundle as "python -m monai.bundle run" does, with everything after the first --key handed over as it stands.
+Start a bundle as "python -m monai.bundle run" does, with everything from the first --key unchanged.
 
-It is taken from ./NAME or ./bundles/NAME. Where neither is a bundle, ./bundles/NAME becomes a copy of the one that
+The bundle is ./NAME or ./bundles/NAME. Where neither is a bundle, ./bundles/NAME becomes a copy of the one that
 comes with the package. What a run writes goes into this folder, too: models/, output/ and data/ (--bundle_root,
 --ckpt_dir and --output_dir go elsewhere).
 """
@@ -51,8 +52,9 @@ minutes on two CPU cores.
 # small batches: in two minutes, many steps restore better than few large ones
 _DEMO = {"epochs": 10, "batch_size": 8, "phantom::num_patients::training": 512, "val_interval": 2}
 _MODULES = {
+    "audit": ("monai_afire.audit", "check a folder of radiographs, write a page and a cleaned datalist"),
     "data": ("monai_afire.data", "read the label files of a public set, write a datalist"),
-    "experiments": ("monai_afire.experiments", "repeat a bundle over seeds, label fractions and initialisations"),
+    "experiments": ("monai_afire.experiments", "repeat a bundle over seeds, label fractions and initializations"),
 }
 
 
@@ -83,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """What stands before the first option, and what is handed over; help of a run without a name is ours."""
+    """Words before the first option, and the others; "run --help" without a name prints our own help."""
     first = next((place for place, word in enumerate(words) if word.startswith("-")), len(words))
     return (words, []) if first == 1 else (words[:first], words[first:])
 
@@ -175,7 +177,7 @@ def _copy_bundle(name: str, folder: Path) -> Bundle:
 
 
 def _root_option(bundle: Bundle) -> list[str]:
-    """What the configs must be told of where the bundle is: they know ``bundles/NAME`` by themselves."""
+    """The option that names the bundle's folder; configs know ``bundles/NAME`` without it."""
     folder = bundle.folder
     return [] if folder == Path("bundles", bundle.name) else ["--bundle_root", folder.as_posix()]
 
@@ -197,7 +199,7 @@ def _parser() -> argparse.ArgumentParser:
     config = "of the bundle, such as train; then overlays of it, such as paper, or paths of your own"
     for argument in (
         add("options", _options, "show what can be set in a run: name, default, meaning"),
-        add("run", _run, "start a bundle; any --key value after its configs is handed over", _RUN_HELP),
+        add("run", _run, "start a bundle; MONAI gets any --key value after its configs", _RUN_HELP),
     ):
         argument("name", metavar="NAME", help="of a bundle, see list, or the folder of a copy")
         argument("config", metavar="CONFIG", nargs="*", help=config)

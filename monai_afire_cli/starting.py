@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Commands that others do the work of: shown as a person would type them, and started."""
+"""Commands of other programs: as a person would type them, and started."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ if not pretrained.is_file():
 #     --config_file "['bundles/afire/configs/inference.json','tutorials/miniature.json',\
 #                     'bundles/afire/configs/analysis.json']" \
 #     --ckpt_path tutorials/output/pretrained/model.pt --output_dir tutorials/output/report \
-#     --phantom_dir tutorials/output/phantom_report --phantom::num_patients "{'test': 16}" --max_images 16
+#     --phantom_dir tutorials/output/phantom_report --phantom::num_patients "{'test': 16}" --images::max_images 16
 # ```
 
 # %% tags=["hide-output"]
@@ -76,7 +76,7 @@ overrides: dict[str, Any] = {
     "output_dir": str(output / "report"),
     "phantom_dir": str(output / "phantom_report"),
     "phantom::num_patients": {"test": 16},
-    "max_images": 16,
+    "images::max_images": 16,
 }
 workflow = ConfigWorkflow(
     workflow_type="inference",

@@ -6,17 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
 from monai.utils import convert_to_tensor
-from numpy.typing import ArrayLike, NDArray
-from scipy.stats import gaussian_kde
 from tqdm.auto import tqdm
 
 from monai_afire.analysis.features.tokens import token_features
@@ -24,16 +21,8 @@ from monai_afire.analysis.images.boxes import box_masks, crop_and_resize, random
 from monai_afire.analysis.images.study_images import StudyImages
 from monai_afire.analysis.study import StudyResult, StudySettings
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
-from monai_afire.visualize.style import (
-    CHANCE_COLOR,
-    LABEL_SIZE,
-    SERIES_COLORS,
-    TICK_SIZE,
-    TITLE_SIZE,
-    frame,
-    legend_below,
-    plot_figure,
-)
+from monai_afire.visualize.dot_plot import dot_plot
+from monai_afire.visualize.style import LABEL_SIZE, SERIES_COLORS, frame, legend_below, plot_figure
 
 _ROWS = 256  # queries that are compared at a time
 
@@ -96,13 +85,13 @@ def compositionality(
             of_parts = index.repeat_interleave(number)
             embeddings = _embed_boxes(encoder, images, of_parts, division.flatten(0, 1), batch_size, bar)
             composed = embeddings.unflatten(0, (-1, number)).mean(1)
-            other = F.cosine_similarity(wholes, composed.roll(-patches_per_image, 0), dim=-1)
+            others = composed.roll(-patches_per_image, 0) if len(images) > 1 else torch.full_like(composed, torch.nan)
             columns = {
-                "image": index.numpy(),
-                "patch": patch.numpy(),
+                "image": index,
+                "patch": patch,
                 "parts": number,
-                "similarity": F.cosine_similarity(wholes, composed, dim=-1).cpu().numpy(),
-                "other_similarity": other.cpu().numpy() if len(images) > 1 else np.nan,
+                "similarity": F.cosine_similarity(wholes, composed, dim=-1).cpu(),
+                "other_similarity": F.cosine_similarity(wholes, others, dim=-1).cpu(),
             }
             tables.append(pd.DataFrame(columns))
     return pd.concat(tables, ignore_index=True)
@@ -198,42 +187,16 @@ def composition_summary(
         >>> composition_summary(composition, matches, matches)["own_nearer_2_parts"]
         0.5
     """
-    summary = {}
-    for number, rows in composition.groupby("parts"):
-        own, other = rows["similarity"], rows["other_similarity"]
-        nearer = ((own > other) + 0.5 * (own == other)).where(other.notna())
-        summary[f"similarity_{number}_parts"] = float(own.mean())
-        summary[f"other_image_{number}_parts"] = float(other.mean())
-        summary[f"own_nearer_{number}_parts"] = float(nearer.mean())
-    summary["decomposition_accuracy"] = float(decomposition["correct"].mean())
-    summary["retrieval_accuracy"] = float(retrieval["correct"].mean())
-    summary["chance"] = float(retrieval["chance"].mean())
-    return summary
-
-
-def similarity_density(similarities: ArrayLike, points: ArrayLike) -> NDArray[np.float64] | None:
-    """
-    Gaussian kernel density estimate of similarities, the bandwidth by Scott's rule (``scipy.stats.gaussian_kde``).
-
-    Args:
-        similarities: ``(M,)``; NaN does not count.
-        points: ``(Q,)`` where to estimate.
-
-    Returns:
-        ``(Q,)``; None where there is no density: fewer than two similarities, or all the same.
-
-    Example:
-        >>> similarity_density([0.2, 0.4], [0.0, 0.3, 5.0]).argmax().item()
-        1
-        >>> similarity_density([1.0, 1.0, 1.0], [1.0]) is None
-        True
-    """
-    values = np.asarray(similarities, dtype=np.float64)
-    values = values[~np.isnan(values)]
-    # rounding is no spread: its "density" would be a needle
-    if len(values) < 2 or np.ptp(values) < 1e-6:
-        return None
-    return gaussian_kde(values)(np.asarray(points, dtype=np.float64))
+    own, other = composition["similarity"], composition["other_similarity"]
+    nearer = ((own > other) + 0.5 * (own == other)).where(other.notna())
+    columns = {"similarity": own, "other_image": other, "own_nearer": nearer}
+    means = pd.DataFrame(columns).groupby(composition["parts"]).mean()
+    return {
+        **{f"{name}_{parts}_parts": float(row[name]) for parts, row in means.iterrows() for name in columns},
+        "decomposition_accuracy": float(decomposition["correct"].mean()),
+        "retrieval_accuracy": float(retrieval["correct"].mean()),
+        "chance": float(retrieval["chance"].mean()),
+    }
 
 
 def _checked(encoder: RadiographEncoder, images: torch.Tensor) -> torch.Tensor:
@@ -270,29 +233,28 @@ def _matches(queries: torch.Tensor, targets: torch.Tensor, circle: torch.Tensor,
         columns = (rows.unsqueeze(1) + torch.arange(size, device=rows.device)) % number
         similarity = (unit_queries[rows] @ unit_targets.T).gather(1, columns)
         best = similarity == similarity.amax(1, keepdim=True)
-        own.append(similarity[:, 0])
-        correct.append(best[:, 0] / best.sum(1))
-    table = pd.DataFrame(
-        {
-            "image": circle.numpy(),
-            "correct": torch.cat(correct).cpu().numpy() if size > 1 else np.nan,
-            "similarity": torch.cat(own).cpu().numpy(),
-            "chance": 1 / size,
-        }
-    )
-    return table.sort_values("image", ignore_index=True)
+        own.append(similarity[:, 0].cpu())
+        correct.append((best[:, 0] / best.sum(1)).cpu())
+    columns = {
+        "image": circle,
+        "correct": torch.cat(correct) if size > 1 else np.nan,
+        "similarity": torch.cat(own),
+        "chance": 1 / size,
+    }
+    return pd.DataFrame(columns).sort_values("image", ignore_index=True)
 
 
-_OWN_COLOR, _OTHER_COLOR = SERIES_COLORS[0], SERIES_COLORS[5]
-_POINTS = 512
+_SIMILARITIES = {
+    "other_similarity": ("parts of another image", SERIES_COLORS[5]),
+    "similarity": ("own parts", SERIES_COLORS[0]),
+}
 
 
 def composition_figure(tables: Mapping[str, pd.DataFrame]) -> Figure:
     """
-    Densities of the similarity of a patch with its parts, and with those of another image (ACE, Fig. 3).
+    Histograms of the similarity of a patch with its parts, and with those of another image (ACE, Fig. 3).
 
-    A row per encoder, a column per number of parts; all panels of a column share the range of similarity. Each panel
-    has its own height, since an encoder whose embeddings are all alike gives needles.
+    A row per encoder, a column per number of parts; all panels of a column share the range of similarity.
 
     Args:
         tables: of :func:`monai_afire.analysis.compositionality`, by the encoders' names.
@@ -314,98 +276,27 @@ def composition_figure(tables: Mapping[str, pd.DataFrame]) -> Figure:
     parts = sorted(set().union(*(table["parts"] for table in tables.values())))
     figure = plot_figure(0.9 + 3.3 * len(parts), 1.0 + 1.25 * len(tables))
     axes = figure.subplots(len(tables), len(parts), squeeze=False, sharex="col")
-    for row, (name, table) in zip(axes, tables.items(), strict=True):
-        for axis, number in zip(row, parts, strict=True):
-            _draw_densities(axis, table[table["parts"] == number], _lowest(tables, number))
-        row[0].set_ylabel(name, rotation=0, ha="right", va="center", fontsize=LABEL_SIZE, parse_math=False)
-    for axis, number in zip(axes[0], parts, strict=True):
-        axis.set_title(f"{number} parts", fontsize=TITLE_SIZE)
-    for axis in axes[-1]:
-        axis.set_xlabel("cosine similarity", fontsize=LABEL_SIZE)
-    handles = {line.get_label(): line for axis in axes.flat for line in axis.get_lines()}
-    legend_below(figure, list(handles.values()), list(handles))
+    for axis, (name, number) in zip(axes.flat, product(tables, parts), strict=True):
+        own = tables[name][tables[name]["parts"] == number]
+        for column, (label, color) in _SIMILARITIES.items():
+            axis.hist(own[column].dropna(), bins=30, histtype="stepfilled", alpha=0.5, color=color, label=label)
+        frame(axis, f"{number} parts" if axis in axes[0] else "", "cosine similarity" if axis in axes[-1] else "")
+        axis.set_yticks([])
+    for axis, name in zip(axes[:, 0], tables, strict=True):
+        axis.set_ylabel(name, rotation=0, ha="right", va="center", fontsize=LABEL_SIZE, parse_math=False)
+    legend_below(figure, *axes.flat[0].get_legend_handles_labels())
     return figure
-
-
-def matching_figure(table: pd.DataFrame) -> Figure:
-    """
-    Accuracies of decomposition and retrieval beside chance (ACE, Fig. 4 and 5).
-
-    Args:
-        table: a row per encoder with "decomposition_accuracy", "retrieval_accuracy" and "chance".
-
-    Returns:
-        The figure.
-
-    Example:
-        >>> columns = {"decomposition_accuracy": [0.9], "retrieval_accuracy": [0.8], "chance": [1 / 32]}
-        >>> len(matching_figure(pd.DataFrame(columns, index=["ace"])).axes)
-        2
-    """
-    figure = plot_figure(7.5, 1.1 + 0.4 * len(table))
-    titles = {"decomposition_accuracy": "decomposition", "retrieval_accuracy": "patch → image retrieval"}
-    for axis, (column, title) in zip(figure.subplots(1, 2, sharey=True), titles.items(), strict=True):
-        values = table[column].to_numpy(dtype=float)
-        axis.barh(range(len(table)), np.nan_to_num(values), color=_OWN_COLOR, height=0.6)
-        for row, (value, chance) in enumerate(zip(values, table["chance"], strict=True)):
-            text = f"{value:.1%}" if value == value else "not defined"
-            beside = max(np.nan_to_num(value), chance) + 0.02  # the line of chance would cross the text
-            axis.text(beside, row, text, va="center", fontsize=TICK_SIZE)
-        chance_line = axis.axvline(float(table["chance"].mean()), color=CHANCE_COLOR, linestyle="--", linewidth=1)
-        axis.set_xlim(0, 1.17)  # room for the label of 100 %
-        axis.set_xticks([0, 0.25, 0.5, 0.75, 1])
-        axis.xaxis.set_major_formatter(PercentFormatter(1.0))
-        frame(axis, title)
-    left = figure.axes[0]
-    left.set_yticks(range(len(table)), [str(name) for name in table.index], parse_math=False)
-    left.invert_yaxis()
-    legend_below(figure, [chance_line], ["chance"])
-    return figure
-
-
-def _lowest(tables: Mapping[str, pd.DataFrame], parts: int) -> float:
-    """Where the axis begins: a little below the lowest similarity but for a hundredth of them."""
-    columns = ["similarity", "other_similarity"]
-    values = np.concatenate(
-        [table.loc[table["parts"] == parts, columns].to_numpy().ravel() for table in tables.values()]
-    )
-    values = values[~np.isnan(values)]
-    low = float(np.quantile(values, 0.01)) if len(values) else 0.0
-    return max(-1.0, low - 0.1 * max(1 - low, 1e-3))
-
-
-def _draw_densities(axis: Axes, rows: pd.DataFrame, low: float) -> None:
-    """The two densities; a line where all similarities are the same."""
-    # finer near 1, where the needles stand
-    points = 1 - (1 - low) * np.linspace(1, 0, _POINTS) ** 2
-    styles = (
-        ("other_similarity", "parts of another image", _OTHER_COLOR, "--"),
-        ("similarity", "own parts", _OWN_COLOR, "-"),
-    )
-    for column, label, color, line in styles:
-        values = rows[column].dropna()
-        density = similarity_density(values, points)
-        if density is not None:
-            axis.plot(points, density / density.max(), color=color, linestyle=line, label=label)
-            axis.fill_between(points, density / density.max(), color=color, alpha=0.25, linewidth=0)
-        elif len(values):
-            axis.axvline(values.mean(), color=color, linestyle=line, label=label)
-    axis.set_xlim(low, 1 + 0.02 * (1 - low))
-    axis.set_ylim(0, 1.1)
-    axis.set_yticks([])
-    axis.xaxis.set_major_locator(MaxNLocator(5))
-    frame(axis)
-    axis.spines["left"].set_visible(False)
 
 
 _QUESTION = (
-    "Is the embedding of a patch the mean of its parts' embeddings (composition), does an image lose a patch's "
-    "embedding when the patch is taken out (decomposition), and does a patch find the image it is from (retrieval)? "
-    "Embeddings are mean tokens of random patches, enlarged to the encoder's input. A similarity of 1 with the own "
-    "parts is perfect, but says nothing unless that with another image's parts is lower: embeddings may all be alike. "
-    "The share of patches nearer to their own parts is 0.5 by chance; accuracies are those of choosing among "
-    "{gallery}, chance is {chance:.3f}."
+    "Is the embedding of a patch the mean of its parts' embeddings (composition)? Does an image lose a patch's "
+    "embedding with the patch (decomposition)? Does a patch find its image (retrieval)? Embeddings are mean tokens of "
+    "random patches, enlarged to the encoder's input. A similarity of 1 with the own parts is perfect, but says "
+    "nothing unless that with another image's parts is lower. The share of patches nearer to their own parts is 0.5 by "
+    "chance; accuracies are those of choosing among {gallery}, chance is {chance:.3f}."
 )
+_HISTOGRAM_CAPTION = "Similarity of a patch with the mean of its parts, and with that of another image's parts"
+_ACCURACY_CAPTION = "Accuracy of choosing the patch that was taken out, and of finding a patch's image"
 
 
 @dataclass
@@ -446,16 +337,11 @@ class CompositionStudy(StudySettings):
             matches = decomposition_and_retrieval(encoder, images.image, gallery=self.gallery, **options)
             summaries[name] = composition_summary(compositions[name], *matches)
         table = pd.DataFrame.from_dict(summaries, orient="index")
-        size = min(self.gallery, len(images.image))
-        return StudyResult(
-            "Composition and decomposition",
-            _QUESTION.format(gallery=size, chance=1 / size),
-            table,
-            {
-                "Similarity of a patch with the mean of its parts, and with that of another image's parts; Gaussian "
-                "kernel density estimates, each scaled to the same height": composition_figure(compositions),
-                "Accuracy of choosing the patch that was taken out, and of finding a patch's image": matching_figure(
-                    table
-                ),
-            },
-        )
+        chance = 1 / min(self.gallery, len(images.image))
+        accuracies = table[["decomposition_accuracy", "retrieval_accuracy"]].T.assign(chance=chance)
+        figures = {
+            _HISTOGRAM_CAPTION: composition_figure(compositions),
+            _ACCURACY_CAPTION: dot_plot(accuracies, "Choice of the own patch or image", "accuracy", (-0.03, 1.03)),
+        }
+        question = _QUESTION.format(gallery=round(1 / chance), chance=chance)
+        return StudyResult("Composition and decomposition", question, table, figures)

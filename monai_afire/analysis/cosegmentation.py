@@ -16,16 +16,16 @@ import torch
 import torch.nn.functional as F
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
-from skimage.segmentation import mark_boundaries
 from tqdm.auto import tqdm
 
 from monai_afire.analysis.features.dense import FeatureMaps, finest_stride
 from monai_afire.analysis.features.raw_pixels import with_raw_pixels
 from monai_afire.analysis.features.similarity import nearest_center, spherical_kmeans
 from monai_afire.analysis.images.study_images import StudyImages, names_or_numbers, reference_indices
-from monai_afire.analysis.study import StudyResult, StudySettings
+from monai_afire.analysis.study import SAME_PLACE, StudyResult, StudySettings, mean_by
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.visualize.dot_plot import dot_plot
+from monai_afire.visualize.figures import picture_grid
 from monai_afire.visualize.outlines import TRUTH_COLOR, class_color, outline_picture, picture_sheet
 from monai_afire.visualize.style import HEAT_COLORS
 
@@ -37,7 +37,7 @@ def cosegment(
     encoder: RadiographEncoder,
     images: torch.Tensor,
     num_clusters: int = 16,
-    stride: Sequence[int] | int | None = None,
+    stride: int | None = None,
     remove_position: bool = False,
     seed: int = 0,
     batch_size: int = 32,
@@ -77,26 +77,22 @@ def cosegment(
     """
     encoder.check_images(images)
     everything = range(len(images))
-    with tqdm(
-        total=len(images) * (3 if remove_position else 2), disable=not progress, unit="image", desc="co-segmentation"
-    ) as bar:
+    total = len(images) * (3 if remove_position else 2)
+    with tqdm(total=total, disable=not progress, unit="image", desc="co-segmentation") as bar:
         maps = FeatureMaps(encoder, images, stride, batch_size, bar)
         if remove_position:
             maps.remove_mean()
-        cells = math.prod(len(axis) for axis in maps.centers)
-        per_image = max(1, min(cells, _MAX_POINTS // len(images)))
+        shape = [len(axis) for axis in maps.centers]
+        per_image = max(1, min(math.prod(shape), _MAX_POINTS // len(images)))
         generator = torch.Generator().manual_seed(seed)
         sample = []
         for _, part in maps(everything):
             for features in part.flatten(2):
-                drawn = torch.randperm(cells, generator=generator)[:per_image]
+                drawn = torch.randperm(math.prod(shape), generator=generator)[:per_image]
                 sample.append(features[:, drawn.to(features.device)].T)
         centers = spherical_kmeans(torch.cat(sample), num_clusters, seed)
-        labels = [
-            nearest_center(part.movedim(1, -1).flatten(0, -2), centers).reshape(len(part), *part.shape[2:]).cpu()
-            for _, part in maps(everything)
-        ]
-    return torch.cat(labels)
+        labels = [nearest_center(part.movedim(1, -1).flatten(0, -2), centers).cpu() for _, part in maps(everything)]
+    return torch.cat(labels).reshape(-1, *shape)
 
 
 def organ_clusters(labels: torch.Tensor, masks: torch.Tensor, reference: Sequence[int]) -> torch.Tensor:
@@ -210,8 +206,8 @@ def best_dice(labels: torch.Tensor, masks: torch.Tensor, reference: Sequence[int
     _, queries = _split(reference, len(labels))
     coverage = _coverage(labels, masks)[queries].flatten(2)
     one = torch.ones(coverage.shape[2])
-    predicted = [torch.stack([_best_union(organ, one) for organ in image]) for image in coverage]
-    return _dice_table(queries, torch.stack(predicted), coverage)
+    predicted = [_best_union(organ, one) for organ in coverage.flatten(0, 1)]
+    return _dice_table(queries, torch.stack(predicted).reshape(coverage.shape), coverage)
 
 
 def position_labels(num_images: int, cells: Sequence[int]) -> torch.Tensor:
@@ -238,10 +234,7 @@ def _split(reference: Sequence[int] | int, num_images: int) -> tuple[list[int], 
     references = reference_indices(reference, num_images)
     queries = sorted(set(range(num_images)) - set(references))
     if not queries:
-        raise ValueError(
-            f"{len(references)} of {num_images} images are references, none is left to score: give more images or "
-            "fewer references"
-        )
+        raise ValueError(f"all {num_images} images are references, none is left to score: give more images")
     return references, queries
 
 
@@ -250,8 +243,7 @@ def _coverage(labels: torch.Tensor, masks: torch.Tensor) -> torch.Tensor:
     cells, size = labels.shape[1:], masks.shape[2:]
     if len(labels) != len(masks) or len(cells) != len(size) or any(s % c for s, c in zip(size, cells, strict=True)):
         raise ValueError(
-            f"masks (M, O, *S) with axes that are multiples of the cells' are needed for labels {tuple(labels.shape)}, "
-            f"got {tuple(masks.shape)}"
+            f"masks {tuple(masks.shape)} must have axes that are multiples of the labels' {tuple(labels.shape)}"
         )
     return F.interpolate(masks.cpu().float(), size=tuple(cells), mode="area").double()
 
@@ -272,17 +264,8 @@ def _dice_table(images: Sequence[int], predicted: torch.Tensor, coverage: torch.
     common = (predicted * coverage).sum(-1)
     total = predicted.sum(-1) + coverage.sum(-1)
     dice = torch.where(coverage.sum(-1) > 0, 2 * common / total, torch.nan)
-    organs = dice.shape[1]
-    return pd.DataFrame(
-        {
-            "image": [image for image in images for _ in range(organs)],
-            "organ": list(range(organs)) * len(images),
-            "dice": dice.flatten().tolist(),
-        }
-    )
-
-
-_SIDE = 384
+    images_of_rows, organs = np.repeat(images, dice.shape[1]), np.tile(range(dice.shape[1]), len(images))
+    return pd.DataFrame({"image": images_of_rows, "organ": organs, "dice": dice.flatten()})
 
 
 def cosegmentation_figure(tables: Mapping[str, pd.DataFrame], names: Sequence[str]) -> Figure:
@@ -304,8 +287,7 @@ def cosegmentation_figure(tables: Mapping[str, pd.DataFrame], names: Sequence[st
         >>> len(cosegmentation_figure({"mine": table}, ["lung", "heart"]).axes)
         1
     """
-    values = pd.DataFrame({name: table.groupby("organ")["dice"].mean() for name, table in tables.items()})
-    values = values.reindex(range(len(names))).set_axis(list(names))
+    values = mean_by(tables, "organ", "dice", names)
     return dot_plot(values, "Co-segmentation", "mean Dice", limits=(-0.03, 1.03))
 
 
@@ -324,16 +306,15 @@ def segments_figure(images: torch.Tensor, labels: Mapping[str, torch.Tensor]) ->
     Example:
         >>> figure = segments_figure(torch.rand(2, 1, 8, 8), {"mine": torch.randint(3, (2, 4, 4))})
         >>> [axis.get_title() for axis in figure.axes]
-        ['image', 'mine', 'image', 'mine']
+        ['image', 'mine', '', '']
     """
     gray = images.float().mean(1).cpu().numpy().clip(0, 1)
     ordered = {name: _from_top_to_bottom(own) for name, own in labels.items()}
-    pictures, titles = [], []
-    for number, image in enumerate(gray):
-        pictures.append(_enlarged(np.stack([image] * 3, axis=-1)))
-        pictures += [_tinted(image, own[number], int(own.max()) + 1) for own in ordered.values()]
-        titles += ["image", *ordered]
-    return picture_sheet(pictures, titles, None, columns=1 + len(labels))
+    rows = [
+        [image, *(_tinted(image, own[number], int(own.max()) + 1) for own in ordered.values())]
+        for number, image in enumerate(gray)
+    ]
+    return picture_grid(rows, ["image", *ordered], "")
 
 
 def organ_outlines_figure(
@@ -368,44 +349,31 @@ def organ_outlines_figure(
 
 def _from_top_to_bottom(labels: torch.Tensor) -> NDArray[np.int64]:
     """Number the segments by their mean row, so that neighbours in the body are neighbours in the colours."""
-    flat = labels.cpu().numpy()
-    rows = np.broadcast_to(np.arange(flat.shape[1])[:, None], flat.shape)
-    present = np.unique(flat)
-    mean_row = np.array([rows[flat == label].mean() for label in present])
-    rank = np.zeros(int(flat.max()) + 1, dtype=np.int64)
-    rank[present[np.argsort(mean_row, kind="stable")]] = np.arange(len(present))
-    return rank[flat]
+    _, place = np.unique(labels.cpu().numpy(), return_inverse=True)
+    place = place.reshape(labels.shape)
+    rows = np.broadcast_to(np.arange(labels.shape[1])[:, None], labels.shape)
+    mean_row = np.bincount(place.ravel(), weights=rows.ravel()) / np.bincount(place.ravel())
+    rank = np.argsort(np.argsort(mean_row, kind="stable"))
+    return rank[place]
 
 
-def _tinted(image: NDArray, labels: NDArray[np.int64], number: int) -> NDArray[np.uint8]:
-    """The image under its segments' colours, with white lines between them."""
+def _tinted(image: NDArray, labels: NDArray[np.int64], number: int) -> NDArray:
+    """The image under its segments' colours."""
     colors = matplotlib.colormaps[HEAT_COLORS](np.linspace(0, 1, max(number, 2)))[:, :3]
-    repeats = [max(1, side // cells) for side, cells in zip(image.shape, labels.shape, strict=True)]
-    pixels = labels.repeat(repeats[0], axis=0).repeat(repeats[1], axis=1)[: image.shape[0], : image.shape[1]]
-    mixed = 0.5 * image[..., None] + 0.5 * colors[pixels]
-    factor = max(1, _SIDE // max(image.shape))
-    large = pixels.repeat(factor, axis=0).repeat(factor, axis=1)
-    marked = mark_boundaries(_enlarged(mixed), large, color=(1, 1, 1), mode="inner")
-    return (marked * 255).round().astype(np.uint8)
+    times = [side // count for side, count in zip(image.shape, labels.shape, strict=True)]
+    cells = labels.repeat(times[0], axis=0).repeat(times[1], axis=1)
+    return 0.5 * image[..., None] + 0.5 * colors[cells]
 
 
-def _enlarged(picture: NDArray) -> NDArray[np.uint8]:
-    """A picture (H, W, 3) in [0, 1], some times as large."""
-    factor = max(1, _SIDE // max(picture.shape[:2]))
-    large = picture.repeat(factor, axis=0).repeat(factor, axis=1)
-    return (large.clip(0, 1) * 255).round().astype(np.uint8)
-
-
-SAME_PLACE = "same place"
 LIMIT = "limit of the resolution"
 
 _QUESTION = (
     "Do features alone cut the images into the same organs? The dense features of all images are put into {clusters} "
     "clusters, without any mask. The masks of {references} reference images then say which clusters are an organ, and "
     "the Dice of these is measured on the other images. '{same_place}' needs no encoder: each position is a cluster of "
-    "its own, so an organ is where it is in the references. '{limit}' is what cells of this size could reach if the "
-    "masks were known. In columns that end in position_removed the mean feature map of all images is subtracted first, "
-    "which takes from an encoder what it knows of positions alone."
+    "its own, so an organ is where it is in the references. '{limit}' is the best that cells of this size can reach. "
+    "For columns that end in position_removed, the mean feature map of all images is subtracted first, which removes "
+    "what an encoder knows of positions alone."
 )
 _SEGMENTS_CAPTION = "Segments as they are found; a colour is the same segment in all images of an encoder"
 
@@ -449,38 +417,34 @@ class CosegmentationStudy(StudySettings):
         assert sampled.masks is not None
         masks, organs = sampled.masks, names_or_numbers(sampled.mask_names, sampled.masks.shape[1])
         references = reference_indices(self.reference, len(masks))
-        segments = {
-            name: self._segments(encoder, sampled.image, remove_position=False)
-            for name, encoder in with_raw_pixels(encoders).items()
-        }
+        every = with_raw_pixels(encoders)
+        segments = {name: self._segments(encoder, sampled.image) for name, encoder in every.items()}
         positions = position_labels(len(masks), next(iter(segments.values())).shape[1:])
-        scores = {
-            name: score_segments(labels, masks, references)
-            for name, labels in {**segments, SAME_PLACE: positions}.items()
-        }
+        labels = {**segments, SAME_PLACE: positions}
+        scores = {name: score_segments(own, masks, references) for name, own in labels.items()}
         tables = {name: table for name, (table, _) in scores.items()} | {LIMIT: best_dice(positions, masks, references)}
         metrics = {name: _organ_metrics(table, organs) for name, table in tables.items()}
-        for name, encoder in with_raw_pixels(encoders).items() if self.remove_position else ():
+        for name, encoder in every.items() if self.remove_position else ():
             removed, _ = score_segments(self._segments(encoder, sampled.image, True), masks, references)
             metrics[name]["mean_dice_position_removed"] = _organ_metrics(removed, organs)["mean_dice"]
         figures = {"Dice of each organ": cosegmentation_figure(tables, organs)}
         shown = [index for index in range(len(masks)) if index not in references][: self.num_pictures]
         if sampled.image.ndim == 4 and shown:
-            pictures, found = sampled.image[shown], {name: labels[shown] for name, labels in segments.items()}
+            pictures, found = sampled.image[shown], {name: own[shown] for name, own in segments.items()}
             predicted = {
-                name: segments_to_masks({**found, SAME_PLACE: positions[shown]}[name], clusters, masks.shape[2:])
+                name: segments_to_masks(labels[name][shown], clusters, masks.shape[2:])
                 for name, (_, clusters) in scores.items()
             }
             figures[_SEGMENTS_CAPTION] = segments_figure(pictures, found)
             figures["Organs that the segments make"] = organ_outlines_figure(pictures, masks[shown], predicted, organs)
-        question = _QUESTION.format(
-            clusters=self.num_clusters, references=len(references), same_place=SAME_PLACE, limit=LIMIT
-        )
-        return StudyResult(
-            "Organs without training", question, pd.DataFrame.from_dict(metrics, orient="index"), figures
-        )
+        names = {"same_place": SAME_PLACE, "limit": LIMIT}
+        question = _QUESTION.format(clusters=self.num_clusters, references=len(references), **names)
+        table = pd.DataFrame.from_dict(metrics, orient="index")
+        return StudyResult("Organs without training", question, table, figures)
 
-    def _segments(self, encoder: RadiographEncoder, images: torch.Tensor, remove_position: bool) -> torch.Tensor:
+    def _segments(
+        self, encoder: RadiographEncoder, images: torch.Tensor, remove_position: bool = False
+    ) -> torch.Tensor:
         stride = finest_stride(encoder, self.stride)
         return cosegment(encoder, images, self.num_clusters, stride, remove_position, self.seed, **self.encoding)
 

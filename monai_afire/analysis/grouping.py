@@ -94,7 +94,7 @@ def chance_purity(groups: Sequence[Hashable]) -> float:
     number = len(groups)
     if number < 2:
         return math.nan
-    counts = np.bincount(_group_index(groups)).astype(np.float64)
+    counts = pd.Series(list(groups), dtype=object).value_counts()
     return float((counts * (counts - 1)).sum() / (number * (number - 1)))
 
 
@@ -121,14 +121,13 @@ def group_separation(
         >>> group_separation(torch.eye(2).repeat(2, 1), [0, 1, 0, 1], num_neighbors=1)
         {'purity': 1.0, 'chance_purity': 0.333..., 'silhouette': 1.0, 'num_items': 4, 'num_groups': 2}
     """
-    purity = neighbor_purity(features, groups, num_neighbors)
-    known = [group for group, valid in zip(groups, features.isfinite().all(1).tolist(), strict=True) if valid]
+    points, index = _known(features, groups)
     return {
-        "purity": purity,
-        "chance_purity": chance_purity(known),
-        "silhouette": _silhouette(*_known(features, groups)),
-        "num_items": len(known),
-        "num_groups": len(set(known)),
+        "purity": neighbor_purity(points, index.tolist(), num_neighbors),
+        "chance_purity": chance_purity(index.tolist()),
+        "silhouette": _silhouette(points, index),
+        "num_items": len(index),
+        "num_groups": len(index.unique()),
     }
 
 
@@ -178,8 +177,8 @@ def _known(features: torch.Tensor, groups: Sequence[Hashable]) -> tuple[torch.Te
     if features.ndim != 2 or len(features) != len(groups):
         raise ValueError(f"expected features (N, D) and N groups, got {tuple(features.shape)} and {len(groups)} groups")
     finite = features.isfinite().all(1)
-    kept = [group for group, valid in zip(groups, finite.tolist(), strict=True) if valid]
-    return l2_normalize(features[finite]), torch.as_tensor(_group_index(kept), dtype=torch.long, device=features.device)
+    index, _ = pd.factorize(pd.Series(list(groups), dtype=object)[finite.cpu().numpy()])
+    return l2_normalize(features[finite]), torch.as_tensor(index, dtype=torch.long, device=features.device)
 
 
 def _silhouette(points: torch.Tensor, index: torch.Tensor) -> float:
@@ -191,11 +190,6 @@ def _silhouette(points: torch.Tensor, index: torch.Tensor) -> float:
     if (1 - points @ points[0]).abs().max() <= SAME_COSINE:  # all are the same: scikit-learn would compare rounding
         return 0.0
     return float(silhouette_score(points.cpu().numpy(), index.cpu().numpy(), metric="cosine"))
-
-
-def _group_index(groups: Sequence[Hashable]) -> NDArray[np.int64]:
-    numbers: dict[Hashable, int] = {}
-    return np.array([numbers.setdefault(group, len(numbers)) for group in groups], dtype=np.int64)
 
 
 _PANEL_INCHES, _PANELS_PER_ROW, _LEAST_WIDTH = 2.4, 4, 4.8
@@ -228,11 +222,8 @@ def map_figure(
         >>> [text.get_text() for text in figure.legends[0].get_texts()]
         ['a', 'b']
     """
-    if not maps or any(len(points) != len(groups[name]) for name, points in maps.items()):
-        raise ValueError(
-            f"points of { ({name: len(points) for name, points in maps.items()}) } need as many groups, got "
-            f"{ ({name: len(own) for name, own in groups.items()}) }"
-        )
+    if not maps:
+        raise ValueError("no map to draw: give that of at least one encoder")
     order = list(dict.fromkeys(group for name in maps for group in groups[name]))
     styles = [_point_style(number, paired) for number in range(len(order))]
     rows = -(-len(maps) // _PANELS_PER_ROW)
@@ -266,10 +257,9 @@ def _point_style(number: int, paired: bool) -> dict[str, Any]:
 
 
 _HOW = (
-    " Purity is the share of the {k} nearest neighbours, by cosine, that are of the same group, and chance_purity what "
-    "features without meaning reach; the silhouette is 1 where groups are tight and far apart and 0 where they mix. "
-    "Both are metrics of the features themselves: the maps, by t-SNE, are for the eye, and distances between groups "
-    "and their sizes mean nothing in them. Raw pixels are the baseline that has learned nothing."
+    " Purity is the share of the {k} nearest neighbours, by cosine, that are of the same group; chance_purity is that "
+    "of features without meaning. The silhouette is 1 where groups are tight and far apart and 0 where they mix. Maps "
+    "are t-SNE, for the eye: distances between groups and their sizes mean nothing. Raw pixels have learned nothing."
 )
 
 
@@ -294,23 +284,18 @@ class _MapStudy(StudySettings, ABC):
         maps, groups, metrics = {}, {}, {}
         for name, encoder in with_raw_pixels(encoders).items():
             features, group = self.features(encoder, sampled)
-            known = features.isfinite().all(1)
-            groups[name] = [own for own, valid in zip(group, known.tolist(), strict=True) if valid]
-            if len(set(groups[name])) < 2:
+            known = features.isfinite().all(1).numpy()
+            groups[name] = np.array(group, dtype=object)[known].tolist()
+            number = len(set(groups[name]))
+            if number < 2:
                 raise NothingToCompareError(
-                    f"its {len(groups[name])} items have {len(set(groups[name]))} group, so there is nothing to tell "
-                    "apart: give images of at least two"
+                    f"its {len(groups[name])} items have {number} group: give images of at least two"
                 )
             metrics[name] = group_separation(features[known], groups[name], self.num_neighbors)
             maps[name] = tsne_map(features[known], self.seed)
         captions = {name: f"purity {metric['purity']:.2f}" for name, metric in metrics.items()}
-        table = pd.DataFrame.from_dict(metrics, orient="index")
-        return StudyResult(
-            self.title,
-            self.question + _HOW.format(k=self.num_neighbors),
-            table,
-            {self.caption: map_figure(maps, groups, captions)},
-        )
+        question, table = self.question + _HOW.format(k=self.num_neighbors), pd.DataFrame.from_dict(metrics, "index")
+        return StudyResult(self.title, question, table, {self.caption: map_figure(maps, groups, captions)})
 
 
 @dataclass

@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from monai.utils import convert_to_tensor
 from numpy.typing import NDArray
-from tqdm.auto import tqdm
 
+from monai_afire.analysis.features.tokens import image_features
 from monai_afire.analysis.images.study_images import StudyImages
 from monai_afire.analysis.study import StudyResult, StudySettings
 from monai_afire.metrics.pretraining import prototype_entropy, prototype_information
@@ -56,12 +56,11 @@ def prototype_atlas(prototypes: torch.Tensor, grid_size: Sequence[int]) -> pd.Da
     rows = _checked(prototypes)
     if len(rows) != math.prod(grid_size):
         raise ValueError(f"{len(rows)} prototypes do not fill a grid of {tuple(grid_size)} positions")
-    axes = torch.unravel_index(torch.arange(len(rows)), tuple(grid_size))
+    axes = np.unravel_index(range(len(rows)), tuple(grid_size))
     probability, cluster = rows.max(1)
-    columns = dict(zip(("row", "column", "slice"), (axis.numpy() for axis in axes), strict=False))
-    entropy = torch.stack([prototype_entropy(row[None]) for row in rows])
-    named = {"cluster": cluster, "probability": probability, "entropy": entropy}
-    return pd.DataFrame({**columns, **{name: values.numpy() for name, values in named.items()}})
+    columns = dict(zip(("row", "column", "slice"), axes, strict=False))
+    entropy = [float(prototype_entropy(row[None])) for row in rows]
+    return pd.DataFrame({**columns, "cluster": cluster, "probability": probability, "entropy": entropy})
 
 
 def atlas_scores(prototypes: torch.Tensor, shares: torch.Tensor | None = None) -> dict[str, float]:
@@ -217,34 +216,27 @@ def cluster_patches(
         >>> cluster_patches(network, torch.rand(3, 1, 32, 32), [5, 0], 2, progress=False)["cluster"].tolist()
         [5, 5, 0, 0]
     """
-    images = convert_to_tensor(images, track_meta=False)
-    network.encoder.check_images(images)
     if network.contrast_space != "probabilities":
         raise ValueError("this network contrasts features, it has no clusters: leave the atlas out")
     if any(not 0 <= cluster < network.bank.prototypes.shape[1] for cluster in clusters):
         raise ValueError(f"clusters are 0 to {network.bank.prototypes.shape[1] - 1}, got {list(clusters)}")
-    best, places = [], []
-    with (
-        tqdm(total=len(images), disable=not progress, unit="image", desc="atlas") as bar,
-        eval_mode(network),
-        torch.no_grad(),
-    ):
-        for batch in images.split(batch_size):
-            q = network.token_probabilities(network.encoder(batch.to(network.encoder.mean)))
-            probability, place = q[..., list(clusters)].max(1)
-            best.append(probability.cpu())
-            places.append(place.cpu())
-            bar.update(len(batch))
-    probability, place = torch.cat(best), torch.cat(places)
+    with eval_mode(network):
+        q = image_features(
+            network.encoder,
+            images,
+            batch_size,
+            progress,
+            lambda tokens: network.token_probabilities(tokens)[..., list(clusters)],
+        )
+    probability, place = q.max(1)
     top, image = probability.topk(min(num_patches, len(images)), dim=0)
-    number = len(top)
     return pd.DataFrame(
         {
-            "cluster": [cluster for cluster in clusters for _ in range(number)],
-            "rank": list(range(number)) * len(clusters),
-            "image": image.T.flatten().numpy(),
-            "position": place.gather(0, image).T.flatten().numpy(),
-            "probability": top.T.flatten().numpy(),
+            "cluster": np.repeat(np.array(clusters, dtype=int), len(top)),
+            "rank": np.tile(range(len(top)), len(clusters)),
+            "image": image.T.flatten(),
+            "position": place.gather(0, image).T.flatten(),
+            "probability": top.T.flatten(),
         }
     )
 
@@ -273,13 +265,10 @@ def patch_windows(
     grid = [length // p for length, p in zip(plain.shape[2:], patch_size, strict=True)]
     widths = [context * p for p in reversed(patch_size) for _ in range(2)]  # F.pad begins with the last axis
     windows = plain.new_empty(len(patches), plain.shape[1], *((2 * context + 1) * p for p in patch_size))
-    for number, (image, position) in enumerate(zip(patches["image"], patches["position"], strict=True)):
-        place = torch.unravel_index(torch.tensor(int(position)), tuple(grid))
-        padded = F.pad(plain[int(image)][None], widths, mode="replicate") if context else plain[int(image)][None]
-        first = zip(place, patch_size, strict=True)
-        around = [slice(int(index) * p, (int(index) + 2 * context + 1) * p) for index, p in first]
-        corner: tuple[slice, ...] = (slice(None), *around)
-        windows[number] = padded[0][corner]
+    for window, image, position in zip(windows, patches["image"], patches["position"], strict=True):
+        cells = zip(np.unravel_index(position, grid), patch_size, strict=True)
+        around = (slice(None), *(slice(index * p, (index + 2 * context + 1) * p) for index, p in cells))
+        window[:] = F.pad(plain[image][None], widths, mode="replicate")[0][around]
     return windows
 
 
@@ -287,8 +276,7 @@ def _checked(prototypes: torch.Tensor) -> torch.Tensor:
     rows = convert_to_tensor(prototypes, track_meta=False).detach().float().cpu()
     if rows.ndim != 2 or (rows < 0).any() or not torch.allclose(rows.sum(1), torch.ones(len(rows)), atol=1e-3):
         raise ValueError(
-            f"prototypes {tuple(rows.shape)} are no probability vectors (L, K): a network that contrasts features has "
-            "no clusters, leave the atlas out"
+            f"prototypes {tuple(rows.shape)} are no probability vectors (L, K): a network of features has no atlas"
         )
     return rows
 
@@ -320,23 +308,22 @@ def atlas_figure(image: torch.Tensor, atlas: pd.DataFrame, title: str = "") -> F
     is_volume = "slice" in atlas
     if is_volume:
         atlas = atlas[atlas["slice"] == (atlas["slice"].max() + 1) // 2]
-    grids = [_on_grid(atlas, name) for name in ("cluster", "entropy")]
+    grids = [atlas.pivot(index="row", columns="column", values=name).to_numpy() for name in ("cluster", "entropy")]
     clusters, entropy = map(upright, grids) if is_volume else grids
     figure = plot_figure(12.4, 4.3, pictures=True)
     axes = figure.subplots(1, 3)
     picture = middle_plane(image)
-    height, width = picture.shape
-    extent = (-0.5, entropy.shape[1] - 0.5, entropy.shape[0] - 0.5, -0.5)
-    for axis, name in zip(axes, ("radiograph", "dominating cluster", "entropy (share of the largest)"), strict=True):
-        axis.set_title(name, fontsize=TITLE_SIZE)
-        axis.set_axis_off()
-    aspect = (height / entropy.shape[0]) / (width / entropy.shape[1])  # of a patch
+    (height, width), (rows, columns) = picture.shape, entropy.shape
+    aspect = (height / rows) / (width / columns)  # of a patch
+    extent = (-0.5, columns - 0.5, rows - 0.5, -0.5)
     axes[0].imshow(picture, cmap="gray", vmin=0, vmax=1, extent=extent, aspect=aspect)
     axes[1].imshow(_colors(clusters), aspect=aspect)
     _number(axes[1], clusters)
     shown = axes[2].imshow(entropy, cmap=_ENTROPY_COLORS, vmin=0, vmax=1, aspect=aspect)
-    bar = figure.colorbar(shown, ax=axes[2], shrink=0.8)
-    bar.ax.tick_params(labelsize=TICK_SIZE)
+    figure.colorbar(shown, ax=axes[2], shrink=0.8).ax.tick_params(labelsize=TICK_SIZE)
+    for axis, name in zip(axes, ("radiograph", "dominating cluster", "entropy (share of the largest)"), strict=True):
+        axis.set_title(name, fontsize=TITLE_SIZE)
+        axis.set_axis_off()
     figure.suptitle(title, fontsize=TITLE_SIZE, parse_math=False)
     return figure
 
@@ -385,15 +372,10 @@ def cluster_figure(windows: torch.Tensor, patches: pd.DataFrame, context: int = 
     return figure
 
 
-def _on_grid(atlas: pd.DataFrame, name: str) -> NDArray:
-    return atlas.pivot(index="row", columns="column", values=name).to_numpy()
-
-
 def _colors(clusters: NDArray) -> NDArray:
     """Colours far apart for clusters whose numbers follow each other in reading order."""
-    found = {cluster: place for place, cluster in enumerate(dict.fromkeys(clusters.ravel().tolist()))}
-    shade = np.vectorize(lambda cluster: (found[cluster] * _GOLDEN) % 1.0)(clusters)
-    return mpl.colormaps[HEAT_COLORS](shade)[..., :3]
+    number = pd.factorize(clusters.ravel())[0].reshape(clusters.shape)
+    return mpl.colormaps[HEAT_COLORS](number * _GOLDEN % 1.0)[..., :3]
 
 
 def _number(axis: Axes, clusters: NDArray) -> None:
@@ -412,12 +394,15 @@ def _number(axis: Axes, clusters: NDArray) -> None:
 
 _QUESTION = (
     "What does each of AFiRe's prototypes stand for? A prototype is a probability vector over clusters for one "
-    "position. prototype_information: what the cluster tells about the position; 0 is a collapse, 1 the most. "
-    "prototype_entropy: 1 means that every prototype is uniform and says nothing. organ_information, where masks are "
-    "known: the share of what there is to know about the organ that the cluster tells, to be compared with that of the "
-    "same prototypes at permuted positions (chance), which is high where nearly every position has a cluster of its "
-    "own, and with that of an atlas with a cluster for each position (limit)."
+    "position. prototype_information: what the cluster tells about the position, from 0 (collapsed) to 1. "
+    "prototype_entropy: 1 where every prototype is uniform and says nothing. organ_information, where masks are known: "
+    "the share of what there is to know about the organ that the cluster tells. Its chance is that of permuted "
+    "positions, its limit that of a cluster for each position."
 )
+
+
+_ATLAS_CAPTION = "Clusters and entropy of the positions beside the mean image, {}"
+_PATCHES_CAPTION = "Patches (framed) that the largest clusters get most strongly, with their probability, {}"
 
 
 @dataclass
@@ -463,20 +448,17 @@ class PrototypeStudy(StudySettings):
         """Make the study, see :class:`monai_afire.analysis.Study`."""
         summaries, details = {}, {}
         figures: dict[str, Figure] = {}
+        mean = images.image.mean(0)
         for name, network in self.networks.items():
             prototypes, encoder = network.bank.prototypes, network.encoder
             shares = None if images.masks is None else organ_shares(images.masks, encoder.patch_size)
             atlas = prototype_atlas(prototypes, encoder.grid_size)
             summaries[name] = atlas_scores(prototypes, shares)
             details[f"Dominating cluster of each position, {name}"] = atlas
-            figures[f"Clusters and entropy of the positions beside the mean image, {name}"] = atlas_figure(
-                images.image.mean(0), atlas, name
-            )
+            figures[_ATLAS_CAPTION.format(name)] = atlas_figure(mean, atlas, name)
             clusters = largest_clusters(prototypes, self.num_clusters)
             patches = cluster_patches(network, images.image, clusters, self.num_patches, **self.encoding)
             windows = patch_windows(images.image, patches, encoder.patch_size, self.context)
-            figures[f"Patches (framed) that the largest clusters get most strongly, with their probability, {name}"] = (
-                cluster_figure(windows, patches, self.context, name)
-            )
+            figures[_PATCHES_CAPTION.format(name)] = cluster_figure(windows, patches, self.context, name)
         table = pd.DataFrame.from_dict(summaries, orient="index")
         return StudyResult("Atlas of prototypes", _QUESTION, table, figures, details)

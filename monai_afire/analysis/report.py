@@ -12,12 +12,12 @@ import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 from tqdm.auto import tqdm
 
@@ -26,7 +26,8 @@ from monai_afire.analysis.study import NothingToCompareError, Study, StudyResult
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.networks.weights import load_encoder_weights
-from monai_afire.networks.weights.model_file import TASKS, ModelFile, read_description
+from monai_afire.networks.weights.description import TASKS
+from monai_afire.networks.weights.model_file import ModelFile, read_description
 from monai_afire.utils.files import atomic_path, check_writable, mark_results
 from monai_afire.utils.formatting import json_safe
 
@@ -182,19 +183,18 @@ def property_report(
         for study in bar:
             name = type(study).__name__
             bar.set_postfix_str(name)
-            if missing := images.missing(study.needs):
-                remarks.append(f"{name} was left out: the images have no {' and no '.join(missing)}.")
-            else:
-                started = time.perf_counter()
-                try:
-                    results.append(study(encoders, images))
-                    facts[f"seconds of {name}"] = round(time.perf_counter() - started, 1)
-                except NothingToCompareError as reason:
-                    remarks.append(f"{name} was left out: {reason}.")
-                except Exception as error:  # the other studies are worth having
-                    failures.append(error)
-                    remarks.append(f"{name} failed: {error}")
-                    logger.exception(f"{name} failed, going on with the next study")
+            started = time.perf_counter()
+            try:
+                if missing := images.missing(study.needs):
+                    raise NothingToCompareError(f"the images have no {' and no '.join(missing)}")
+                results.append(study(encoders, images))
+                facts[f"seconds of {name}"] = round(time.perf_counter() - started, 1)
+            except NothingToCompareError as reason:
+                remarks.append(f"{name} was left out: {reason}.")
+            except Exception as error:  # the other studies are worth having
+                failures.append(error)
+                remarks.append(f"{name} failed: {error}")
+                logger.exception(f"{name} failed, going on with the next study")
             _write(folder, title, facts, results, remarks)
     logger.info(f"report: {folder / 'report.html'} (numbers: report.json beside it)")
     if failures:
@@ -229,32 +229,6 @@ def _rows(table: pd.DataFrame) -> list[dict[Any, Any]]:
     return named.to_dict(orient="records")
 
 
-_STYLE = """
-:root { color-scheme: light dark;
-  --line: #d0d7de; --soft: #f6f8fa; --ink: #1f2328; --paper: #ffffff; --accent: #0b5cad; }
-@media (prefers-color-scheme: dark) {
-  :root { --line: #3d444d; --soft: #161b22; --ink: #e6edf3; --paper: #0d1117; --accent: #79b8ff; }
-}
-body { font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--paper);
-       max-width: 62rem; margin: 0 auto; padding: 2rem 1.2rem 4rem; }
-h1 { font-size: 1.8rem; margin-bottom: .3rem; }
-h2 { font-size: 1.3rem; margin-top: 3rem; padding-top: 1rem; border-top: 1px solid var(--line); }
-a { color: var(--accent); text-decoration: none; }
-p, li { max-width: 46rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .9rem; margin: 1rem 0; font-variant-numeric: tabular-nums; }
-th, td { padding: .35rem .8rem; border-bottom: 1px solid var(--line); text-align: right; }
-th:first-child { text-align: left; }
-tbody th { white-space: nowrap; }
-thead th { background: var(--soft); vertical-align: bottom; }
-figure { margin: 1.5rem 0; }
-figure img { max-width: 100%; height: auto; background: #ffffff; border: 1px solid var(--line); border-radius: 4px; }
-figcaption, summary { font-size: .9rem; margin-top: .4rem; }
-.facts td { text-align: left; }
-.remark { background: var(--soft); border-left: 3px solid var(--accent); padding: .5rem 1rem; }
-"""
-
-
 def report_page(
     title: str, facts: Mapping[str, Any], results: Sequence[StudyResult], remarks: Sequence[str] = ()
 ) -> str:
@@ -276,40 +250,18 @@ def report_page(
         >>> "<td>11.5</td>" in page, page.count("<h2")
         (True, 2)
     """
-    contents = "".join(
-        f'<li><a href="#study-{number}">{escape(result.title)}</a></li>' for number, result in enumerate(results)
+    environment = Environment(
+        loader=PackageLoader("monai_afire.analysis", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    body = [f"<h1>{escape(title)}</h1>", *(f'<p class="remark">{escape(remark)}</p>' for remark in remarks)]
-    body += [f"<ol>{contents}</ol>", *(_section(number, result) for number, result in enumerate(results))]
-    rows = "".join(
-        f"<tr><th>{escape(str(name))}</th><td>{escape(str(value))}</td></tr>" for name, value in facts.items()
-    )
-    body.append(f'<h2 id="facts">How this report came about</h2><table class="facts">{rows}</table>')
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>" + "\n".join(body) + "</body></html>\n"
-    )
-
-
-def _section(number: int, result: StudyResult) -> str:
-    parts = [f'<h2 id="study-{number}">{escape(result.title)}</h2>']
-    parts += [f"<p>{escape(paragraph)}</p>" for paragraph in result.question.split("\n\n")]
-    parts.append(_table(result.table))
-    parts += [_picture(caption, figure) for caption, figure in result.figures.items()]
-    parts += [
-        f"<details><summary>{escape(caption)}</summary>{_table(table)}</details>"
-        for caption, table in result.details.items()
-    ]
-    return "\n".join(parts)
+    page = environment.get_template("report.html")
+    return page.render(title=title, facts=facts, studies=results, remarks=remarks, table=_table, picture=_data_url)
 
 
 def _table(table: pd.DataFrame) -> str:
     """A table in HTML, in which long names may break after an underscore."""
     named = not isinstance(table.index, pd.RangeIndex)
     broken = table.rename(columns=lambda name: str(name).replace("_", "_\N{ZERO WIDTH SPACE}"))
-    text = broken.to_html(index=named, border=0, float_format=_number, na_rep="not defined")
-    return f'<div class="wide">{text}</div>'
+    return broken.to_html(index=named, border=0, float_format=_number, na_rep="not defined")
 
 
 def _number(value: Any) -> str:
@@ -317,9 +269,8 @@ def _number(value: Any) -> str:
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def _picture(caption: str, figure: Figure) -> str:
+def _data_url(figure: Figure) -> str:
+    """The figure as a picture within the page."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
-    data = base64.b64encode(buffer.getvalue()).decode("ascii")
-    text = escape(caption, quote=True)
-    return f'<figure><img alt="{text}" src="data:image/png;base64,{data}"><figcaption>{text}</figcaption></figure>'
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"

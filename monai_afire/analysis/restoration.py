@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,13 +28,15 @@ from monai_afire.visualize.figures import middle_plane, picture_grid
 from monai_afire.visualize.style import MARK_COLOR
 
 _QUESTION = (
-    "Does the decoder take synthetic lesions out of {number} images, and do mask tokens in the place of the lesions' "
-    "tokens help? Inside of lesions: a gain of 1 is a perfect restoration, 0 as bad as the lesion, negative worse; the "
-    "peak signal-to-noise ratio (dB) is to be compared with that of the lesion itself, psnr_lesion. psnr_normal is "
-    "that of images without lesions in the same patches, psnr_outside that of all other patches."
+    "Does the decoder remove synthetic lesions from {number} images, and do mask tokens in the place of the lesions' "
+    "tokens help? Gain inside of lesions: 1 is a perfect restoration, 0 as bad as the lesion, negative worse. Compare "
+    "the peak signal-to-noise ratios (dB) with psnr_lesion, that of the lesion itself. psnr_normal is that of images "
+    "without lesions in the same patches, psnr_outside that of all other patches."
 )
 _COLUMNS = ("normal", "with lesions", "mask tokens", "with mask tokens", "without")
 _NORMAL_COLUMNS = ("normal", "mask tokens", "with mask tokens", "without")
+_LESION_RESTORED = ("with_mask", "without_mask")
+_NORMAL_RESTORED = ("normal_with_mask", "normal_without_mask")
 
 
 @dataclass(frozen=True)
@@ -153,18 +155,13 @@ def restoration_scores(found: Restorations, patch_size: Sequence[int]) -> pd.Dat
         mean = (error * tokens).sum(1) / tokens.sum(1)  # 0 / 0 is NaN where no patch counts
         return (-10 * mean.log10()).tolist()
 
-    return pd.DataFrame(
-        {
-            "gain_with_mask": gain("with_mask"),
-            "gain_without_mask": gain("without_mask"),
-            "psnr_lesion": psnr("lesion", counted),
-            "psnr_with_mask": psnr("with_mask", counted),
-            "psnr_without_mask": psnr("without_mask", counted),
-            "psnr_normal_with_mask": psnr("normal_with_mask", found.hidden),
-            "psnr_normal_without_mask": psnr("normal_without_mask", found.hidden),
-            "psnr_outside": psnr("with_mask", ~found.hidden),
-        }
-    )
+    columns = {
+        **{f"gain_{name}": gain(name) for name in _LESION_RESTORED},
+        **{f"psnr_{name}": psnr(name, counted) for name in ("lesion", *_LESION_RESTORED)},
+        **{f"psnr_{name}": psnr(name, found.hidden) for name in _NORMAL_RESTORED},
+        "psnr_outside": psnr("with_mask", ~found.hidden),
+    }
+    return pd.DataFrame(columns)
 
 
 def restoration_summary(found: Restorations, patch_size: Sequence[int]) -> dict[str, float]:
@@ -187,10 +184,10 @@ def restoration_summary(found: Restorations, patch_size: Sequence[int]) -> dict[
     """
     patches = _patches(found, patch_size)
     summary = {str(name): float(value) for name, value in restoration_scores(found, patch_size).mean().items()}
-    known = summary["gain_with_mask"] == summary["gain_with_mask"]
-    for name in ("with_mask", "without_mask"):
-        gain = restoration_gain(patches[name], patches["normal"], patches["lesion"], found.hidden)
-        summary[f"gain_{name}"] = float(gain) if known else float("nan")
+    for name in _LESION_RESTORED:
+        if not np.isnan(summary[f"gain_{name}"]):
+            gain = restoration_gain(patches[name], patches["normal"], patches["lesion"], found.hidden)
+            summary[f"gain_{name}"] = float(gain)
     return summary
 
 
@@ -219,7 +216,7 @@ def restoration_figure(
         >>> len(restoration_figure(found, (4, 4), [0]).axes)
         5
     """
-    names = ("with_mask", "without_mask") if lesions else ("normal_with_mask", "normal_without_mask")
+    names = _LESION_RESTORED if lesions else _NORMAL_RESTORED
     grid = [length // p for length, p in zip(found.normal.shape[2:], patch_size, strict=True)]
     patches = found.hidden.float().unsqueeze(-1).expand(-1, -1, int(np.prod(patch_size)))
     hidden = unpatchify(patches, grid, patch_size)
@@ -271,28 +268,25 @@ class RestorationStudy(StudySettings):
 
     def __call__(self, encoders: Mapping[str, RadiographEncoder], images: StudyImages) -> StudyResult:
         """Make the study, see :class:`monai_afire.analysis.Study`."""
-        group = images.group or []
-        normal = [row for row, name in enumerate(group) if name == self.normal_group] or range(len(images.image))
-        pictures = images.image[list(normal)]
+        groups = np.array(images.group or [], dtype=object)
+        normal = np.flatnonzero(groups == self.normal_group)
+        pictures = images.image[torch.from_numpy(normal)] if len(normal) else images.image
         summaries, figures = {}, {}
+        rows = range(min(self.num_pictures, len(pictures)))
         for name, network in self.networks.items():
             found = restorations(network, pictures, self.lesion_options, self.seed, **self.encoding)
             patch = network.encoder.patch_size
             summaries[name] = restoration_summary(found, patch)
-            rows = range(min(self.num_pictures, len(pictures)))
             for lesions, what in ((True, "images with lesions"), (False, "normal images, the same tokens hidden")):
-                caption = f"Restoration of {what}, {name}"
-                figures[caption] = restoration_figure(found, patch, rows, name, lesions)
-        table = pd.DataFrame.from_dict(summaries, orient="index")
-        return StudyResult(
-            "Restoration with and without mask tokens", _QUESTION.format(number=len(pictures)), table, figures
-        )
+                figures[f"Restoration of {what}, {name}"] = restoration_figure(found, patch, rows, name, lesions)
+        table, question = pd.DataFrame.from_dict(summaries, orient="index"), _QUESTION.format(number=len(pictures))
+        return StudyResult("Restoration with and without mask tokens", question, table, figures)
 
 
 def _patches(found: Restorations, patch_size: Sequence[int]) -> dict[str, torch.Tensor]:
     """The patches (M, L, P) of all pictures."""
-    names = [item.name for item in fields(found) if item.name != "hidden"]
-    return {name: patchify(getattr(found, name), patch_size).float() for name in names}
+    pictures = {name: picture for name, picture in vars(found).items() if name != "hidden"}
+    return {name: patchify(picture, patch_size).float() for name, picture in pictures.items()}
 
 
 def _restored(

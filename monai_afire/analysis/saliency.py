@@ -23,6 +23,7 @@ from monai.visualize import GradCAM
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
+from monai_afire.analysis.features.tokens import image_features
 from monai_afire.analysis.images.boxes import box_masks
 from monai_afire.analysis.images.study_images import StudyImages
 from monai_afire.analysis.study import StudyResult, StudySettings
@@ -34,13 +35,8 @@ from monai_afire.visualize.figures import middle_plane
 from monai_afire.visualize.heat_map import overlay_heat_map
 from monai_afire.visualize.style import LABEL_SIZE, MARK_COLOR, TITLE_SIZE, plot_figure
 
-LOCALIZATION_SCORES = (
-    "pointing_game",
-    "pointing_game_chance",
-    "iou_half",
-    "iou_half_chance",
-    "iou_top",
-    "iou_top_chance",
+LOCALIZATION_SCORES = tuple(
+    f"{score}{chance}" for score in ("pointing_game", "iou_half", "iou_top") for chance in ("", "_chance")
 )
 """The metrics of :func:`localization_scores`."""
 
@@ -157,28 +153,18 @@ def attention_rollout(
         >>> attention_rollout(encoder, torch.rand(2, 1, 32, 32), progress=False).shape
         torch.Size([2, 32, 32])
     """
-    images = convert_to_tensor(images, track_meta=False)
-    encoder.check_images(images)
     attentions = [module for module in encoder.modules() if isinstance(module, SABlock)]
     if not attentions:
-        raise ValueError(
-            f"{type(encoder).__name__} has no block of global attention to roll out: use grad_cam, which works for "
-            "every encoder"
-        )
-    maps = [images.new_empty(0, *images.shape[2:], dtype=torch.float32)]
-    with (
-        tqdm(total=len(images), disable=not progress, unit="image", desc="roll-out") as bar,
-        eval_mode(encoder),
-        torch.no_grad(),
-        _attention_saved(attentions),
-    ):
-        for batch in images.split(batch_size):
-            encoder(batch.to(encoder.mean))
-            share = _rolled_out([attention.att_mat for attention in attentions])
-            grid = share.reshape(len(batch), 1, *encoder.grid_size)
-            maps.append(_enlarged(grid, images.shape[2:])[:, 0].to(images.device))
-            bar.update(len(batch))
-    return torch.cat(maps)
+        raise ValueError(f"{type(encoder).__name__} has no block of global attention to roll out: use grad_cam")
+
+    def rolled_out(_: torch.Tensor) -> torch.Tensor:
+        return _rolled_out([attention.att_mat for attention in attentions])
+
+    with _attention_saved(attentions):
+        share = image_features(encoder, images, batch_size, progress, rolled_out)
+    grid = share.unflatten(1, encoder.grid_size).unsqueeze(1)
+    mode = {2: "bilinear", 3: "trilinear"}[len(encoder.grid_size)]
+    return F.interpolate(grid, size=tuple(images.shape[2:]), mode=mode)[:, 0].to(images.device)
 
 
 def localization_scores(maps: torch.Tensor, boxes: Sequence[torch.Tensor], top: float = 0.1) -> pd.DataFrame:
@@ -212,26 +198,25 @@ def localization_scores(maps: torch.Tensor, boxes: Sequence[torch.Tensor], top: 
     heat = convert_to_tensor(maps, track_meta=False).float()
     if heat.ndim != 3 or len(boxes) != len(heat) or not 0 < top < 1:
         raise ValueError(
-            f"expected maps (M, H, W), boxes for each and a share 0 < top < 1, got {tuple(heat.shape)}, boxes of "
-            f"{len(boxes)} images and top={top}"
+            f"expected maps (M, H, W), M boxes, 0 < top < 1, got {tuple(heat.shape)}, {len(boxes)} boxes, {top}"
         )
     if not heat.isfinite().all():
         raise ValueError("maps have values that are NaN or infinite: exploded or wrongly loaded weights")
-    inside = _lesions(boxes, heat.shape[1:]).to(heat.device)
-    flat = heat.flatten(1)
-    coldest, hottest = flat.aminmax(dim=1)
-    half = heat > ((coldest + hottest) / 2)[:, None, None]
+    lesions = [box_masks(torch.as_tensor(one).float().reshape(-1, 4), heat.shape[1:]).any(0) for one in boxes]
+    inside = torch.stack(lesions) if lesions else torch.zeros(heat.shape, dtype=torch.bool)
+    flat = heat.flatten(1).cpu()
+    coldest, hottest = flat.aminmax(dim=1, keepdim=True)
     number = max(1, round(top * flat.shape[1]))
     hot = torch.zeros_like(flat, dtype=torch.bool).scatter_(1, flat.topk(number).indices, True)
-    hot &= (hottest > coldest)[:, None]  # where all are equal, none is hot
+    hot &= hottest > coldest  # where all are equal, none is hot
     share = inside.flatten(1).float().mean(1)
     known = torch.where(share > 0, share, torch.nan)
-    found = [pointing_game(one, mask) for one, mask in zip(heat.cpu().numpy(), inside.cpu().numpy(), strict=True)]
+    found = [pointing_game(one, mask) for one, mask in zip(heat.cpu().numpy(), inside.numpy(), strict=True)]
     scores = {
         "pointing_game": found,
-        "pointing_game_chance": known.cpu().numpy(),
-        **_overlap("iou_half", half, inside, known),
-        **_overlap("iou_top", hot.reshape(heat.shape), inside, known),
+        "pointing_game_chance": known,
+        **_overlap("iou_half", flat > (coldest + hottest) / 2, inside.flatten(1), known),
+        **_overlap("iou_top", hot, inside.flatten(1), known),
     }
     return pd.DataFrame({name: np.asarray(scores[name], dtype=float) for name in LOCALIZATION_SCORES})
 
@@ -259,19 +244,19 @@ def localization_summary(table: pd.DataFrame, kinds: Sequence[str]) -> pd.DataFr
     if len(kinds) != len(table):
         raise ValueError(f"{len(kinds)} kinds for {len(table)} rows: name the kind of each")
     counted = table.assign(kind=list(kinds)).dropna(subset=["pointing_game"])
-    columns = [name for name in table.columns if name in LOCALIZATION_SCORES]
-    summary = counted.groupby("kind")[columns].mean()
+    columns = list(LOCALIZATION_SCORES)
+    by_kind = counted.groupby("kind")[columns]
+    summary = by_kind.mean().assign(images=by_kind.size())
     summary.loc["all"] = counted[columns].mean()
-    numbers = counted["kind"].value_counts()
-    return summary.assign(images=[len(counted) if kind == "all" else int(numbers[kind]) for kind in summary.index])
+    summary.loc["all", "images"] = len(counted)
+    return summary.astype({"images": int})
 
 
 def _checked_classes(classes: Sequence[int] | torch.Tensor, number: int, num_classes: int) -> torch.Tensor:
     wanted = torch.as_tensor(classes, dtype=torch.long).cpu()
     if wanted.shape != (number,) or (number and not (wanted.min() >= 0 and wanted.max() < num_classes)):
         raise ValueError(
-            f"classes must name one of the classifier's classes, 0 to {num_classes - 1}, for each of the {number} "
-            f"images, got {wanted.tolist()}"
+            f"classes must be 0 to {num_classes - 1}, for each of the {number} images, got {wanted.tolist()}"
         )
     return wanted
 
@@ -298,22 +283,11 @@ def _rolled_out(weights: Sequence[torch.Tensor]) -> torch.Tensor:
     return share[:, 0]
 
 
-def _enlarged(maps: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
-    return F.interpolate(maps, size=tuple(size), mode="bilinear" if len(size) == 2 else "trilinear")
-
-
-def _lesions(boxes: Sequence[torch.Tensor], img_size: Sequence[int]) -> torch.Tensor:
-    """The union of each image's boxes, (M, H, W) bool."""
-    masks = [box_masks(torch.as_tensor(one, dtype=torch.float32).reshape(-1, 4), img_size).any(0) for one in boxes]
-    return torch.stack(masks) if masks else torch.zeros(0, *img_size, dtype=torch.bool)
-
-
-def _overlap(name: str, hot: torch.Tensor, inside: torch.Tensor, share: torch.Tensor) -> dict[str, np.ndarray]:
-    """Intersection over union with the boxes, and that of as many pixels at random."""
+def _overlap(name: str, hot: torch.Tensor, inside: torch.Tensor, share: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Intersection over union (M,) of pixels (M, H W) with the boxes, and that of as many pixels at random."""
+    area = hot.float().mean(1)
     iou = compute_iou(hot.float().unsqueeze(1), inside.float().unsqueeze(1))[:, 0]
-    area = hot.flatten(1).float().mean(1)
-    chance = area * share / (area + share - area * share)
-    return {name: iou.cpu().numpy(), f"{name}_chance": chance.cpu().numpy()}
+    return {name: iou, f"{name}_chance": area * share / (area + share - area * share)}
 
 
 def saliency_figure(
@@ -344,10 +318,7 @@ def saliency_figure(
     """
     numbers = {len(images), len(boxes), len(titles), *(len(heat) for heat in maps.values())}
     if numbers - {len(images)} or not len(images):
-        raise ValueError(
-            f"{len(images)} images, {len(boxes)} boxes, {len(titles)} titles and maps of "
-            f"{[len(heat) for heat in maps.values()]}: give one of each per image, for at least one"
-        )
+        raise ValueError(f"give one of each per image, for at least one, got numbers of {sorted(numbers)}")
     figure = plot_figure(0.9 + 2.0 * (1 + len(maps)), 0.4 + 2.0 * len(images), pictures=True)
     axes = figure.subplots(len(images), 1 + len(maps), squeeze=False)
     for number, row in enumerate(axes):
@@ -375,12 +346,14 @@ def _overlay(picture: NDArray, heat: torch.Tensor) -> NDArray:
 
 
 _QUESTION = (
-    "Does a classifier that was fine-tuned with labels of whole images look at the lesions? Grad-CAM explains the "
-    "class of the lesion, attention roll-out (vision transformers only) knows no class. Pointing game: does the "
-    "hottest pixel lie in a box; IoU: overlap of the boxes with the pixels beyond half of the maximum, and with the "
-    "hottest {top:.0%}. Beside each score that of chance: as many pixels at random. {number} of {total} images have "
-    "boxes."
+    "A classifier was fine-tuned with labels of whole images. Does it look at the lesions? Grad-CAM explains the class "
+    "of the lesion; attention roll-out, of vision transformers only, knows no class. Pointing game: is the hottest "
+    "pixel in a box? IoU: overlap of the boxes with the pixels above half of the maximum, and with the hottest "
+    "{top:.0%}. Chance is the score of as many random pixels. {number} of {total} images have boxes."
 )
+
+
+_CAPTION = "Lesions in their boxes, and where the classifiers look: the pixels beyond half of each map's maximum"
 
 
 @dataclass
@@ -428,9 +401,8 @@ class SaliencyStudy(StudySettings):
         for name, network in self.classifiers.items():
             outputs = network.classifier.out_features
             if self.class_names is not None and len(self.class_names) != outputs:
-                raise ValueError(
-                    f"{len(self.class_names)} class_names for the {outputs} outputs of {name!r}: name each"
-                )
+                names = len(self.class_names)
+                raise ValueError(f"{names} class_names for the {outputs} outputs of {name!r}: name each")
 
     def __call__(self, encoders: Mapping[str, RadiographEncoder], images: StudyImages) -> StudyResult:
         """Make the study, see :class:`monai_afire.analysis.Study`."""
@@ -441,23 +413,18 @@ class SaliencyStudy(StudySettings):
             for name, network in self.classifiers.items()
             for method, heat in self._maps(network, pictures, kinds).items()
         }
+        scores = {name: localization_scores(heat, boxes, self.top) for name, heat in maps.items()}
         details = {
-            f"Localisation by kind of lesion, {name}": localization_summary(
-                localization_scores(heat, boxes, self.top), kinds
-            )
-            for name, heat in maps.items()
+            f"Localisation by kind of lesion, {name}": localization_summary(table, kinds)
+            for name, table in scores.items()
         }
-        overall = [detail.loc["all", [*LOCALIZATION_SCORES, "images"]] for detail in details.values()]
-        table = pd.DataFrame(overall, index=pd.Index(list(maps)))
-        number = len(set(rows))
-        question = _QUESTION.format(top=self.top, number=number, total=len(images.image))
-        shown = _spread(kinds, self.num_pictures)
-        caption = "Lesions in their boxes, and where the classifiers look: the pixels beyond half of each map's maximum"
-        figures = {}
+        table = pd.DataFrame([detail.loc["all"] for detail in details.values()], index=pd.Index(list(maps)))
+        question = _QUESTION.format(top=self.top, number=len(set(rows)), total=len(images.image))
+        figures, shown = {}, _spread(kinds, self.num_pictures)
         if shown:
             some = {name: heat[shown] for name, heat in maps.items()}
             titles, their_boxes = [kinds[case] for case in shown], [boxes[case] for case in shown]
-            figures[caption] = saliency_figure(pictures[shown], some, their_boxes, titles)
+            figures[_CAPTION] = saliency_figure(pictures[shown], some, their_boxes, titles)
         return StudyResult("Where classifiers look", question, table, figures, details)
 
     def _maps(
@@ -483,23 +450,18 @@ class SaliencyStudy(StudySettings):
 
 def _cases(images: StudyImages) -> tuple[list[int], list[str], list[torch.Tensor]]:
     """Image, kind and boxes of every kind of lesion in every image that has boxes."""
-    rows: list[int] = []
-    kinds: list[str] = []
-    boxes: list[torch.Tensor] = []
+    cases = []
     for row, of_image in enumerate(images.boxes or ()):
-        if images.box_kinds is not None:
-            names = [str(name) for name in images.box_kinds[row]]
-        else:
-            names = ["lesion" if images.group is None else str(images.group[row])] * len(of_image)
+        lesion = "lesion" if images.group is None else str(images.group[row])
+        names = [lesion] * len(of_image) if images.box_kinds is None else [str(name) for name in images.box_kinds[row]]
         for kind in dict.fromkeys(names):
-            rows.append(row)
-            kinds.append(kind)
-            boxes.append(torch.as_tensor(of_image)[[number for number, name in enumerate(names) if name == kind]])
-    return rows, kinds, boxes
+            own = [number for number, name in enumerate(names) if name == kind]
+            cases.append((row, kind, torch.as_tensor(of_image)[own]))
+    return [row for row, _, _ in cases], [kind for _, kind, _ in cases], [boxes for _, _, boxes in cases]
 
 
 def _spread(kinds: Sequence[str], number: int) -> list[int]:
     """Cases of all kinds in turn, as many as wanted, in the order of the kinds."""
-    turn = pd.Series(list(kinds), dtype=object).groupby(list(kinds)).cumcount() if kinds else pd.Series(dtype=int)
-    cases = turn.sort_values(kind="stable").index[:number]
-    return sorted(cases, key=lambda case: (kinds[case], case))
+    table = pd.DataFrame({"kind": pd.Series(kinds, dtype=object)})
+    turns = table.assign(turn=table.groupby("kind").cumcount()).sort_values("turn", kind="stable")
+    return turns.head(number).reset_index().sort_values(["kind", "index"])["index"].tolist()

@@ -14,6 +14,9 @@ from matplotlib.figure import Figure
 from monai_afire.analysis.images.study_images import StudyImages
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 
+SAME_PLACE = "same place"
+"""Name in tables of the baseline that copies positions and needs no encoder."""
+
 
 class NothingToCompareError(ValueError):
     """Raised by a study whose question does not arise for these images; a report leaves it out and says why."""
@@ -87,3 +90,25 @@ class Study(Protocol):
         Raises:
             NothingToCompareError: when the images have the fields, but leave nothing to compare.
         """
+
+
+def mean_by(tables: Mapping[str, pd.DataFrame], item: str, value: str, names: Sequence[str]) -> pd.DataFrame:
+    """
+    The mean of a column for each item and encoder.
+
+    Args:
+        tables: by the encoders' names, with the columns ``item``, numbers from 0, and ``value``.
+        item: what the rows of the result are, e.g. "landmark".
+        value: the column to average.
+        names: of the items.
+
+    Returns:
+        A row per name, a column per encoder; NaN where a table has no such item.
+
+    Example:
+        >>> table = pd.DataFrame({"organ": [1, 1], "dice": [0.5, 0.75]})
+        >>> mean_by({"mine": table}, "organ", "dice", ["lung", "heart"])["mine"].to_dict()
+        {'lung': nan, 'heart': 0.625}
+    """
+    means = pd.DataFrame({name: table.groupby(item)[value].mean() for name, table in tables.items()})
+    return means.reindex(range(len(names))).set_axis(list(names))

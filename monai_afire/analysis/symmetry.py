@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from monai_afire.analysis.features.raw_pixels import with_raw_pixels
@@ -20,10 +19,9 @@ from monai_afire.analysis.features.similarity import SAME_COSINE, l2_normalize
 from monai_afire.analysis.features.tokens import WINDOW, landmark_features
 from monai_afire.analysis.grouping import map_figure, tsne_map
 from monai_afire.analysis.images.study_images import StudyImages
-from monai_afire.analysis.study import StudyResult, StudySettings
+from monai_afire.analysis.study import StudyResult, StudySettings, mean_by
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.visualize.dot_plot import dot_plot
-from monai_afire.visualize.style import HEAT_COLORS, SERIES_COLORS, TICK_SIZE, frame, plot_figure
 
 
 def symmetric_pairs(names: Sequence[str]) -> list[tuple[int, int]]:
@@ -42,12 +40,9 @@ def symmetric_pairs(names: Sequence[str]) -> list[tuple[int, int]]:
     """
     words = [tuple(re.split(r"[\s_.\-]+", name.lower())) for name in names]
     index = {parts: number for number, parts in reversed(list(enumerate(words)))}
-    pairs = []
-    for number, parts in enumerate(words):
-        other = tuple("left" if part == "right" else part for part in parts)
-        if other != parts and other in index:
-            pairs.append((number, index[other]))
-    return pairs
+    mirrored = [tuple("left" if part == "right" else part for part in parts) for parts in words]
+    pairs = enumerate(zip(words, mirrored, strict=True))
+    return [(number, index[other]) for number, (parts, other) in pairs if other != parts and other in index]
 
 
 @torch.no_grad()
@@ -84,12 +79,16 @@ def landmark_symmetry(features: torch.Tensor, mirrored: torch.Tensor, pairs: Seq
         >>> table["correct"].tolist(), table["chance"].tolist()
         ([1.0, 1.0, 1.0, 1.0], [0.5, 0.5, 0.5, 0.5])
     """
-    _check(features, mirrored, pairs)
-    points = l2_normalize(features)
-    tables = []
+    if features.ndim != 3 or features.shape != mirrored.shape:
+        raise ValueError(f"expected features (M, P, D) twice, got {tuple(features.shape)} and {tuple(mirrored.shape)}")
+    landmarks = range(features.shape[1])
+    wrong = [pair for pair in pairs if pair[0] == pair[1] or not set(pair) <= set(landmarks)]
+    if wrong or not pairs:
+        raise ValueError(f"give pairs of two different of {len(landmarks)} landmarks, got {wrong or list(pairs)}")
+    points, tables = l2_normalize(features), []
     for is_mirrored, others in ((False, points), (True, l2_normalize(mirrored))):
         similarity = torch.einsum("mid,mkd->mik", points, others).cpu().numpy().astype(np.float64)
-        similarity[:, np.arange(similarity.shape[1]), np.arange(similarity.shape[1])] = np.nan
+        similarity[:, landmarks, landmarks] = np.nan
         for landmark, partner in [*pairs, *[pair[::-1] for pair in pairs]]:
             tables.append(_rows(similarity[:, landmark], landmark, partner).assign(mirrored=is_mirrored))
     columns = ["image", "landmark", "partner", "mirrored", "found", "correct", "chance"]
@@ -114,35 +113,16 @@ def symmetry_summary(table: pd.DataFrame) -> dict[str, float | int]:
         >>> summary["partner_found"], summary["cosine_margin"], summary["num_landmarks"]
         (1.0, 1.0, 2)
     """
-    plain, mirror = table[~table["mirrored"]], table[table["mirrored"]]
+    margins = table.assign(margin=table["partner_cosine"] - table["others_cosine"])
+    plain, mirror = margins[~table["mirrored"]], margins[table["mirrored"]]
     return {
         "partner_found": float(plain["correct"].mean()),
         "partner_found_mirrored": float(mirror["correct"].mean()),
         "chance": float(plain["chance"].mean()),
-        "cosine_margin": float((plain["partner_cosine"] - plain["others_cosine"]).mean()),
-        "cosine_margin_mirrored": float((mirror["partner_cosine"] - mirror["others_cosine"]).mean()),
+        "cosine_margin": float(plain["margin"].mean()),
+        "cosine_margin_mirrored": float(mirror["margin"].mean()),
         "num_landmarks": len(plain),
     }
-
-
-@torch.no_grad()
-def similarity_matrix(features: torch.Tensor, others: torch.Tensor) -> NDArray[np.float64]:
-    """
-    Mean cosine of each landmark with each of the same image, over the images that know both.
-
-    Args:
-        features: ``(M, P, D)``; NaN where a landmark is not known.
-        others: the same, e.g. of the mirrored image.
-
-    Returns:
-        ``(P, P)`` in [-1, 1]; NaN where no image knows both.
-
-    Example:
-        >>> similarity_matrix(torch.eye(2)[None], torch.eye(2)[None])
-        array([[1., 0.], [0., 1.]])
-    """
-    similarity = torch.einsum("mid,mkd->mik", l2_normalize(features), l2_normalize(others))
-    return similarity.nanmean(0).cpu().numpy()
 
 
 def _rows(similarity: NDArray, landmark: int, partner: int) -> pd.DataFrame:
@@ -160,30 +140,13 @@ def _rows(similarity: NDArray, landmark: int, partner: int) -> pd.DataFrame:
             "image": images,
             "landmark": landmark,
             "partner": partner,
-            "found": best.argmax(1) if len(images) else np.zeros(0, dtype=np.int64),
+            "found": best.argmax(1),
             "correct": np.where(best[:, partner], 1 / best.sum(1).clip(1), 0.0),
             "chance": 1 / candidates,
             "partner_cosine": of_partner,
             "others_cosine": others,
         }
     )
-
-
-def _check(features: torch.Tensor, mirrored: torch.Tensor, pairs: Sequence[tuple[int, int]]) -> None:
-    if features.ndim != 3 or features.shape != mirrored.shape:
-        raise ValueError(
-            f"expected features (M, P, D) of the images and of the mirrored images, got {tuple(features.shape)} and "
-            f"{tuple(mirrored.shape)}"
-        )
-    number = features.shape[1]
-    wrong = [pair for pair in pairs if pair[0] == pair[1] or not all(0 <= index < number for index in pair)]
-    if wrong or not pairs:
-        raise ValueError(
-            f"pairs must be of two different of the {number} landmarks, at least one, got {wrong or list(pairs)}"
-        )
-
-
-_PANELS_PER_ROW = 3
 
 
 def partner_figure(
@@ -209,73 +172,18 @@ def partner_figure(
         >>> len(partner_figure({"mine": table}, ["hilum_right", "hilum_left"], [(0, 1)], "Partners").axes)
         1
     """
-    values = pd.DataFrame({name: table.groupby("landmark")["correct"].mean() for name, table in tables.items()})
     paired = [index for pair in pairs for index in pair]
-    values = values.reindex(paired).set_axis([names[index] for index in paired])
+    values = mean_by(tables, "landmark", "correct", names).iloc[paired]
     return dot_plot(values, title, "share of images", limits=(-0.03, 1.03))
-
-
-def symmetry_matrix_figure(
-    matrices: Mapping[str, NDArray], names: Sequence[str], pairs: Sequence[tuple[int, int]]
-) -> Figure:
-    """
-    The mean similarity of each landmark with each one in the mirror; the partners are framed.
-
-    Each panel has its own colours, from its lowest to its highest value beside the diagonal: features of radiographs
-    may all be alike. Landmarks without a partner come last.
-
-    Args:
-        matrices: for each encoder ``(P, P)``, of :func:`monai_afire.analysis.similarity_matrix`.
-        names: of the landmarks.
-        pairs: indices of the partners.
-
-    Returns:
-        The figure.
-
-    Raises:
-        ValueError: without an encoder.
-
-    Example:
-        >>> len(symmetry_matrix_figure({"mine": np.eye(3)}, ["hilum_right", "carina", "hilum_left"], [(0, 2)]).axes)
-        2
-    """
-    if not matrices:
-        raise ValueError("no matrix to draw: give that of at least one encoder")
-    paired = [index for pair in pairs for index in pair]
-    order = paired + [index for index in range(len(names)) if index not in paired]
-    labels = [names[index] for index in order]
-    rows = -(-len(matrices) // _PANELS_PER_ROW)
-    columns = -(-len(matrices) // rows)
-    side = 0.9 + 0.15 * len(order)
-    figure = plot_figure(columns * (side + 0.6) + 1.4, rows * (side + 0.5) + 1.3)
-    axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-    for number, (axis, (name, matrix)) in enumerate(zip(axes.ravel(), matrices.items(), strict=False)):
-        shown = np.where(np.eye(len(order), dtype=bool), np.nan, matrix[np.ix_(order, order)])
-        picture = axis.imshow(shown, cmap=HEAT_COLORS)
-        for first in range(0, len(paired), 2):
-            for corner in ((first, first + 1), (first + 1, first)):
-                x, y = (cell - 0.5 for cell in corner)
-                axis.add_patch(Rectangle((x, y), 1, 1, fill=False, edgecolor=SERIES_COLORS[1], linewidth=1.3))
-        frame(axis, name)
-        axis.set_xticks(range(len(order)), labels, rotation=90, parse_math=False)
-        axis.set_yticks(range(len(order)), labels, parse_math=False)
-        axis.tick_params(labelbottom=number + columns >= len(matrices))  # the lowest of its column
-        bar = figure.colorbar(picture, ax=axis, shrink=0.8)
-        bar.ax.tick_params(labelsize=TICK_SIZE)
-    for axis in axes.ravel()[len(matrices) :]:
-        axis.remove()
-    figure.supxlabel("in the mirror", fontsize=8)
-    return figure
 
 
 _QUESTION = (
     "Is a landmark's most similar other landmark of the same image its partner on the other side of the body? Features "
-    "are mean tokens of windows around the landmarks, so their places are not known. partner_found compares the "
+    "are mean tokens of windows around the landmarks, so their positions are unknown. partner_found compares the "
     "windows as they are, partner_found_mirrored each window with the mirrored others, as ACE does; chance is one over "
-    "the number of candidates. The cosine_margin is how much more similar the partner is than the other landmarks on "
-    "average."
+    "the number of candidates. cosine_margin: how much more similar the partner is than the others on average."
 )
-_PARTNERS = {"Partner found in the mirror": True, "Partner found without a mirror": False}
+_MAP_CAPTION = "t-SNE of the right landmarks (full) and of the mirrored left ones (hollow), a colour for each pair"
 
 
 @dataclass
@@ -317,38 +225,25 @@ class SymmetryStudy(StudySettings):
         assert sampled.landmarks is not None
         assert sampled.landmark_names is not None
         names = list(sampled.landmark_names)
-        pairs = (
-            symmetric_pairs(names) if self.pairs is None else [(int(right), int(left)) for right, left in self.pairs]
-        )
+        pairs = symmetric_pairs(names) if self.pairs is None else [(int(a), int(b)) for a, b in self.pairs]
         if not pairs:
             raise ValueError(f"no two of the landmarks {names} differ in 'left' and 'right' alone: give pairs")
-        tables, matrices, maps, groups = {}, {}, {}, {}
+        tables, maps, groups = {}, {}, {}
         for name, encoder in with_raw_pixels(encoders).items():
             features, mirrored = (
-                landmark_features(
-                    encoder, sampled.image, sampled.landmarks, self.window, mirrored=flip, **self.encoding
-                )
+                landmark_features(encoder, sampled.image, sampled.landmarks, self.window, flip, **self.encoding)
                 for flip in (False, True)
             )
             tables[name] = landmark_symmetry(features, mirrored, pairs)
-            matrices[name] = similarity_matrix(features, mirrored)
             sides, groups[name] = _right_and_mirrored_left(features, mirrored, names, pairs)
             maps[name] = tsne_map(sides, self.seed)
-        summaries = {name: symmetry_summary(table) for name, table in tables.items()}
-        figures = {
-            "t-SNE of the right landmarks (full) and of the mirrored left ones (hollow), a colour for each pair": (
-                map_figure(maps, groups, paired=True)
-            ),
-            **{title: partner_figure(_of_kind(tables, flip), names, pairs, title) for title, flip in _PARTNERS.items()},
-            "Mean similarity with each landmark in the mirror, partners framed; the diagonal, a landmark with its own "
-            "mirror image, is left out": symmetry_matrix_figure(matrices, names, pairs),
-        }
-        return StudyResult("Left and right", _QUESTION, pd.DataFrame.from_dict(summaries, orient="index"), figures)
-
-
-def _of_kind(tables: Mapping[str, pd.DataFrame], mirrored: bool) -> dict[str, pd.DataFrame]:
-    """The rows of windows compared with mirrored ones, or those of windows as they are."""
-    return {name: table[table["mirrored"] == mirrored] for name, table in tables.items()}
+        in_mirror = {name: table[table["mirrored"]] for name, table in tables.items()}
+        as_they_are = {name: table[~table["mirrored"]] for name, table in tables.items()}
+        figures = {_MAP_CAPTION: map_figure(maps, groups, paired=True)}
+        for title, own in (("in the mirror", in_mirror), ("without a mirror", as_they_are)):
+            figures[f"Partner found {title}"] = partner_figure(own, names, pairs, f"Partner found {title}")
+        metrics = {name: symmetry_summary(table) for name, table in tables.items()}
+        return StudyResult("Left and right", _QUESTION, pd.DataFrame.from_dict(metrics, orient="index"), figures)
 
 
 def _right_and_mirrored_left(

@@ -18,7 +18,7 @@ from monai_afire.anomaly.evaluation import DetectorAUC, evaluate_scores
 from monai_afire.anomaly.field_of_view import LungView, fixed_view, moved, random_views
 from monai_afire.anomaly.items import detection_items, lesion_truth, validation_items
 from monai_afire.anomaly.masked_restoration import MaskedRestorationInferer, complementary_masks
-from monai_afire.anomaly.normal_statistics import ImageDensity, NormalMemory, TokenDensity, ledoit_wolf
+from monai_afire.anomaly.normal_statistics import ImageDensity, NormalMemory, TokenDensity
 from monai_afire.anomaly.released import load_detector, save_detector, with_student_as_teacher
 from monai_afire.anomaly.scores import (
     MAP_NAMES,
@@ -54,7 +54,6 @@ __all__ = [
     "fixed_view",
     "hottest_place",
     "interior_tokens",
-    "ledoit_wolf",
     "lesion_truth",
     "load_detector",
     "moved",

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from monai_afire.anomaly.field_of_view import MAX_VIEWS, field_of_view_module, fixed_view, random_views
 from monai_afire.anomaly.masked_restoration import MaskedRestorationInferer
-from monai_afire.anomaly.normal_statistics import ImageDensity, NormalMemory, TokenDensity
+from monai_afire.anomaly.normal_statistics import ImageDensity, NormalMemory, NormalStatistics, TokenDensity
 from monai_afire.anomaly.score_thresholds import ScoreThresholds
 from monai_afire.anomaly.scores import (
     MAP_NAMES,
@@ -244,10 +244,9 @@ class AnomalyDetector(ScoreThresholds):
         Raises:
             RuntimeError: for fewer images than the neighbours need, or when all tokens are equal.
         """
-        collecting: list[Any] = [self.image_density, self.token_memory]
-        collecting += [] if self.residual_memory is None else [self.residual_memory]
-        self.density.reset()
-        for part in collecting:
+        statistics: list[NormalStatistics] = [self.density, self.image_density, self.token_memory]
+        statistics += [] if self.residual_memory is None else [self.residual_memory]
+        for part in statistics:
             part.reset()
         owners = []
         for image, owner in self._with_copies(batches):
@@ -260,9 +259,9 @@ class AnomalyDetector(ScoreThresholds):
                 self.residual_memory.update(self._coarse_error(masked, target), owner)
             owners.append(owner)
         warn_if_few(len(torch.cat(owners).unique()), "the detector is fitted")
-        self.density.finalize(shrinkage, all_ranks=False)
+        self.density.finalize(shrinkage)
         distances = self.image_density.held_out_distances(torch.cat(owners))
-        for part in collecting:
+        for part in statistics[1:]:
             part.finalize()
         every = [self._token_maps(image, owner)[:2] for image, owner in self._with_copies(batches)]
         if sum(len(raw) for raw, _ in every) < self.density.num_images:

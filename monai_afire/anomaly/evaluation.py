@@ -86,60 +86,59 @@ def evaluate_scores(
         >>> metrics["detection"]["fused"]["auc"], metrics["detection"]["fused"]["sensitivity"]
         (0.75, 1.0)
     """
-    table = table.assign(**{name: _texts(table[name]) for name in ("kind", "view") if name in table})
+    # a CSV file that was read back has NaN for ""
+    texts = {name: table[name].astype(object).fillna("").astype(str) for name in ("kind", "view") if name in table}
+    table = table.assign(**texts)
     original = table[table["kind"] == ""] if "kind" in table else table
-    thresholds = thresholds or {}
-    result: dict[str, Any] = {
-        "images": {"normal": int((original["label"] == 0).sum()), "abnormal": int((original["label"] == 1).sum())}
-    }
     labels = original["label"].to_numpy()
     columns = {name: original[name].to_numpy() for name in score_names}
-    baselines = {
-        name: sign * original[column].to_numpy()
-        for name, (column, sign) in EXPOSURE_BASELINES.items()
-        if column in original
-    }
+    for name, (column, sign) in EXPOSURE_BASELINES.items():
+        if column in original:
+            columns[name] = sign * original[column].to_numpy()
+    result: dict[str, Any] = {"images": _counts(labels)}
     if len(set(labels)) == 2:
         result["detection"] = {
-            name: _detection(labels, scores, thresholds.get(name), num_bootstraps, seed)
-            for name, scores in {**columns, **baselines}.items()
+            name: _detection(labels, scores, (thresholds or {}).get(name), num_bootstraps, seed)
+            for name, scores in columns.items()
         }
-        if "view" in original:
-            result["within_view"] = _within_view(labels, original["view"].to_numpy(), {**columns, **baselines})
+        views = original["view"].to_numpy() if "view" in original else None
+        if views is not None:
+            result["within_view"] = _within_view(labels, views, columns)
         if "brightness" in original:
-            views = original["view"].tolist() if "view" in original else None
             pairs = matched_pairs(labels, original["brightness"].to_numpy(), views, caliper)
-            result["matched_pairs"] = _matched(pairs, {**columns, **baselines}, num_bootstraps, seed)
+            result["matched_pairs"] = _matched(pairs, columns, num_bootstraps, seed)
     result["localization"] = _localization(original)
-    result["controlled"] = _controlled(table, [*score_names], original) if "kind" in table else {}
+    result["controlled"] = _controlled(table, score_names, original) if "kind" in table else {}
     return json_safe({name: value for name, value in result.items() if value})
+
+
+def _counts(labels: np.ndarray) -> dict[str, int]:
+    return {"normal": int((labels == 0).sum()), "abnormal": int((labels == 1).sum())}
 
 
 def _detection(
     labels: np.ndarray, scores: np.ndarray, threshold: float | None, num_bootstraps: int, seed: int
 ) -> dict[str, Any]:
-    metrics: dict[str, Any] = {}
-    for name, metric in (("auc", roc_auc), ("average_precision", average_precision)):
-        metrics[name] = metric(labels, scores)
-        metrics[f"{name}_interval"] = bootstrap_interval(metric, labels, scores, num_bootstraps, seed)
-    if threshold is None:
-        return metrics
-    metrics["threshold"] = threshold
-    for name, value in metrics_at_threshold(labels, scores, threshold).items():
-        metrics[name] = value
+    """Metrics of one score with their intervals."""
 
-        def at_threshold(y: np.ndarray, s: np.ndarray, name: str = name) -> float:
-            return metrics_at_threshold(y, s, threshold)[name]
+    def measured(y: np.ndarray, s: np.ndarray) -> dict[str, float]:
+        ranked = {"auc": roc_auc(y, s), "average_precision": average_precision(y, s)}
+        return ranked if threshold is None else {**ranked, **metrics_at_threshold(y, s, threshold)}
 
-        metrics[f"{name}_interval"] = bootstrap_interval(at_threshold, labels, scores, num_bootstraps, seed)
+    values = measured(labels, scores)
+    lower, upper = bootstrap_interval(lambda y, s: [*measured(y, s).values()], labels, scores, num_bootstraps, seed)
+    metrics: dict[str, Any] = {} if threshold is None else {"threshold": threshold}
+    for (name, value), *interval in zip(values.items(), lower, upper, strict=True):
+        metrics |= {name: value, f"{name}_interval": interval}
     return metrics
 
 
 def _within_view(labels: np.ndarray, views: np.ndarray, columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """AUC among the images of each view that has both kinds."""
     result: dict[str, Any] = {}
     for view in sorted(set(views) - {""}):
         chosen = views == view
-        counts = {"normal": int((labels[chosen] == 0).sum()), "abnormal": int((labels[chosen] == 1).sum())}
+        counts = _counts(labels[chosen])
         if all(counts.values()):
             aucs = {name: roc_auc(labels[chosen], scores[chosen]) for name, scores in columns.items()}
             result[view] = {"images": counts, "auc": aucs}
@@ -147,24 +146,25 @@ def _within_view(labels: np.ndarray, views: np.ndarray, columns: Mapping[str, np
 
 
 def _matched(pairs: np.ndarray, columns: Mapping[str, np.ndarray], num_bootstraps: int, seed: int) -> dict[str, Any]:
+    """AUC on matched pairs, with an interval over samples of the pairs."""
     rng = np.random.default_rng(seed)
-    samples = [rng.integers(0, len(pairs), len(pairs)) for _ in range(num_bootstraps)] if len(pairs) else []
+    samples = [pairs[rng.integers(0, len(pairs), len(pairs))] for _ in range(num_bootstraps)] if len(pairs) else []
     result: dict[str, Any] = {"pairs": len(pairs)}
     for name, scores in columns.items():
-        resampled = [matched_pair_auc(scores, pairs[sample]) for sample in samples]
+        resampled = [matched_pair_auc(scores, sample) for sample in samples]
         interval = np.quantile(resampled, [0.025, 0.975]).tolist() if resampled else None
         result[name] = {"auc": matched_pair_auc(scores, pairs), "auc_interval": interval}
     return result
 
 
 def _localization(rows: pd.DataFrame) -> dict[str, Any]:
+    """Means of the columns that say how well a map points at the lesions."""
     result: dict[str, Any] = {}
-    for column in rows.columns:
-        for metric in ("pixel_auroc", "pointing"):
-            if column.startswith(f"{metric}_") and rows[column].notna().any():
-                values = rows[column].dropna()
-                entry = result.setdefault(column.removeprefix(f"{metric}_"), {"images": len(values)})
-                entry[metric] = float(values.mean())
+    for metric in ("pixel_auroc", "pointing"):
+        for column in rows.filter(regex=f"^{metric}_").dropna(axis="columns", how="all"):
+            values = rows[column].dropna()
+            entry = result.setdefault(column.removeprefix(f"{metric}_"), {"images": len(values)})
+            entry[metric] = float(values.mean())
     return result
 
 
@@ -174,14 +174,10 @@ def _controlled(table: pd.DataFrame, score_names: Sequence[str], original: pd.Da
     painted = table[table["kind"] != ""]
     for (kind, contrast, size), copies in painted.groupby(["kind", "contrast", "size"]):
         before = original[original["image"].isin(copies["image"])]
-        labels = np.r_[np.zeros(len(before), dtype=int), np.ones(len(copies), dtype=int)]
-        entry: dict[str, Any] = {"kind": kind, "contrast": contrast, "size": size, "images": len(copies)}
-        entry["auc"] = {name: roc_auc(labels, np.r_[before[name], copies[name]]) for name in score_names}
-        entry["localization"] = _localization(copies)
-        result[f"{kind}, contrast {contrast:g}, size {size:g}"] = entry
+        labels = np.repeat([0, 1], [len(before), len(copies)])
+        result[f"{kind}, contrast {contrast:g}, size {size:g}"] = {
+            **{"kind": kind, "contrast": contrast, "size": size, "images": len(copies)},
+            "auc": {name: roc_auc(labels, pd.concat([before[name], copies[name]])) for name in score_names},
+            "localization": _localization(copies),
+        }
     return result
-
-
-def _texts(column: pd.Series) -> list[str]:
-    """Its cells as text, "" for a missing one."""
-    return ["" if missing else str(value) for value, missing in zip(column, column.isna(), strict=True)]

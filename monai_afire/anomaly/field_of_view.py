@@ -117,15 +117,11 @@ def fixed_view(images: torch.Tensor, number: int) -> torch.Tensor:
     """
     if number == 0:
         return images
-    count, dims = images.shape[0], images.ndim - 2
-    zoom, turn = torch.ones(count, dims, device=images.device), torch.zeros(count, device=images.device)
+    count, dims, sign = len(images), images.ndim - 2, 1 if number % 2 else -1
+    zoom = torch.full((count, dims), math.exp(sign * _STEP_ZOOM) if number <= 2 else 1.0, device=images.device)
+    turn = torch.full((count,), sign * _STEP_TURN if number in (3, 4) else 0.0, device=images.device)
     shift = torch.zeros(count, dims, device=images.device)
-    sign = 1 if number % 2 else -1
-    if number <= 2:
-        zoom *= math.exp(sign * _STEP_ZOOM)
-    elif number <= 4:
-        turn += sign * _STEP_TURN
-    else:
+    if number > 4:
         shift[:, dims - 1 - (number - 5) // 2] = sign * _STEP_SHIFT
     return moved(images, zoom, turn, shift)
 

@@ -12,7 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from monai_afire.data.datalist.checks import DatalistError
-from monai_afire.data.datalist.labelled_items import abnormal_label, without_doubtful
+from monai_afire.data.datalist.labels import abnormal_label, without_doubtful
 from monai_afire.transforms.controlled_lesions import controlled_lesion_items
 from monai_afire.transforms.radiograph_loading import LoadRadiograph
 from monai_afire.transforms.volume_loading import LoadVolume, fit_images
@@ -50,10 +50,8 @@ def detection_items(
     """
     unlabelled = [number for number, item in enumerate(items) if abnormal_label(item) is None]
     if unlabelled:
-        raise DatalistError(
-            f"{len(unlabelled)} of {len(items)} items of section {section!r} have no label (first: item "
-            f"{unlabelled[0]}): give each 'label' or 'abnormal', 0 for normal"
-        )
+        missing = f"{len(unlabelled)} of {len(items)} items of section {section!r} have no label"
+        raise DatalistError(f"{missing} (first: item {unlabelled[0]}): give each 'label' or 'abnormal', 0 for normal")
     known = [{**item, "label": abnormal_label(item), "lesion": None} for item in items]
     painted = []
     if lesions:

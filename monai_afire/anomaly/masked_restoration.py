@@ -44,9 +44,9 @@ def complementary_masks(grid_size: Sequence[int], stride: int = 2, block: int = 
     group = np.ravel_multi_index(tuple(phases), (stride,) * len(grid_size))
     masks = torch.tensor((np.unique(group)[:, None] == group).tolist())
     if len(masks) < 2 and math.prod(grid_size) > 1:
+        grid = f"all {math.prod(grid_size)} tokens of the grid {tuple(grid_size)}"
         raise ValueError(
-            f"stride {stride} and block {block} hide all {math.prod(grid_size)} tokens of the grid "
-            f"{tuple(grid_size)} at once: choose a stride of 2 or more and a smaller block"
+            f"stride {stride} and block {block} hide {grid} at once: choose a stride of 2, a smaller block"
         )
     return masks
 

@@ -4,18 +4,20 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import torch
 from torch import nn
 
-from monai_afire.utils.distributed import all_reduce, world_size
 from monai_afire.utils.precision import at_least_float32
 
 
 class NormalStatistics(nn.Module):
     """
-    What statistics of normal images share: ``update`` collects features, ``finalize`` fits buffers, a call measures.
+    Base of the statistics of normal images.
 
-    What :meth:`update` collects is not part of the state dict: finalize before saving.
+    ``update`` takes batches of normal images, ``finalize`` fits the buffers, a call measures new images. The state
+    dict holds the fitted buffers alone, so finalize before saving.
 
     Args:
         shape: of one image's features, ``(L, D)`` or ``(D,)``.
@@ -35,13 +37,13 @@ class NormalStatistics(nn.Module):
         self.reset()
 
     def reset(self) -> None:
-        """Forget what :meth:`update` has collected; fitted buffers stay as they are."""
+        """Forget the updates; fitted buffers stay as they are."""
         self._collected: list[torch.Tensor] = []
 
     @torch.no_grad()
     def update(self, features: torch.Tensor) -> None:
         """
-        Collect a batch of normal images.
+        Add a batch of normal images.
 
         Args:
             features: ``(B, L, D)`` or ``(B, D)``.
@@ -52,13 +54,16 @@ class NormalStatistics(nn.Module):
         self.check_finite(features)
         self._collected.append(at_least_float32(features.detach()))
 
+    @abstractmethod
+    def finalize(self) -> None:
+        """Fit the buffers to the updates so far."""
+
     def check_shape(self, features: torch.Tensor) -> None:
         """Raise a ValueError for features of another shape than the statistics are built for."""
         if features.ndim != len(self.shape) + 1 or features.shape[1:] != self.shape:
             wanted = ", ".join(["B", *map(str, self.shape)])
             raise ValueError(
-                f"features have shape {tuple(features.shape)} instead of ({wanted}): build the statistics for this "
-                "encoder and leave out class tokens"
+                f"features have shape {tuple(features.shape)} instead of ({wanted}): leave out class tokens"
             )
 
     def check_finite(self, features: torch.Tensor) -> None:
@@ -73,13 +78,8 @@ class NormalStatistics(nn.Module):
         # a graph cannot branch on a value
         if not torch.compiler.is_exporting() and self.num_images == 0:
             raise RuntimeError(
-                f"this {type(self).__name__} has not been fitted: call update() on batches of normal images and then "
-                "finalize(), or load the state dict of a finalized one"
+                f"this {type(self).__name__} has not been fitted: call update() and finalize(), or load a fitted one"
             )
-
-    def extra_repr(self) -> str:
-        """Sizes for ``print(network)``."""
-        return f"shape={self.shape}, num_images={int(self.num_images)}"
 
 
 class _Gaussian(NormalStatistics):
@@ -112,10 +112,10 @@ class _Gaussian(NormalStatistics):
         self.check_shape(features)
         return _distances(at_least_float32(features), self.mean, self.precision)
 
-    def set_gaussian(self, mean: torch.Tensor, precision: torch.Tensor, count: int) -> None:
-        """Fill the buffers."""
+    def fit_gaussian(self, mean: torch.Tensor, covariance: torch.Tensor, count: int) -> None:
+        """Fill the buffers from the statistics of so many images."""
         self.mean.copy_(mean)
-        self.precision.copy_(precision)
+        self.precision.copy_(_precision(covariance, count))
         self.num_images.fill_(count)
 
 
@@ -133,10 +133,8 @@ class TokenDensity(_Gaussian):
     This is PaDiM (Defard et al., PaDiM: a Patch Distribution Modeling Framework, ICPR 2021 workshops) on tokens of a
     transformer, with one covariance for all positions instead of one for each, which few images are enough for.
 
-    Fit it by :meth:`update` on batches of normal images in any order and one :meth:`finalize`. `mean`, `precision`
-    and `num_images` are buffers and travel with the network; the running sums are not part of the state dict
-    (finalize before saving). In a process group the fit covers the images of all ranks, each counted once per rank
-    that saw it, and :meth:`finalize` must be called by every rank; ``all_ranks=False`` turns this off.
+    Call :meth:`update` with batches of normal images in any order, then :meth:`finalize`. More updates and another
+    :meth:`finalize` may follow.
 
     Args:
         num_tokens: L, number of token positions.
@@ -158,16 +156,17 @@ class TokenDensity(_Gaussian):
         super().__init__(num_tokens, dim)
 
     def reset(self) -> None:
-        """Forget what :meth:`update` has collected; fitted buffers stay as they are."""
-        # plain attributes: as buffers, `.half()` or `.float()` of the network would round them
+        """Forget the updates; fitted buffers stay as they are."""
+        # plain attributes: `.half()` of the network would round buffers
         self._count = 0
-        self._running_mean = torch.zeros(self.shape, dtype=torch.float64)
-        self._scatter = torch.zeros(self.shape[-1], self.shape[-1], dtype=torch.float64)
+        self._origin: torch.Tensor | float = 0.0
+        self._sum: torch.Tensor | float = 0.0
+        self._products: torch.Tensor | float = 0.0
 
     @torch.no_grad()
     def update(self, features: torch.Tensor) -> None:
         """
-        Take in a batch of normal images, in float64 and without the cancellation of a plain sum of squares.
+        Add a batch of normal images.
 
         Args:
             features: ``(B, L, D)``.
@@ -176,27 +175,23 @@ class TokenDensity(_Gaussian):
             ValueError: when L or D differ from the density's, or a token is NaN or infinite.
         """
         self.check_finite(features)
-        if features.shape[0] == 0:
+        if not len(features):
             return
         values = features.detach().to("cpu" if features.device.type == "mps" else features.device).double()
-        mean, scatter = self._running_mean.to(values.device), self._scatter.to(values.device)
-        batch_mean = values.mean(0)
-        centred = (values - batch_mean).flatten(0, 1)
-        shift = batch_mean - mean
-        added = values.shape[0]
-        total = self._count + added
-        self._scatter = scatter + centred.T @ centred + (self._count * added / total) * (shift.T @ shift)
-        self._running_mean = mean + shift * (added / total)
-        self._count = total
+        if not self._count:
+            self._origin = values.mean(0)  # sums of squares about it keep their digits
+        deviations = values - self._origin
+        self._count += len(values)
+        self._sum = self._sum + deviations.sum(0)
+        self._products = self._products + deviations.flatten(0, 1).T @ deviations.flatten(0, 1)
 
     @torch.no_grad()
-    def finalize(self, shrinkage: float = 0.01, all_ranks: bool = True) -> None:
+    def finalize(self, shrinkage: float = 0.01) -> None:
         """
-        Compute `mean` and `precision` from all updates so far; more updates and another call may follow.
+        Compute `mean` and `precision` from all updates so far.
 
         Args:
             shrinkage: λ in [0, 1], 0 for the plain covariance, 1 for a multiple of the identity.
-            all_ranks: False covers the images of this process alone, for ranks that have all seen the same ones.
 
         Raises:
             ValueError: for a shrinkage out of range.
@@ -204,61 +199,12 @@ class TokenDensity(_Gaussian):
         """
         if not 0 <= shrinkage <= 1:
             raise ValueError(f"shrinkage must be in [0, 1], got {shrinkage}")
-        own = self._count, self._running_mean, self._scatter
-        count, mean, scatter = self._of_all_ranks() if all_ranks and world_size() > 1 else own
-        _check_count(count)
-        num_tokens, dim = mean.shape
-        covariance = scatter / ((count - 1) * num_tokens)
-        identity = torch.eye(dim, dtype=covariance.dtype, device=covariance.device)
-        covariance = (1 - shrinkage) * covariance + shrinkage * covariance.trace() / dim * identity
-        eigenvalues = torch.linalg.eigvalsh(covariance)
-        if not eigenvalues[0] > dim * torch.finfo(torch.float64).eps * eigenvalues[-1]:
-            raise RuntimeError(
-                f"the covariance of {count} images' tokens is singular (eigenvalues from {eigenvalues[0]:.3g} to "
-                f"{eigenvalues[-1]:.3g}, shrinkage {shrinkage}): fit on more images, or raise the shrinkage; if all "
-                "tokens are equal, the network has collapsed"
-            )
-        self.set_gaussian(mean, torch.cholesky_inverse(torch.linalg.cholesky(covariance)), count)
-
-    def _of_all_ranks(self) -> tuple[int, torch.Tensor, torch.Tensor]:
-        # the collectives run where the module lives (a rank without images still has its sums on the CPU)
-        running_mean = self._running_mean.to(self.mean.device)
-        counts = all_reduce(torch.tensor([self._count], dtype=torch.float64, device=running_mean.device))
-        mean = all_reduce(running_mean * self._count) / counts.clamp_min(1)
-        shift = running_mean - mean
-        scatter = all_reduce(self._scatter.to(shift.device) + self._count * (shift.T @ shift))
-        return int(counts.item()), mean, scatter
-
-
-def ledoit_wolf(features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, float]:
-    r"""
-    Mean and covariance of few samples of many numbers, shrunk as Ledoit and Wolf (2004) derive it.
-
-    .. math::
-        \Sigma = (1 - \lambda) S + \lambda \sigma^2 I, \qquad
-        \lambda = \min\Bigl(1, \frac{\frac{1}{n^2} \sum_i \lVert x_i x_i^\top - S \rVert_F^2}
-        {\lVert S - \sigma^2 I \rVert_F^2}\Bigr)
-
-    with x centred, :math:`S = \frac1n \sum_i x_i x_i^\top` and σ² the mean of S's diagonal. The first norms come from
-    :math:`\sum_i \lVert x_i \rVert^4 - n \lVert S \rVert_F^2`, so that no (D, D) matrix per sample is needed.
-
-    Args:
-        features: ``(n, D)``, n >= 2.
-
-    Returns:
-        Mean ``(D,)``, covariance Σ ``(D, D)`` and the shrinkage λ, in float64.
-
-    Example:
-        >>> features = torch.tensor([[1.0, 2.0], [-1.0, 2.0], [1.0, -2.0], [-1.0, -2.0]])
-        >>> mean, covariance, shrinkage = ledoit_wolf(features)
-        >>> mean, covariance.diagonal(), round(shrinkage, 3)
-        (tensor([0., 0.], dtype=torch.float64), tensor([1.6667, 3.3333], dtype=torch.float64), 0.444)
-    """
-    # scikit-learn takes a second to import, and scoring images never needs it
-    from sklearn.covariance import LedoitWolf
-
-    fitted = LedoitWolf().fit(features.detach().double().cpu().numpy())
-    return torch.from_numpy(fitted.location_), torch.from_numpy(fitted.covariance_), float(fitted.shrinkage_)
+        _check_count(self._count)
+        mean = torch.as_tensor(self._sum) / self._count
+        covariance = (self._products - self._count * mean.T @ mean) / ((self._count - 1) * len(mean))
+        variance = covariance.diagonal().mean()
+        covariance = (1 - shrinkage) * covariance + shrinkage * variance * torch.eye(len(covariance)).to(covariance)
+        self.fit_gaussian(self._origin + mean, covariance, self._count)
 
 
 class ImageDensity(_Gaussian):
@@ -267,12 +213,11 @@ class ImageDensity(_Gaussian):
 
     .. math:: d_i = \sqrt{(x_i - \mu)^\top \Sigma^{-1} (x_i - \mu)}
 
-    with Σ of :func:`ledoit_wolf`. One vector per image, such as its mean token, sees what is spread over the image and
-    forgets where it was; PaDiM (Defard et al. 2021) has such a Gaussian at each position instead, see
-    :class:`TokenDensity`.
+    with the covariance Σ of scikit-learn's ``LedoitWolf``, which is shrunk for few images (Ledoit and Wolf 2004). One
+    vector per image, such as its mean token, shows what is spread over the image, not where it is.
+    :class:`TokenDensity` has a mean for each position instead.
 
-    Fit it by :meth:`update` on batches of normal images and one :meth:`finalize`. `mean`, `precision` and `num_images`
-    are buffers and travel with the network; what :meth:`update` has collected is not part of the state dict.
+    Call :meth:`update` with batches of normal images, then :meth:`finalize`.
 
     Args:
         dim: D, number of features.
@@ -300,7 +245,7 @@ class ImageDensity(_Gaussian):
             RuntimeError: with fewer than two images, or when all of them are equal.
         """
         features = self.collected()
-        self.set_gaussian(*_shrunk_gaussian(features), len(features))
+        self.fit_gaussian(*_ledoit_wolf(features), len(features))
         self.reset()
 
     def collected(self) -> torch.Tensor:
@@ -316,9 +261,10 @@ class ImageDensity(_Gaussian):
     @torch.no_grad()
     def held_out_distances(self, owners: torch.Tensor) -> torch.Tensor:
         """
-        Distances of the collected images to a Gaussian of those that it was not fitted on, one half to the other.
+        Distances of the collected images to Gaussians that were fitted without them.
 
-        A Gaussian is closer to the images that it was fitted on than to others; their spread says what is usual.
+        Each half of the images is measured by a Gaussian of the other half. Distances to a Gaussian of the images
+        themselves are too small to say what is usual.
 
         Args:
             owners: ``(n,)`` whole numbers; images of one number are copies of one and stay in one half.
@@ -328,12 +274,18 @@ class ImageDensity(_Gaussian):
         """
         features = self.collected()
         ranks = owners.to(features.device).unique(return_inverse=True)[1]
-        halves = [ranks % 2 == 0, ranks % 2 == 1] if int(ranks.max()) >= 3 else [torch.ones_like(ranks) > 0]
-        result = features.new_zeros(len(features))
-        for half in halves:
-            other = ~half if len(halves) > 1 else half
-            result[half] = _distances(features[half], *_shrunk_gaussian(features[other]))
+        if int(ranks.max()) < 3:
+            return self._distances_to(features, features)
+        result, even = features.new_zeros(len(features)), ranks % 2 == 0
+        for measured in (even, ~even):
+            result[measured] = self._distances_to(features[~measured], features[measured])
         return result
+
+    @staticmethod
+    def _distances_to(normal: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
+        """Distances of features to the Gaussian of normal ones."""
+        mean, covariance = _ledoit_wolf(normal)
+        return _distances(features, mean, _precision(covariance, len(normal)))
 
 
 class NormalMemory(NormalStatistics):
@@ -351,8 +303,7 @@ class NormalMemory(NormalStatistics):
     (:class:`TokenDensity`) it knows that normal anatomy comes in kinds; it keeps the (projected) normal features
     themselves, in half precision.
 
-    Fit it by :meth:`update` on batches of normal images and one :meth:`finalize`. The buffers travel with the network;
-    what :meth:`update` has collected is not part of the state dict.
+    Call :meth:`update` with batches of normal images, then :meth:`finalize`.
 
     Args:
         num_tokens: L, number of token positions.
@@ -381,11 +332,9 @@ class NormalMemory(NormalStatistics):
         self, num_tokens: int, in_dim: int, dim: int = 32, capacity: int = 1024, num_neighbors: int = 3
     ) -> None:
         super().__init__(num_tokens, in_dim)
-        if min(dim, capacity, num_neighbors) < 1 or dim > in_dim:
-            raise ValueError(
-                f"dim, capacity and num_neighbors must be positive and dim <= in_dim = {in_dim}, got {dim}, {capacity} "
-                f"and {num_neighbors}"
-            )
+        sizes = (dim, capacity, num_neighbors)
+        if min(sizes) < 1 or dim > in_dim:
+            raise ValueError(f"dim (at most {in_dim}), capacity and num_neighbors must be positive, got {sizes}")
         self.capacity = capacity
         self.num_neighbors = num_neighbors
         self.register_buffer("references", torch.full((capacity, num_tokens, dim), torch.inf, dtype=torch.float16))
@@ -394,14 +343,14 @@ class NormalMemory(NormalStatistics):
         self.register_buffer("owners", torch.full((capacity,), -1), persistent=False)
 
     def reset(self) -> None:
-        """Forget what :meth:`update` has collected; fitted buffers stay as they are."""
+        """Forget the updates; fitted buffers stay as they are."""
         super().reset()
         self._owners: list[torch.Tensor] = []
 
     @torch.no_grad()
     def update(self, features: torch.Tensor, owners: torch.Tensor | None = None) -> None:
         """
-        Collect a batch of normal images.
+        Add a batch of normal images.
 
         Args:
             features: ``(B, L, in_dim)``.
@@ -427,11 +376,11 @@ class NormalMemory(NormalStatistics):
         Raises:
             RuntimeError: with no more images than neighbours, of which each image needs others.
         """
-        count = sum(map(len, self._collected))
-        different = len(torch.cat(self._owners).unique()) if count else 0
+        features = torch.cat(self._collected).float() if self._collected else torch.zeros(0)
+        owners = torch.cat(self._owners) if self._owners else torch.zeros(0)
+        count, different = len(owners), len(owners.unique())
         if min(different, self.capacity) <= self.num_neighbors:
             raise RuntimeError(f"{different} normal image(s) for {self.num_neighbors} neighbours: give more images")
-        features, owners = torch.cat(self._collected).float(), torch.cat(self._owners)
         deviations = (features - features.mean(0)).flatten(0, 1).double()
         variances, components = torch.linalg.eigh(deviations.T @ deviations / len(deviations))
         dim = self.projection.shape[1]
@@ -481,16 +430,24 @@ def _check_count(count: int) -> None:
         raise RuntimeError(f"the density has seen {count} image(s), a covariance needs at least 2: call update()")
 
 
-def _shrunk_gaussian(features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and precision of features."""
-    mean, covariance, _ = ledoit_wolf(features)
-    if not covariance.trace() > 0:
-        raise RuntimeError("the features of all normal images are equal: the network has collapsed")
-    try:
-        return mean, torch.cholesky_inverse(torch.linalg.cholesky(covariance))
-    except torch.linalg.LinAlgError as error:
-        text = f"the covariance of the features of {len(features)} normal images is singular"
-        raise RuntimeError(f"{text}: fit on more images, of different patients") from error
+def _ledoit_wolf(features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and shrunk covariance of features (n, D), in float64 on the CPU."""
+    # scikit-learn takes a second to import, and scoring images never needs it
+    from sklearn.covariance import LedoitWolf
+
+    fitted = LedoitWolf().fit(features.double().cpu().numpy())
+    return torch.from_numpy(fitted.location_), torch.from_numpy(fitted.covariance_)
+
+
+def _precision(covariance: torch.Tensor, count: int) -> torch.Tensor:
+    """Inverse of the covariance of so many images, if it has one."""
+    eigenvalues = torch.linalg.eigvalsh(covariance)
+    if not eigenvalues[0] > len(covariance) * torch.finfo(torch.float64).eps * eigenvalues[-1]:
+        raise RuntimeError(
+            f"the covariance of {count} normal images is singular: fit on more images, of different patients, or raise "
+            "the shrinkage; if all features are equal, the network has collapsed"
+        )
+    return torch.cholesky_inverse(torch.linalg.cholesky(covariance))
 
 
 def _distances(features: torch.Tensor, mean: torch.Tensor, precision: torch.Tensor) -> torch.Tensor:

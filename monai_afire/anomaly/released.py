@@ -15,7 +15,8 @@ from safetensors.torch import save_file
 
 from monai_afire.anomaly.detector import AnomalyDetector
 from monai_afire.networks.nets.afire import AFiRe
-from monai_afire.networks.weights.model_file import HEADER, TASKS, ModelFile, describe, tensor_digest
+from monai_afire.networks.weights.description import HEADER, TASKS, describe, tensor_digest
+from monai_afire.networks.weights.model_file import ModelFile
 from monai_afire.utils.files import atomic_path
 
 __all__ = ["load_detector", "save_detector", "with_student_as_teacher"]

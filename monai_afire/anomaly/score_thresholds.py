@@ -67,8 +67,7 @@ class ScoreThresholds(nn.Module):
         scores = scores.detach().float().cpu()
         if bad := int((~scores.isfinite()).any(1).sum()):
             raise ValueError(
-                f"the scores of {bad} of {len(scores)} validation images are NaN or infinite, so that no threshold "
-                "follows from them: check the images' intensities and the weights"
+                f"scores of {bad} of {len(scores)} validation images are NaN or infinite: check images and weights"
             )
         abnormal = torch.zeros(len(scores), dtype=torch.bool) if labels is None else labels.flatten().cpu() > 0
         if abnormal.all():
@@ -116,10 +115,7 @@ class ScoreThresholds(nn.Module):
         if not 0 < specificity < 1:
             raise ValueError(f"specificity must be in (0, 1), got {specificity}")
         if not self.normal_scores.isfinite().all():
-            raise RuntimeError(
-                "no scores of normal validation images are stored, from which a threshold of this specificity would "
-                "follow: fit the detector's thresholds first"
-            )
+            raise RuntimeError("no scores of normal validation images are stored: fit the detector's thresholds first")
         # the rows are equally spaced quantiles, so a quantile of the rows is one of the images, up to rounding
         self.thresholds.copy_(torch.quantile(self.normal_scores.double(), specificity, dim=0))
 

@@ -46,14 +46,11 @@ def check_names(argument: str, names: Sequence[str], possible: Sequence[str], kn
     raise ValueError(f"{argument} must name some of {tuple(possible)}{without}, got {tuple(names)}")
 
 
-REDUCTIONS = ("sum", "mean")
 AGGREGATIONS = ("mean", "interior_mean", "max", "top_k")
 
 
 @torch.no_grad()
-def anomaly_score(
-    restored: torch.Tensor, target: torch.Tensor, reduction: str = "sum"
-) -> tuple[torch.Tensor, torch.Tensor]:
+def anomaly_score(restored: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     r"""
     AFiRe's anomaly score of each image and its map over the tokens: the larger, the more abnormal.
 
@@ -66,29 +63,22 @@ def anomaly_score(
     Args:
         restored: ``(B, L, P)`` restored patches y.
         target: ``(B, L, P)`` patches x of the image, in the same intensity.
-        reduction: "sum", the sum of squares over the P pixels as printed, by which the most abnormal patch dominates;
-            or "mean", their mean, by which all patches have a say.
 
     Returns:
         Scores s ``(B,)`` and maps d ``(B, L)``, both >= 0; float32 for half precision. NaN input gives NaN.
 
     Raises:
-        ValueError: when the shapes differ or are not (B, L, P), and for an unknown reduction.
+        ValueError: when the shapes differ or are not (B, L, P).
 
     Example:
         >>> score, token_map = anomaly_score(torch.tensor([[[0.0, 0.0], [3.0, 1.0]]]), torch.zeros(1, 2, 2))
         >>> score, token_map
         (tensor([9.3069]), tensor([[ 0., 10.]]))
     """
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"reduction must be one of {REDUCTIONS}, got {reduction!r}")
     if restored.ndim != 3 or restored.shape != target.shape or 0 in restored.shape[1:]:
-        raise ValueError(
-            f"restored has shape {tuple(restored.shape)} and target {tuple(target.shape)}, both must be the same "
-            "(B, L, P) with L, P > 0: cut both images into patches of one size first"
-        )
-    squares = (at_least_float32(restored) - at_least_float32(target)).square()
-    distances = squares.sum(-1) if reduction == "sum" else squares.mean(-1)
+        shapes = f"{tuple(restored.shape)} and target {tuple(target.shape)}"
+        raise ValueError(f"restored has shape {shapes}, both must be the same (B, L, P) with L, P > 0")
+    distances = (at_least_float32(restored) - at_least_float32(target)).square().sum(-1)
     distances = distances.clamp(max=torch.finfo(distances.dtype).max)
     largest = distances.amax(-1, keepdim=True)
     # the mean of exponentials in [0, 1], at least one of them 1, before the logarithm: no large log L to cancel
@@ -121,10 +111,8 @@ def prototype_distance(q: torch.Tensor, prototypes: torch.Tensor, similarity: st
                 [1.3863]])
     """
     if q.ndim != 3 or q.shape[1:] != prototypes.shape:
-        raise ValueError(
-            f"q has shape {tuple(q.shape)} and the prototypes {tuple(prototypes.shape)}, (B, L, K) and (L, K) are "
-            "needed: take both from the same network"
-        )
+        shapes = f"{tuple(q.shape)} and the prototypes {tuple(prototypes.shape)}"
+        raise ValueError(f"q has shape {shapes} instead of (B, L, K) and (L, K): take both from the same network")
     # one pair per position, so both get an axis of length 1 for the pairs
     likeness = TokenSimilarity(1.0, similarity)(q.unsqueeze(-2), prototypes.unsqueeze(-2))
     return -likeness.squeeze(-1).squeeze(-1)

@@ -25,7 +25,6 @@ from monai_afire.data.datalist import (
     saved_class_names,
     scan_radiographs,
     scan_volumes,
-    select_normal_items,
     split_by_patient,
 )
 from monai_afire.data.phantom import (
@@ -81,7 +80,6 @@ __all__ = [
     "saved_class_names",
     "scan_radiographs",
     "scan_volumes",
-    "select_normal_items",
     "split_by_patient",
     "verify_shards",
     "write_shards",

@@ -19,7 +19,7 @@ class PrepareInputs(PrepareBatch):
     """
     Entries of the batch, in this order, are the arguments of the network; there is no label.
 
-    MONAI's ``PrepareBatchExtraInput`` always hands on "image" first, which for networks of two crops is neither.
+    MONAI's ``PrepareBatchExtraInput`` always passes "image" first, but networks of two crops have no such argument.
 
     Args:
         keys: of the batch's entries.
@@ -90,7 +90,7 @@ class PrepareLesionBatch(PrepareBatchExtraInput):
         return self.state if self.generator is None else self.generator.get_state()
 
     def set_state(self, state: torch.Tensor | None) -> None:
-        """Go on from a state of :meth:`get_state`; the next batch must be on the device of then."""
+        """Restore a state of :meth:`get_state`; the next batch must be on the same kind of device."""
         self.state = state
         self.generator = None
 

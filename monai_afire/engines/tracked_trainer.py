@@ -16,10 +16,10 @@ class TrackedTrainer(SupervisedTrainer):
     """
     MONAI's ``SupervisedTrainer``, with metrics for the option ``--tracking mlflow`` of ``monai.bundle``.
 
-    That option appends a ``MLFlowHandler`` to the trainer's handlers, which takes the loss by
-    ``from_engine(["loss"], first=True)``: of a list of decollated items that is a number, of the dictionary of a
-    trainer that does not decollate a tuple, at which MLflow fails. Other handlers cannot reach it, since it comes last.
-    Here such a tuple is replaced by metrics to log; whatever else an ``output_transform`` gives is left as it is.
+    That option appends a ``MLFlowHandler`` to the trainer's handlers. It reads the loss by
+    ``from_engine(["loss"], first=True)``. For decollated items this is a number. For a trainer that does not decollate
+    it is a tuple, and MLflow fails. This class replaces such a tuple by metrics to log. Other outputs of the handler's
+    ``output_transform`` stay.
 
     Args:
         scalars: called with the engine's output for the metrics to log, name -> number or scalar tensor; None logs the
@@ -29,7 +29,7 @@ class TrackedTrainer(SupervisedTrainer):
         kwargs: of ``SupervisedTrainer``, by name.
 
     Raises:
-        ValueError: when ``accumulation_steps`` is larger than an epoch, which MONAI would cut short without a word.
+        ValueError: when ``accumulation_steps`` is larger than an epoch, which MONAI would shorten without a warning.
 
     Example:
         >>> from torch import nn, optim

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Experiments: a bundle repeated over initialisations, label fractions, seeds and folds, and compared."""
+"""Experiments: a bundle repeated over initializations, label fractions, seeds and folds, and compared."""
 
 from __future__ import annotations
 

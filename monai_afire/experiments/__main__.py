@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""``python -m monai_afire.experiments --config_file TRAIN.json ...``: initialisations compared over repeated runs."""
+"""``python -m monai_afire.experiments --config_file TRAIN.json ...``: initializations compared over repeated runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import argparse
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -23,7 +22,6 @@ from monai_afire.experiments.plan import (
     plan_runs,
     read_arms,
 )
-from monai_afire.experiments.shapes import shape_of_random_weights
 from monai_afire.experiments.tables import (
     comparison_figure,
     comparison_markdown,
@@ -36,8 +34,8 @@ from monai_afire.visualize.figures import save_figure
 
 _PRETRAINING = "pretraining::"
 _EPILOG = """\
-Any further --key value is handed to the bundle in all runs, as python -m monai.bundle run takes it; --pretraining::key
-value to all pre-trainings of --arms.
+The bundle gets any further --key value in all runs, as in python -m monai.bundle run. --pretraining::key value goes to
+all pre-trainings of --arms.
 
 examples:
   python -m monai_afire.experiments --config_file bundles/radiograph_classification/configs/train.json \\
@@ -45,14 +43,15 @@ examples:
       --label_fraction 0.01 0.1 1.0 --seed 0 1 2 --num_processes 2 --metrics mean_auc
 
   python -m monai_afire.experiments --config_file bundles/radiograph_classification/configs/train.json \\
-      --output_dir results --arms arms.json --seed 0 1 2 --freeze_encoder true --pretraining::dataset_dir normals
+      --output_dir results --arms arms.json --seed 0 1 2 --network_def::freeze_encoder true \\
+      --pretraining::dataset_dir normals
 
-with arms.json, of which the first arm is the one that the others are compared with, and null an untrained encoder:
+with arms.json. The first arm is the reference of the others, and null means an untrained encoder of the same shape:
   {"config_file": "bundles/afire/configs/train.json", "overrides": {"epochs": 5},
    "arms": {"full": {}, "without prototypes": {"network_def::use_prototypes": false}, "untrained": null}}
 
-An interrupted experiment goes on with the same command: a run that has its result is not done again. Written are
-runs.csv, table.csv, table.md, table.png and, for each run, the folder runs/NAME with its log.txt.
+The same command continues an interrupted experiment; finished runs are not repeated. It writes runs.csv, table.csv,
+table.md, table.png and, for each run, the folder runs/NAME with its log.txt.
 """
 
 
@@ -64,14 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         pretraining = {key: overrides.pop(key) for key in list(overrides) if key.startswith(_PRETRAINING)}
         compared = _initializations(options, {key.removeprefix(_PRETRAINING): v for key, v in pretraining.items()})
         experiment = Experiment(tuple(options.config_file), Path(options.output_dir), overrides)
-        experiment = replace(experiment, random_shape=shape_of_random_weights(compared, experiment))
-        runs = plan_runs(
-            compared,
-            options.seed,
-            options.label_fraction,
-            options.fold,
-            options.num_folds,
-        )
+        runs = plan_runs(compared, options.seed, options.label_fraction, options.fold, options.num_folds)
         print(f"{len(runs)} runs; logs: {experiment.output_dir / 'runs'}/*/log.txt", flush=True)
         outcomes = execute_runs(experiment, runs, options.num_processes)
         return _report(experiment, outcomes, options.metrics)
@@ -79,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted: the same command goes on", file=sys.stderr)
+        print("interrupted: the same command continues", file=sys.stderr)
         return 130
 
 
@@ -153,11 +145,11 @@ def _overrides(words: Sequence[str]) -> dict[str, str]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m monai_afire.experiments",
-        description="Repeat a fine-tuning bundle, and pre-trainings before it, over initialisations, label fractions, "
+        description="Repeat a fine-tuning bundle, and pre-trainings before it, over initializations, label fractions, "
         "seeds and folds, and compare.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,  # --learning_rate must not be taken for an option of ours
+        allow_abbrev=False,  # --learning_rate is an option of the bundle
     )
     add = parser.add_argument
     add("--config_file", nargs="+", required=True, help="the bundle's train.json, and overlays of it if any")
@@ -167,7 +159,8 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         default=[],
         metavar="NAME=FILE",
-        help="weights of the encoder to compare, NAME= for random ones; p-values are against the first",
+        help="weights of the encoder to compare; NAME= for random ones in the encoder of the first file; p-values are "
+        "against the first",
     )
     add("--arms", metavar="FILE", help="JSON file of pre-trainings to do first, each once per seed; see below")
     add("--seed", nargs="+", type=int, default=[0], help="seeds (default: 0)")

@@ -14,14 +14,17 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from monai_afire.networks.weights.released import RELEASED, released_encoder
+
 
 class ExperimentError(ValueError):
     """An experiment cannot be run as asked; the message says what was found and how to put it right."""
 
 
-def config_argument(paths: Sequence[str]) -> str:
-    """Write one or several configs as ``--config_file`` takes them."""
-    return paths[0] if len(paths) == 1 else json.dumps(list(paths))
+def bundle_arguments(configs: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
+    """Arguments of ``python -m monai.bundle run``."""
+    files = configs[0] if len(configs) == 1 else json.dumps(list(configs))
+    return ["--config_file", files, *(word for name, value in settings.items() for word in (f"--{name}", str(value)))]
 
 
 def file_digest(path: str) -> str:
@@ -83,8 +86,7 @@ class Pretraining:
             "resume": True,
             **dict(self.overrides),
         }
-        options = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
-        return ["--config_file", config_argument(self.config_files), *options]
+        return bundle_arguments(self.config_files, settings)
 
     def settings(self, seed: int) -> dict[str, Any]:
         """All that the weights depend on."""
@@ -123,8 +125,8 @@ def read_arms(path: str | Path, root: Path, shared: Mapping[str, str] | None = N
         config_files = (files,) if isinstance(files, str) else tuple(files or ())
         if missing := [file for file in config_files if not Path(file).is_file()] or not config_files:
             raise ExperimentError(f"{path}: arm {name!r}: no config {missing if config_files else 'is given'}")
-        if taken := sorted(set(settings) & set(_SET_PER_PRETRAINING)):
-            raise ExperimentError(f"{path}: arm {name!r} sets {', '.join(taken)}, which the experiment sets itself")
+        if reserved := sorted(set(settings) & set(_SET_PER_PRETRAINING)):
+            raise ExperimentError(f"{path}: arm {name!r} sets {', '.join(reserved)}, which the experiment sets itself")
         overrides = tuple((key, _as_word(value)) for key, value in settings.items())
         arms.append(Pretraining(name, root, config_files, overrides))
     return arms
@@ -156,12 +158,13 @@ class Run:
     One training and its evaluation.
 
     Attributes:
-        initialization: name of the initialisation.
-        start: file of the encoder's weights, or the pre-training that leaves it; None for random weights.
+        initialization: name of the initialization.
+        start: file of the encoder's weights, or the pre-training that writes it; None for the bundle's own encoder.
         seed: seed of the run.
         label_fraction: share of the labelled training images, None for the bundle's own.
         fold: fold of the cross-validation that is left out, None without one.
         num_folds: number of folds.
+        is_random: whether only the shape of the encoder comes from ``start``, and its weights are random.
 
     Example:
         >>> Run("afire", "model.pt", seed=1, label_fraction=0.1, fold=2, num_folds=5).name
@@ -174,10 +177,11 @@ class Run:
     label_fraction: float | None = None
     fold: int | None = None
     num_folds: int | None = None
+    is_random: bool = False
 
     @property
     def name(self) -> str:
-        """Name of the run's folder; partners of two initialisations differ in its beginning alone."""
+        """Name of the run's folder; partners of two initializations differ in its beginning alone."""
         parts = [self.initialization]
         if self.label_fraction is not None:
             parts.append(f"label_fraction_{self.label_fraction:g}")
@@ -187,13 +191,15 @@ class Run:
 
     @property
     def weights(self) -> str | None:
-        """File of the encoder's weights, None for random ones."""
+        """File of the encoder, if any."""
         return self.start.weights(self.seed).as_posix() if isinstance(self.start, Pretraining) else self.start
 
     def overrides(self) -> dict[str, Any]:
         """Arguments of the bundle for this run, without its folders."""
         # MONAI drops an override that is None; an expression that gives None arrives
         settings: dict[str, Any] = {"encoder_weights": self.weights or "$None", "seed": self.seed}
+        if self.is_random and self.weights:
+            settings["load_encoder::_disabled_"] = True
         if self.label_fraction is not None:
             settings["items::label_fraction"] = self.label_fraction
         if self.fold is not None:
@@ -211,7 +217,6 @@ class Experiment:
         output_dir: folder of the results.
         overrides: further ``{key: value}`` of the config, the same for all runs.
         evaluate_file: overlay of the evaluation; ``evaluate.json`` beside the first config.
-        random_shape: ``{key: value}`` of the runs from random weights, which bring no shape with them.
 
     Raises:
         ExperimentError: for a config that does not exist, or an override that an experiment sets itself.
@@ -220,7 +225,6 @@ class Experiment:
     config_files: tuple[str, ...]
     output_dir: Path
     overrides: Mapping[str, str] = field(default_factory=dict)
-    random_shape: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for path in (*self.config_files, self.evaluate_file):
@@ -229,9 +233,9 @@ class Experiment:
                     f"there is no config {path}: give the train.json of a fine-tuning bundle, with its evaluate.json "
                     "beside it"
                 )
-        if taken := sorted(set(self.overrides) & set(_SET_PER_RUN)):
+        if reserved := sorted(set(self.overrides) & set(_SET_PER_RUN)):
             raise ExperimentError(
-                f"{', '.join('--' + name for name in taken)} cannot be handed to the bundle: the experiment sets it "
+                f"{', '.join('--' + name for name in reserved)} cannot be handed to the bundle: the experiment sets it "
                 "for each run, from --output_dir, --initializations, --seed, --label_fraction, --fold and --num_folds"
             )
 
@@ -244,10 +248,6 @@ class Experiment:
         """Folder of a run's output."""
         return self.output_dir / "runs" / run.name
 
-    def shape(self, run: Run) -> Mapping[str, Any]:
-        """Settings of an encoder without weights; weights describe themselves."""
-        return self.random_shape if run.start is None else {}
-
     def steps(self, run: Run) -> dict[str, list[str]]:
         """Arguments of ``monai.bundle run`` for training and evaluation, by the step's name."""
         folder = self.folder(run)
@@ -255,13 +255,13 @@ class Experiment:
             "output_dir": folder.as_posix(),
             "ckpt_dir": (folder / "models").as_posix(),
             **run.overrides(),
-            **self.shape(run),
             **self.overrides,
         }
-        options = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
+        # the network to evaluate is built from its file
+        of_evaluation = {name: value for name, value in settings.items() if not name.startswith("network_def::")}
         return {
-            "training": ["--config_file", config_argument(self.config_files), *options],
-            "evaluation": ["--config_file", config_argument((*self.config_files, self.evaluate_file)), *options],
+            "training": bundle_arguments(self.config_files, settings),
+            "evaluation": bundle_arguments((*self.config_files, self.evaluate_file), of_evaluation),
         }
 
     def settings(self, run: Run) -> dict[str, Any]:
@@ -269,7 +269,6 @@ class Experiment:
         files = [*self.config_files, self.evaluate_file, *([run.start] if isinstance(run.start, str) else [])]
         settings = {
             **run.overrides(),
-            **self.shape(run),
             **{name: value for name, value in self.overrides.items() if name not in _NOT_A_SETTING},
             "files": {path: file_digest(path) for path in files},
         }
@@ -286,10 +285,13 @@ def plan_runs(
     num_folds: int | None = None,
 ) -> list[Run]:
     """
-    Every combination; the initialisations of a setting follow one another: an early look compares like with like.
+    Every combination. The initializations of a setting follow one another, so an early look compares like with like.
+
+    Runs from random weights have the encoder of the first initialization that has weights, so they differ from it in
+    the weights alone.
 
     Args:
-        initializations: (name, what :class:`Run` starts from).
+        initializations: (name, what :class:`Run` starts from); None for random weights.
         seeds: seeds.
         label_fractions: shares of the labelled training images in (0, 1]; none for the bundle's own.
         folds: folds to leave out, in [0, num_folds); none for all of them.
@@ -322,15 +324,16 @@ def plan_runs(
             raise ExperimentError(f"there is no file {start} with the weights of {name!r}: pre-train first")
     fractions: list[float | None] = [*sorted(label_fractions)] or [None]
     left_out: list[int | None] = [*(folds or range(num_folds or 0))] or [None]
+    shape = next((start for _, start in initializations if start is not None), None)
     return [
-        Run(name, start, seed, fraction, fold, num_folds)
+        Run(name, shape if start is None else start, seed, fraction, fold, num_folds, start is None)
         for fraction, fold, seed, (name, start) in product(fractions, left_out, seeds, initializations)
     ]
 
 
 def as_initialization(text: str) -> tuple[str, str | None]:
     """
-    Read ``NAME=FILE``, or ``NAME=`` for random weights.
+    Read ``NAME=FILE``, ``NAME=released`` for the released encoder, or ``NAME=`` for random weights.
 
     Args:
         text: a word of the command line.
@@ -351,7 +354,7 @@ def as_initialization(text: str) -> tuple[str, str | None]:
             f"--initializations {text!r}: write NAME=FILE, such as afire=bundles/afire/models/model.pt, or NAME= for "
             "random weights; a name is made of letters, digits and . _ + -"
         )
-    return name, weights or None
+    return name, str(released_encoder()) if weights == RELEASED else weights or None
 
 
 def _words(values: Sequence[Any]) -> str:

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Tables of an experiment: mean and standard deviation over runs, and a test between initialisations."""
+"""Tables of an experiment: mean and standard deviation over runs, and a test between initializations."""
 
 from __future__ import annotations
 
@@ -113,15 +113,15 @@ def paired_p_value(differences: ArrayLike) -> float:
 
 def comparison_table(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
     """
-    Mean and standard deviation over seeds and folds, each initialisation against the first one.
+    Mean and standard deviation over seeds and folds, each initialization against the first one.
 
     Args:
         table: of :func:`runs_table`.
         metrics: names of those to compare.
 
     Returns:
-        A row per metric, initialisation and label fraction, with "n" (runs that have the metric), "mean", "sd" (of the
-        sample, n - 1; NaN for one run), "difference" of the means from the first initialisation, "p_value", see
+        A row per metric, initialization and label fraction, with "n" (runs that have the metric), "mean", "sd" (of the
+        sample, n - 1; NaN for one run), "difference" of the means from the first initialization, "p_value", see
         :func:`welch_p_value`, and of the "pairs" of runs with the same seed and fold how many are "higher" than their
         partner and the "paired_p_value", see :func:`paired_p_value`.
 
@@ -130,37 +130,20 @@ def comparison_table(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFram
         >>> comparison_table(runs, ["auc"])[["initialization", "n", "mean", "sd"]].round(3).values.tolist()
         [['a', 2, 0.6, 0.141], ['b', 1, 0.8, nan]]
     """
-    rows = []
     names = table["initialization"].unique()
-    for metric in metrics:
-        for fraction, group in table.groupby("label_fraction", dropna=False):
-            reference = _values(group, names[0], metric)
-            for name in names:
-                values = _values(group, name, metric)
-                mean = values.mean() if len(values) else math.nan
-                other = name != names[0] and len(reference) > 0
-                differences = _differences(group, names[0], name, metric) if other else np.empty(0)
-                rows.append(
-                    {
-                        "metric": metric,
-                        "initialization": name,
-                        "label_fraction": fraction,
-                        "n": len(values),
-                        "mean": mean,
-                        "sd": values.std(ddof=1) if len(values) > 1 else math.nan,
-                        "difference": mean - reference.mean() if other else math.nan,
-                        "p_value": welch_p_value(reference, values) if other else math.nan,
-                        "pairs": len(differences),
-                        "higher": int((differences > 0).sum()),
-                        "paired_p_value": paired_p_value(differences),
-                    }
-                )
+    rows = [
+        {"metric": metric, "initialization": name, "label_fraction": fraction}
+        | _compared(group, names[0], name, metric)
+        for metric in metrics
+        for fraction, group in table.groupby("label_fraction", dropna=False)
+        for name in names
+    ]
     return pd.DataFrame(rows)
 
 
 def comparison_markdown(comparison: pd.DataFrame) -> str:
     """
-    The comparison as tables to read: a row per initialisation, a column per label fraction.
+    The comparison as tables to read: a row per initialization, a column per label fraction.
 
     Args:
         comparison: of :func:`comparison_table`.
@@ -197,7 +180,7 @@ def comparison_markdown(comparison: pd.DataFrame) -> str:
 
 def comparison_figure(comparison: pd.DataFrame) -> Figure:
     """
-    Mean ± standard deviation over label fractions, a panel per metric and a line per initialisation.
+    Mean ± standard deviation over label fractions, a panel per metric and a line per initialization.
 
     Args:
         comparison: of :func:`comparison_table`.
@@ -225,16 +208,31 @@ def comparison_figure(comparison: pd.DataFrame) -> Figure:
     return figure
 
 
-def _values(table: pd.DataFrame, initialization: str, metric: str) -> NDArray[np.float64]:
-    return table.loc[table["initialization"] == initialization, metric].dropna().to_numpy(dtype=np.float64)
+def _compared(runs: pd.DataFrame, first: str, name: str, metric: str) -> dict[str, float]:
+    """Mean and spread of an initialization, and what they are against the first one."""
+    reference, values = (
+        runs.loc[runs["initialization"] == each, metric].dropna().astype("float64") for each in (first, name)
+    )
+    is_other = name != first
+    differences = _differences(runs, first, name, metric) if is_other else np.empty(0)
+    return {
+        "n": len(values),
+        "mean": values.mean(),
+        "sd": values.std(),
+        "difference": values.mean() - reference.mean() if is_other else math.nan,
+        "p_value": welch_p_value(reference, values) if is_other else math.nan,
+        "pairs": len(differences),
+        "higher": int((differences > 0).sum()),
+        "paired_p_value": paired_p_value(differences),
+    }
 
 
-def _differences(table: pd.DataFrame, first: str, second: str, metric: str) -> NDArray[np.float64]:
-    """What the runs of an initialisation have more than their partners of the same seed and fold."""
-    keys = [name for name in ("seed", "fold") if name in table and table[name].notna().all()]
+def _differences(runs: pd.DataFrame, first: str, second: str, metric: str) -> NDArray[np.float64]:
+    """What the runs of an initialization have more than their partners of the same seed and fold."""
+    keys = [name for name in ("seed", "fold") if name in runs and runs[name].notna().all()]
     if not keys:
         return np.empty(0)
-    values = table[table["initialization"].isin([first, second])].pivot_table(metric, keys, "initialization")
+    values = runs[runs["initialization"].isin([first, second])].pivot_table(metric, keys, "initialization")
     return (values[second] - values[first]).dropna().to_numpy() if {first, second} <= {*values} else np.empty(0)
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +32,8 @@ from monai_afire.handlers.run_folder import RunFolder
 from monai_afire.handlers.stop_request import StopRequest
 from monai_afire.handlers.teacher import is_optimizer_step
 from monai_afire.networks.weights.checkpoint_files import read_own
-from monai_afire.networks.weights.model_file import describe, with_description
-from monai_afire.networks.weights.whole_network import check_fits
+from monai_afire.networks.weights.description import describe, with_description
+from monai_afire.networks.weights.model_file import check_fits
 from monai_afire.utils.distributed import all_gather_object, global_rank
 
 __all__ = ["ResumableCheckpoint"]
@@ -39,28 +41,28 @@ __all__ = ["ResumableCheckpoint"]
 logger = logging.getLogger(__name__)
 
 
+@dataclass(eq=False, repr=False)
 class ResumableCheckpoint:
     """
-    Save a training run after every few epochs, and go on from there when asked to.
+    Save a training run after every few epochs, and resume it.
 
     This replaces MONAI's ``CheckpointSaver``, which overwrites the file in place, so that a kill while writing destroys
-    it, and whose trainer forgets the AMP scaler. Here every file is complete or absent (temporary file, flush, rename),
-    the scaler is restored, and a checkpoint of another architecture is refused with the first differences named.
+    it, and whose trainer loses the AMP scaler. Here every file is complete or absent (temporary file, flush, rename).
+    The scaler is restored. A checkpoint of another architecture is refused, and the error names the first differences.
 
-    Written to ``save_dir``: ``checkpoint.pt`` with all objects, the trainer's progress and the scaler, and ``model.pt``
-    with the network's state dict alone. A run that starts anew over an older one keeps that one's files as
-    ``*_previous.pt``, ``*_previous_2.pt`` and so on: the checkpoint when it starts, the model when it has one of its
-    own. One run at a time may write into the folder, which the machines of a run share. Attach it last, after
-    validation.
+    ``save_dir`` has ``checkpoint.pt`` with all objects, the progress of the trainer and the scaler, and ``model.pt``
+    with the state dict of the network alone. A new run keeps the files of an older one as ``*_previous.pt``,
+    ``*_previous_2.pt`` and so on: the checkpoint when it starts, the model when it has one of its own. One run at a
+    time may write into the folder, which the machines of a run share. Attach it last, after validation.
 
     A signal (SIGTERM: the cluster needs the machine; SIGUSR1: SLURM's ``--signal=USR1@120`` ahead of the time limit)
-    saves after the current iteration and ends the process with code 143. The run that resumes such a checkpoint loads
-    and drops the batches that the epoch has had and goes on with the random state of then: with
-    :class:`~monai_afire.handlers.EpochSeed` and the same settings, loader processes and ranks included, it ends like
-    one that was not interrupted. In the last iteration of an epoch the validation comes first. See
-    :class:`~monai_afire.handlers.stop_request.StopRequest` for what the processes of a run agree on. Beside such a
-    checkpoint that of the last complete epoch stays as ``checkpoint_epoch.pt``, until the next epoch is saved: with
-    another number of processes, or epochs of another length, the run goes on from there, and says so.
+    saves after the current iteration and ends the process with code 143. The resumed run skips the batches that are
+    done and restores the random state. With :class:`~monai_afire.handlers.EpochSeed` and the same settings, loader
+    processes and ranks, it ends like a run without interruption. In the last iteration of an epoch the validation comes
+    first. See :class:`~monai_afire.handlers.stop_request.StopRequest` for several processes.
+
+    ``checkpoint_epoch.pt`` is the checkpoint of the last complete epoch beside one from within an epoch. With another
+    number of processes, or epochs of another length, the run continues from there, with a warning.
 
     Args:
         save_dir: folder of the files; checked to be writable when training starts.
@@ -69,15 +71,15 @@ class ResumableCheckpoint:
         interval: save every so many epochs, and at the end.
         resume: continue from ``checkpoint.pt``; without one, start anew and say so.
         validator: with a validator, ``model.pt`` is the network of the validation with the best key metric, not the
-            last one; its ``metric_cmp_fn`` says which of two is better, the larger one by default.
+            last one; its ``metric_cmp_fn`` compares two of them, the larger one is better by default.
         generators: generators of random numbers besides the global ones, with ``get_state`` and ``set_state``.
         stop_signals: signals that save and end the run, none for never.
         description: what the files say about the network besides its definition, arguments of
             :func:`monai_afire.networks.describe`.
 
     A checkpoint of a complete epoch may be resumed by any number of processes and with epochs of another length
-    (another batch size, other images): progress and schedules follow the new one, and it is said whether the global
-    batch has changed.
+    (another batch size, other images). Progress and schedules follow the new length. A warning names changes of the
+    global batch.
 
     Raises:
         OSError: when training starts and ``save_dir`` cannot be written to or has no room for the files; while
@@ -97,29 +99,21 @@ class ResumableCheckpoint:
         ['checkpoint.pt', 'model.pt']
     """
 
-    def __init__(
-        self,
-        save_dir: str,
-        network: nn.Module,
-        objects: Mapping[str, Any] | None = None,
-        interval: int = 1,
-        resume: bool = False,
-        validator: Engine | None = None,
-        generators: Sequence[Any] = (),
-        stop_signals: Sequence[str] = ("SIGTERM", "SIGUSR1"),
-        description: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.files = RunFolder(save_dir)
-        self.network = network
-        self.objects = dict(objects or {})
-        self.interval = interval
-        self.resume = resume
-        self.validator = validator
-        self.generators = list(generators)
-        self.stop_request = StopRequest(stop_signals)
-        self.description = describe(network, **(description or {}))
-        self.best_metric: float | None = None
-        self.is_resumed = False
+    save_dir: str
+    network: nn.Module
+    objects: Mapping[str, Any] = field(default_factory=dict)
+    interval: int = 1
+    resume: bool = False
+    validator: Engine | None = None
+    generators: Sequence[Any] = ()
+    stop_signals: Sequence[str] = ("SIGTERM", "SIGUSR1")
+    description: Mapping[str, Any] = field(default_factory=dict)
+    best_metric: float | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.files = RunFolder(self.save_dir)
+        self.stop_request = StopRequest(self.stop_signals)
+        self.network_description = describe(self.network, **self.description)
 
     def attach(self, engine: Engine) -> None:
         """Register with a trainer."""
@@ -137,28 +131,28 @@ class ResumableCheckpoint:
             self.stop_request.call_at_end(self.files.claim(self.resume).close)
         if engine.state.iteration > 0:
             return  # a later round of federated learning, for which the same trainer runs on
-        self.is_resumed = self.resume and self.files.checkpoint.is_file()
-        self.files.is_first_write = not self.is_resumed
+        is_resumed = self.resume and self.files.checkpoint.is_file()
+        self.files.is_first_write = not is_resumed
         if global_rank() == 0:
-            self.check_disk()
+            self.check_disk(is_resumed)
         self.stop_request.shield(getattr(self.validator, "data_loader", None))
-        _check_all_see(self.files.checkpoint, self.is_resumed)
-        if self.is_resumed:
+        _check_all_see(self.files.checkpoint, is_resumed)
+        if is_resumed:
             self.load(engine)
             return
         if self.resume and global_rank() == 0:
             logger.warning(f"nothing to resume: {self.files.checkpoint} does not exist; starting from the beginning")
         if global_rank() == 0:
-            # at once: this run, resumed before its first save, must not go on from the older one's checkpoint
+            # at once: this run, resumed before its first save, must not continue the older one
             self.files.keep_older_checkpoint()
 
-    def check_disk(self) -> None:
+    def check_disk(self, is_resumed: bool) -> None:
         """Make sure that the files of this run can be written, each beside the one that it is going to replace."""
-        model = sum(_num_bytes(value) for value in self.network.state_dict().values())
+        model = sum(getattr(value, "nbytes", 0) for value in self.network.state_dict().values())
         optimizers = [item for item in self.objects.values() if isinstance(item, Optimizer)]
         parameters = [p for item in optimizers for group in item.param_groups for p in group["params"]]
-        checkpoint = model + 2 * sum(_num_bytes(p) for p in parameters)  # Adam's two moments
-        self.files.check_room(checkpoint, model, self.is_resumed)
+        checkpoint = model + 2 * sum(p.nbytes for p in parameters)  # Adam's two moments
+        self.files.check_room(checkpoint, model, is_resumed)
 
     def save_if_asked(self, engine: Any) -> None:
         """Save and leave if a signal has come and the iteration is complete: no gradient waits for others."""
@@ -201,15 +195,17 @@ class ResumableCheckpoint:
         random_states = all_gather_object(random_state(self.generators)) if _is_within_epoch(engine) else None
         if global_rank():
             return
-        state = {name: item.state_dict() for name, item in self.objects.items()}
-        state |= {"network": self.network_state(), "trainer": engine.state_dict()}
-        state["dealing"] = epoch_division(engine.state.dataloader)
-        if getattr(engine, "scaler", None) is not None:
-            state["scaler"] = engine.scaler.state_dict()
-        if self.best_metric is not None:
-            state["best_metric"] = self.best_metric
-        if random_states is not None:
-            state["random_states"] = random_states
+        scaler = getattr(engine, "scaler", None)
+        state = {
+            **{name: item.state_dict() for name, item in self.objects.items()},
+            "network": self.network_state(),
+            "trainer": engine.state_dict(),
+            "dealing": epoch_division(engine.state.dataloader),
+            "scaler": None if scaler is None else scaler.state_dict(),
+            "best_metric": self.best_metric,
+            "random_states": random_states,
+        }
+        state = {name: value for name, value in state.items() if value is not None}
         self.files.write_checkpoint(state, is_epoch_complete=random_states is None)
         if self.validator is None or not self.files.model.is_file():
             self.write_model()
@@ -220,7 +216,7 @@ class ResumableCheckpoint:
 
     def network_state(self) -> dict[str, torch.Tensor]:
         """The network's state dict as it is written."""
-        return with_description(self.network.state_dict(), self.description)
+        return with_description(self.network.state_dict(), self.network_description)
 
     def read(self, path: Path) -> dict[str, Any]:
         """A checkpoint's content, once it is known to fit."""
@@ -237,24 +233,23 @@ class ResumableCheckpoint:
         return state
 
     def load(self, engine: Any) -> None:
-        """Go on from the checkpoint, or from that of the last complete epoch where its rest cannot be had."""
+        """Resume from the checkpoint, or from the last complete epoch if the rest of an epoch cannot be repeated."""
         path, state = self.files.checkpoint, self.read(self.files.checkpoint)
-        _check_all_see(path, _progress(state)["iteration"])
-        self.files.is_epoch_complete = not batches_done(**_progress(state))
+        iteration, epoch_length = (state["trainer"][name] for name in ("iteration", "epoch_length"))
+        _check_all_see(path, iteration)
+        self.files.is_epoch_complete = not batches_done(iteration, epoch_length)
         then, now = saved_division(state), epoch_division(engine.state.dataloader)
         if not self.files.is_epoch_complete and not has_same_batches(then, now):
             place = (
                 f"{path} was saved in the midst of an epoch of {_in_words(then)}, but now there are {_in_words(now)}"
             )
-            if not self.can_go_back(state, place):
+            if not self.can_go_back(place, is_first=iteration < epoch_length):
                 return
             path, state = self.files.epoch, self.read(self.files.epoch)
         self.restore(engine, state, path)
 
-    def can_go_back(self, state: Mapping[str, Any], place: str) -> bool:
-        """Whether there is a complete epoch to go on from; False when the run must start from the beginning."""
-        is_first = _progress(state)["iteration"] < _progress(state)["epoch_length"]
-        remedy = "To lose nothing, resume with the same data, batch size and number of processes"
+    def can_go_back(self, place: str, is_first: bool) -> bool:
+        """Whether a complete epoch was saved; False when the run must start from the beginning."""
         if not self.files.epoch.is_file() and not is_first:
             raise RuntimeError(
                 f"{place}, and the last complete epoch was not saved beside it: resume with the same data, batch size "
@@ -262,11 +257,12 @@ class ResumableCheckpoint:
             )
         if global_rank() == 0:
             goal = f"the last complete epoch that was saved, {self.files.epoch}" if not is_first else "the beginning"
+            remedy = "To lose nothing, resume with the same data, batch size and number of processes"
             logger.warning(f"{place}: going on from {goal}. {remedy}")
         return not is_first
 
     def restore(self, engine: Any, state: Mapping[str, Any], path: Path) -> None:
-        """Put the content of a checkpoint into network, objects and trainer."""
+        """Load the content of a checkpoint into network, objects and trainer."""
         self.network.load_state_dict(state["network"])
         for name, item in self.objects.items():
             item.load_state_dict(state[name])
@@ -279,7 +275,10 @@ class ResumableCheckpoint:
             engine.scaler.load_state_dict(state["scaler"])
         place = f"epoch {engine.state.epoch} of {max_epochs}"
         if _is_within_epoch(engine):
-            done = self.continue_epoch(engine, state["random_states"])
+            # let the next epoch be the rest of the one that was interrupted
+            done = batches_done(engine.state.iteration, engine.state.epoch_length)
+            random_states = partial(set_random_state, state["random_states"][global_rank()], self.generators)
+            engine.state.dataloader = RemainingBatches(engine.state.dataloader, done, random_states)
             place = f"batch {done} of {engine.state.epoch_length} after {place}"
         else:
             adapt_progress(engine, saved_division(state), now)
@@ -287,23 +286,6 @@ class ResumableCheckpoint:
         if max_epochs is not None and engine.state.epoch >= max_epochs:
             logger.warning("this run is complete already; ask for more epochs to train on")
             self.complete_model(engine)
-
-    def continue_epoch(self, engine: Any, random_states: Sequence[Mapping[str, Any]]) -> int:
-        """
-        Let the next epoch be the rest of the one that was interrupted.
-
-        Args:
-            engine: the trainer with its progress restored.
-            random_states: of each rank, where it was interrupted.
-
-        Returns:
-            How many batches of it are done.
-        """
-        state, done = random_states[global_rank()], batches_done(engine.state.iteration, engine.state.epoch_length)
-        engine.state.dataloader = RemainingBatches(
-            engine.state.dataloader, done, lambda: set_random_state(state, self.generators)
-        )
-        return done
 
     def complete_model(self, engine: Any) -> None:
         """Write ``model.pt`` of a complete run, which may have been killed between its last two files."""
@@ -321,10 +303,6 @@ def _is_within_epoch(engine: Any) -> bool:
     return batches_done(engine.state.iteration, engine.state.epoch_length) > 0
 
 
-def _progress(state: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: state["trainer"][name] for name in ("iteration", "epoch_length")}
-
-
 def _in_words(division: Mapping[str, int | None]) -> str:
     return f"{division['batches']} batches on {processes(division['processes'])}"
 
@@ -337,7 +315,3 @@ def _check_all_see(path: Path, what: object) -> None:
             f"the processes of this run do not see the same {path} (process by process: {found}): all machines must "
             "share the folder; a network drive may need a minute to show a new file everywhere"
         )
-
-
-def _num_bytes(value: Any) -> int:
-    return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 0

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from ignite.engine import Engine, Events
 
-from monai_afire.data.datalist.names import save_class_names
+from monai_afire.data.datalist.labels import save_class_names
 
 
 class ClassNamesFile:

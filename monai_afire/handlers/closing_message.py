@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from monai_afire.utils.files import joined_path
 from monai_afire.utils.follow_up import follow_up_command, given_options
 
 
+@dataclass(eq=False, repr=False)
 class ClosingMessage:
     """
     Print where the results are and what to do next, when a run is complete.
@@ -40,19 +42,14 @@ class ClosingMessage:
         home:      /
     """
 
-    def __init__(
-        self,
-        files: Mapping[str, str | Sequence[str]] | None = None,
-        commands: Mapping[str, Mapping[str, Any]] | None = None,
-        config_dir: str | Sequence[str] = ".",
-        curves: str | None = None,
-        validator: Any = None,
-    ) -> None:
-        self.files = {name: str(joined_path(path)) for name, path in (files or {}).items()}
-        self.commands = dict(commands or {})
-        self.config_dir = joined_path(config_dir)
-        self.curves = curves
-        self.validator = validator
+    files: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    commands: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    config_dir: str | Sequence[str] = "."
+    curves: str | None = None
+    validator: Any = None
+
+    def __post_init__(self) -> None:
+        self.paths = {name: str(joined_path(path)) for name, path in self.files.items()}
 
     def attach(self, engine: Engine) -> None:
         """Register with an engine."""
@@ -60,20 +57,20 @@ class ClosingMessage:
 
     def __call__(self, engine: Any) -> None:
         """Print the message, once for all ranks."""
-        lines = self.lines() if global_rank() == 0 else {}
-        width = max(map(len, lines), default=0) + 2
-        if lines:
-            print("\n".join(f"{f'{name}:':{max(width, 11)}}{text}" for name, text in lines.items()), flush=True)
+        if global_rank() == 0 and (lines := self.lines()):
+            width = max(11, *(len(name) + 2 for name in lines))
+            print("\n".join(f"{f'{name}:':{width}}{text}" for name, text in lines.items()), flush=True)
 
     def lines(self) -> dict[str, str]:
         """What there is to say now: name -> text."""
-        found = {name: path for name, path in self.files.items() if os.path.exists(path)}
+        found = {name: path for name, path in self.paths.items() if os.path.exists(path)}
         lines = {name: path + (self.about_model(path) if name == "model" else "") for name, path in found.items()}
         if self.curves is not None:
             lines["curves"] = f"tensorboard --logdir {self.curves}"
         given = given_options()
         for name, entry in self.commands.items():
-            configs = [path if os.path.dirname(path) else str(self.config_dir / path) for path in entry["configs"]]
+            folder = joined_path(self.config_dir)
+            configs = [path if os.path.dirname(path) else str(folder / path) for path in entry["configs"]]
             options = {key: self.text_of(value) for key, value in entry.items() if key not in ("configs", "keep")}
             command = follow_up_command(configs, options, given, entry.get("keep"), self.described())
             if command is not None:
@@ -81,33 +78,17 @@ class ClosingMessage:
         return lines
 
     def text_of(self, value: str | Sequence[str]) -> str:
-        """
-        An option of a command as text.
-
-        Args:
-            value: a name among the files, another text, or the parts of a path.
-
-        Returns:
-            The text.
-        """
-        return self.files.get(value) or value if isinstance(value, str) else str(joined_path(value))
+        """An option of a command as text, from a name among the files, another text, or the parts of a path."""
+        return self.paths.get(value) or value if isinstance(value, str) else str(joined_path(value))
 
     def described(self) -> set[str]:
         """Names of the options that later steps take from the model."""
         from monai_afire.options import described_options  # options know handlers' names, so this is too early above
 
-        return set(described_options(self.files.get("model", "")))
+        return set(described_options(self.paths.get("model", "")))
 
     def about_model(self, path: str) -> str:
-        """
-        How a model was chosen and how to go on training it.
-
-        Args:
-            path: of its file.
-
-        Returns:
-            In brackets, or nothing.
-        """
+        """How a model was chosen and how to resume its training, in brackets."""
         state = getattr(self.validator, "state", None)
         is_chosen = getattr(state, "best_metric_epoch", -1) > 0 and math.isfinite(float(state.best_metric))  # type: ignore[union-attr]
         facts = ["of the best validation"] if is_chosen else []

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""How a resumed run goes on within an epoch: its remaining batches, and other batches or processes than before."""
+"""Resuming within an epoch: the remaining batches, and changes in the number of batches or processes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def saved_division(state: Mapping[str, Any]) -> dict[str, int | None]:
 
 
 def has_same_batches(then: Mapping[str, int | None], now: Mapping[str, int | None]) -> bool:
-    """Whether a run can go on within an epoch of another: the batches are the same."""
+    """Whether the batches are the same, so that a run can be resumed within an epoch."""
     return all(then[name] == now[name] for name in ("processes", "batches"))
 
 

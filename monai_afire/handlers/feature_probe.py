@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,7 @@ logger = logging.getLogger(__name__)
 Batches = Iterable[Mapping[str, Any]]
 
 
+@dataclass(eq=False)
 class KNNProbe:
     """
     Evaluate frozen features after every few epochs, by the labels of each image's nearest neighbours.
@@ -43,7 +45,7 @@ class KNNProbe:
         network: the network that is trained, unwrapped (neither compiled nor ``DistributedDataParallel``).
         train_batches: loader of the images that vote.
         test_batches: loader of the images to classify.
-        features: called with network and images for features ``(B, D)``; None takes :func:`mean_token`.
+        features: called with network and images for features ``(B, D)``; None for :func:`mean_token`.
         num_neighbors: how many vote.
         temperature: the smaller, the more the nearest count.
         interval: probe after every so many epochs.
@@ -64,35 +66,25 @@ class KNNProbe:
         {'knn_auc': 1.0}
     """
 
-    def __init__(
-        self,
-        network: nn.Module,
-        train_batches: Batches,
-        test_batches: Batches,
-        features: Callable[[nn.Module, torch.Tensor], torch.Tensor] | None = None,
-        num_neighbors: int = 20,
-        temperature: float = 0.07,
-        interval: int = 1,
-        name: str = "knn_auc",
-        uncertain: str = "ignore",
-    ) -> None:
-        if min(num_neighbors, interval) < 1 or not temperature > 0:
+    network: nn.Module
+    train_batches: Batches
+    test_batches: Batches
+    features: Callable[[nn.Module, torch.Tensor], torch.Tensor] | None = None
+    num_neighbors: int = 20
+    temperature: float = 0.07
+    interval: int = 1
+    name: str = "knn_auc"
+    uncertain: str = "ignore"
+
+    def __post_init__(self) -> None:
+        if min(self.num_neighbors, self.interval) < 1 or not self.temperature > 0:
             raise ValueError(
                 "num_neighbors and interval must be >= 1 and temperature > 0, got "
-                f"{num_neighbors}, {interval} and {temperature}"
+                f"{self.num_neighbors}, {self.interval} and {self.temperature}"
             )
-        check_uncertain_policy(uncertain)
-        if features is None:
-            _encoder_of(network)
-        self.network = network
-        self.train_batches = train_batches
-        self.test_batches = test_batches
-        self.features = mean_token if features is None else features
-        self.num_neighbors = num_neighbors
-        self.temperature = temperature
-        self.interval = interval
-        self.name = name
-        self.uncertain = uncertain
+        check_uncertain_policy(self.uncertain)
+        if self.features is None:
+            _encoder_of(self.network)
 
     def attach(self, engine: Engine) -> None:
         """Register with a trainer."""
@@ -130,7 +122,7 @@ class KNNProbe:
 
     def _extract(self, batches: Batches, name: str) -> tuple[torch.Tensor, torch.Tensor]:
         device = next((parameter.device for parameter in self.network.parameters()), torch.device("cpu"))
-        features = partial(self.features, self.network)
+        features = partial(self.features or mean_token, self.network)
         return labelled_features(features, batches, device, name, self.uncertain)
 
 

@@ -21,7 +21,7 @@ class GradientClipping:
     Under ``amp`` the gradients are unscaled first. With gradient accumulation only the accumulated gradient is clipped.
 
     Args:
-        parameters: the trained parameters; None takes those of the trainer's network.
+        parameters: the trained parameters; None for those of the trainer's network.
         max_norm: largest L2 norm of all gradients together.
 
     Attributes:

@@ -21,6 +21,7 @@ from monai_afire.utils.distributed import global_rank, unwrapped
 from monai_afire.utils.files import atomic_path
 from monai_afire.utils.text import first_few
 
+_FILE_KEY = "file"
 _NAMED = 20  # files that the message names; the dump has all
 
 
@@ -34,14 +35,14 @@ class NonFiniteLoss:
     it) and the "network" as it was for this batch: ``torch.load(..., weights_only=True)`` reads it. Beside it
     ``nonfinite_loss.txt`` holds the message with all names.
 
+    The entry "file" of the batch names the images; without it, the metadata of the images does.
+
     The loss is checked when the backward pass is under way and before the optimizer steps: a GPU has work to do
     while the host waits for its forward pass.
 
     Args:
         save_dir: folder of the dump.
-        network: the network, unwrapped; None takes that of the trainer.
-        file_key: entry of the batch that holds the images' file names; without one they are taken from the metadata
-            of the images, if these still have it.
+        network: the network, unwrapped; None for that of the trainer.
 
     Raises:
         FloatingPointError: while training.
@@ -51,10 +52,9 @@ class NonFiniteLoss:
         >>> handler = NonFiniteLoss(tempfile.mkdtemp())
     """
 
-    def __init__(self, save_dir: str, network: nn.Module | None = None, file_key: str = "file") -> None:
+    def __init__(self, save_dir: str, network: nn.Module | None = None) -> None:
         self.save_dir = Path(save_dir)
         self.network = network
-        self.file_key = file_key
         self.loss = torch.zeros(())
         self.arrived: Any = None  # an event of the device, once there was one
         self.files_before: list[str] = []
@@ -76,10 +76,10 @@ class NonFiniteLoss:
         self.arrived.record()
 
     def check(self, engine: Any) -> None:
-        """Look at the loss."""
+        """Raise if the loss is not finite."""
         if self.arrived is not None:
             self.arrived.synchronize()
-        files = batch_files(engine.state.batch, self.file_key)
+        files = batch_files(engine.state.batch)
         if not np.isfinite(self.loss.numpy()).all():
             self.stop(engine, files)
         self.files_before = files
@@ -97,10 +97,10 @@ class NonFiniteLoss:
             culprits = self.files_before
             message += "The weights are not finite since the step before, so its batch is named. "
         advice = (
-            "Look at these images; without a fault in them lower the learning rate or switch off reduced precision "
-            "(bf16, amp). The last checkpoint is untouched: resume set to true goes on from it."
+            "Check these images; if they are fine, lower the learning rate or switch off reduced precision "
+            "(bf16, amp). The last checkpoint is untouched: continue with resume set to true."
         )
-        names = "Images of the batch: {}. " if culprits else f"No {self.file_key!r} in the batch names its images. "
+        names = "Images of the batch: {}. " if culprits else f"No {_FILE_KEY!r} in the batch names its images. "
         dump = {"files": files, "files_before": self.files_before, "terms": terms, "loss": float(self.loss)}
         dump |= {"iteration": state.iteration, "epoch": state.epoch, "batch": _loadable(state.batch)}
         dump["network"] = _loadable(network.state_dict())
@@ -108,17 +108,7 @@ class NonFiniteLoss:
         raise FloatingPointError(message + names.format(first_few(culprits, _NAMED)) + written + advice)
 
     def write(self, dump: dict[str, Any], text: str, rank: int) -> str:
-        """
-        Write dump and text.
-
-        Args:
-            dump: plain values.
-            text: the message with all names.
-            rank: of this process.
-
-        Returns:
-            A sentence that says where they are, or why they are not.
-        """
+        """Write dump and text, and return a sentence that says where they are, or why they are not."""
         path = self.save_dir / (f"nonfinite_loss_rank{rank}.pt" if rank else "nonfinite_loss.pt")
         try:
             with atomic_path(path) as temporary:
@@ -130,11 +120,11 @@ class NonFiniteLoss:
         return f"Batch and weights are in {path}. "
 
 
-def batch_files(batch: Any, file_key: str = "file") -> list[str]:
+def batch_files(batch: Any) -> list[str]:
     """File names of a batch's images."""
     if not isinstance(batch, Mapping):
         return []
-    names = batch.get(file_key)
+    names = batch.get(_FILE_KEY)
     if names is None:
         images = [value for value in batch.values() if isinstance(value, MetaTensor)]
         names = next((image.meta.get(ImageMetaKey.FILENAME_OR_OBJ) for image in images), None) or []

@@ -1,11 +1,12 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Preview pictures during training: restorations, correspondences, colours of tokens."""
+"""Preview pictures during training: restorations, correspondences, colors of tokens."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,19 +27,10 @@ from monai_afire.visualize.volume_planes import fullest_plane, upright
 class Preview(ABC):
     """Base of the picture grids of the first validation batch, for TensorBoard and as a PNG file."""
 
-    def __init__(
-        self,
-        path: str | Sequence[str],
-        columns: Sequence[str],
-        summary_writer: SummaryWriter | None = None,
-        num_images: int = 4,
-        tag: str = "preview",
-    ) -> None:
-        self.path = joined_path(path)
-        self.columns = tuple(columns)
-        self.summary_writer = summary_writer
-        self.num_images = num_images
-        self.tag = tag
+    path: str | Sequence[str]
+    columns: tuple[str, ...]
+    summary_writer: SummaryWriter | None = None
+    num_images = 4
 
     def attach(self, engine: Engine) -> None:
         """Register with an evaluator."""
@@ -54,10 +46,11 @@ class Preview(ABC):
         if not rows:
             return
         figure = picture_grid(rows, self.columns, f"epoch {engine.state.epoch}")
-        save_figure(figure, self.path)
+        path = joined_path(self.path)
+        save_figure(figure, path)
         if self.summary_writer is not None:
             # TensorBoard shows one kind of data per name, and losses have names like "restoration" too
-            name = f"preview/{self.tag}"
+            name = f"preview/{path.stem}"
             self.summary_writer.add_image(name, figure_to_array(figure), engine.state.epoch, dataformats="HWC")
 
     @abstractmethod
@@ -65,24 +58,24 @@ class Preview(ABC):
         """A list of pictures per row, ``(H, W)`` or ``(H, W, 3)`` in [0, 1]; empty where the network gives none."""
 
 
+@dataclass(eq=False, repr=False)
 class RestorationPreview(Preview):
     """
-    Pictures of the network's input and of what it makes of it (of 3-D images the middle slice).
+    Pictures of the network's input and its output (of 3-D images the middle slice).
 
-    With a `region`, such as the lesion mask, the restoration is put in place there alone, and its difference to the
-    last of the inputs follows: what the network has taken away (blue) and added (red). Of 3-D images that slice is
-    shown of which the region has most.
+    With a `region`, such as the lesion mask, only the region is replaced by the restoration. The difference to the last
+    of the inputs follows: removed in blue, added in red. Of 3-D images, the slice with most of the region is shown.
 
     Args:
-        encoder: encoder of the network, for the patch grid and the intensity normalisation.
-        path: the PNG file, or its folder and name; replaced at each preview.
+        encoder: encoder of the network, for the patch grid and the intensity normalization.
+        path: the PNG file, or its folder and name; replaced at each preview. The stem is the name in TensorBoard, below
+            "preview/".
         inputs: title of a column -> key of the batch, ``(B, C, *S)`` or ``(B, N, C, *S)``, whose first variant is
             shown.
         summary_writer: TensorBoard writer, None for the PNG only.
         num_images: number of rows.
-        tag: name in TensorBoard, below "preview/".
         outputs: title of a further column -> key of the network's outputs, patches ``(B, L, P)`` or ``(B, N, L, P)``
-            in the encoder's normalised intensity; None for the column "restored" of the output of this name.
+            in the encoder's normalized intensity; the column "restored" of the output of this name by default.
         region: key of a mask in [0, 1] shaped like the inputs, where the first of the outputs is put in place; None to
             show the outputs whole.
 
@@ -95,23 +88,17 @@ class RestorationPreview(Preview):
         ('with lesions', 'lesion mask', 'restored in place', 'difference')
     """
 
-    def __init__(
-        self,
-        encoder: RadiographEncoder,
-        path: str | Sequence[str],
-        inputs: Mapping[str, str],
-        summary_writer: SummaryWriter | None = None,
-        num_images: int = 4,
-        tag: str = "restoration",
-        outputs: Mapping[str, str] | None = None,
-        region: str | None = None,
-    ) -> None:
-        self.outputs = {"restored": "restored"} if outputs is None else dict(outputs)
-        made = tuple(self.outputs) if region is None else (region.replace("_", " "), "restored in place", "difference")
-        super().__init__(path, (*inputs, *made), summary_writer, num_images, tag)
-        self.encoder = encoder
-        self.inputs = dict(inputs)
-        self.region = region
+    encoder: RadiographEncoder
+    path: str | Sequence[str]
+    inputs: Mapping[str, str]
+    summary_writer: SummaryWriter | None = None
+    num_images: int = 4
+    outputs: Mapping[str, str] = field(default_factory=lambda: {"restored": "restored"})
+    region: str | None = None
+
+    def __post_init__(self) -> None:
+        in_place = (str(self.region).replace("_", " "), "restored in place", "difference")
+        self.columns = (*self.inputs, *(self.outputs if self.region is None else in_place))
 
     def rows(self, batch: Any, outputs: dict[str, torch.Tensor]) -> list[list[np.ndarray]]:
         """The first images of the batch."""
@@ -138,27 +125,28 @@ class RestorationPreview(Preview):
         return encoder.denormalize(images)
 
 
+@dataclass(eq=False, repr=False)
 class CorrespondencePreview(Preview):
     """
     Pictures of the patch of one crop that is most similar to each patch of the other (of volumes in the
     middle slice).
 
-    Every patch of the reference crop has a colour by its place. The other crop is shown twice: with the colours of
+    Every patch of the reference crop has a color by its place. The other crop is shown twice: with the colors of
     the patches that show the same place (none where the crops do not overlap), and with those of the patches that the
     network finds most similar. A network that knows the anatomy makes the two alike.
 
     Args:
         encoder: encoder of the network, for the reference's patch grid.
-        path: the PNG file, or its folder and name; replaced at each preview.
+        path: the PNG file, or its folder and name; replaced at each preview. The stem is the name in TensorBoard, below
+            "preview/".
         correspondence: called with the network's outputs for (nearest, matches), both ``(B, M)``: the reference's
             patch that is nearest to each of the other crop's M patches, and the one that shows the same place, -1 for
             none (e.g. :func:`monai_afire.metrics.ace_correspondence`).
-        reference: key of the crop whose patches are coloured, ``(B, C, H, W)``.
+        reference: key of the crop whose patches are colored, ``(B, C, H, W)``.
         other: key of the other crop.
         needs: output without which nothing is drawn, for networks with parts switched off.
         summary_writer: TensorBoard writer, None for the PNG only.
         num_images: number of rows.
-        tag: name in TensorBoard, below "preview/".
 
     Example:
         >>> from monai_afire.networks import ViTEncoder
@@ -167,32 +155,23 @@ class CorrespondencePreview(Preview):
         ('patches by place', 'same place', 'most similar patch')
     """
 
-    def __init__(
-        self,
-        encoder: RadiographEncoder,
-        path: str | Sequence[str],
-        correspondence: Callable[[dict[str, torch.Tensor]], tuple[torch.Tensor, torch.Tensor]],
-        reference: str,
-        other: str,
-        needs: str | None = None,
-        summary_writer: SummaryWriter | None = None,
-        num_images: int = 4,
-        tag: str = "correspondence",
-    ) -> None:
-        columns = ("patches by place", "same place", "most similar patch")
-        super().__init__(path, columns, summary_writer, num_images, tag)
-        self.correspondence = correspondence
-        self.reference = reference
-        self.other = other
-        self.grid_size = tuple(encoder.grid_size)
-        self.needs = needs
+    columns = ("patches by place", "same place", "most similar patch")
+
+    encoder: RadiographEncoder
+    path: str | Sequence[str]
+    correspondence: Callable[[dict[str, torch.Tensor]], tuple[torch.Tensor, torch.Tensor]]
+    reference: str
+    other: str
+    needs: str | None = None
+    summary_writer: SummaryWriter | None = None
+    num_images: int = 4
 
     def rows(self, batch: Any, outputs: dict[str, torch.Tensor]) -> list[list[np.ndarray]]:
         """The first images of the batch."""
         if self.needs is not None and self.needs not in outputs:
             return []
         nearest, matches = (indices[: self.num_images].cpu().numpy() for indices in self.correspondence(outputs))
-        places = np.arange(np.prod(self.grid_size))
+        places = np.arange(np.prod(self.encoder.grid_size))
         rows = []
         for row in range(len(matches)):
             reference, other = middle_plane(batch[self.reference][row]), middle_plane(batch[self.other][row])
@@ -202,64 +181,55 @@ class CorrespondencePreview(Preview):
         return rows
 
     def _colors(self, places: np.ndarray) -> np.ndarray:
-        """Colour of each patch by the place it stands for, ``(n, n, 3)``; NaN without a place."""
-        dims = len(self.grid_size)
-        indices = np.unravel_index(np.maximum(places, 0), self.grid_size)
-        axes = [index / side for index, side in zip(indices, self.grid_size, strict=True)]
+        """Color of each patch by the place it stands for, ``(n, n, 3)``; NaN without a place."""
+        dims = len(self.encoder.grid_size)
+        indices = np.unravel_index(np.maximum(places, 0), self.encoder.grid_size)
+        axes = [index / side for index, side in zip(indices, self.encoder.grid_size, strict=True)]
         shown = [axes[0], 1 - 0.5 * (axes[0] + axes[1]), axes[1]] if dims == 2 else axes
         side = round(len(places) ** (1 / dims))
         colors = np.where(places[:, None] >= 0, np.stack(shown, axis=-1), np.nan).reshape(*[side] * dims, 3)
         return colors if dims == 2 else upright(colors[:, :, side // 2])
 
 
+@dataclass(eq=False, repr=False)
 class TokenColorPreview(Preview):
     """
-    Pictures of two crops of each image beside their tokens, coloured by principal components (of volumes
+    Pictures of two crops of each image beside their tokens, colored by principal components (of volumes
     in the middle slice).
 
-    Patches of one colour have similar tokens, whichever crop or image they are of
-    (:func:`monai_afire.visualize.token_colors`): a network that knows the anatomy gives an organ one colour in all of
+    Patches of one color have similar tokens, whichever crop or image they are of
+    (:func:`monai_afire.visualize.token_colors`): a network that knows the anatomy gives an organ one color in all of
     them. A third crop, of the smaller ones, shows what the student has to recognise an image by.
 
     Args:
         encoder: encoder of the network, for its patch grid.
-        path: the PNG file, or its folder and name; replaced at each preview.
-        crops: key of the crops that have tokens, ``(B, G, C, H, W)``, G >= 1; the first two are shown.
+        path: the PNG file, or its folder and name; replaced at each preview. The stem is the name in TensorBoard, below
+            "preview/".
+        crops: key of the crops of the network's output "teacher_tokens" ``(B, G, L, D)``, ``(B, G, C, H, W)``, G >= 1;
+            the first two are shown.
         small_crops: key of the smaller crops, ``(B, N, C, h, w)``; the first is shown if there is one.
-        tokens: name of the network's output, ``(B, G, L, D)``.
         summary_writer: TensorBoard writer, None for the PNG only.
         num_images: number of rows.
-        tag: name in TensorBoard, below "preview/".
 
     Example:
         >>> from monai_afire.networks import ViTEncoder
         >>> encoder = ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2)
-        >>> TokenColorPreview(encoder, "tokens.png", "global_crops", "local_crops").tag
-        'tokens'
+        >>> TokenColorPreview(encoder, "tokens.png", "global_crops", "local_crops").crops
+        'global_crops'
     """
 
-    def __init__(
-        self,
-        encoder: RadiographEncoder,
-        path: str | Sequence[str],
-        crops: str,
-        small_crops: str,
-        tokens: str = "teacher_tokens",
-        summary_writer: SummaryWriter | None = None,
-        num_images: int = 4,
-        tag: str = "tokens",
-    ) -> None:
-        super().__init__(path, (), summary_writer, num_images, tag)
-        self.crops = crops
-        self.small_crops = small_crops
-        self.tokens = tokens
-        self.grid_size = tuple(encoder.grid_size)
+    encoder: RadiographEncoder
+    path: str | Sequence[str]
+    crops: str
+    small_crops: str
+    summary_writer: SummaryWriter | None = None
+    num_images: int = 4
 
     def rows(self, batch: Any, outputs: dict[str, torch.Tensor]) -> list[list[np.ndarray]]:
         """The first images of the batch."""
         crops, small = (batch[key][: self.num_images] for key in (self.crops, self.small_crops))
-        colors = token_colors(outputs[self.tokens][: self.num_images, :2])
-        colors = colors.reshape(*colors.shape[:2], *self.grid_size, 3)
+        colors = token_colors(outputs["teacher_tokens"][: self.num_images, :2])
+        colors = colors.reshape(*colors.shape[:2], *self.encoder.grid_size, 3)
         self.columns = ("large crop", "its tokens", "another one", "its tokens")[: 2 * colors.shape[1]]
         self.columns += ("small crop",) if small.shape[1] else ()
         rows = []
@@ -274,14 +244,14 @@ class TokenColorPreview(Preview):
 
 
 def tinted(picture: np.ndarray, colors: np.ndarray, alpha: float = 0.45) -> np.ndarray:
-    """Lay a coarse map of colours over a gray picture."""
+    """Lay a coarse map of colors over a gray picture."""
     fine = np.kron(colors, np.ones((picture.shape[0] // len(colors), picture.shape[1] // colors.shape[1], 1)))
     gray = np.repeat(picture[..., None], 3, axis=-1)
     return np.where(np.isnan(fine), gray, (1 - alpha) * gray + alpha * fine).clip(0, 1)  # rounding is beyond 1
 
 
 def signed_colors(difference: np.ndarray, limit: float = 0.5) -> np.ndarray:
-    """Colour a difference: white where there is none, red where it is positive, blue where it is negative."""
+    """Color a difference: white where there is none, red where it is positive, blue where it is negative."""
     size = np.clip(difference / limit, -1, 1)
     return np.stack([1 - np.maximum(-size, 0), 1 - np.abs(size), 1 - np.maximum(size, 0)], axis=-1)
 

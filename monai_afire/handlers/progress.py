@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from monai_afire.utils.distributed import global_rank
 __all__ = ["TrainingProgressBar"]
 
 
+@dataclass(eq=False)
 class TrainingProgressBar:
     """
     One progress bar over the whole run, with the remaining time and the current values.
@@ -39,19 +41,12 @@ class TrainingProgressBar:
         >>> TrainingProgressBar(lambda output: {"loss": 1.0}).attach(engine)
     """
 
-    def __init__(
-        self,
-        values: Callable[[Any], Mapping[str, float | torch.Tensor]] | None = None,
-        refresh: int = 5,
-        description: str = "training",
-        validator: Engine | None = None,
-    ) -> None:
-        self.values = values
-        self.refresh = refresh
-        self.description = description
-        self.validator = validator
-        self.bar: tqdm | None = None
-        self.resources = ExitStack()
+    values: Callable[[Any], Mapping[str, float | torch.Tensor]] | None = None
+    refresh: int = 5
+    description: str = "training"
+    validator: Engine | None = None
+    bar: tqdm | None = field(default=None, init=False)
+    resources: ExitStack = field(default_factory=ExitStack, init=False)
 
     def attach(self, engine: Engine) -> None:
         """Register with a trainer."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from monai_afire.utils.device import current_random_state, restore_random_state
 from monai_afire.utils.distributed import global_rank
 
 
+@dataclass(eq=False)
 class EpochSeed:
     """
     Seed everything random anew at the start of each epoch, from (seed, epoch, rank), so that the processes of a
@@ -32,8 +34,8 @@ class EpochSeed:
 
     Args:
         seed: the run's seed.
-        dataset: data set whose random transforms are to be seeded, as they are used without loader workers; None takes
-            that of the engine's loader.
+        dataset: data set whose random transforms are seeded, for loaders without workers; None for that of the engine's
+            loader.
         generators: objects with ``manual_seed``, e.g. ``torch.Generator``.
         constant: True draws the same in every epoch and on every rank, for validation.
 
@@ -45,17 +47,10 @@ class EpochSeed:
         True
     """
 
-    def __init__(
-        self,
-        seed: int = 0,
-        dataset: Dataset | None = None,
-        generators: Sequence[torch.Generator] = (),
-        constant: bool = False,
-    ) -> None:
-        self.seed = seed
-        self.dataset = dataset
-        self.generators = list(generators)
-        self.constant = constant
+    seed: int = 0
+    dataset: Dataset | None = None
+    generators: Sequence[torch.Generator] = ()
+    constant: bool = False
 
     def attach(self, engine: Engine) -> None:
         """Register with an engine."""
@@ -79,7 +74,7 @@ class EpochSeed:
 
 
 def random_state(generators: Sequence[Any] = ()) -> dict[str, Any]:
-    """The state of everything random in this process, to be saved in the midst of an epoch."""
+    """State of all random generators in this process, for a checkpoint within an epoch."""
     state: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
     numpy_state = np.random.get_state(legacy=False)  # noqa: NPY002  third-party transforms use the global state
     words = torch.from_numpy(numpy_state["state"]["key"].astype(np.int64))
@@ -88,7 +83,7 @@ def random_state(generators: Sequence[Any] = ()) -> dict[str, Any]:
 
 
 def set_random_state(state: Mapping[str, Any], generators: Sequence[Any] = ()) -> None:
-    """Go on from a state of :func:`random_state`."""
+    """Restore a state of :func:`random_state`."""
     random.setstate(state["python"])
     words = state["numpy"]["state"]["key"].numpy().astype(np.uint32)
     np.random.set_state({**state["numpy"], "state": {**state["numpy"]["state"], "key": words}})  # noqa: NPY002
@@ -100,7 +95,7 @@ def set_random_state(state: Mapping[str, Any], generators: Sequence[Any] = ()) -
 
 @contextmanager
 def unchanged_random_state() -> Iterator[None]:
-    """Put the state back at the end: loaders draw their workers' seeds from PyTorch's, transforms from the others."""
+    """Restore the state at the end: loaders draw the seeds of their workers from it, and transforms their numbers."""
     state = random_state()
     try:
         yield

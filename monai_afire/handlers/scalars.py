@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from monai_afire.metrics.pretraining import prototype_entropy, prototype_informa
 _LABELS = {"lr": "learning_rate"}
 
 
+@dataclass(eq=False)
 class TrainingScalars:
     """
     Collect the values to log of a training step.
@@ -37,19 +39,11 @@ class TrainingScalars:
         {'loss': tensor(2.), 'learning_rate': 0.1}
     """
 
-    def __init__(
-        self,
-        loss_function: nn.Module,
-        optimizer: Optimizer | None = None,
-        settings: Sequence[str] = ("lr",),
-        network: nn.Module | None = None,
-        attributes: Sequence[str] = (),
-    ) -> None:
-        self.loss_function = loss_function
-        self.optimizer = optimizer
-        self.settings = tuple(settings)
-        self.network = network
-        self.attributes = tuple(attributes)
+    loss_function: nn.Module
+    optimizer: Optimizer | None = None
+    settings: Sequence[str] = ("lr",)
+    network: nn.Module | None = None
+    attributes: Sequence[str] = ()
 
     def __call__(self, output: Mapping[str, Any]) -> dict[str, float | torch.Tensor]:
         """The values of the last step."""

@@ -5,36 +5,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from typing import Any
 
 from ignite.engine import Engine, Events
 from torch.optim import Optimizer
 
 
-def cosine_schedule(
-    current_step: int,
-    total_steps: int,
-    start: float,
-    end: float,
-    warmup_steps: int = 0,
-    warmup_start: float = 0.0,
-) -> float:
+def cosine_schedule(current_step: int, total_steps: int, start: float, end: float, warmup_steps: int = 0) -> float:
     r"""
     Half a cosine from start to end, after an optional linear warm-up.
 
     .. math:: v(t) = end + \frac{start - end}{2} \left(1 + \cos \pi \frac{t - w}{T - w}\right)
 
-    for step t after w warm-up steps of T steps in all. It serves as ``value_calculator`` of MONAI's
-    ``ParamSchedulerHandler``, too; without state: a resumed run goes on where it stopped.
+    for step t after w warm-up steps of T steps in all. It also serves as ``value_calculator`` of MONAI's
+    ``ParamSchedulerHandler``. It has no state: a resumed run continues the schedule.
 
     Args:
         current_step: steps counted from 1, as ignite counts iterations; the first step has t = 0.
         total_steps: T; from the last step on the value is ``end``.
         start: value after the warm-up.
         end: value at the last step.
-        warmup_steps: w, steps of the linear ramp from ``warmup_start`` up to ``start``.
-        warmup_start: value at the first step of the warm-up.
+        warmup_steps: w, steps of the linear ramp from 0 up to ``start``.
 
     Returns:
         The value at this step.
@@ -55,7 +47,7 @@ def cosine_schedule(
         )
     step = current_step - 1
     if step < warmup_steps:
-        return warmup_start + (start - warmup_start) * step / warmup_steps
+        return start * step / warmup_steps
     progress = min((step - warmup_steps) / max(total_steps - 1 - warmup_steps, 1), 1.0)
     return end + (start - end) * (1 + math.cos(math.pi * progress)) / 2
 
@@ -85,10 +77,20 @@ def linear_schedule(current_step: int, total_steps: int, start: float, end: floa
     return start + (end - start) * min((current_step - 1) / total_steps, 1.0)
 
 
-class _EpochSchedule:
-    """Base of values that follow the trainer's progress; subclasses have ``value`` and ``set_value``."""
+_SHAPES = ("cosine", "linear")
 
-    epochs: int | None
+
+class _EpochSchedule(ABC):
+    """Base of values that follow the progress of the trainer."""
+
+    def __init__(
+        self, epochs: int | None, start: float, end: float, warmup_epochs: int = 0, shape: str = "cosine"
+    ) -> None:
+        self.epochs = epochs
+        self.start = start
+        self.end = end
+        self.warmup_epochs = warmup_epochs
+        self.shape = shape
 
     def attach(self, engine: Engine) -> None:
         """Register with a trainer."""
@@ -101,10 +103,25 @@ class _EpochSchedule:
         self.set_value(self.value(engine.state.iteration, engine.state.epoch_length or 1))
 
     def value(self, step: int, epoch_length: int) -> float:
-        raise NotImplementedError
+        """
+        The value at a step.
 
+        Args:
+            step: counted from 1.
+            epoch_length: steps of an epoch.
+
+        Returns:
+            The value.
+        """
+        epochs = self.epochs or 1
+        if self.shape == "linear":
+            return linear_schedule(step, epochs * epoch_length, self.start, self.end)
+        warmup = min(self.warmup_epochs, epochs // 2)
+        return cosine_schedule(step, epochs * epoch_length, self.start, self.end, warmup * epoch_length)
+
+    @abstractmethod
     def set_value(self, value: float) -> None:
-        raise NotImplementedError
+        """Set a value of :meth:`value`."""
 
 
 class OptimizerSchedule(_EpochSchedule):
@@ -112,14 +129,14 @@ class OptimizerSchedule(_EpochSchedule):
     A setting of an optimizer's groups that follows :func:`cosine_schedule`, set before every step.
 
     The learning rate of a group is the schedule's value times the group's "lr_scale", 1 without one
-    (:func:`monai_afire.optimizers.layer_decay_groups`). Weight decay is set only in groups that have some: those that
-    are exempt stay so. The trainer says how many steps an epoch has.
+    (:func:`monai_afire.optimizers.layer_decay_groups`). Weight decay is set only in groups that have some.
+    The trainer knows the number of steps of an epoch.
 
     Args:
         optimizer: its groups are changed.
         name: "lr" or "weight_decay", or another setting of the groups.
-        epochs: of the whole run; None takes those of the trainer.
-        start: value after the warm-up; None takes the setting that the optimizer was made with.
+        epochs: of the whole run; None for those of the trainer.
+        start: value after the warm-up; None for the setting of the optimizer.
         end: value at the last step.
         warmup_epochs: epochs of the linear ramp from 0 to ``start``; at most half of the run.
 
@@ -141,36 +158,13 @@ class OptimizerSchedule(_EpochSchedule):
         end: float = 0.0,
         warmup_epochs: int = 0,
     ) -> None:
+        super().__init__(epochs, optimizer.defaults[name] if start is None else start, end, warmup_epochs)
         self.optimizer = optimizer
         self.name = name
-        self.epochs = epochs
-        self.start = optimizer.defaults[name] if start is None else start
-        self.end = end
-        self.warmup_epochs = warmup_epochs
         self.exempt = [name == "weight_decay" and not group[name] for group in optimizer.param_groups]
 
-    def value(self, step: int, epoch_length: int) -> float:
-        """
-        The value at a step.
-
-        Args:
-            step: counted from 1.
-            epoch_length: steps of an epoch.
-
-        Returns:
-            The value, before any scale of a group.
-        """
-        epochs = self.epochs or 1
-        warmup = min(self.warmup_epochs, epochs // 2)
-        return cosine_schedule(step, epochs * epoch_length, self.start, self.end, warmup * epoch_length)
-
     def set_value(self, value: float) -> None:
-        """
-        Set it in the groups.
-
-        Args:
-            value: of :meth:`value`.
-        """
+        """Set a value of :meth:`value` in the groups."""
         for group, is_exempt in zip(self.optimizer.param_groups, self.exempt, strict=True):
             if not is_exempt:
                 group[self.name] = value * group.get("lr_scale", 1.0) if self.name == "lr" else value
@@ -183,8 +177,8 @@ class AttributeSchedule(_EpochSchedule):
     Args:
         owner: the object.
         name: of the attribute, which must exist.
-        epochs: until ``end`` is reached; None takes those of the trainer.
-        start: value at the first step; None takes the present one.
+        epochs: until ``end`` is reached; None for those of the trainer.
+        start: value at the first step; None for the present one.
         end: value after them.
         shape: "cosine" or "linear".
 
@@ -213,35 +207,11 @@ class AttributeSchedule(_EpochSchedule):
         if not hasattr(owner, name):
             raise AttributeError(f"{type(owner).__name__} has no attribute {name!r} to schedule")
         if shape not in _SHAPES:
-            raise ValueError(f"shape must be one of {sorted(_SHAPES)}, got {shape!r}")
+            raise ValueError(f"shape must be one of {_SHAPES}, got {shape!r}")
+        super().__init__(epochs, getattr(owner, name) if start is None else start, end, shape=shape)
         self.owner = owner
         self.name = name
-        self.epochs = epochs
-        self.start = getattr(owner, name) if start is None else start
-        self.end = end
-        self.shape = shape
-
-    def value(self, step: int, epoch_length: int) -> float:
-        """
-        The value at a step.
-
-        Args:
-            step: counted from 1.
-            epoch_length: steps of an epoch.
-
-        Returns:
-            The value.
-        """
-        return _SHAPES[self.shape](step, (self.epochs or 1) * epoch_length, self.start, self.end)
 
     def set_value(self, value: float) -> None:
-        """
-        Set the attribute.
-
-        Args:
-            value: of :meth:`value`.
-        """
+        """Set the attribute to a value of :meth:`value`."""
         setattr(self.owner, self.name, value)
-
-
-_SHAPES: dict[str, Callable[..., float]] = {"cosine": cosine_schedule, "linear": linear_schedule}

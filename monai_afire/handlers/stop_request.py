@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -51,7 +52,7 @@ class StopRequest:
         self._is_agreed = False
         self._message = ""
         self._is_listening = False
-        self._undo: list[Callable[[], object]] = []
+        self._undo = ExitStack()
 
     def attach(self, engine: Engine) -> None:
         """Register with a trainer."""
@@ -61,15 +62,15 @@ class StopRequest:
         engine.add_event_handler(Events.EXCEPTION_RAISED, self.failed)
 
     def listen(self, engine: Engine) -> None:
-        """Take over the signals until the run ends."""
+        """Handle the signals until the run ends."""
         self.restore()
         self.received, self._is_agreed, self._message = None, False, ""
         if not self.signals or threading.current_thread() is not threading.main_thread():
             return
         for number in self.signals:
-            former = signal.signal(number, self.take_note)
+            former = signal.signal(number, self.remember)
             # None: installed by another language, out of Python's reach
-            self._undo.append(partial(signal.signal, number, signal.SIG_DFL if former is None else former))
+            self._undo.callback(signal.signal, number, signal.SIG_DFL if former is None else former)
         self._is_listening = True
         self.shield(engine.state.dataloader)
 
@@ -78,14 +79,14 @@ class StopRequest:
         if isinstance(loader, DataLoader) and loader.num_workers > 0 and self._is_listening:
             former = loader.worker_init_fn
             loader.worker_init_fn = partial(_ignore_signals, [int(number) for number in self.signals], former)
-            self._undo.append(partial(setattr, loader, "worker_init_fn", former))
+            self._undo.callback(setattr, loader, "worker_init_fn", former)
 
     def call_at_end(self, function: Callable[[], object]) -> None:
         """Have a function called when the run ends, in whichever way."""
-        self._undo.append(function)
+        self._undo.callback(function)
 
-    def take_note(self, number: int, frame: FrameType | None) -> None:
-        """Remember the signal; nothing else is safe between any two instructions."""
+    def remember(self, number: int, frame: FrameType | None) -> None:
+        """Remember the signal; a signal handler must not do more."""
         if self.received is None:
             self.received, self.received_at = signal.Signals(number), time.monotonic()
         elif time.monotonic() - self.received_at > _SAME_REQUEST:
@@ -118,15 +119,14 @@ class StopRequest:
             raise StoppedBySignal(self._message)
 
     def failed(self, engine: Engine, error: BaseException) -> None:
-        """Give the signals back and let the error go on."""
+        """Restore the signals and raise the error."""
         self.restore()
         raise error
 
     def restore(self) -> None:
-        """Give signals and loaders back."""
+        """Restore signals and loaders."""
         self._is_listening = False
-        while self._undo:
-            self._undo.pop()()
+        self._undo.close()
 
 
 def _ignore_signals(numbers: Sequence[int], then: Callable[[int], None] | None, worker_id: int) -> None:

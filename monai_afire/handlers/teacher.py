@@ -27,7 +27,7 @@ class TeacherUpdate:
 
     Args:
         network: a method's network with ``update_teacher``, unwrapped (not the ``DistributedDataParallel`` around it);
-            None takes that of the trainer.
+            None for that of the trainer.
 
     Example:
         >>> from monai_afire.networks import AFiRe, ViTEncoder

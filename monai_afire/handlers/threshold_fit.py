@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -51,9 +52,10 @@ class ValidationFit(ABC):
         """Fit on the predictions and labels of all images."""
 
 
+@dataclass(eq=False)
 class ThresholdFit(ValidationFit):
     """
-    Choose, after every validation, the probability from which each finding is called present: that of the best F1.
+    Choose the threshold of each finding after every validation: the probability with the best F1.
 
     The thresholds are part of the network's state, so that they are saved with the weights that they belong to, and
     neither test images nor users have to find them. Attach it to the validation evaluator, before what saves the
@@ -78,10 +80,11 @@ class ThresholdFit(ValidationFit):
         tensor([0.2689])
     """
 
-    def __init__(self, network: TransferClassifier, uncertain: str = "ignore") -> None:
-        check_uncertain_policy(uncertain)
-        self.network = network
-        self.uncertain = uncertain
+    network: TransferClassifier
+    uncertain: str = "ignore"
+
+    def __post_init__(self) -> None:
+        check_uncertain_policy(self.uncertain)
 
     def predictions(self, output: Mapping[str, Any]) -> torch.Tensor:
         """The logits."""
@@ -93,9 +96,10 @@ class ThresholdFit(ValidationFit):
         self.network.thresholds.copy_(torch.as_tensor(thresholds))
 
 
+@dataclass(eq=False)
 class DetectorFit(ValidationFit):
     """
-    Fit a detector on normal images when its evaluator starts, and its thresholds on what the evaluator has seen.
+    Fit a detector on normal images when its evaluator starts, and its thresholds on the images of the evaluator.
 
     Args:
         detector: the evaluator's network.
@@ -117,20 +121,13 @@ class DetectorFit(ValidationFit):
         True
     """
 
-    def __init__(
-        self,
-        detector: AnomalyDetector,
-        normal_batches: Iterable[dict[str, torch.Tensor]],
-        specificity: float | None = 0.95,
-        shrinkage: float = 0.05,
-    ) -> None:
-        self.detector = detector
-        self.normal_batches = normal_batches
-        self.specificity = specificity
-        self.shrinkage = shrinkage
+    detector: AnomalyDetector
+    normal_batches: Iterable[dict[str, torch.Tensor]]
+    specificity: float | None = 0.95
+    shrinkage: float = 0.05
 
     def start(self, engine: Engine) -> None:
-        """Forget the previous validation, and take the statistics from the normal images."""
+        """Forget the previous validation, and fit the statistics to the normal images."""
         super().start(engine)
         was_training = self.detector.training
         device = self.detector.thresholds.device
@@ -146,9 +143,10 @@ class DetectorFit(ValidationFit):
         self.detector.fit_thresholds(predictions, labels.flatten(), self.specificity)
 
 
+@dataclass(eq=False)
 class ThresholdsAt:
     """
-    Give a fitted detector's thresholds another specificity when an evaluator starts; attach it behind what loads it.
+    Set the specificity of a fitted detector when an evaluator starts; attach it after the handler that loads it.
 
     Args:
         detector: with the scores of normal validation images.
@@ -163,9 +161,8 @@ class ThresholdsAt:
         tensor(95.)
     """
 
-    def __init__(self, detector: ScoreThresholds, specificity: float | None = None) -> None:
-        self.detector = detector
-        self.specificity = specificity
+    detector: ScoreThresholds
+    specificity: float | None = None
 
     def attach(self, engine: Engine) -> None:
         """Register with an evaluator."""
@@ -177,12 +174,12 @@ class ThresholdsAt:
             self.detector.set_specificity(self.specificity)
 
 
+@dataclass
 class _Images:
     """The images of a loader on a device, to be iterated more than once."""
 
-    def __init__(self, batches: Iterable[dict[str, torch.Tensor]], device: torch.device) -> None:
-        self.batches = batches
-        self.device = device
+    batches: Iterable[dict[str, torch.Tensor]]
+    device: torch.device
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         for batch in tqdm(self.batches, desc="normal images", delay=3.0, leave=False, dynamic_ncols=True):

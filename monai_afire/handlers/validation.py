@@ -47,7 +47,7 @@ class ResumableEarlyStop(EarlyStopHandler):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """
-        Go on counting from a state.
+        Restore a state.
 
         Args:
             state_dict: of :meth:`state_dict`.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ _PIXELS_PER_AXIS = {2: 32, 3: 12}
 _COMPONENTS = 100
 
 
+@dataclass(eq=False, repr=False)
 class HeadWarmStart:
     """
     Set a classifier's linear layer to a logistic regression on the features of its encoder, before the first step.
@@ -64,23 +66,18 @@ class HeadWarmStart:
         True
     """
 
-    def __init__(
-        self,
-        network: TransferClassifier,
-        train_batches: Iterable[Mapping[str, Any]],
-        val_batches: Iterable[Mapping[str, Any]],
-        validator: Engine | None = None,
-        label_kind: str = "multilabel",
-        uncertain: str = "ignore",
-    ) -> None:
-        check_label_kind(label_kind, uncertain=uncertain)
-        if not isinstance(network.standardize, nn.BatchNorm1d):
+    network: TransferClassifier
+    train_batches: Iterable[Mapping[str, Any]]
+    val_batches: Iterable[Mapping[str, Any]]
+    validator: Engine | None = None
+    label_kind: str = "multilabel"
+    uncertain: str = "ignore"
+
+    def __post_init__(self) -> None:
+        check_label_kind(self.label_kind, uncertain=self.uncertain)
+        if not isinstance(self.network.standardize, nn.BatchNorm1d):
             raise ValueError("a warm start needs standardize_features: set it to true, or disable warm_start")
-        self.network = network
-        self.standardize = network.standardize
-        self.train_batches, self.val_batches = train_batches, val_batches
-        self.validator = validator
-        self.label_kind, self.uncertain = label_kind, uncertain
+        self.standardize = self.network.standardize
 
     def attach(self, engine: Engine) -> None:
         """Register with a trainer; after its start, when a checkpoint to resume has been loaded."""

@@ -20,7 +20,7 @@ class WindowInferer(AutocastInferer):
     Run the network on overlapping windows of an image, by MONAI's ``SlidingWindowInferer``, under autocast.
 
     Where windows overlap, their outputs are averaged with Gaussian weights: the middle of a window, which sees most of
-    its surroundings, counts most. An image of the window's size goes through the network as it is, to the bit.
+    its surroundings, counts most. An image of the window's size gives exactly the output of the network.
 
     Args:
         size: sides of a window, those of the network's input.

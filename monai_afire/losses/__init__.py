@@ -7,7 +7,6 @@ from __future__ import annotations
 from monai_afire.losses.ace import (
     ACELoss,
     MatchingLoss,
-    SelfDistillationLoss,
     composition_alpha,
     decomposition_alpha,
     matching_balance,
@@ -52,7 +51,6 @@ __all__ = [
     "MultiCropCrossEntropy",
     "OrderClassificationLoss",
     "PEACLoss",
-    "SelfDistillationLoss",
     "StructureConsistencyLoss",
     "TokenSimilarity",
     "CompositeLoss",

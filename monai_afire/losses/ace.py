@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +14,9 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
+from monai_afire.losses.dino import MultiCropCrossEntropy
 from monai_afire.losses.global_mean import global_mean
+from monai_afire.losses.shapes import check_shapes
 from monai_afire.transforms.grid_crop.correspondence import check_patches
 from monai_afire.utils.precision import at_least_float32
 
@@ -159,10 +162,7 @@ class MatchingLoss(nn.Module):
         Raises:
             ValueError: when the shapes do not fit.
         """
-        if logits.ndim != 3 or logits.shape != target.shape:
-            raise ValueError(
-                f"logits and target must both be (B, N, M), got {tuple(logits.shape)} and {tuple(target.shape)}"
-            )
+        check_shapes(logits=(logits, "B, N, M"), target=(target, "B, N, M"))
         with torch.autocast(logits.device.type, enabled=False):
             logits = at_least_float32(logits)
             target = target.to(logits.dtype)
@@ -172,61 +172,14 @@ class MatchingLoss(nn.Module):
             return loss.sum(-1)
 
 
-class SelfDistillationLoss(nn.Module):
-    r"""
-    Cross-entropy of the student's distribution for one crop with the teacher's for the other (ACE, Eq. 1).
-
-    .. math::
-        L = -\frac{1}{2B} \sum_{b=1}^{B} \sum_{k=1}^{D}
-        P_t^{(k)}(x'_b) \log P_s^{(k)}(x_b) + P_t^{(k)}(x_b) \log P_s^{(k)}(x'_b)
-
-    with x and x' the two crops. The paper prints the first summand alone; here the loss is the mean of both.
-
-    Args:
-        symmetric: False for the printed summand, the first crop in the student and the second in the teacher.
-
-    Example:
-        >>> teacher = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
-        >>> student = torch.tensor([[[0.1, 0.9], [0.9, 0.1]]])
-        >>> loss = SelfDistillationLoss()
-        >>> bool(loss(student.log(), teacher) < loss(student.flip(1).log(), teacher))
-        True
-    """
-
-    def __init__(self, symmetric: bool = True) -> None:
-        super().__init__()
-        self.symmetric = symmetric
-
-    def forward(self, student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
-        """
-        Compute the loss.
-
-        Args:
-            student: logarithms of the student's probabilities for both crops of each image, ``(B, 2, D)``.
-            teacher: the teacher's probabilities for the same crops, ``(B, 2, D)``.
-
-        Returns:
-            Scalar.
-
-        Raises:
-            ValueError: when the shapes do not fit.
-        """
-        if student.ndim != 3 or student.shape[1] != 2 or student.shape != teacher.shape:
-            raise ValueError(
-                f"student and teacher must both be (B, 2 crops, D), got {tuple(student.shape)} and "
-                f"{tuple(teacher.shape)}"
-            )
-        with torch.autocast(student.device.type, enabled=False):
-            student = at_least_float32(student)
-            entropy = (teacher.to(student.dtype).flip(1) * student).sum(-1)
-            return -global_mean(entropy if self.symmetric else entropy[:, 0])
-
-
 class ACELoss(CompositeLoss):
     r"""
     The whole ACE objective (Eq. 8) on the outputs of :class:`monai_afire.networks.ACE`.
 
     .. math:: L = \lambda_1 L_{global} + \lambda_2 L_{comp} + \lambda_3 L_{decomp}
+
+    The global term is :class:`MultiCropCrossEntropy` of the two crops. The paper prints one direction (Eq. 1), here it
+    is the mean of both.
 
     A term of weight 0 is not computed, and the outputs that it needs may be missing. The decomposition has inputs of
     its own (the paper's Algorithm 1 computes it from those of the composition). Both have a factor of 1/2 in that
@@ -244,7 +197,6 @@ class ACELoss(CompositeLoss):
         decomposition_alpha: α of the decomposition.
         sigma: width of the matching targets' Gaussian in patches, see :func:`matching_target`.
         kernel_size: edge length of its support in patches; 1 for exact matches only.
-        symmetric: of the global consistency, see :class:`SelfDistillationLoss`.
 
     Raises:
         ValueError: for weights that are negative or all zero.
@@ -268,37 +220,39 @@ class ACELoss(CompositeLoss):
         decomposition_alpha: float = 0.99,
         sigma: float = 1.0,
         kernel_size: int = 3,
-        symmetric: bool = True,
     ) -> None:
+        composition, decomposition = MatchingLoss(composition_alpha), MatchingLoss(decomposition_alpha)
         offsets = ("offset_1", "offset_2")
         terms = {
-            "global": LossTerm(global_weight, self._global, ("global_student", "global_teacher")),
-            "composition": LossTerm(composition_weight, self._composition, ("composition_logits", *offsets)),
-            "decomposition": LossTerm(decomposition_weight, self._decomposition, ("decomposition_logits", *offsets)),
+            "global": LossTerm(global_weight, MultiCropCrossEntropy(), ("global_student", "global_teacher")),
+            "composition": LossTerm(
+                composition_weight, partial(self._matching, composition, True), ("composition_logits", *offsets)
+            ),
+            "decomposition": LossTerm(
+                decomposition_weight, partial(self._matching, decomposition, False), ("decomposition_logits", *offsets)
+            ),
         }
         super().__init__(terms, "build the network with global_consistency, compose and decompose")
-        self.self_distillation = SelfDistillationLoss(symmetric)
-        self.composition = MatchingLoss(composition_alpha)
-        self.decomposition = MatchingLoss(decomposition_alpha)
+        self.composition, self.decomposition = composition, decomposition
         self.sigma = sigma
         self.kernel_size = kernel_size
 
-    def _global(self, student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
-        return self.self_distillation(student, teacher)
-
-    def _composition(self, logits: torch.Tensor, offset_1: torch.Tensor, offset_2: torch.Tensor) -> torch.Tensor:
-        return self._matching(self.composition, logits, offset_1, offset_2, composed=True)
-
-    def _decomposition(self, logits: torch.Tensor, offset_1: torch.Tensor, offset_2: torch.Tensor) -> torch.Tensor:
-        return self._matching(self.decomposition, logits, offset_1, offset_2, composed=False)
-
     def _matching(
-        self, loss: MatchingLoss, logits: torch.Tensor, offset_1: torch.Tensor, offset_2: torch.Tensor, composed: bool
+        self, loss: MatchingLoss, composed: bool, logits: torch.Tensor, offset_1: torch.Tensor, offset_2: torch.Tensor
     ) -> torch.Tensor:
         """The loss with its target, of a few images at a time where all pairs of patches are too many."""
 
         def of_images(logits: torch.Tensor, offset_1: torch.Tensor, offset_2: torch.Tensor) -> torch.Tensor:
-            target = self._target(logits, offset_1, offset_2, patch_cells=2 if composed else 1)
+            cells = patches_per_axis(logits.shape[1], offset_1.shape[1])
+            target = matching_target(
+                offset_1,
+                offset_2,
+                crops=(cells, 2 * cells),
+                patch_cells=2 if composed else 1,
+                sigma=self.sigma,
+                kernel_size=self.kernel_size,
+                dtype=torch.promote_types(logits.dtype, torch.float32),
+            )
             return loss.of_teacher_patches(logits, target.mT if composed else target)
 
         if logits.numel() <= PAIRS_AT_ONCE:
@@ -306,14 +260,6 @@ class ACELoss(CompositeLoss):
         images = max(1, PAIRS_AT_ONCE // max(1, logits[0].numel()))
         parts = zip(logits.split(images), offset_1.split(images), offset_2.split(images), strict=True)
         return global_mean(torch.cat([checkpoint(of_images, *part, use_reentrant=False) for part in parts]))
-
-    def _target(
-        self, logits: torch.Tensor, offset_1: torch.Tensor, offset_2: torch.Tensor, patch_cells: int
-    ) -> torch.Tensor:
-        cells = patches_per_axis(logits.shape[1], offset_1.shape[1])
-        dtype = torch.promote_types(logits.dtype, torch.float32)
-        crops = (cells, 2 * cells)
-        return matching_target(offset_1, offset_2, crops, patch_cells, self.sigma, self.kernel_size, dtype)
 
 
 def patches_per_axis(num_tokens: int, spatial_dims: int) -> int:
@@ -329,7 +275,6 @@ def patches_per_axis(num_tokens: int, spatial_dims: int) -> int:
 
 # crops of 14 x 14 cells of 32 pixels, each cell one patch: what the paper's values were chosen for
 _PAPER_GRID = 14
-_PAPER_ALPHAS = {"composition": 0.9, "decomposition": 0.99}
 
 
 def matching_balance(
@@ -392,7 +337,7 @@ def composition_alpha(grid: int, spatial_dims: int = 2) -> float:
         >>> round(composition_alpha(14), 4), round(composition_alpha(28), 4)
         (0.9, 0.975)
     """
-    return _alpha("composition", grid // 2, _PAPER_GRID // 2, spatial_dims)
+    return _balanced_alpha(0.9, _PAPER_GRID // 2, grid // 2, spatial_dims)
 
 
 def decomposition_alpha(grid: int, spatial_dims: int = 2) -> float:
@@ -413,11 +358,11 @@ def decomposition_alpha(grid: int, spatial_dims: int = 2) -> float:
         >>> round(decomposition_alpha(14), 4), round(decomposition_alpha(28), 4)
         (0.99, 0.9975)
     """
-    return _alpha("decomposition", 2 * grid, 2 * _PAPER_GRID, spatial_dims)
+    return _balanced_alpha(0.99, 2 * _PAPER_GRID, 2 * grid, spatial_dims)
 
 
-def _alpha(branch: str, patches: int, paper_patches: int, spatial_dims: int) -> float:
-    wanted = matching_balance(_PAPER_ALPHAS[branch], paper_patches)
+def _balanced_alpha(paper_alpha: float, paper_patches: int, patches: int, spatial_dims: int) -> float:
+    """The alpha with which negatives weigh as much as in the paper."""
     # the balance is a constant of the grid times (1 - alpha) / alpha
-    odds = matching_balance(0.5, patches, spatial_dims) / wanted
+    odds = matching_balance(0.5, patches, spatial_dims) / matching_balance(paper_alpha, paper_patches)
     return odds / (1 + odds)

@@ -9,6 +9,7 @@ from torch import nn
 
 from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.global_mean import check_reduction, global_mean, global_weighted_mean
+from monai_afire.losses.shapes import check_shapes
 from monai_afire.losses.token_similarity import TokenSimilarity
 from monai_afire.utils.distributed import all_gather, global_rank
 from monai_afire.utils.precision import at_least_float32
@@ -168,7 +169,7 @@ class CategoryConsistencyLoss(nn.Module):
 
 class AnomalyRestorationLoss(nn.Module):
     r"""
-    Squared error of the restored patches, with abnormal patches emphasised (AFiRe, Eq. 20).
+    Squared error of the restored patches, with abnormal patches emphasized (AFiRe, Eq. 20).
 
     .. math:: L_{recon} = \frac{\sum_j w_j \operatorname{mean}_P (y_j - x_j)^2}{\sum_j w_j}, \quad
         w_j = w \text{ on abnormal patches, else } 1
@@ -214,11 +215,7 @@ class AnomalyRestorationLoss(nn.Module):
         Raises:
             ValueError: when the shapes do not fit.
         """
-        if restored.shape != target.shape or abnormal.shape != restored.shape[:-1]:
-            raise ValueError(
-                "restored and target must be (..., L, P) and abnormal (..., L), got "
-                f"{tuple(restored.shape)}, {tuple(target.shape)} and {tuple(abnormal.shape)}"
-            )
+        check_shapes(restored=(restored, "*B, L, P"), target=(target, "*B, L, P"), abnormal=(abnormal, "*B, L"))
         with torch.autocast(restored.device.type, enabled=False):
             error = (at_least_float32(restored) - at_least_float32(target)).square()
             weight = torch.ones_like(error[..., 0]).masked_fill(abnormal, self.abnormal_weight)
@@ -317,10 +314,7 @@ def _masked_logsumexp(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def _check_shapes(q: torch.Tensor, prototypes: torch.Tensor, normal: torch.Tensor) -> None:
-    if q.ndim != 3 or prototypes.shape not in (q.shape[1:], q.shape) or normal.shape != q.shape[:2]:
-        raise ValueError(
-            "expected q (B, L, K), prototypes (L, K) or (B, L, K) and normal (B, L), got "
-            f"{tuple(q.shape)}, {tuple(prototypes.shape)} and {tuple(normal.shape)}"
-        )
+    shape = "L, K" if prototypes.ndim == 2 else "B, L, K"
+    check_shapes(q=(q, "B, L, K"), prototypes=(prototypes, shape), normal=(normal, "B, L"))
     if normal.dtype != torch.bool:
         raise ValueError(f"normal must be a bool mask, got {normal.dtype}")

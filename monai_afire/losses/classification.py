@@ -11,8 +11,11 @@ import torch.nn.functional as F
 from torch import nn
 
 from monai_afire.losses.global_mean import global_mean
+from monai_afire.losses.shapes import check_shapes
 from monai_afire.utils.labels import check_label_kind, check_uncertain_policy, resolve_uncertain
 from monai_afire.utils.precision import at_least_float32
+
+_ONE_OUTPUT_PER_CLASS = "give the network as many outputs as the datalist has classes"
 
 
 class MaskedMultilabelLoss(nn.Module):
@@ -67,11 +70,13 @@ class MaskedMultilabelLoss(nn.Module):
         Raises:
             ValueError: for shapes that do not fit, or (checked on a CPU only) other labels.
         """
-        self._check_shapes(logits, labels)
+        check_shapes(_ONE_OUTPUT_PER_CLASS, logits=(logits, "B, M"), labels=(labels, "B, M"))
         labels = resolve_uncertain(labels, self.uncertain)
         logits = at_least_float32(logits)
         known = ~labels.isnan()
         weight = self.positive_weight
+        if weight is not None and len(weight) != logits.shape[1]:
+            raise ValueError(f"{len(weight)} positive weights for {logits.shape[1]} classes: give one per class")
         losses = F.binary_cross_entropy_with_logits(
             # a logit that is not finite must not reach the gradients by way of 0 * NaN
             torch.where(known, logits, 0.0),
@@ -80,17 +85,6 @@ class MaskedMultilabelLoss(nn.Module):
             pos_weight=None if weight is None else weight.to(logits, non_blocking=True),
         )
         return global_mean(losses, known)
-
-    def _check_shapes(self, logits: torch.Tensor, labels: torch.Tensor) -> None:
-        if logits.ndim != 2 or logits.shape != labels.shape:
-            raise ValueError(
-                f"logits have shape {tuple(logits.shape)} and labels {tuple(labels.shape)}, both must be (B, M): give "
-                "the network as many outputs as the datalist has findings"
-            )
-        if self.positive_weight is not None and len(self.positive_weight) != logits.shape[1]:
-            raise ValueError(
-                f"{len(self.positive_weight)} positive weights for {logits.shape[1]} classes: give one per class"
-            )
 
 
 class MaskedMulticlassLoss(nn.Module):
@@ -123,11 +117,7 @@ class MaskedMulticlassLoss(nn.Module):
         Raises:
             ValueError: for shapes that do not fit, or (checked on a CPU only) labels of no or several classes.
         """
-        if logits.ndim != 2 or logits.shape != labels.shape:
-            raise ValueError(
-                f"logits have shape {tuple(logits.shape)} and labels {tuple(labels.shape)}, both must be (B, K): give "
-                "the network as many outputs as there are classes"
-            )
+        check_shapes(_ONE_OUTPUT_PER_CLASS, logits=(logits, "B, K"), labels=(labels, "B, K"))
         known = ~labels.isnan().any(1)
         one_hot = torch.where(known.unsqueeze(1), labels, 0.0)
         if labels.device.type == "cpu":

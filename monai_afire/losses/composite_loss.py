@@ -67,7 +67,7 @@ class CompositeLoss(nn.Module):
 
         Args:
             outputs: what the method's network returns in training.
-            label: ignored; MONAI's trainer hands it to every loss.
+            label: ignored; MONAI's trainer passes it to every loss.
 
         Returns:
             Scalar.

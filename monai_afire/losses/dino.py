@@ -9,6 +9,7 @@ from torch import nn
 
 from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.global_mean import global_mean
+from monai_afire.losses.shapes import check_shapes
 from monai_afire.utils.precision import at_least_float32
 
 
@@ -44,11 +45,7 @@ class MultiCropCrossEntropy(nn.Module):
         Raises:
             ValueError: when the shapes do not fit, or no two crops are to be compared.
         """
-        if student.ndim != 3 or teacher.ndim != 3 or student.shape[::2] != teacher.shape[::2]:
-            raise ValueError(
-                f"student must be (B, V, K) and teacher (B, G, K), got {tuple(student.shape)} and "
-                f"{tuple(teacher.shape)}"
-            )
+        check_shapes(student=(student, "B, V, K"), teacher=(teacher, "B, G, K"))
         crops, seen = student.shape[1], teacher.shape[1]
         if not 1 <= seen <= crops or crops < 2:
             raise ValueError(

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from monai_afire.losses.global_mean import global_mean
+from monai_afire.losses.shapes import check_shapes
 from monai_afire.utils.precision import at_least_float32
 
 
@@ -25,8 +26,8 @@ class HeatmapLoss(nn.Module):
     a Gaussian of standard deviation 2 in 128 × 128 pixels costs it 0.0008; with a weight of 100 it costs 0.045. The
     loss does not depend on the resolution when the peak's width grows with it.
 
-    A landmark that is not known is a true map with a NaN in it, or one that ``valid`` excludes. The network's map of
-    it may be anything, even NaN, and has the gradient 0.
+    A landmark that is not known is a true map with a NaN in it. The network's map of it may be anything, even NaN, and
+    has the gradient 0.
 
     Args:
         positive_weight: w > 0, weight of the pixel at the landmark against one far from it; 1 for the plain mean
@@ -47,41 +48,27 @@ class HeatmapLoss(nn.Module):
             raise ValueError(f"positive_weight must be positive and finite, got {positive_weight}")
         self.positive_weight = positive_weight
 
-    def forward(self, pred: torch.Tensor, label: torch.Tensor, valid: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(self, pred: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
         """
         Compute the loss.
 
         Args:
             pred: heat maps ``(B, P, *S)`` of the network.
             label: true heat maps ``(B, P, *S)``, a map with a NaN for a landmark that is not known.
-            valid: ``(B, P)`` bool, False for a landmark that is not known, too.
 
         Returns:
             Scalar; 0, with gradients of 0, without a known landmark.
 
         Raises:
-            ValueError: when the shapes do not fit, or ``valid`` is not bool.
+            ValueError: when the shapes do not fit.
         """
-        _check_shapes(pred, label, valid)
+        check_shapes(pred=(pred, "B, P, *S"), label=(label, "B, P, *S"))
         with torch.autocast(pred.device.type, enabled=False):
             h, y = at_least_float32(pred).flatten(2), at_least_float32(label).flatten(2)
             known = ~y.isnan().any(-1)
-            if valid is not None:
-                known = known & valid
             y = torch.where(known[..., None], y, 0.0)
             weight = 1 + (self.positive_weight - 1) * y.clamp(0, 1)
             # the difference is masked, not its square: the square of an infinite number has no finite gradient
             difference = torch.where(known[..., None], h - y, 0.0)
             error = (weight * difference.square()).sum(-1) / weight.sum(-1)
             return global_mean(error, known)
-
-
-def _check_shapes(pred: torch.Tensor, label: torch.Tensor, valid: torch.Tensor | None) -> None:
-    if pred.ndim < 3 or pred.shape != label.shape:
-        raise ValueError(
-            f"pred and label must both be heat maps (B, P, *S), got {tuple(pred.shape)} and {tuple(label.shape)}"
-        )
-    if valid is not None and (valid.shape != pred.shape[:2] or valid.dtype != torch.bool):
-        raise ValueError(
-            f"valid must be a bool mask {tuple(pred.shape[:2])}, got {tuple(valid.shape)} of type {valid.dtype}"
-        )

@@ -9,6 +9,7 @@ from torch import nn
 
 from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.global_mean import global_mean
+from monai_afire.losses.shapes import check_shapes
 from monai_afire.utils.precision import at_least_float32
 
 
@@ -43,11 +44,7 @@ class MaskedReconstructionLoss(nn.Module):
         Raises:
             ValueError: when the shapes do not fit.
         """
-        if reconstructed.ndim != 3 or reconstructed.shape != target.shape or hidden.shape != target.shape[:2]:
-            raise ValueError(
-                f"expected reconstructed and target (B, L, P) and hidden (B, L), got {tuple(reconstructed.shape)}, "
-                f"{tuple(target.shape)} and {tuple(hidden.shape)}"
-            )
+        check_shapes(reconstructed=(reconstructed, "B, L, P"), target=(target, "B, L, P"), hidden=(hidden, "B, L"))
         with torch.autocast(reconstructed.device.type, enabled=False):
             error = (at_least_float32(reconstructed) - at_least_float32(target)).square()
             return global_mean(error.mean(-1), hidden)

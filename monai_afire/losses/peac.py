@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Squared distances of vectors on the unit sphere."""
+"""The losses of PEAC: order, appearance, global and local consistency."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import nn
 
 from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.global_mean import check_reduction, global_mean, reduced
+from monai_afire.losses.shapes import check_shapes
 from monai_afire.utils.precision import at_least_float32
 
 # no embedding counts as shorter: an embedding of zeros then has a finite loss and gradient
@@ -22,15 +23,17 @@ def length(vectors: torch.Tensor) -> torch.Tensor:
 
 
 def sphere_distance(student: torch.Tensor, teacher: torch.Tensor, teacher_length: torch.Tensor) -> torch.Tensor:
-    """Squared distance ``(...,)`` of vectors ``(..., H)`` after L2 normalisation, as 2 - 2 cos."""
+    """Squared distance ``(...,)`` of vectors ``(..., H)`` after L2 normalization, as 2 - 2 cos."""
     student = at_least_float32(student)
     product = (student * teacher.to(student.dtype)).sum(-1)
     return 2 - 2 * product / (length(student) * teacher_length.to(student.dtype))
 
 
-ORDER_SAMPLES = ("all", "shuffled")
-RESTORATION_SAMPLES = ("all", "in_order")
-SWAPPED_SAMPLES = ("in_order", "all")
+_SAMPLES = {
+    "order_samples": ("shuffled", "all"),
+    "restoration_samples": ("all", "in_order"),
+    "swapped_samples": ("in_order", "all"),
+}
 
 
 class OrderClassificationLoss(nn.Module):
@@ -74,10 +77,7 @@ class OrderClassificationLoss(nn.Module):
         Raises:
             ValueError: when the shapes do not fit.
         """
-        if logits.ndim != 3 or order.shape != logits.shape[:2]:
-            raise ValueError(
-                f"expected logits (B, L, N) and order (B, L), got {tuple(logits.shape)} and {tuple(order.shape)}"
-            )
+        check_shapes(logits=(logits, "B, L, N"), order=(order, "B, L"))
         with torch.autocast(logits.device.type, enabled=False):
             scores = at_least_float32(logits).flatten(0, 1)
             loss = F.cross_entropy(scores, order.long().flatten(), reduction="none").view(order.shape)
@@ -126,10 +126,7 @@ class AppearanceRestorationLoss(nn.Module):
         Raises:
             ValueError: when the shapes do not fit.
         """
-        if restored.ndim != 3 or restored.shape != target.shape:
-            raise ValueError(
-                f"restored and target must both be (B, L, P), got {tuple(restored.shape)} and {tuple(target.shape)}"
-            )
+        check_shapes(restored=(restored, "B, L, P"), target=(target, "B, L, P"))
         with torch.autocast(restored.device.type, enabled=False):
             error = (at_least_float32(restored) - at_least_float32(target)).square()
             return global_mean(reduced(error, self.reduction), samples)
@@ -164,10 +161,7 @@ class GlobalConsistencyLoss(nn.Module):
         Raises:
             ValueError: when the shapes do not fit.
         """
-        if student.ndim != 2 or student.shape != teacher.shape:
-            raise ValueError(
-                f"student and teacher must both be (B, H), got {tuple(student.shape)} and {tuple(teacher.shape)}"
-            )
+        check_shapes(student=(student, "B, H"), teacher=(teacher, "B, H"))
         with torch.autocast(student.device.type, enabled=False):
             return global_mean(sphere_distance(student, teacher, length(teacher)))
 
@@ -227,12 +221,7 @@ class LocalConsistencyLoss(nn.Module):
         Raises:
             ValueError: when the shapes do not fit.
         """
-        same = student.ndim == teacher.ndim == 3 and student.shape[::2] == teacher.shape[::2]
-        if not same or matches.shape != student.shape[:2]:
-            raise ValueError(
-                "expected student (B, L, H), teacher (B, M, H) and matches (B, L), got "
-                f"{tuple(student.shape)}, {tuple(teacher.shape)} and {tuple(matches.shape)}"
-            )
+        check_shapes(student=(student, "B, L, H"), teacher=(teacher, "B, M, H"), matches=(matches, "B, L"))
         with torch.autocast(student.device.type, enabled=False):
             first_rows = torch.arange(len(teacher), device=matches.device).unsqueeze(1) * teacher.shape[1]
             rows = (matches.clamp_min(0) + first_rows).flatten()
@@ -301,30 +290,26 @@ class PEACLoss(CompositeLoss):
         swapped_samples: str = "in_order",
         reduction: str = "mean",
     ) -> None:
-        _check_samples("order_samples", order_samples, ORDER_SAMPLES)
-        _check_samples("restoration_samples", restoration_samples, RESTORATION_SAMPLES)
-        _check_samples("swapped_samples", swapped_samples, SWAPPED_SAMPLES)
+        chosen = (order_samples, restoration_samples, swapped_samples)
+        for (name, choices), value in zip(_SAMPLES.items(), chosen, strict=True):
+            if value not in choices:
+                raise ValueError(f"{name} must be one of {choices}, got {value!r}")
         ordered = ("order_logits", "order", *(["shuffled"] if order_samples == "shuffled" else []))
         restored = ("restored", "target", *(["shuffled"] if restoration_samples == "in_order" else []))
-        global_outputs = ("global_1", "global_2", "teacher_global_1", "teacher_global_2")
-        of_tokens = ("local_1", "local_2", "teacher_local_1", "teacher_local_2")
-        local_outputs = (*of_tokens, "matches_1", "matches_2", "shuffled")
+        crops = ("{}_1", "{}_2", "teacher_{}_1", "teacher_{}_2")
+        of_crops, of_patches = (tuple(name.format(kind) for name in crops) for kind in ("global", "local"))
         terms = {
-            "order": LossTerm(order_weight, self._order, ordered),
+            "order": LossTerm(order_weight, OrderClassificationLoss(reduction), ordered),
             "restoration": LossTerm(restoration_weight, self._restoration, restored),
-            "global": LossTerm(global_weight, self._global, global_outputs),
-            "local": LossTerm(local_weight, self._local, local_outputs),
+            "global": LossTerm(global_weight, self._global, of_crops),
+            "local": LossTerm(local_weight, self._local, (*of_patches, "matches_1", "matches_2", "shuffled")),
         }
         switches = "classify_order, restore, global_consistency and local_consistency"
         super().__init__(terms, f"build the network with all of {switches} that have a weight")
-        self.order = OrderClassificationLoss(reduction)
         self.restoration = AppearanceRestorationLoss(reduction)
         self.global_consistency = GlobalConsistencyLoss()
         self.local_consistency = LocalConsistencyLoss(reduction)
         self.swapped_samples = swapped_samples
-
-    def _order(self, logits: torch.Tensor, order: torch.Tensor, shuffled: torch.Tensor | None = None) -> torch.Tensor:
-        return self.order(logits, order, shuffled)
 
     def _restoration(
         self, restored: torch.Tensor, target: torch.Tensor, shuffled: torch.Tensor | None = None
@@ -349,8 +334,3 @@ class PEACLoss(CompositeLoss):
         as_drawn = self.local_consistency(first, teacher_2, matches_1, ~shuffled)
         in_swapped = None if self.swapped_samples == "all" else ~shuffled
         return as_drawn + self.local_consistency(second, teacher_1, matches_2, in_swapped)
-
-
-def _check_samples(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {choices}, got {value!r}")

@@ -9,6 +9,7 @@ import torch
 from monai_afire.utils.precision import at_least_float32
 
 SIMILARITIES = ("paper", "teacher_ce", "cosine")
+EPSILON = 1e-8  # inside the logarithm
 
 
 class TokenSimilarity:
@@ -20,7 +21,7 @@ class TokenSimilarity:
     ============  ==========================================  =====================
     "paper"       :math:`\sum_k q_k \log(c_k + \varepsilon)`   AFiRe, text at Eq. 12, sign corrected
     "teacher_ce"  :math:`\sum_k c_k \log(q_k + \varepsilon)`   DINO: the teacher's distribution weighs
-    "cosine"      :math:`\sum_k q_k c_k`                       L2-normalised features (ablation)
+    "cosine"      :math:`\sum_k q_k c_k`                       L2-normalized features (ablation)
     ============  ==========================================  =====================
 
     Since each is an inner product, all scores of all pairs are one matrix product.
@@ -28,7 +29,6 @@ class TokenSimilarity:
     Args:
         temperature: τ > 0.
         name: "paper", "teacher_ce" or "cosine".
-        epsilon: added inside the logarithm.
 
     Raises:
         ValueError: for an unknown name or a temperature that is not positive.
@@ -40,25 +40,20 @@ class TokenSimilarity:
                 [0., 2.]])
     """
 
-    def __init__(self, temperature: float = 1.0, name: str = "paper", epsilon: float = 1e-8) -> None:
+    def __init__(self, temperature: float = 1.0, name: str = "paper") -> None:
         if name not in SIMILARITIES:
             raise ValueError(f"similarity must be one of {SIMILARITIES}, got {name!r}")
         if not temperature > 0:
             raise ValueError(f"temperature must be positive, got {temperature}")
         self.temperature = temperature
         self.name = name
-        self.epsilon = epsilon
 
     def __call__(self, q: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
         """Scores of every q with every c: ``(..., M, K)`` and ``(..., L, K)`` to ``(..., M, L)``."""
-        q, c = self._maps(q, c)
-        return q @ c.transpose(-2, -1)
-
-    def _maps(self, q: torch.Tensor, c: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         q = at_least_float32(q)
         c = c.to(q.dtype)
         if self.name == "paper":
-            c = (c + self.epsilon).log()
+            c = (c + EPSILON).log()
         elif self.name == "teacher_ce":
-            q = (q + self.epsilon).log()
-        return q, c / self.temperature
+            q = (q + EPSILON).log()
+        return q @ (c / self.temperature).transpose(-2, -1)

@@ -9,6 +9,7 @@ abnormal when score >= threshold, and a metric that the data does not define (on
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -126,13 +127,13 @@ def metrics_at_threshold(labels: ArrayLike, scores: ArrayLike, threshold: float)
 
 
 def bootstrap_interval(
-    metric: Callable[[NDArray, NDArray], float],
+    metric: Callable[[NDArray, NDArray], Any],
     labels: ArrayLike,
     scores: ArrayLike,
     num_samples: int = 1000,
     seed: int = 0,
     confidence: float = 0.95,
-) -> tuple[float, float]:
+) -> tuple[Any, Any]:
     """
     Percentile interval of a metric over random samples of the images, drawn with replacement within each class.
 
@@ -140,7 +141,7 @@ def bootstrap_interval(
     independent: with several per patient the interval is too narrow.
 
     Args:
-        metric: of (labels, scores), such as :func:`roc_auc`.
+        metric: of (labels, scores), such as :func:`roc_auc`; one number or a list of K.
         labels: ``(M,)`` of 0 and 1.
         scores: ``(M,)``.
         num_samples: how many samples to draw, at least 1.
@@ -148,7 +149,7 @@ def bootstrap_interval(
         confidence: in (0, 1).
 
     Returns:
-        Lower and upper end; both NaN where the metric is NaN on any sample.
+        Lower and upper end, numbers or lists of K; both NaN where the metric is NaN on any sample.
 
     Raises:
         ValueError: also for num_samples or confidence out of range.
@@ -162,15 +163,13 @@ def bootstrap_interval(
         raise ValueError(f"num_samples must be >= 1 and confidence in (0, 1), got {num_samples} and {confidence}")
     rng = np.random.default_rng(seed)
     classes = [np.flatnonzero(truth == kind) for kind in (False, True)]
-    results = np.empty(num_samples)
-    for n in range(num_samples):
+    results = []
+    for _ in range(num_samples):
         drawn = np.concatenate([rng.choice(members, members.size) for members in classes if members.size])
-        results[n] = metric(truth[drawn], values[drawn])
-    if np.isnan(results).any():
-        return NAN, NAN
+        results.append(metric(truth[drawn], values[drawn]))
     tail = (1 - confidence) / 2
-    lower, upper = np.quantile(results, [tail, 1 - tail])
-    return float(lower), float(upper)
+    lower, upper = np.quantile(results, [tail, 1 - tail], axis=0).tolist()
+    return lower, upper
 
 
 def matched_pairs(
@@ -239,8 +238,7 @@ def matched_pair_auc(scores: ArrayLike, pairs: ArrayLike) -> float:
         return NAN
     if indices.ndim != 2 or indices.shape[1] != 2 or indices.min() < 0 or indices.max() >= values.size:
         raise ValueError(
-            f"pairs of shape {indices.shape} are not (pairs, 2) indices of {values.size} scores: take those of "
-            "matched_pairs() on the same images"
+            f"pairs of shape {indices.shape} are not (pairs, 2) indices of {values.size} scores: use matched_pairs()"
         )
     abnormal, normal = values[indices[:, 0]], values[indices[:, 1]]
     return float(np.mean((abnormal > normal) + 0.5 * (abnormal == normal)))
@@ -256,6 +254,12 @@ def _match(abnormal: NDArray, normal: NDArray, brightness: NDArray, caliper: flo
     rows, columns = linear_sum_assignment(np.where(allowed, difference, forbidden))
     kept = allowed[rows, columns]
     return [(int(i), int(j)) for i, j in zip(abnormal[rows[kept]], normal[columns[kept]], strict=True)]
+
+
+def mean_of_defined(values: Sequence[float]) -> float:
+    """Mean of the numbers that are not NaN; NaN without one."""
+    defined = [value for value in values if not np.isnan(value)]
+    return float(np.mean(defined)) if defined else NAN
 
 
 def descending_order(values: NDArray) -> tuple[NDArray, NDArray]:
@@ -282,10 +286,10 @@ def checked_labels(labels: ArrayLike, scores: ArrayLike, name: str = "scores") -
     return truth.astype(bool), values
 
 
-def checked_numbers(numbers: ArrayLike, name: str, may_be_empty: bool = False) -> NDArray:
+def checked_numbers(numbers: ArrayLike, name: str) -> NDArray:
     """A vector of numbers without NaN, in float64; the error calls them by their name."""
     values = np.asarray(numbers, dtype=np.float64)
-    if values.ndim != 1 or (values.size == 0 and not may_be_empty):
+    if values.ndim != 1 or values.size == 0:
         raise ValueError(f"{name} have shape {values.shape} instead of (M,) with M > 0")
     bad = np.flatnonzero(np.isnan(values))
     if bad.size:

@@ -18,15 +18,16 @@ from monai.utils import CommonKeys
 from numpy.typing import ArrayLike, NDArray
 
 from monai_afire.metrics.binary_classification import (
+    NAN,
     average_precision,
     best_f1_threshold,
     bootstrap_interval,
+    mean_of_defined,
     metrics_at_threshold,
     roc_auc,
 )
 from monai_afire.utils.labels import check_label_kind, class_probabilities, resolve_uncertain
 
-NAN = float("nan")
 DEFAULT_THRESHOLD = 0.5
 METRICS = ("auc", "average_precision", "accuracy", "f1", "sensitivity", "specificity")
 
@@ -76,9 +77,9 @@ def classification_metrics(
     outside = np.argwhere((values < 0) | (values > 1))
     if outside.size:
         row, column = outside[0]
+        first = f"{values[row, column]:g} of image {row}, class {class_names[column]!r}"
         raise ValueError(
-            f"{len(outside)} probabilities are not in [0, 1], the first is {values[row, column]:g} of image {row}, "
-            f"class {class_names[column]!r}: give the sigmoid of the logits"
+            f"{len(outside)} probabilities are not in [0, 1], the first is {first}: give the sigmoid of the logits"
         )
     limits = checked_thresholds(thresholds, truth.shape[1])
     if limits is None:
@@ -89,7 +90,7 @@ def classification_metrics(
     }
     metrics: dict[str, Any] = {"num_images": len(truth)}
     for name in ("auc", "average_precision", "f1"):
-        metrics[f"mean_{name}"] = _mean_of_defined([entry[name] for entry in per_class.values()])
+        metrics[f"mean_{name}"] = mean_of_defined([entry[name] for entry in per_class.values()])
     if num_bootstraps:
         metrics["mean_auc_interval"] = mean_auc_interval(truth, values, num_bootstraps)
     return {**metrics, "per_class": per_class}
@@ -178,18 +179,16 @@ def check_class_names(class_names: Sequence[str], num_classes: int | None = None
     if repeated:
         raise ValueError(f"the class names {repeated} occur more than once: name each class once")
     if num_classes is not None and len(class_names) != num_classes:
-        raise ValueError(
-            f"{len(class_names)} class names {list(class_names)} for {num_classes} classes: give one name per label of "
-            "the datalist and output of the network, in their order"
-        )
+        names = f"{len(class_names)} class names {list(class_names)} for {num_classes} classes"
+        raise ValueError(f"{names}: give one per label of the datalist and output of the network, in their order")
 
 
 def check_logits(shape: Sequence[int], class_names: Sequence[str]) -> None:
     """Refuse a network's output that is not one number per image and class."""
     if len(shape) != 2 or shape[1] != len(class_names):
+        expected = f"(B, {len(class_names)}) logits for the classes {list(class_names)}"
         raise ValueError(
-            f"the network gives {tuple(shape)} instead of (B, {len(class_names)}) logits for the classes "
-            f"{list(class_names)}: name the classes that it was trained for, or give the one image-level output"
+            f"the network gives {tuple(shape)} instead of {expected}: name the classes that it was trained for"
         )
 
 
@@ -199,9 +198,7 @@ def checked_thresholds(thresholds: ArrayLike | None, num_classes: int) -> NDArra
         return None
     values = _as_array(thresholds)
     if values.shape != (num_classes,) or ((values < 0) | (values > 1)).any():
-        raise ValueError(
-            f"thresholds {values.tolist()} are not {num_classes} numbers in [0, 1]: give one probability per class"
-        )
+        raise ValueError(f"thresholds {values.tolist()} are not {num_classes} numbers in [0, 1]: give one per class")
     return values
 
 
@@ -223,15 +220,13 @@ def _checked(labels: ArrayLike, scores: ArrayLike, uncertain: str) -> tuple[NDAr
     if truth.ndim == values.ndim == 1:  # ignite's metrics squeeze a single class
         truth, values = truth[:, None], values[:, None]
     if truth.ndim != 2 or truth.shape != values.shape or len(truth) == 0:
-        raise ValueError(
-            f"labels have shape {truth.shape} and probabilities {values.shape} instead of both (M, K) with M > 0"
-        )
+        shapes = f"{truth.shape} and probabilities {values.shape}"
+        raise ValueError(f"labels have shape {shapes} instead of both (M, K) with M > 0")
     bad = np.argwhere(np.isnan(values))
     if bad.size:
         images = sorted({int(row) for row, _ in bad})
         raise ValueError(
-            f"probabilities of {len(images)} images are NaN (image {images[0]} is the first): an exploded or wrongly "
-            "loaded network; leave none out"
+            f"probabilities of {len(images)} images are NaN (image {images[0]} is the first): check the weights"
         )
     return resolve_uncertain(torch.from_numpy(truth), uncertain).numpy(), values
 
@@ -245,12 +240,7 @@ def _has_both(truth: NDArray) -> bool:
 
 
 def _mean_auc(truth: NDArray, values: NDArray) -> float:
-    return _mean_of_defined([roc_auc(*pair) for pair in _by_class(truth, values) if _has_both(pair[0])])
-
-
-def _mean_of_defined(values: Sequence[float]) -> float:
-    defined = [value for value in values if not np.isnan(value)]
-    return float(np.mean(defined)) if defined else NAN
+    return mean_of_defined([roc_auc(*pair) for pair in _by_class(truth, values) if _has_both(pair[0])])
 
 
 def _class_metrics(truth: NDArray, values: NDArray, threshold: float) -> dict[str, float]:

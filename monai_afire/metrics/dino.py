@@ -103,13 +103,7 @@ class DINOMetrics(PretrainingMetrics):
         'crop_accuracy'
     """
 
-    names = (
-        "crop_accuracy",
-        "chance",
-        "teacher_information",
-        "teacher_entropy",
-        "feature_spread",
-    )
+    names = ("crop_accuracy", "chance", "teacher_information", "teacher_entropy", "feature_spread")
 
     batch_metrics = staticmethod(dino_metrics)
 

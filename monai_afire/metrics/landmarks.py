@@ -100,23 +100,43 @@ def radial_errors(
         (tensor([[5., nan]]), tensor([[2.5000,    nan]]))
     """
     if predicted.ndim != 3 or predicted.shape != truth.shape:
-        raise ValueError(
-            f"predicted and truth must both be (B, P, dims), got {tuple(predicted.shape)} and {tuple(truth.shape)}"
-        )
+        raise ValueError(f"expected (B, P, dims) twice, got {tuple(predicted.shape)} and {tuple(truth.shape)}")
     difference = at_least_float32(predicted) - at_least_float32(truth).to(predicted.device)
     known = ~truth.isnan().any(-1).to(predicted.device)
     if pixel_size is not None:
-        sizes = torch.as_tensor(pixel_size, dtype=difference.dtype, device=difference.device)
-        B, _, dims = predicted.shape
-        if sizes.shape not in ((B,), (B, dims)):
-            raise ValueError(
-                f"pixel_size must be ({B},) or ({B}, {dims}) for {B} images of {dims} axes, got {tuple(sizes.shape)}"
-            )
-        sizes = sizes.reshape(B, 1, -1)
-        difference = difference * sizes
-        known = known & ~sizes.isnan().any(-1)
+        sizes = pixel_sizes(pixel_size, len(predicted), predicted.shape[2]).to(difference)
+        difference = difference * sizes[:, None]
+        known = known & ~sizes.isnan().any(-1, keepdim=True)
     errors = torch.linalg.vector_norm(difference, dim=-1)
     return errors.masked_fill(errors.isnan(), torch.inf).masked_fill(~known, torch.nan)
+
+
+def pixel_sizes(pixel_size: torch.Tensor | Sequence[float] | None, num_images: int, dims: int) -> torch.Tensor:
+    """
+    Size of the pixels of each image along each axis.
+
+    Args:
+        pixel_size: of each image ``(B,)``, or of each image along each axis ``(B, dims)``, NaN where it is not known;
+            None for 1.
+        num_images: B.
+        dims: number of axes.
+
+    Returns:
+        ``(B, dims)`` float64 on the CPU.
+
+    Raises:
+        ValueError: for another shape.
+
+    Example:
+        >>> pixel_sizes([0.5, 2.0], num_images=2, dims=2).tolist()
+        [[0.5, 0.5], [2.0, 2.0]]
+    """
+    if pixel_size is None:
+        return torch.ones(num_images, dims, dtype=torch.float64)
+    sizes = torch.as_tensor(pixel_size, dtype=torch.float64).cpu()
+    if sizes.shape not in ((num_images,), (num_images, dims)):
+        raise ValueError(f"pixel_size must be ({num_images},) or ({num_images}, {dims}), got {tuple(sizes.shape)}")
+    return sizes.reshape(num_images, -1).expand(num_images, dims)
 
 
 def success_rates(errors: torch.Tensor, radii: Sequence[float]) -> dict[float, float]:
@@ -163,10 +183,7 @@ def rescaled_positions(positions: torch.Tensor, size: Sequence[int], new_size: S
         tensor([0.5000, 1.2500])
     """
     if not positions.shape[-1] == len(size) == len(new_size):
-        raise ValueError(
-            f"positions of {positions.shape[-1]} axes, but sizes {tuple(size)} and {tuple(new_size)}: give one number "
-            "per axis"
-        )
+        raise ValueError(f"positions {tuple(positions.shape)}, sizes {size} and {new_size}: give one number per axis")
     before, after = (torch.as_tensor(s, dtype=positions.dtype, device=positions.device) for s in (size, new_size))
     return (positions + 0.5) * (after / before) - 0.5
 
@@ -203,8 +220,7 @@ class MeanRadialError(DefinedAverage):
         Returns:
             Scalar; NaN when no landmark is known.
         """
-        predicted, true = (landmark_positions(output[key].float(), self.window) for key in _COMPARED)
+        predicted, true = (
+            landmark_positions(output[key].float(), self.window) for key in (CommonKeys.PRED, CommonKeys.LABEL)
+        )
         return radial_errors(predicted, true).nanmean() / self.image_size
-
-
-_COMPARED = (CommonKeys.PRED, CommonKeys.LABEL)

@@ -13,10 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy.integrate import trapezoid
 from skimage.measure import label as connected_components
 from torch.nn import functional as F
 
-from monai_afire.metrics.binary_classification import NAN, checked_numbers, descending_order, roc_auc
+from monai_afire.metrics.binary_classification import NAN, checked_numbers, descending_order, mean_of_defined, roc_auc
 
 
 def pixel_auroc(maps: Iterable[ArrayLike], masks: Iterable[ArrayLike]) -> tuple[float, list[float]]:
@@ -39,51 +40,29 @@ def pixel_auroc(maps: Iterable[ArrayLike], masks: Iterable[ArrayLike]) -> tuple[
         (1.0, [1.0, nan])
     """
     areas = [roc_auc(mask.ravel(), values.ravel()) for values, mask in _map_pairs(maps, masks)]
-    defined = [area for area in areas if not np.isnan(area)]
-    return (float(np.mean(defined)) if defined else NAN), areas
+    return mean_of_defined(areas), areas
 
 
-def pointing_game(anomaly_map: ArrayLike, mask_or_boxes: ArrayLike) -> float:
+def pointing_game(anomaly_map: ArrayLike, mask: ArrayLike) -> float:
     """
-    Pointing game: 1 where the map's largest value lies in a lesion, else 0; the share of the pixels that tie for it.
+    Pointing game: 1 where the map's largest value lies in a lesion, else 0; of equal values the share that does.
 
     Args:
         anomaly_map: ``(*S)`` of one image.
-        mask_or_boxes: ``(*S)``, non-zero where abnormal; or boxes ``(2 n,)`` or ``(boxes, 2 n)`` for n spatial axes,
-            first the lower ends along the axes of S, then the upper ends, which are outside of the box (MONAI's
-            StandardMode); pixels that a box touches belong to it. What has the shape of the map is a mask.
+        mask: ``(*S)``, non-zero where abnormal.
 
     Returns:
         In [0, 1], to be averaged over images; NaN without a lesion.
 
     Raises:
-        ValueError: for an empty map, NaN, a target that is neither, or a box beyond the map or upside down.
+        ValueError: for an empty map, NaN, or a mask of another shape.
 
     Example:
         >>> anomaly_map = [[0.1, 0.2, 0.1], [0.0, 0.9, 0.3]]
-        >>> pointing_game(anomaly_map, [[0, 0, 0], [0, 1, 1]]), pointing_game(anomaly_map, [0, 0, 1, 3])
+        >>> pointing_game(anomaly_map, [[0, 0, 0], [0, 1, 1]]), pointing_game(anomaly_map, [[0, 0, 1], [0, 0, 0]])
         (1.0, 0.0)
     """
-    values, target = np.asarray(anomaly_map, dtype=np.float64), np.asarray(mask_or_boxes)
-    checked_numbers(values.ravel(), "the map's pixels")
-    if target.shape == values.shape:
-        inside = _mask(target)
-    elif target.size == 0 or (target.ndim in (1, 2) and target.shape[-1] == 2 * values.ndim):
-        inside = np.zeros(values.shape, dtype=bool)
-        checked_numbers(target.ravel(), "box coordinates", may_be_empty=True)
-        for box in target.reshape(-1, 2 * values.ndim):
-            pixels = inside[_box_slices(box, values.ndim)]
-            if pixels.size == 0:
-                raise ValueError(
-                    f"box {box.tolist()} covers no pixel of a map of shape {values.shape}: give the lower ends along "
-                    "all axes, then the upper ends, in pixels of the map"
-                )
-            pixels[...] = True
-    else:
-        raise ValueError(
-            f"target of shape {target.shape} is neither a mask of the map's shape {values.shape} nor boxes of "
-            f"{2 * values.ndim} numbers each: resize the map to the image first"
-        )
+    [(values, inside)] = _map_pairs([anomaly_map], [mask])
     return float(inside[values == values.max()].mean()) if inside.any() else NAN
 
 
@@ -125,42 +104,24 @@ def aupro(maps: Iterable[ArrayLike], masks: Iterable[ArrayLike], max_fpr: float 
     order, last = descending_order(np.concatenate(values))
     overlap = np.append(0.0, np.cumsum(np.concatenate(weights)[order])[last] / num_regions)
     rate = np.append(0.0, np.cumsum(is_normal[order])[last] / is_normal.sum())
-    return _area_up_to(rate, overlap, max_fpr) / max_fpr
+    inside = rate <= max_fpr
+    rate_up_to = np.append(rate[inside], max_fpr)
+    overlap_up_to = np.append(overlap[inside], np.interp(max_fpr, rate, overlap))
+    return float(trapezoid(overlap_up_to, rate_up_to) / max_fpr)
 
 
-def _area_up_to(x: NDArray, y: NDArray, end: float) -> float:
-    """Trapezoids under a curve of rising x that begins at 0, cut off at `end`."""
-    inside = int(np.searchsorted(x, end, side="right"))
-    x_cut, y_cut = x[:inside], y[:inside]
-    if inside < x.size:
-        share = (end - x[inside - 1]) / (x[inside] - x[inside - 1])
-        x_cut = np.append(x_cut, end)
-        y_cut = np.append(y_cut, y[inside - 1] + share * (y[inside] - y[inside - 1]))
-    return float((np.diff(x_cut) * (y_cut[1:] + y_cut[:-1]) / 2).sum())
-
-
-def _box_slices(box: NDArray, ndim: int) -> tuple[slice, ...]:
-    lower, upper = np.floor(box[:ndim]).clip(0), np.ceil(box[ndim:]).clip(0)  # a slice's negative end would wrap around
-    return tuple(slice(int(first), int(end)) for first, end in zip(lower, upper, strict=True))
-
-
-def _mask(mask: NDArray) -> NDArray[np.bool_]:
-    checked_numbers(mask.ravel(), "the mask's pixels")
-    return mask != 0
-
-
-def _map_pairs(maps: Iterable[ArrayLike], masks: Iterable[ArrayLike]) -> list[tuple[NDArray, NDArray]]:
+def _map_pairs(maps: Iterable[ArrayLike], masks: Iterable[ArrayLike]) -> list[tuple[NDArray, NDArray[np.bool_]]]:
+    """Maps as float64 and masks as bool, one of each per image, of the same shape and without NaN."""
     images, targets = [np.asarray(x, dtype=np.float64) for x in maps], [np.asarray(x) for x in masks]
     if not images or len(images) != len(targets):
         raise ValueError(f"{len(images)} maps and {len(targets)} masks: give one of each per image, at least one")
     for index, (image, target) in enumerate(zip(images, targets, strict=True)):
-        if image.shape != target.shape:
-            raise ValueError(
-                f"map {index} has shape {image.shape}, its mask {target.shape}: resize the map to the image first"
-            )
+        if image.shape != target.shape or not image.size:
+            raise ValueError(f"map {index} has shape {image.shape}, its mask {target.shape}: resize the map")
         if np.isnan(image).any():
             raise ValueError(f"map {index} has {int(np.isnan(image).sum())} NaN pixels: leave no image out, find why")
-    return [(image, _mask(target)) for image, target in zip(images, targets, strict=True)]
+        checked_numbers(target.ravel(), "the mask's pixels")
+    return [(image, target != 0) for image, target in zip(images, targets, strict=True)]
 
 
 POSITION_ONLY = "position_only"
@@ -168,9 +129,8 @@ POSITION_ONLY = "position_only"
 
 def upsampled(token_map: torch.Tensor, grid_size: Sequence[int], size: Sequence[int]) -> np.ndarray:
     """Token maps ``(..., L)`` of a 2-D or 3-D grid as pictures or volumes ``(..., *S)``, linearly interpolated."""
-    maps = token_map.float().reshape(-1, 1, *grid_size)
     mode = {2: "bilinear", 3: "trilinear"}[len(grid_size)]
-    pictures = F.interpolate(maps, size=tuple(size), mode=mode)
+    pictures = F.interpolate(token_map.float().reshape(-1, 1, *grid_size), size=tuple(size), mode=mode)
     return pictures.reshape(*token_map.shape[:-1], *size).numpy()
 
 
@@ -191,6 +151,4 @@ def localization_row(
 
 def map_aupro(token_maps: torch.Tensor, truths: Sequence[np.ndarray], grid_size: Sequence[int]) -> float:
     """AUPRO of one score over many images."""
-    if not len(truths):
-        return float("nan")
-    return aupro(upsampled(token_maps, grid_size, truths[0].shape), truths)
+    return aupro(upsampled(token_maps, grid_size, truths[0].shape), truths) if truths else NAN

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from monai_afire.metrics.binary_classification import roc_auc
+from monai_afire.metrics.binary_classification import NAN, mean_of_defined, roc_auc
 from monai_afire.metrics.classification import check_class_names, mean_auc_interval
 
-NAN = float("nan")
 UNKNOWN = -1
 _SUM_TOLERANCE = 1e-4
 
@@ -59,21 +58,22 @@ def multiclass_metrics(
     decided = values.argmax(1)
     matrix = confusion_matrix(truth, decided, len(class_names))
     one_hot = (truth[:, None] == np.arange(len(class_names))).astype(float)
-    aucs = [
-        roc_auc(*column) if 0 < column[0].sum() < len(truth) else NAN
-        for column in zip(one_hot.T, values.T, strict=True)
-    ]
-    per_class = {name: _of_class(matrix, number, aucs[number]) for number, name in enumerate(class_names)}
-    summary: dict[str, Any] = {"num_images": len(truth), "mean_auc": _mean(aucs)}
+    per_class = {
+        name: _of_class(matrix, number, one_hot[:, number], values[:, number])
+        for number, name in enumerate(class_names)
+    }
+    summary: dict[str, Any] = {
+        "num_images": len(truth),
+        "mean_auc": mean_of_defined([entry["auc"] for entry in per_class.values()]),
+    }
     if num_bootstraps:
         summary["mean_auc_interval"] = mean_auc_interval(one_hot, values, num_bootstraps)
-    confidence = values[np.arange(len(truth)), decided]
     return {
         **summary,
         "accuracy": _ratio(np.trace(matrix), matrix.sum()),
-        "balanced_accuracy": _mean([entry["sensitivity"] for entry in per_class.values()]),
+        "balanced_accuracy": mean_of_defined([entry["sensitivity"] for entry in per_class.values()]),
         "quadratic_weighted_kappa": quadratic_weighted_kappa(matrix),
-        "expected_calibration_error": expected_calibration_error(decided == truth, confidence),
+        "expected_calibration_error": expected_calibration_error(decided == truth, values.max(1)),
         "confusion_matrix": matrix.tolist(),
         "per_class": per_class,
     }
@@ -163,25 +163,24 @@ def _checked(labels: ArrayLike, probabilities: ArrayLike, class_names: Sequence[
     truth, values = np.asarray(labels, dtype=np.float64), np.asarray(probabilities, dtype=np.float64)
     if truth.ndim != 1 or values.ndim != 2 or len(truth) != len(values) or not len(truth):
         raise ValueError(
-            f"labels have shape {truth.shape} and probabilities {values.shape} instead of (M,) and (M, K) with M > 0"
+            f"labels have shape {truth.shape}, probabilities {values.shape}, not (M,) and (M, K) with M > 0"
         )
     check_class_names(class_names, values.shape[1])
-    if not np.isin(truth, range(UNKNOWN, len(class_names))).all():
-        wrong = truth[~np.isin(truth, range(UNKNOWN, len(class_names)))]
-        raise ValueError(
-            f"{len(wrong)} labels are no numbers from 0 to {len(class_names) - 1} (or -1, unknown), the first is "
-            f"{wrong[0]:g}: check the datalist"
-        )
+    wrong = truth[~np.isin(truth, range(UNKNOWN, len(class_names)))]
+    if wrong.size:
+        known = f"numbers from 0 to {len(class_names) - 1} (or -1, unknown)"
+        raise ValueError(f"{len(wrong)} labels are no {known}, the first is {wrong[0]:g}: check the datalist")
     if not ((values >= 0).all() and np.allclose(values.sum(1), 1, atol=_SUM_TOLERANCE)):
         raise ValueError("the probabilities of an image must be >= 0 and sum to 1: give the softmax of the logits")
     known = truth != UNKNOWN
     return truth[known].astype(np.int64), values[known]
 
 
-def _of_class(matrix: NDArray, number: int, auc: float) -> dict[str, float]:
+def _of_class(matrix: NDArray, number: int, is_own: NDArray, scores: NDArray) -> dict[str, float]:
+    """Metrics of one class against the others."""
     hits, own, given = matrix[number, number], matrix[number].sum(), matrix[:, number].sum()
     return {
-        "auc": auc,
+        "auc": roc_auc(is_own, scores) if len(is_own) else NAN,
         "sensitivity": _ratio(hits, own),
         "precision": _ratio(hits, given),
         "f1": _ratio(2 * hits, own + given),
@@ -192,8 +191,3 @@ def _of_class(matrix: NDArray, number: int, auc: float) -> dict[str, float]:
 
 def _ratio(part: float, whole: float) -> float:
     return float(part / whole) if whole else NAN
-
-
-def _mean(values: Sequence[float]) -> float:
-    defined = [value for value in values if not np.isnan(value)]
-    return float(np.mean(defined)) if defined else NAN

@@ -94,10 +94,8 @@ def _check(
     shapes = [tuple(x.shape) for x in (train_features, train_labels, features)]
     fits = all(len(shape) == 2 and shape[0] for shape in shapes)
     if not fits or shapes[0][0] != shapes[1][0] or shapes[0][1] != shapes[2][1]:
-        raise ValueError(
-            f"train_features {shapes[0]}, train_labels {shapes[1]} and features {shapes[2]} must be (N, D), (N, K) and "
-            "(M, D) with N > 0 and M > 0"
-        )
+        got = f"train_features {shapes[0]}, train_labels {shapes[1]} and features {shapes[2]}"
+        raise ValueError(f"{got} must be (N, D), (N, K) and (M, D) with N > 0 and M > 0")
     for name, values in (("train_features", train_features), ("features", features)):
         wrong = int((~values.isfinite().all(1)).sum())
         if wrong:

@@ -12,6 +12,8 @@ from monai.handlers import MeanDice
 from monai.metrics import compute_dice, compute_hausdorff_distance
 from monai.utils import CommonKeys
 
+from monai_afire.metrics.landmarks import pixel_sizes
+
 PERCENTILE = 95
 
 
@@ -51,9 +53,15 @@ def segmentation_metrics(
         >>> segmentation_metrics(pred[None], truth[None])
         {'dice': tensor([[0.6667]]), 'hd95': tensor([[1.]])}
     """
-    _check_masks(pred, truth)
+    if pred.ndim < 3 or pred.shape != truth.shape or pred.numel() == 0:
+        shapes = f"{tuple(pred.shape)} and {tuple(truth.shape)}"
+        raise ValueError(f"pred and truth must both be (B, C, *S), one channel per class, not empty, got {shapes}")
+    if pred.dtype != torch.bool or truth.dtype != torch.bool:
+        raise ValueError(f"pred and truth must be bool masks, got {pred.dtype} and {truth.dtype}: apply a threshold")
     shape = pred.shape[2:]
-    sizes = _pixel_sizes(pixel_size, len(pred), len(shape))
+    sizes = pixel_sizes(pixel_size, len(pred), len(shape))
+    if (sizes <= 0).any():
+        raise ValueError(f"pixel_size must be above 0, or NaN where it is not known, got {sizes.tolist()}")
     dice = compute_dice(pred.float(), truth.float(), include_background=True, ignore_empty=False)
     has_pred, has_truth = pred.flatten(2).any(-1), truth.flatten(2).any(-1)
     diagonal = (sizes * torch.tensor(shape)).square().sum(-1).sqrt().to(pred.device, torch.float32)
@@ -70,30 +78,6 @@ def segmentation_metrics(
             spacing=sizes[image.cpu()].tolist(),
         )[:, 0].to(hd95)
     return {"dice": dice, "hd95": hd95}
-
-
-def _check_masks(pred: torch.Tensor, truth: torch.Tensor) -> None:
-    if pred.ndim < 3 or pred.shape != truth.shape or pred.numel() == 0:
-        raise ValueError(
-            f"pred and truth must both be (B, C, *S) with at least one pixel, got {tuple(pred.shape)} and "
-            f"{tuple(truth.shape)}: one channel per class, and the truth in the size of the prediction"
-        )
-    if pred.dtype != torch.bool or truth.dtype != torch.bool:
-        raise ValueError(f"pred and truth must be bool masks, got {pred.dtype} and {truth.dtype}: apply a threshold")
-
-
-def _pixel_sizes(pixel_size: torch.Tensor | Sequence[float] | None, B: int, dims: int) -> torch.Tensor:
-    """``(B, dims)`` on the CPU, where MONAI wants them."""
-    if pixel_size is None:
-        return torch.ones(B, dims, dtype=torch.float64)
-    sizes = torch.as_tensor(pixel_size, dtype=torch.float64).cpu()
-    if sizes.shape not in ((B,), (B, dims)):
-        raise ValueError(
-            f"pixel_size must be ({B},) or ({B}, {dims}) for {B} images of {dims} axes, got {tuple(sizes.shape)}"
-        )
-    if (sizes <= 0).any():
-        raise ValueError(f"pixel_size must be above 0, or NaN where it is not known, got {sizes.tolist()}")
-    return sizes.reshape(B, -1).expand(B, dims)
 
 
 class MaskDice(MeanDice):

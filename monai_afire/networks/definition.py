@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import torch
+from pydantic import Field, StrictBool, StrictStr, TypeAdapter, ValidationError
 from torch import nn
 
 __all__ = ["build_network", "definition_of", "keeps_arguments"]
@@ -38,24 +38,35 @@ _MODULES = {
     "AnomalyDetector": "monai_afire.anomaly.detector",
     "MaskedRestorationInferer": "monai_afire.anomaly.masked_restoration",
 }
-_NUMBERS = (  # names of arguments, least and greatest value
-    ("in_channels spatial_dims", 1, 64),
-    ("num_layers decoder_layers depths num_heads decoder_heads pool_sizes copies views stride block", 0, 256),
-    ("img_size patch_size window_size", 1, 16_384),
-    ("hidden_size embed_dim head_dim decoder_dim bottleneck_dim channels expander_dim", 1, 16_384),
-    ("mlp_dim expander_hidden_dim num_clusters num_classes", 1, 65_536),
-    ("num_prototypes memory_size", 1, 1_048_576),
-    ("dropout_rate drop_path_rate teacher_decay center_momentum prototype_momentum k_fraction prior", 0, 1),
-    ("student_temperature teacher_temperature mlp_ratio", 1e-6, 1e6),
-    ("norm_eps", 1e-15, 0.1),
-    ("mean", -1e6, 1e6),
-    ("std", 1e-6, 1e6),
+_RANGES = (  # names of arguments, whether whole numbers, least and greatest value
+    ("in_channels spatial_dims", int, 1, 64),
+    ("num_layers decoder_layers depths num_heads decoder_heads pool_sizes copies views stride block", int, 0, 256),
+    ("img_size patch_size window_size", int, 1, 16_384),
+    ("hidden_size embed_dim head_dim decoder_dim bottleneck_dim channels expander_dim", int, 1, 16_384),
+    ("mlp_dim expander_hidden_dim num_clusters num_classes", int, 1, 65_536),
+    ("num_prototypes memory_size", int, 1, 1_048_576),
+    ("dropout_rate drop_path_rate teacher_decay center_momentum prototype_momentum k_fraction prior", float, 0, 1),
+    ("student_temperature teacher_temperature mlp_ratio", float, 1e-6, 1e6),
+    ("norm_eps", float, 1e-15, 0.1),
+    ("mean", float, -1e6, 1e6),
+    ("std", float, 1e-6, 1e6),
 )
-_LIMITS = {name: (low, high) for names, low, high in _NUMBERS for name in names.split()}
-_WHOLE = {name for names, _, _ in _NUMBERS[:6] for name in names.split()}
+
+
+def _one_or_more(kind: Any) -> TypeAdapter:
+    """Checks one value of a kind or a list of them."""
+    return TypeAdapter(kind | Annotated[list[kind], Field(max_length=1024)])
+
+
+_CHECKS = {
+    name: _one_or_more(Annotated[kind, Field(strict=True, ge=low, le=high)])
+    for names, kind, low, high in _RANGES
+    for name in names.split()
+}
+_FLAG, _NAME = _one_or_more(StrictBool), _one_or_more(StrictStr)
 _MAX_DEPTH = 5
-_MAX_ITEMS = 1024
 _ARGUMENTS = "_constructor_arguments"
+_REMOVED = [("ViTEncoder", "stem", "patch")]  # arguments in older files whose only value left is this one
 
 
 def keeps_arguments(cls: Class) -> Class:
@@ -146,7 +157,7 @@ def build_network(definition: Mapping[str, Any], name: str = "the definition", *
     Example:
         >>> build_network({"class": "ViTEncoder", "arguments": {"num_layers": 10**6}}, "model.pt")
         Traceback (most recent call last):
-        ValueError: model.pt: ViTEncoder.num_layers is 1000000, needs a whole number from 0 to 256
+        ValueError: model.pt: ViTEncoder.num_layers is 1000000: Input should be less than or equal to 256
     """
     _check(definition, name, set(replaced))
     try:
@@ -161,21 +172,21 @@ def class_named(name: str) -> type:
 
 
 def _build(definition: Mapping[str, Any], replaced: Mapping[str, Any]) -> Any:
-    parts = {name: _build(value, {}) if _is_part(value) else value for name, value in definition["arguments"].items()}
-    if definition["class"] in ("HuggingFaceEncoder", "TimmEncoder"):
+    kind, parts = definition["class"], {}
+    for name, value in definition["arguments"].items():
+        if (kind, name, value) not in _REMOVED:
+            parts[name] = _build(value, {}) if isinstance(value, Mapping) else value
+    if kind in ("HuggingFaceEncoder", "TimmEncoder"):
         parts["pretrained"] = False  # the file has the weights
-    return class_named(definition["class"])(**{**parts, **replaced})
-
-
-def _is_part(value: Any) -> bool:
-    return isinstance(value, Mapping)
+    return class_named(kind)(**{**parts, **replaced})
 
 
 def _check(definition: Any, name: str, replaced: set[str], depth: int = 0) -> None:
     """Refuse what is no definition, before anything is built."""
     if depth >= _MAX_DEPTH:
         raise ValueError(f"{name}: definitions are nested more than {_MAX_DEPTH} deep")
-    if not _is_part(definition) or set(definition) != {"class", "arguments"} or not _is_part(definition["arguments"]):
+    is_one = isinstance(definition, Mapping) and set(definition) == {"class", "arguments"}
+    if not is_one or not isinstance(definition["arguments"], Mapping):
         raise ValueError(f"{name}: a definition has 'class' and 'arguments', got {_shown(definition)}")
     kind = definition["class"]
     if not isinstance(kind, str) or kind not in _MODULES:
@@ -183,9 +194,11 @@ def _check(definition: Any, name: str, replaced: set[str], depth: int = 0) -> No
     known = inspect.signature(class_named(kind)).parameters
     for argument, value in definition["arguments"].items():
         entry = f"{kind}.{argument}"
+        if (kind, argument, value) in _REMOVED:
+            continue
         if argument not in known:
             raise ValueError(f"{name}: {entry} is no argument; {kind} has {', '.join(known)}")
-        if _is_part(value):
+        if isinstance(value, Mapping):
             _check(value, name, set(), depth + 1)
         elif argument not in replaced:
             _check_value(entry, argument, value, known[argument].default, name)
@@ -199,20 +212,11 @@ def _check_value(entry: str, argument: str, value: Any, default: Any, name: str)
     """A plain value of one argument: its range by name, else the kind of the default."""
     if value is None and (default is None or default is inspect.Parameter.empty):
         return
-    values = value if isinstance(value, list) else [value]
-    if len(values) > _MAX_ITEMS:
-        raise ValueError(f"{name}: {entry} has {len(values)} values, needs at most {_MAX_ITEMS}")
-    for each in values:
-        if argument in _LIMITS:
-            low, high = _LIMITS[argument]
-            number = "whole number" if argument in _WHOLE else "number"
-            fits = not isinstance(each, bool) and isinstance(each, int if argument in _WHOLE else (int, float))
-            if not (fits and math.isfinite(each) and low <= each <= high):
-                raise ValueError(f"{name}: {entry} is {_shown(value)}, needs a {number} from {low} to {high}")
-        elif isinstance(default, bool) and not isinstance(each, bool):
-            raise ValueError(f"{name}: {entry} is {_shown(value)}, needs true or false")
-        elif not isinstance(default, bool) and not isinstance(each, str):
-            raise ValueError(f"{name}: {entry} is {_shown(value)}, needs a name")
+    try:
+        _CHECKS.get(argument, _FLAG if isinstance(default, bool) else _NAME).validate_python(value)
+    except ValidationError as error:
+        reason = error.errors()[-1 if isinstance(value, list) else 0]["msg"]
+        raise ValueError(f"{name}: {entry} is {_shown(value)}: {reason}") from error
 
 
 def _shown(value: Any) -> str:

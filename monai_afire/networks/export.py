@@ -17,7 +17,8 @@ import torch
 from torch import nn
 from tqdm.auto import tqdm
 
-from monai_afire.networks.weights.model_file import HEADER, ModelFile
+from monai_afire.networks.weights.description import HEADER
+from monai_afire.networks.weights.model_file import ModelFile
 from monai_afire.utils.files import atomic_path
 from monai_afire.utils.formatting import json_safe
 from monai_afire.utils.precision import full_matmul_precision

@@ -10,22 +10,13 @@ from torch import nn
 
 from monai_afire.utils.distributed import world_size
 
-_TOKENS = (
-    "mask_tokens",
-    "mask_token",
-    "position_embeddings",
-    "pos_embed",
-    "cls_token",
-    "dist_token",
-    "distillation_token",
-    "reg_token",
-    "register_tokens",
-)
+# learned tokens and positions: cls_token, mask_tokens, register_tokens, pos_embed and so on
+_NOT_DECAYED = ("token", "tokens", "position_embeddings", "pos_embed")
 
 
 def is_decayed(name: str, parameter: nn.Parameter) -> bool:
     """Whether weight decay applies to a parameter."""
-    return parameter.ndim > 1 and not name.endswith(_TOKENS)
+    return parameter.ndim > 1 and not name.endswith(_NOT_DECAYED)
 
 
 def weight_decay_groups(network: nn.Module, weight_decay: float | None = 0.04) -> list[dict[str, Any]]:
@@ -33,7 +24,7 @@ def weight_decay_groups(network: nn.Module, weight_decay: float | None = 0.04) -
     Split the trainable parameters into those with weight decay and those without, by :func:`is_decayed`.
 
     Args:
-        network: its parameters with ``requires_grad`` are taken.
+        network: only its parameters with ``requires_grad`` count.
         weight_decay: decay of the first group; None leaves it to the optimizer.
 
     Returns:
@@ -69,16 +60,16 @@ def layer_decay_groups(
     :func:`monai_afire.optimizers.parameter_groups.is_decayed`.
 
     Args:
-        network: a network with an encoder anywhere in it, or an encoder; its parameters with ``requires_grad`` are
-            taken, so a frozen encoder or teacher has no group.
+        network: a network with an encoder anywhere in it, or an encoder. Only its parameters with ``requires_grad``
+            count, so a frozen encoder or teacher has no group.
         learning_rate: η, of the heads.
         weight_decay: of the parameters that are decayed.
         layer_decay: d in (0, 1]; 1 gives every layer the same rate.
 
     Returns:
         Groups for an optimizer, lowest rate first, each with "params", "lr", "weight_decay" and "lr_scale", the
-        factor :math:`d^{n + 1 - l}`: a schedule that sets rates by itself sets ``value * group["lr_scale"]``, while
-        PyTorch's schedulers scale each group's own "lr" and need not know. Only groups with parameters are there.
+        factor :math:`d^{n + 1 - l}`. A schedule that sets rates must set ``value * group["lr_scale"]``. PyTorch's
+        schedulers scale each group's own "lr" and need no change. No group is empty.
 
     Raises:
         ValueError: when the layer decay is not in (0, 1], or the network has no encoder.

@@ -4,14 +4,16 @@
 
 from __future__ import annotations
 
-from monai_afire.options.call import BundleCall, current_call
-from monai_afire.options.carried import described_options, encoder_options
+from monai_afire.options.call import BundleCall
 from monai_afire.options.check import OptionError, check, check_call, start_bundle
-from monai_afire.options.declarations import OPTIONS, SECTIONS
+from monai_afire.options.declarations import ENCODER_OPTIONS, OPTIONS, SECTIONS
 from monai_afire.options.help_text import describe_default, help_text
 from monai_afire.options.option import Option
+from monai_afire.options.running import current_call
+from monai_afire.options.weights import described_options
 
 __all__ = [
+    "ENCODER_OPTIONS",
     "OPTIONS",
     "SECTIONS",
     "BundleCall",
@@ -24,5 +26,4 @@ __all__ = [
     "help_text",
     "start_bundle",
     "described_options",
-    "encoder_options",
 ]

@@ -4,20 +4,17 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from traceback import walk_stack
 from typing import Any, cast
 
-from monai.bundle import ConfigParser, ConfigWorkflow, create_workflow
+from monai.bundle import ConfigComponent, ConfigParser
 from monai.bundle.properties import InferProperties, TrainProperties
 from monai.bundle.reference_resolver import ReferenceResolver
 from monai.bundle.utils import DEFAULT_MLFLOW_SETTINGS, EXPR_KEY, ID_REF_KEY, MACRO_KEY
-from monai.utils import ensure_tuple
 
-__all__ = ["BundleCall", "current_call", "needs_evaluation", "top_level"]
+__all__ = ["BundleCall", "needs_evaluation", "referenced_names", "top_level"]
 
 
 def top_level(id: str) -> str:
@@ -25,7 +22,6 @@ def top_level(id: str) -> str:
     return str(ReferenceResolver.split_id(id)[0])
 
 
-_WORKFLOW_ARGUMENTS = frozenset(inspect.signature(ConfigWorkflow.__init__).parameters)
 _PROPERTIES: dict[str, Any] = {**TrainProperties, **InferProperties}
 _TRACKING: dict[str, Any] = DEFAULT_MLFLOW_SETTINGS
 # what MONAI itself looks for at the top of a config, whether or not an entry refers to it
@@ -43,9 +39,8 @@ class BundleCall:
 
     Args:
         parser: of the config with everything in it.
-        workflow: that the parser belongs to; None where a config is used without one.
         files: content of the config's files before overrides; None where it is not known.
-        overrides: what the command line or the caller gave beside the files, by id (with "::").
+        overrides: values from the command line or the caller, by id (with "::").
         layers: content of each of these files alone, by its path, in their order.
 
     Example:
@@ -55,9 +50,8 @@ class BundleCall:
     """
 
     parser: ConfigParser
-    workflow: ConfigWorkflow | None = None
     files: ConfigParser | None = None
-    overrides: Mapping[str, Any] | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
     layers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
@@ -66,55 +60,22 @@ class BundleCall:
         return cast(dict, self.parser.get())
 
     def value(self, name: str) -> Any:
-        """A top-level entry as the config stands for it: expressions and references are evaluated."""
+        """A top-level entry, with expressions and references evaluated."""
         value = self.config[name]
         return self.parser.get_parsed_content(name) if needs_evaluation(value) else value
+
+    def replace(self, id: str, value: Any) -> None:
+        """Change an entry of the config; :meth:`ConfigParser.parse` must follow before anything is evaluated."""
+        old = self.parser[id]
+        if type(old) is not type(value) or old != value:
+            self.parser[id] = value
 
     @cached_property
     def read_names(self) -> frozenset[str]:
         """Top-level names that some entry of the config refers to, or MONAI reads by itself."""
-        ids = {self.workflow.init_id, self.workflow.run_id, self.workflow.final_id} if self.workflow else set()
-        # macros ("%name") are replaced in the config by now, and are found in the files alone
-        sources = (self.config, self.files.get() if self.files else {}, dict(self.overrides or {}))
-        references = {top_level(id) for source in sources for text in _texts(source) for id in _references(text)}
-        return frozenset(references | {top_level(id) for id in ids} | _READ_BY_MONAI)
-
-
-def current_call() -> BundleCall:
-    """
-    The start of the bundle whose config evaluates the expression that calls this.
-
-    MONAI hands no parser to an expression, nor does a parser remember what it was overridden with. Both are arguments
-    of functions of MONAI that are still running, and are taken from there.
-
-    Raises:
-        RuntimeError: when no config is being evaluated.
-
-    Example:
-        >>> parser = ConfigParser({"here": "$monai_afire.options.call.current_call().config['seed']", "seed": 3})
-        >>> parser.globals["monai_afire"] = __import__("monai_afire")
-        >>> parser.get_parsed_content("here")
-        3
-    """
-    running: dict[Any, dict[str, Any]] = {}
-    for frame, _ in walk_stack(None):
-        running.setdefault(frame.f_code, frame.f_locals)
-    evaluating = running.get(ConfigParser.get_parsed_content.__code__)
-    if evaluating is None:
-        raise RuntimeError("options are checked by an expression in a config, such as its 'initialize'")
-    workflow = running.get(ConfigWorkflow.initialize.__code__, {}).get("self")
-    created = running.get(create_workflow.__code__)
-    if created is None:
-        return BundleCall(evaluating["self"], workflow)
-    overrides = {
-        ReferenceResolver.normalize_id(id): value
-        for id, value in created["_args"].items()
-        if id not in _WORKFLOW_ARGUMENTS
-    }
-    paths = ensure_tuple(created["config_file"])
-    files = ConfigParser(ConfigParser.load_config_files(paths))
-    layers = {str(path): ConfigParser.load_config_file(path) for path in paths}
-    return BundleCall(evaluating["self"], workflow, files, overrides, layers)
+        # macros ("%name") are replaced in the config by now, so they are found in the files alone
+        sources = (self.config, self.files.get() if self.files else {}, dict(self.overrides))
+        return _READ_BY_MONAI.union(*map(referenced_names, sources))
 
 
 def needs_evaluation(value: Any) -> bool:
@@ -128,8 +89,19 @@ def needs_evaluation(value: Any) -> bool:
     if isinstance(value, str):
         return value.startswith((ID_REF_KEY, EXPR_KEY))
     if isinstance(value, dict):
-        return "_target_" in value or any(map(needs_evaluation, value.values()))
+        return ConfigComponent.is_instantiable(value) or any(map(needs_evaluation, value.values()))
     return isinstance(value, (list, tuple)) and any(map(needs_evaluation, value))
+
+
+def referenced_names(entry: Any) -> set[str]:
+    """
+    Top-level names that an entry refers to.
+
+    Example:
+        >>> sorted(referenced_names({"lr": "@rate", "handlers": ["%train::stats"]}))
+        ['rate', 'train']
+    """
+    return {top_level(id) for text in _texts(entry) for id in _references(text)}
 
 
 def _texts(entry: Any) -> Iterator[str]:

@@ -4,36 +4,35 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from monai.bundle import ConfigComponent, ConfigExpression, ConfigItem, ConfigParser
+import torch
+from monai.bundle import ConfigComponent
 from monai.bundle.reference_resolver import ReferenceResolver
 from monai.bundle.utils import ID_REF_KEY, ID_SEP_KEY
+from pydantic import TypeAdapter, ValidationError
 
-from monai_afire.options import kinds
 from monai_afire.options.arguments import component_arguments, ids_of
-from monai_afire.options.call import BundleCall, current_call, top_level
-from monai_afire.options.carried import Carried, carried_options
+from monai_afire.options.call import BundleCall, referenced_names, top_level
 from monai_afire.options.declarations import OPTIONS
 from monai_afire.options.help_text import describe_default, help_text
-from monai_afire.options.relations import RELATIONS
-from monai_afire.utils.command_line import show_cause_last
+from monai_afire.options.kinds import ANY_NUMBER, SWITCH, describe
+from monai_afire.options.option import is_computed
+from monai_afire.options.running import current_call
+from monai_afire.options.weights import take_from_weights
+from monai_afire.utils.command_line import innermost_cause, show_cause_last, stop_early
 from monai_afire.utils.cpu import tune_cpu
-from monai_afire.utils.early_stop import stop_early
 
 __all__ = ["OptionError", "check", "check_call", "start_bundle"]
-
-
-logger = logging.getLogger(__name__)
 
 _MOST_SUGGESTIONS = 3
 _OF_WEIGHTS = "leave it out: the network is built from the file of its weights, which says it"
 FOLLOWS = "_follows"  # in an overlay: names of files that come before it where both are given
+_BUILT_EARLY = ("encoder_def", "load_image", "resize", "make_crops", "draw_landmarks")  # they need no data
 
 
 class OptionError(ValueError):
@@ -49,7 +48,7 @@ def start_bundle() -> None:
 
     Raises:
         OptionError: see :func:`check`.
-        SystemExit: with code 0, when help was asked for and printed.
+        SystemExit: with code 0, after it printed the help.
     """
     show_cause_last()
     stop_early()
@@ -65,23 +64,24 @@ def check() -> None:
 
         "initialize": ["$monai_afire.options.check()", ...]
 
-    Options that the command line gave as text ("false", "cpu") are replaced in the config by what they stand for,
-    before anything refers to them.
+    Options that the command line gave as text ("false", "cpu") are replaced in the config by what they mean, before
+    anything refers to them.
 
     Raises:
         OptionError: for options that are unknown, unread or wrong, each with the remedy.
-        SystemExit: with code 0, when help was asked for and printed.
+        SystemExit: with code 0, after it printed the help.
 
     Example:
-        >>> config = {"resume": "false", "initialize": ["$monai_afire.options.check()"], "anew": "$not @resume"}
+        >>> from monai.bundle import ConfigParser
+        >>> config = {"resume": "false", "initialize": ["$monai_afire.options.check()"], "fresh": "$not @resume"}
         >>> parser = ConfigParser(config)
         >>> parser.globals["monai_afire"] = __import__("monai_afire")
         >>> _ = parser.get_parsed_content("initialize")
-        >>> parser.get_parsed_content("anew")
+        >>> parser.get_parsed_content("fresh")
         True
     """
     call = current_call()
-    # MONAI's command line hands over "--help" and "-h" as overrides
+    # MONAI's command line gives "--help" and "-h" as overrides
     if "help" in call.config or call.config.get("h") is True:
         print(help_text(call))
         raise SystemExit(0)
@@ -90,19 +90,17 @@ def check() -> None:
 
 def check_call(call: BundleCall) -> None:
     """
-    Check the options of a start of a bundle, read text as what it stands for, and take what travels with its weights.
-
-    Where the weights that the run starts from describe their network (:class:`monai_afire.networks.ModelFile`), these
-    stand in the place of the defaults of its config. What was given beside them must be the same.
+    Check the options of a start of a bundle, and complete them by what the weights of a training say.
 
     Args:
-        call: the start; its config is changed.
+        call: the start; its config is changed: text becomes what it means, see also :func:`take_from_weights`.
 
     Raises:
         OptionError: for options that are unknown, unread or wrong. One that has a default in the files, but that
             nothing reads any more once they are put together, is a warning.
 
     Example:
+        >>> from monai.bundle import ConfigParser
         >>> check_call(BundleCall(ConfigParser({"epochs": 1.5, "epoch": 3, "run": ["$print(@epochs)"]})))
         Traceback (most recent call last):
         ...
@@ -110,8 +108,10 @@ def check_call(call: BundleCall) -> None:
           --epoch: there is no such option; did you mean --epochs?
           --epochs: found 1.5, needs a whole number >= 1
     """
-    problems = [*_wrong_order(call), *_unread(call), *_missing_entries(call), *_wrong_entries(call)]
+    problems = [*_wrong_order(call), *_unread(call), *_wrong_entries(call)]
     problems += _wrong_values(call)
+    problems = problems or [*_impossible_parts(call)]
+    call.parser.parse()  # evaluation, which may have begun, goes on with the changed config
     if problems:
         lines = "".join(f"\n  --{name}: {problem}" for name, problem in problems)
         number = "1 option" if len(problems) == 1 else f"{len(problems)} options"
@@ -119,34 +119,34 @@ def check_call(call: BundleCall) -> None:
 
 
 def _wrong_order(call: BundleCall) -> Iterator[tuple[str, str]]:
-    """Files after an overlay that is to follow them: they would replace its values, and nobody would notice."""
+    """The first overlay that comes before a file whose values would replace its own."""
     paths = list(call.layers)
-    complete = [path for path in paths if "imports" in call.layers[path]]
-    if complete and complete[0] != paths[0]:
-        order = ",".join(f"'{each}'" for each in [complete[0], *(path for path in paths if path != complete[0])])
-        first, late = Path(complete[0]).name, Path(paths[0]).name
-        yield "config_file", f'{first} must come before {late}, which changes it; give "[{order}]"'
     for place, path in enumerate(paths):
-        followed = [late for late in paths[place + 1 :] if Path(late).name in call.layers[path].get(FOLLOWS, ())]
-        if followed:
-            rest = [other for other in paths[place:] if other not in followed]
-            names = " and ".join(Path(late).name for late in followed)
-            order = ",".join(f"'{each}'" for each in [*paths[:place], *followed, *rest])
-            yield "config_file", f'{names} must come before {Path(path).name}, whose values count; give "[{order}]"'
+        content = call.layers[path]
+        is_overlay, follows = "imports" not in content, content.get(FOLLOWS, ())
+        rest = paths[place + 1 :]
+        late = [o for o in rest if Path(o).name in follows or (is_overlay and "imports" in call.layers[o])]
+        if late:
+            others = [other for other in paths[place:] if other not in late]
+            order = ",".join(f"'{each}'" for each in [*paths[:place], *late, *others])
+            names = " and ".join(Path(other).name for other in late)
+            yield "config_file", f'{names} must come before {Path(path).name}, which changes it; give "[{order}]"'
+            return
 
 
 def _unread(call: BundleCall) -> Iterator[tuple[str, str]]:
     """Names that nothing in the config reads: overrides, and plain values of files unless they are declared."""
-    given = {name for name in call.overrides or () if ID_SEP_KEY not in name}
+    given = {name for name in call.overrides if ID_SEP_KEY not in name}
     unknown = {name for name, value in call.config.items() if name not in OPTIONS and _is_plain(value)}
     for name in sorted((given | unknown) - call.read_names):
+        ids = ids_of(name, call.parser)
         if name.startswith("_"):  # a remark
             continue
-        if any(_is_of_weights(call, id) for id in ids_of(name, call.parser)):
+        if any(_is_of_weights(call, id) for id in ids):
             yield name, _OF_WEIGHTS
         elif name not in OPTIONS:
-            yield name, f"there is no such option; {_suggestion(name, call)}"
-        elif ids := [id for id in ids_of(name, call.parser) if id.split(ID_SEP_KEY)[-1] == name]:
+            yield name, f"there is no such option; {_suggestion(name, ids, call)}"
+        elif ids and ids[0].split(ID_SEP_KEY)[-1] == name:
             yield name, f"did you mean --{ids[0]}?"
         elif call.files is not None and name in call.files:
             # all options of a training may be given to its evaluation, too, though they have no effect there
@@ -155,103 +155,73 @@ def _unread(call: BundleCall) -> Iterator[tuple[str, str]]:
             yield name, "nothing reads it in this run; leave it out"
 
 
-def _is_of_weights(call: BundleCall, id: str) -> bool:
-    """Whether the file of the weights says what an entry, or one that holds it, is."""
-    parts, files = id.split(ID_SEP_KEY), call.files
-    for end in range(len(parts) if files else 0, 0, -1):
-        above = ID_SEP_KEY.join(parts[:end])
-        entry = files.get(above) if files and above in files else None
-        says = entry.get("_target_") if isinstance(entry, dict) else entry
-        if isinstance(says, str) and says.startswith("$@model_file."):
-            return True
-    return False
-
-
 def _is_plain(value: Any) -> bool:
     """Whether an entry is a value to be read, rather than a slot, a part to build or expressions to run."""
     if isinstance(value, (list, tuple)):
         return all(_is_plain(each) for each in value)
-    return value is not None and not isinstance(value, dict) and not kinds.is_computed(value)
+    return value is not None and not isinstance(value, dict) and not is_computed(value)
 
 
-def _suggestion(name: str, call: BundleCall) -> str:
+def _is_of_weights(call: BundleCall, id: str) -> bool:
+    """Whether the file of the weights says what an entry is."""
+    name = top_level(id)
+    return call.files is not None and name in call.files and "$@model_file." in str(call.files.get(name))
+
+
+def _suggestion(name: str, ids: list[str], call: BundleCall) -> str:
     """The option or the entry that was probably meant."""
     path = name.replace(".", ID_SEP_KEY)
     if path != name and path in call.parser:
         return f"did you mean --{path}?"
+    if any(Path(file).with_name(f"{name}.json").is_file() for file in call.layers):
+        return f"add the config {name}.json"
     own = [known for known in call.config if known != name and known in call.read_names]
     options = [known for known in own if known in OPTIONS]
-    overlay = f"{name}.json"
-    if any(Path(path).with_name(overlay).is_file() for path in call.layers):
-        return f"add the config {overlay}"
-    if by_initials := [known for known in options if name == "".join(word[0] for word in known.split("_"))]:
-        return f"did you mean --{by_initials[0]}?"
-    ids = ids_of(name, call.parser)
-    if any(id.split(ID_SEP_KEY)[-1] == name or id in options for id in ids):
-        return f"did you mean {' or '.join(f'--{id}' for id in ids[:_MOST_SUGGESTIONS])}?"
-    for candidates in (options, own, ids):
-        if close := get_close_matches(name, candidates, n=1) or (candidates is ids and ids):
-            return f"did you mean --{close[0]}?"
+    initials = [known for known in options if name == "".join(word[0] for word in known.split("_"))]
+    exact = [id for id in ids if id.split(ID_SEP_KEY)[-1] == name or id in options]
+    close = [near for known in (options, own) for near in get_close_matches(name, known, n=1)]
+    if meant := initials[:1] or exact[:_MOST_SUGGESTIONS] or close[:1] or ids[:1]:
+        return f"did you mean {' or '.join(f'--{each}' for each in meant)}?"
     elsewhere = get_close_matches(name, OPTIONS, n=1)
     return f"{elsewhere[0]} is one of other runs: leave it out" if elsewhere else "leave it out"
 
 
-def _missing_entries(call: BundleCall) -> Iterator[tuple[str, str]]:
-    """Overrides of entries inside of others that were not there, and that no component takes as an argument."""
-    if call.files is None:
-        return
-    for id in call.overrides or ():
+def _wrong_entries(call: BundleCall) -> Iterator[tuple[str, str]]:
+    """Overrides inside of entries that have no such name, or another type there; changes text to what it means."""
+    for id, value in call.overrides.items() if call.files else ():
         holder_id, name = ReferenceResolver.split_id(id, last=True)
-        if not holder_id or id in call.files or isinstance(_kind_of(top_level(id)), kinds.Mapping):
+        known = _entries(call, holder_id) if holder_id else None
+        if known is None or (name not in known and top_level(id) == "phantom"):  # whose type checks its entries
             continue
         if _is_of_weights(call, holder_id):
             yield id, _OF_WEIGHTS
-            continue
-        holder = call.parser.get(holder_id)
-        is_component = ConfigComponent.is_instantiable(holder)
-        known = component_arguments(holder, call.parser) if is_component else call.files.get(holder_id, ())
-        if known is None or name in known:
-            continue
-        close = get_close_matches(name, known, n=1)
-        others = ", ".join(sorted(known)) or "no entries"
-        yield id, f"{holder_id} has no {name!r}; " + (f"did you mean {close[0]!r}?" if close else f"it has {others}")
+        elif name not in known:
+            close = get_close_matches(name, known, n=1)
+            remedy = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(sorted(known)) or 'no entries'}"
+            yield id, f"{holder_id} has no {name!r}; {remedy}"
+        elif isinstance(known[name], (bool, int, float)) and not is_computed(value) and not isinstance(value, dict):
+            kind: Any = SWITCH if isinstance(known[name], bool) else ANY_NUMBER
+            try:
+                read = TypeAdapter(kind).validate_python(value)
+            except ValidationError:
+                yield id, f"found {value!r}, needs {describe(kind)}"
+                continue
+            for each in [id, *_copies(call, id)]:
+                call.replace(each, read)
 
 
-def _wrong_entries(call: BundleCall) -> Iterator[tuple[str, str]]:
-    """Overrides by a path whose kind is not that of what they replace; puts texts in as what they stand for."""
-    for id, value in (call.overrides or {}).items():
-        if ID_SEP_KEY not in id or kinds.is_computed(value) or isinstance(value, (dict, list)):
-            continue
-        kind = _kind_like(_replaced_value(call, id))
-        if kind is None:
-            continue
-        try:
-            read = kind.read(value)
-        except ValueError:
-            yield id, f"found {value!r}, needs {kind.description}"
-            continue
-        for each in [id, *_copies(call, id)]:
-            _replace(call.parser, each, read)
-
-
-def _replaced_value(call: BundleCall, id: str) -> Any:
-    """What an entry is without the override: in the files, or as the argument's default."""
-    if call.files is None:
-        return None
-    if id in call.files:
-        value = call.files.get(id)
-        is_reference = isinstance(value, str) and value.startswith(ID_REF_KEY)
-        return call.files.get(value[len(ID_REF_KEY) :]) if is_reference else value
-    holder_id, name = ReferenceResolver.split_id(id, last=True)
-    holder = call.parser.get(holder_id)
-    is_component = ConfigComponent.is_instantiable(holder)
-    return (component_arguments(holder, call.parser) or {}).get(name) if is_component else None
-
-
-def _kind_like(value: Any) -> kinds.Kind | None:
-    if isinstance(value, bool):
-        return kinds.Switch()
-    return kinds.AnyNumber() if isinstance(value, (int, float)) else None
+def _entries(call: BundleCall, id: str) -> dict[str, Any] | None:
+    """Values inside of an entry without overrides, or else the component's defaults; None where they are not known."""
+    holder, written = call.parser.get(id), call.files.get(id) if call.files else None
+    values = {str(place): value for place, value in enumerate(written)} if isinstance(written, list) else written
+    known = values if isinstance(values, dict) else {}
+    if ConfigComponent.is_instantiable(holder):
+        arguments = component_arguments(holder, call.parser)
+        if arguments is None and not _is_of_weights(call, id):
+            return None
+        known = {**(arguments or {}), **known}
+    references = {name: value[1:] for name, value in known.items() if str(value).startswith(ID_REF_KEY)}
+    return {**known, **{name: call.files.get(other) for name, other in references.items()}} if call.files else known
 
 
 def _copies(call: BundleCall, id: str) -> Iterator[str]:
@@ -264,71 +234,55 @@ def _copies(call: BundleCall, id: str) -> Iterator[str]:
                 yield f"{section}::handlers::{place}{id[len(holder) :]}"
 
 
-def _kind_of(name: str) -> kinds.Kind | None:
-    return OPTIONS[name].kind if name in OPTIONS else None
-
-
 def _wrong_values(call: BundleCall) -> Iterator[tuple[str, str]]:
-    """Values that are none of their option's kind, or do not go together; puts the others into the config."""
-    values = {}
+    """Values that their options cannot have, or that contradict the weights; puts the others into the config."""
     wrong = set()
     for name in [name for name in call.config if name in OPTIONS]:
         try:
-            value = OPTIONS[name].read(call.config[name])
+            call.replace(name, OPTIONS[name].read(call.config[name]))
         except ValueError as error:
             wrong.add(name)
             yield name, f"{error}{_example(name, call)}"
+    yield from take_from_weights(call, wrong)
+
+
+def _impossible_parts(call: BundleCall) -> Iterator[tuple[str, str]]:
+    """What constructors say about values that do not go together, before data is read or anything is written."""
+    if "model_file" in call.config:  # says what fits its network
+        return
+    yield from _features_as_probabilities(call)
+    for id in call.read_names & set(_BUILT_EARLY) & call.config.keys():
+        if id == "encoder_def" and call.config.get("encoder"):  # of another library, which may load it from a hub
             continue
-        _replace(call.parser, name, value)
-    yield from _take_from_weights(call, wrong)
-    for name, value in call.config.items():
-        if name in OPTIONS and name in call.read_names and name not in wrong and not kinds.is_computed(value):
-            values[name] = value
-    for relation in RELATIONS:
-        paths = [name.rpartition(ID_SEP_KEY) for name in relation.names if ID_SEP_KEY in name]
-        values |= {f"{at}{sep}{name}": call.parser[at].get(name) for at, sep, name in paths if _is_component(call, at)}
-        if violation := relation.violated_by(values):
-            given = [name for name in relation.names if name in (call.overrides or ())]
-            yield next(iter([*given, *relation.names])), violation
+        try:
+            with torch.device("meta"), torch.random.fork_rng():  # nothing is computed, no random number is used up
+                call.parser.get_parsed_content(id)
+        except Exception as error:
+            names = [name for name in _options_of(call, id) if call.config.get(name) is not None]
+            values = ", ".join(f"{name} {describe_default(call.config[name])}" for name in names)
+            culprit = next((name for name in names if name in call.overrides), id)
+            yield culprit, f"{id} cannot have {values}: {innermost_cause(error)}"
 
 
-def _is_component(call: BundleCall, id: str) -> bool:
-    return id in call.parser and ConfigComponent.is_instantiable(call.parser[id])
+def _features_as_probabilities(call: BundleCall) -> Iterator[tuple[str, str]]:
+    """No constructor sees network and loss together."""
+    space, similarity = (call.parser.get(id) for id in ("network_def::contrast_space", "loss::similarity"))
+    if space == "features" and similarity != "cosine" and "loss" in call.read_names:
+        yield "network_def::contrast_space", "features are no probabilities; give --loss::similarity cosine"
 
 
-def _take_from_weights(call: BundleCall, wrong: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Puts what travels with the run's weights in the place of defaults; contradictions."""
-    changed: dict[str, Carried] = {}
-    contradicted = False
-    for found in carried_options(call, wrong):
-        if not isinstance(found, Carried):
-            contradicted = True
-            yield found
-            continue
-        if call.parser.get(found.name) != found.value:
-            changed[found.name] = found
-        _replace(call.parser, found.name, found.value)
-    for path in {} if contradicted else {carried.source.path: None for carried in changed.values()}:
-        names = [f"{name} {describe_default(c.value)}" for name, c in changed.items() if c.source.path == path]
-        logger.info(f"taken from {path}: {', '.join(names)}")
+def _options_of(call: BundleCall, id: str) -> list[str]:
+    """Options that a part of the config refers to, also by other parts."""
+    names, seen = {id}, set[str]()
+    while names - seen:
+        name = (names - seen).pop()
+        seen.add(name)
+        names |= referenced_names(call.config.get(name))
+    return [name for name in OPTIONS if name in seen]
 
 
 def _example(name: str, call: BundleCall) -> str:
     """The value in the config's files, if they have one that can be given."""
     default = call.files.get(name) if call.files else None
-    plain = default is not None and name in (call.overrides or ()) and _is_plain(default)
+    plain = default is not None and name in call.overrides and _is_plain(default)
     return f", such as --{name} {describe_default(default)}" if plain else ""
-
-
-def _replace(parser: ConfigParser, id: str, value: Any) -> None:
-    """Change an entry of a config whose evaluation has begun."""
-    holder, name = ReferenceResolver.split_id(id, last=True)
-    config: Any = parser[holder]  # setting an item of the parser itself would make it forget what was evaluated
-    if name in config and type(config[name]) is type(value) and config[name] == value:
-        return
-    config[name] = value
-    is_expression = ConfigExpression.is_expression(value)
-    parser.ref_resolver.items[id] = (
-        ConfigExpression(value, id, parser.globals) if is_expression else ConfigItem(value, id)
-    )
-    parser.ref_resolver.remove_resolved_content(id)

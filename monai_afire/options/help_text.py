@@ -12,8 +12,7 @@ from typing import Any
 
 from monai_afire.options.call import BundleCall
 from monai_afire.options.declarations import SECTIONS
-from monai_afire.options.kinds import is_computed
-from monai_afire.options.option import Option
+from monai_afire.options.option import Option, is_computed
 
 __all__ = ["describe_default", "help_text"]
 

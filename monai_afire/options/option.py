@@ -1,42 +1,37 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What is declared of an option, and how its value is read."""
+"""One option of a bundle: its name, its type and its meaning."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import cached_property
+from typing import Any
 
-from monai_afire.options.kinds import Kind, is_computed
+from monai.bundle.config_item import ConfigComponent, ConfigExpression
+from monai.bundle.utils import ID_REF_KEY
+from pydantic import TypeAdapter, ValidationError
 
-__all__ = ["Option", "Travels"]
-
-Travels = Literal["encoder", "network", "result", "names"]
+from monai_afire.options.kinds import describe
 
 _NOTHING = ("none", "null")
-_LONG = 60
+_LONGEST_VALUE = 60  # characters of a value in a message
 
 
 @dataclass(frozen=True)
 class Option:
     """
-    One value at the top of a bundle's configs. Its default is what the config holds.
+    One value at the top of a bundle's configs. Its default is what the config contains.
 
     Args:
         name: key in the config, and after ``--`` on the command line.
-        kind: the values that it takes.
-        meaning: one line that ends without a full stop.
-        null: what ``null`` (on the command line also the text "null") means; None where it is no value.
-        travels: whether the value is saved with the weights, and who takes it from there. "encoder": it shapes the
-            encoder or its input, and goes wherever that goes. "network": it shapes the rest of the network, and goes
-            with the whole of it. "result": results are computed by it, and go by it where the network is used as it
-            is; to go on training it may change. "names": it is kept for reference. None: it concerns one run.
-        fitted: whether :func:`monai_afire.networks.load_encoder_weights` fits an encoder to another value, which may
-            then be given for a transfer.
+        type: the values that it takes, see :mod:`monai_afire.options.kinds`.
+        meaning: one line without a full stop at its end.
+        null: what ``null`` (on the command line also the text "null") means; None where it is not allowed.
 
     Example:
-        >>> from monai_afire.options.kinds import Integer
-        >>> shots = Option("num_shots", Integer(minimum=1), "training items to learn from", null="all")
+        >>> from monai_afire.options.kinds import POSITIVE_INTEGER
+        >>> shots = Option("num_shots", POSITIVE_INTEGER, "training items to learn from", null="all")
         >>> shots.read("null"), shots.read(5)
         (None, 5)
         >>> shots.read(0)
@@ -46,40 +41,58 @@ class Option:
     """
 
     name: str
-    kind: Kind
+    type: Any
     meaning: str
     null: str | None = None
-    travels: Travels | None = None
-    fitted: bool = False
+
+    @cached_property
+    def adapter(self) -> TypeAdapter:
+        """The validator of the type."""
+        return TypeAdapter(self.type)
 
     @property
     def values(self) -> str:
         """The values that the option takes, in words."""
-        return self.kind.description + (f", or null ({self.null})" if self.null else "")
+        return describe(self.type) + (f", or null ({self.null})" if self.null else "")
 
     def read(self, value: Any) -> Any:
         """
-        The value as the config is to hold it: text of the command line as what it stands for.
+        The value for the config. Text of the command line becomes a number, a switch, or None.
 
         Args:
-            value: found in a config; what the config computes by itself is taken as it is.
-
-        Returns:
-            The value, of the option's kind.
+            value: from a config; what the config computes itself is returned unchanged.
 
         Raises:
-            ValueError: when it is none of this kind; the message says what was found and what is needed.
+            ValueError: when it is of another type; the message says what was found and what is needed.
         """
-        if is_computed(value):
+        parts = value if isinstance(value, list) else [value]
+        if any(is_computed(part) for part in parts):
             return value
         if self.null and (value is None or str(value).lower() in _NOTHING):
             return None
         try:
-            return self.kind.read(value)
-        except ValueError as error:
-            if isinstance(value, dict) and str(error):
-                raise
-            found, reason = repr(value), f" ({error})" if str(error) else ""
-            if len(found) > _LONG:
-                found = found[:_LONG] + "..."
-            raise ValueError(f"found {found}, needs {self.values}{reason}") from None
+            return self.adapter.validate_python(value)
+        except ValidationError as error:
+            raise ValueError(self._complaint(value, error)) from None
+
+    def _complaint(self, value: Any, error: ValidationError) -> str:
+        """What was found and what is needed, with the reason where our own validator gives one."""
+        errors = [str(each["ctx"]["error"]) for each in error.errors() if each["type"] == "value_error"]
+        reasons = [text for text in errors if text]
+        if reasons and isinstance(value, dict):
+            return reasons[0]
+        found = repr(value)
+        short = found if len(found) <= _LONGEST_VALUE else found[:_LONGEST_VALUE] + "..."
+        return f"found {short}, needs {self.values}" + (f" ({reasons[0]})" if reasons else "")
+
+
+def is_computed(value: Any) -> bool:
+    """
+    Whether the config computes a value when it is needed, so that it cannot be checked before.
+
+    Example:
+        >>> [is_computed(value) for value in ("$2 * @epochs", "@epochs", {"_target_": "dict"}, 3)]
+        [True, True, True, False]
+    """
+    is_reference = isinstance(value, str) and value.startswith(ID_REF_KEY)
+    return is_reference or ConfigExpression.is_expression(value) or ConfigComponent.is_instantiable(value)

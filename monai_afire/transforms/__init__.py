@@ -9,6 +9,10 @@ from monai_afire.transforms.appearance_distortion import (
     DistortAppearanceD,
     DistortAppearanced,
     DistortAppearanceDict,
+    RandDistortAppearance,
+    RandDistortAppearanceD,
+    RandDistortAppearanced,
+    RandDistortAppearanceDict,
     bezier_curve,
 )
 from monai_afire.transforms.base import RandomArrayTransformD, RandomArrayTransformd, RandomArrayTransformDict
@@ -23,6 +27,7 @@ from monai_afire.transforms.controlled_lesions import (
     AddControlledLesionD,
     AddControlledLesiond,
     AddControlledLesionDict,
+    RandSoftNodule,
     SoftNodule,
     controlled_lesion,
     controlled_lesion_items,
@@ -33,6 +38,10 @@ from monai_afire.transforms.grid_crop import (
     GridCropPairD,
     GridCropPaird,
     GridCropPairDict,
+    RandGridCropPair,
+    RandGridCropPairD,
+    RandGridCropPaird,
+    RandGridCropPairDict,
     ResizeToCover,
     ResizeToCoverD,
     ResizeToCoverd,
@@ -64,6 +73,18 @@ from monai_afire.transforms.lesion_synthesis import (
     LesionVariantsD,
     LesionVariantsd,
     LesionVariantsDict,
+    RandAnatPaste,
+    RandAnatPasteD,
+    RandAnatPasted,
+    RandAnatPasteDict,
+    RandCutPaste,
+    RandCutPasteD,
+    RandCutPasted,
+    RandCutPasteDict,
+    RandSynthLesionMask,
+    RandSynthLesionMaskD,
+    RandSynthLesionMaskd,
+    RandSynthLesionMaskDict,
     SynthLesionMask,
     SynthLesionMaskD,
     SynthLesionMaskd,
@@ -77,8 +98,26 @@ from monai_afire.transforms.lesion_synthesis import (
     synth_lesion_masks,
 )
 from monai_afire.transforms.mask_loading import LoadMasks, LoadMasksD, LoadMasksd, LoadMasksDict
-from monai_afire.transforms.multi_crop import MultiCrop, MultiCropD, MultiCropd, MultiCropDict
-from monai_afire.transforms.patch_distortion import ShufflePatches, ShufflePatchesD, ShufflePatchesd, ShufflePatchesDict
+from monai_afire.transforms.multi_crop import (
+    MultiCrop,
+    MultiCropD,
+    MultiCropd,
+    MultiCropDict,
+    RandMultiCrop,
+    RandMultiCropD,
+    RandMultiCropd,
+    RandMultiCropDict,
+)
+from monai_afire.transforms.patch_distortion import (
+    RandShufflePatches,
+    RandShufflePatchesD,
+    RandShufflePatchesd,
+    RandShufflePatchesDict,
+    ShufflePatches,
+    ShufflePatchesD,
+    ShufflePatchesd,
+    ShufflePatchesDict,
+)
 from monai_afire.transforms.patch_masking import (
     RandVisiblePatches,
     RandVisiblePatchesD,
@@ -100,8 +139,6 @@ from monai_afire.transforms.radiograph_loading import (
     LoadRadiographd,
     LoadRadiographDict,
 )
-from monai_afire.transforms.rand_names import *
-from monai_afire.transforms.rand_names import __all__ as _RAND_NAMES
 from monai_afire.transforms.volume_loading import (
     LoadVolume,
     LoadVolumeD,
@@ -113,7 +150,6 @@ from monai_afire.transforms.volume_loading import (
 )
 
 __all__ = [
-    *_RAND_NAMES,
     "AddControlledLesionD",
     "AddControlledLesionDict",
     "AddControlledLesiond",
@@ -173,6 +209,35 @@ __all__ = [
     "NoteAffined",
     "RadiographError",
     "RadiographWarning",
+    "RandAnatPaste",
+    "RandAnatPasteD",
+    "RandAnatPasteDict",
+    "RandAnatPasted",
+    "RandCutPaste",
+    "RandCutPasteD",
+    "RandCutPasteDict",
+    "RandCutPasted",
+    "RandDistortAppearance",
+    "RandDistortAppearanceD",
+    "RandDistortAppearanceDict",
+    "RandDistortAppearanced",
+    "RandGridCropPair",
+    "RandGridCropPairD",
+    "RandGridCropPairDict",
+    "RandGridCropPaird",
+    "RandMultiCrop",
+    "RandMultiCropD",
+    "RandMultiCropDict",
+    "RandMultiCropd",
+    "RandShufflePatches",
+    "RandShufflePatchesD",
+    "RandShufflePatchesDict",
+    "RandShufflePatchesd",
+    "RandSoftNodule",
+    "RandSynthLesionMask",
+    "RandSynthLesionMaskD",
+    "RandSynthLesionMaskDict",
+    "RandSynthLesionMaskd",
     "RandVisiblePatches",
     "RandVisiblePatchesD",
     "RandVisiblePatchesDict",

@@ -12,14 +12,13 @@ import torch
 from monai.config import KeysCollection
 from monai.config.type_definitions import NdarrayOrTensor
 from monai.data.meta_obj import get_track_meta
-from monai.transforms import RandomizableTransform
-from monai.utils import TransformBackends, convert_to_dst_type, convert_to_tensor
+from monai.utils import convert_to_dst_type, convert_to_tensor
 from torch import Tensor
 
-from monai_afire.transforms.base import RandomArrayTransformd, check_prob
+from monai_afire.transforms.base import OccasionalTransform, RandomArrayTransformd, no_last_draw
+from monai_afire.transforms.checks import check_image_range, check_positive, check_prob, check_range
 
 CURVE_POINTS = 1024  # between them the curve is straight: no intensities are merged
-ROUNDING = 1e-4  # how far images may leave [0, 1], which resampling and float16 do
 
 
 def bezier_curve(control_points: Sequence[Sequence[float]], num_points: int = CURVE_POINTS) -> np.ndarray:
@@ -52,7 +51,7 @@ def bezier_curve(control_points: Sequence[Sequence[float]], num_points: int = CU
     return np.interp(np.linspace(0, 1, num_points), x, y)
 
 
-class DistortAppearance(RandomizableTransform):
+class DistortAppearance(OccasionalTransform):
     """
     Distort the appearance of an image but not its anatomy (PEAC's patch appearance distortion): ``(C, *S)`` in [0, 1].
 
@@ -65,7 +64,7 @@ class DistortAppearance(RandomizableTransform):
        ``outpaint_prob`` all *outside* of some large boxes (out-painting), else the *inside* of some small ones
        (in-painting). The boxes may overlap.
 
-    All channels share places, order, curve and noise. Use it *before* intensity normalisation.
+    All channels share places, order, curve and noise. Use it *before* intensity normalization.
 
     Args:
         num_blocks: number of blocks for local shuffling, 0 for none.
@@ -90,8 +89,6 @@ class DistortAppearance(RandomizableTransform):
         (torch.Size([1, 64, 64]), True, False)
     """
 
-    backend = [TransformBackends.TORCH]  # noqa: RUF012
-
     def __init__(
         self,
         num_blocks: int = 40,
@@ -105,22 +102,18 @@ class DistortAppearance(RandomizableTransform):
         outpaint_size: Sequence[float] = (1 / 2, 3 / 4),
         prob: float = 1.0,
     ) -> None:
-        super().__init__(check_prob(prob))
+        super().__init__(prob)
         if int(num_blocks) != num_blocks or num_blocks < 0:
             raise ValueError(f"num_blocks must be a whole number of at least 0, got {num_blocks}.")
         if not 0 < block_size <= 1:
             raise ValueError(f"block_size must be a fraction of the image side in (0, 1], got {block_size}.")
-        if len(num_boxes) != 2 or any(int(n) != n for n in num_boxes) or not 1 <= num_boxes[0] <= num_boxes[1]:
-            raise ValueError(f"num_boxes must be two whole numbers, 1 <= smallest <= largest, got {num_boxes}.")
         self.num_blocks, self.block_size = int(num_blocks), float(block_size)
-        self.num_boxes = int(num_boxes[0]), int(num_boxes[1])
-        self.inpaint_size = _fractions("inpaint_size", inpaint_size)
-        self.outpaint_size = _fractions("outpaint_size", outpaint_size)
-        self.curve_prob, self.invert_prob = float(curve_prob), float(invert_prob)
-        self.paint_prob, self.outpaint_prob = float(paint_prob), float(outpaint_prob)
-        for name in ("curve_prob", "invert_prob", "paint_prob", "outpaint_prob"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be in [0, 1], got {getattr(self, name)}.")
+        self.num_boxes = check_positive("num_boxes", check_range("num_boxes", num_boxes))
+        self.inpaint_size = check_range("inpaint_size", inpaint_size, 1)
+        self.outpaint_size = check_range("outpaint_size", outpaint_size, 1)
+        self.curve_prob, self.invert_prob = check_prob("curve_prob", curve_prob), check_prob("invert_prob", invert_prob)
+        self.paint_prob = check_prob("paint_prob", paint_prob)
+        self.outpaint_prob = check_prob("outpaint_prob", outpaint_prob)
         self.pixel_order: np.ndarray | None = None
         self.curve: np.ndarray | None = None
         self.noise_mask: np.ndarray | None = None
@@ -134,8 +127,7 @@ class DistortAppearance(RandomizableTransform):
             spatial_shape: spatial shape S of the image.
         """
         size = tuple(int(n) for n in spatial_shape)
-        if self.prob < 1:  # without a draw of its own at 1, seeds keep the distortions that they have had
-            super().randomize(None)
+        self.draw_whether()
         order = np.arange(np.prod(size), dtype=np.int64).reshape(size)
         for _ in range(self.num_blocks):
             block = self._random_box(size, [self._block_side(side) for side in size])
@@ -153,7 +145,7 @@ class DistortAppearance(RandomizableTransform):
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> Tensor:
         """
-        Distort an image, which itself stays as it is.
+        Distort an image without changing it.
 
         Args:
             img: image (C, *S), floating point in [0, 1].
@@ -168,15 +160,12 @@ class DistortAppearance(RandomizableTransform):
         """
         image = convert_to_tensor(img, track_meta=get_track_meta())
         plain = convert_to_tensor(image, track_meta=False)
-        _check_image(plain)
+        check_image_range(plain, spatial_dims=())
         size = tuple(plain.shape[1:])
         if randomize:
             self.randomize(size)
         if self.pixel_order is None or self.pixel_order.shape != size:
-            raise RuntimeError(
-                f"There is no last distortion of an image of {size} pixels to repeat: call with randomize=True first; "
-                f"images that share one distortion must have the same spatial shape."
-            )
+            raise no_last_draw(self, f"an image of {size} pixels")
         if not self._do_transform:
             return convert_to_dst_type(plain.clone(), image, dtype=plain.dtype)[0]
         order = torch.as_tensor(self.pixel_order, device=plain.device)
@@ -212,7 +201,7 @@ class DistortAppearanced(RandomArrayTransformd):
     """
     Dictionary-based wrapper of ``DistortAppearance``: replaces each key.
 
-    All keys share one draw. The tensors themselves stay as they are: copy the key before (CopyItemsd) to keep both.
+    All keys share one draw. The input tensors do not change: copy the key before (CopyItemsd) to keep both.
     PEAC's student gets one of two distortions, each with probability 0.5: patches shuffled, or else this one::
 
         CopyItemsd("image_1", names="distorted"),
@@ -221,17 +210,8 @@ class DistortAppearanced(RandomArrayTransformd):
 
     Args:
         keys: keys of the images (C, *S), floating point in [0, 1], all of the same spatial shape.
-        num_blocks: number of blocks for local shuffling, 0 for none.
-        block_size: largest side of a block as a fraction of the image side.
-        curve_prob: probability of the intensity curve.
-        invert_prob: probability that a curve falls.
-        paint_prob: probability of in- or out-painting.
-        outpaint_prob: probability of out-painting if there is any.
-        num_boxes: smallest and largest number of boxes for painting.
-        inpaint_size: range of the sides of the boxes for in-painting, as fractions of the image sides.
-        outpaint_size: the same for out-painting, whose boxes stay visible.
+        settings: as for ``DistortAppearance``; ``prob`` is that of images that are not skipped.
         skip_key: key of a bool; where it is True the images are left alone. None distorts all.
-        prob: probability of any distortion, of those that are not skipped.
         allow_missing_keys: do not raise an error if a key is missing.
 
     Raises:
@@ -244,28 +224,17 @@ class DistortAppearanced(RandomArrayTransformd):
         [True, False]
     """
 
-    backend = DistortAppearance.backend
+    array_class = DistortAppearance
 
     def __init__(
         self,
         keys: KeysCollection,
-        num_blocks: int = 40,
-        block_size: float = 0.1,
-        curve_prob: float = 0.9,
-        invert_prob: float = 0.5,
-        paint_prob: float = 0.9,
-        outpaint_prob: float = 0.8,
-        num_boxes: Sequence[int] = (1, 5),
-        inpaint_size: Sequence[float] = (1 / 6, 1 / 3),
-        outpaint_size: Sequence[float] = (1 / 2, 3 / 4),
+        *settings: Any,
         skip_key: Hashable | None = None,
-        prob: float = 1.0,
         allow_missing_keys: bool = False,
+        **named_settings: Any,
     ) -> None:
-        probabilities = (curve_prob, invert_prob, paint_prob, outpaint_prob)
-        sizes = (inpaint_size, outpaint_size)
-        transform = DistortAppearance(num_blocks, block_size, *probabilities, num_boxes, *sizes, prob)
-        super().__init__(keys, transform, allow_missing_keys=allow_missing_keys)
+        super().__init__(keys, DistortAppearance(*settings, **named_settings), allow_missing_keys=allow_missing_keys)
         self.skip_key = skip_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
@@ -276,47 +245,18 @@ class DistortAppearanced(RandomArrayTransformd):
             data: dictionary with the images (C, *S) and, if there is a ``skip_key``, the flag.
 
         Returns:
-            The data with distorted images; as it is where the flag is True.
+            The data with distorted images; unchanged where the flag is True.
 
         Raises:
             KeyError: when a key or the flag is missing.
         """
         output = dict(data)
         if self.skip_key is not None and self.skip_key not in output:
-            raise KeyError(
-                f"skip_key {self.skip_key!r} is not in the data, which has {list(output)}: put the transform that adds "
-                f"it (ShufflePatchesd adds 'shuffled') before DistortAppearanced."
-            )
+            remedy = "put the transform that adds it (ShufflePatchesd adds 'shuffled') before DistortAppearanced"
+            raise KeyError(f"skip_key {self.skip_key!r} is not in the data, which has {list(output)}: {remedy}.")
         if self.skip_key is None or not bool(output[self.skip_key]):
             output.update(self.transformed(data))
         return output
-
-
-def _fractions(name: str, value: Sequence[float]) -> tuple[float, float]:
-    """The range ``value`` if it is one of fractions of the image side."""
-    if len(value) != 2 or not 0 < value[0] <= value[1] <= 1:
-        raise ValueError(f"{name} must be two fractions of the image side, 0 < smallest <= largest <= 1, got {value}.")
-    return float(value[0]), float(value[1])
-
-
-def _check_image(image: Tensor) -> None:
-    """Refuse what has no intensities in [0, 1]; on a GPU values are not checked, which would wait for it."""
-    if image.ndim < 2 or 0 in image.shape:
-        raise ValueError(f"The image must be (C, *S) with no empty axis, got shape {tuple(image.shape)}.")
-    if not image.is_floating_point():
-        raise ValueError(
-            f"Appearance distortion needs a floating-point image in [0, 1], got {image.dtype}: scale it first, for "
-            f"example with ScaleIntensityRange(a_min, a_max, b_min=0.0, b_max=1.0, clip=True)."
-        )
-    if image.device.type != "cpu":
-        return
-    low, high = (float(v) for v in torch.aminmax(image.detach()))
-    if not (low >= -ROUNDING and high <= 1 + ROUNDING):
-        found = "NaN" if low != low else f"values from {low:g} to {high:g}"
-        raise ValueError(
-            f"Appearance distortion needs an image in [0, 1], since its curves and noise are in these units, got "
-            f"{found}: scale it before, and normalise intensities after."
-        )
 
 
 def _look_up(values: Tensor, curve: Tensor) -> Tensor:
@@ -327,4 +267,6 @@ def _look_up(values: Tensor, curve: Tensor) -> Tensor:
     return torch.lerp(curve[index], curve[index + 1], position - lower).clamp(0, 1)
 
 
+RandDistortAppearance = DistortAppearance
 DistortAppearanceD = DistortAppearanceDict = DistortAppearanced
+RandDistortAppearanceD = RandDistortAppearanceDict = RandDistortAppearanced = DistortAppearanced

@@ -1,40 +1,83 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Base of the dictionary transforms whose random draws are those of one array transform."""
+"""Bases of the transforms: array transforms that repeat a draw, and dictionary transforms around an array transform."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from monai.config import KeysCollection
 from monai.transforms import MapTransform, RandomizableTransform
+from monai.utils import TransformBackends
+
+from monai_afire.transforms.checks import check_prob
 
 Self = TypeVar("Self", bound="RandomArrayTransformd")
 
 
-def check_prob(prob: float) -> float:
-    """Refuse what is no probability; MONAI's base class would cut it down to one without a word."""
-    if not 0 <= prob <= 1:
-        raise ValueError(f"prob must be in [0, 1], got {prob}.")
-    return float(prob)
+def no_last_draw(transform: object, image: str) -> RuntimeError:
+    """The error of a transform that cannot repeat its last draw for an image like this one."""
+    return RuntimeError(
+        f"{type(transform).__name__} cannot repeat its last draw: there is none for {image}. Call it with "
+        "randomize=True first; images that share one draw must have the same spatial shape."
+    )
 
 
-class RandomArrayTransform(Protocol):
-    """An array transform that can repeat its last draw."""
+class OccasionalTransform(RandomizableTransform):
+    """Base of the random array transforms that act with a probability, and can repeat their last draw."""
 
-    def set_random_state(self, seed: int | None = None, state: np.random.RandomState | None = None) -> Any:
-        """Seed the random draws."""
+    backend = [TransformBackends.TORCH]  # noqa: RUF012  MONAI declares it so
 
-    def randomize(self, data: Any) -> None:
-        """Make the random draws."""
+    def __init__(self, prob: float = 1.0) -> None:
+        super().__init__(check_prob("prob", prob))
 
-    def __call__(self, img: Any, randomize: bool = True) -> Any:
-        """Transform an image, with ``randomize=False`` just as the last one."""
+    def draw_whether(self) -> None:
+        """Draw whether to act. A probability of 1 takes no random number, so that it does not change later draws."""
+        if self.prob < 1:
+            super().randomize(None)
 
 
-class RandomArrayTransformd(RandomizableTransform, MapTransform):
+class ArrayTransformd(MapTransform):
+    """
+    Base of the dictionary transforms around one array transform, of the class ``array_class``.
+
+    A dictionary transform passes its ``settings`` on to its array transform, which alone defines them. The signature
+    that ``help`` and the checks of configs show names them one by one.
+
+    Args:
+        keys: keys of the images.
+        settings: arguments of the array transform.
+        allow_missing_keys: do not raise an error if a key is missing.
+    """
+
+    array_class: ClassVar[Any]
+    __signature__: ClassVar[inspect.Signature]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Take the backend and the names of the settings from the array transform."""
+        super().__init_subclass__(**kwargs)
+        if hasattr(cls, "array_class"):
+            cls.backend = cls.array_class.backend
+            cls.__signature__ = _signature(cls)
+
+    def __init__(
+        self, keys: KeysCollection, *settings: Any, allow_missing_keys: bool = False, **named_settings: Any
+    ) -> None:
+        super().__init__(keys, allow_missing_keys)
+        self.transform = self.array_class(*settings, **named_settings)
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        """Transform the entries of one item. The item itself does not change."""
+        item = dict(data)
+        for key in self.key_iterator(item):
+            item[key] = self.transform(item[key])
+        return item
+
+
+class RandomArrayTransformd(RandomizableTransform, ArrayTransformd):
     """
     Base of the dictionary transforms around one random array transform, which makes the draws.
 
@@ -68,7 +111,7 @@ class RandomArrayTransformd(RandomizableTransform, MapTransform):
     def __init__(
         self,
         keys: KeysCollection,
-        transform: RandomArrayTransform,
+        transform: Any,
         new_keys: Sequence[Hashable] = (),
         allow_missing_keys: bool = False,
     ) -> None:
@@ -101,7 +144,7 @@ class RandomArrayTransformd(RandomizableTransform, MapTransform):
         Transform the image of each key, all of them with one new draw.
 
         Args:
-            data: dictionary with the images, which stays as it is.
+            data: dictionary with the images; it does not change.
 
         Yields:
             Key, and what the array transform returns for its image.
@@ -116,3 +159,13 @@ class RandomArrayTransformd(RandomizableTransform, MapTransform):
 
 
 RandomArrayTransformD = RandomArrayTransformDict = RandomArrayTransformd
+
+
+def _signature(cls: type[ArrayTransformd]) -> inspect.Signature:
+    """The arguments of a dictionary transform: its own, and those of its array transform if it passes some on."""
+    own = list(inspect.signature(cls.__init__).parameters.values())[1:]
+    named = [each for each in own if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    if len(named) < len(own):
+        settings = inspect.signature(cls.array_class).parameters.values()
+        named += [each.replace(kind=each.KEYWORD_ONLY) for each in settings]
+    return inspect.Signature(sorted(named, key=lambda each: each.kind))

@@ -1,30 +1,29 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Standardisation of local brightness and contrast, so that exposure differs less between images."""
+"""Standardization of local brightness and contrast, so that exposure differs less between images."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Mapping
-from typing import Any
 
 import torch
-from monai.config import KeysCollection
 from monai.config.type_definitions import NdarrayOrTensor
 from monai.data.meta_obj import get_track_meta
 from monai.networks.layers import gaussian_1d
-from monai.transforms import MapTransform, Transform
+from monai.transforms import Transform
 from monai.utils import TransformBackends, convert_to_dst_type, convert_to_tensor
 from torch.nn import functional as F
+
+from monai_afire.transforms.base import ArrayTransformd
 
 
 class StandardizeContrast(Transform):
     r"""
-    Give every neighbourhood of an image the same brightness and contrast.
+    Give every neighborhood of an image the same brightness and contrast.
 
     .. math:: y = \operatorname{clip}_{[0, 1]}\Bigl(\tfrac12 + s\,\frac{x - \mu(x)}{\sigma(x)}\Bigr)
 
-    with mean μ and standard deviation σ of the neighbourhood under a Gaussian window, mirrored at the borders. A
+    with mean μ and standard deviation σ of the neighborhood under a Gaussian window, mirrored at the borders. A
     change of exposure, :math:`x \to a x + b` with any a > 0, changes nothing while σ stays above ``floor``. What is
     wide compared with the window is weakened, edges and opacities smaller than it stay.
 
@@ -56,7 +55,7 @@ class StandardizeContrast(Transform):
 
     def __call__(self, img: NdarrayOrTensor) -> NdarrayOrTensor:
         """
-        Standardise an image.
+        Standardize an image.
 
         Args:
             img: ``(C, *S)``.
@@ -86,19 +85,19 @@ def _blur_matrix(size: int, window: float) -> torch.Tensor:
     """Gaussian blur of a row of pixels with mirrored borders, as a matrix ``(size, size)`` to multiply it by."""
     kernel = gaussian_1d(torch.tensor(window * size), truncated=4.0).double()
     middle = len(kernel) // 2
-    reach = min(middle, size - 1)  # as far as a mirror image of the row goes
+    reach = min(middle, size - 1)  # as far as a mirror image of the row reaches
     kernel = kernel[middle - reach : middle + reach + 1]
     mirrored = F.pad(torch.eye(size, dtype=torch.float64)[:, None], (reach, reach), mode="reflect")
     return F.conv1d(mirrored, (kernel / kernel.sum())[None, None])[:, 0]
 
 
-class StandardizeContrastd(MapTransform):
+class StandardizeContrastd(ArrayTransformd):
     """
     Dictionary version of :class:`StandardizeContrast`.
 
     Args:
         keys: keys of the images.
-        window, contrast, floor: as for :class:`StandardizeContrast`.
+        settings: as for :class:`StandardizeContrast`.
         allow_missing_keys: do not raise an error if a key is missing.
 
     Example:
@@ -107,25 +106,7 @@ class StandardizeContrastd(MapTransform):
         (0.5, 1)
     """
 
-    backend = StandardizeContrast.backend
-
-    def __init__(
-        self,
-        keys: KeysCollection,
-        window: float = 0.125,
-        contrast: float = 0.18,
-        floor: float = 0.01,
-        allow_missing_keys: bool = False,
-    ) -> None:
-        super().__init__(keys, allow_missing_keys)
-        self.standardize = StandardizeContrast(window, contrast, floor)
-
-    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        """Standardise the images of one item; the item itself is left as it is."""
-        item = dict(data)
-        for key in self.key_iterator(item):
-            item[key] = self.standardize(item[key])
-        return item
+    array_class = StandardizeContrast
 
 
 StandardizeContrastD = StandardizeContrastDict = StandardizeContrastd

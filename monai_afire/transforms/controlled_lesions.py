@@ -15,15 +15,16 @@ import torch
 from monai.config import KeysCollection
 from monai.config.type_definitions import NdarrayOrTensor
 from monai.data.meta_obj import get_track_meta
-from monai.transforms import MapTransform, RandomizableTransform
-from monai.utils import TransformBackends, convert_to_dst_type, convert_to_tensor, ensure_tuple
+from monai.transforms import MapTransform
+from monai.utils import convert_to_dst_type, convert_to_tensor, ensure_tuple
 from scipy import ndimage
 from torch import Tensor
 
-from monai_afire.transforms.base import check_prob
+from monai_afire.transforms.base import OccasionalTransform, no_last_draw
+from monai_afire.transforms.checks import check_image_range
 from monai_afire.transforms.lesion_synthesis.anat_paste import AnatPaste, segment_lungs
-from monai_afire.transforms.lesion_synthesis.batched import check_image_range
 from monai_afire.transforms.lesion_synthesis.cut_paste import CutPaste
+from monai_afire.transforms.lesion_synthesis.variants import LesionVariants
 
 CONTROLLED_LESION_KINDS = ("SoftNodule", "AnatPaste", "CutPaste")
 VISIBLE_SHARE = 0.1  # of the contrast that must have been added for a pixel to belong to the lesion
@@ -33,7 +34,7 @@ RADIUS_IN_SIGMAS = math.sqrt(-2 * math.log(VISIBLE_SHARE))  # where a Gaussian h
 NO_LESION: dict[str, Any] = {"kind": "", "contrast": 0.0, "size": 0.0, "seed": 0}
 
 
-class SoftNodule(RandomizableTransform):
+class SoftNodule(OccasionalTransform):
     """
     Add one soft round nodule to the lungs of a radiograph, or to a volume (bright = dense).
 
@@ -43,7 +44,7 @@ class SoftNodule(RandomizableTransform):
     depends on image, diameter and random draw, not on the contrast.
 
     Args:
-        contrast: intensity added at the centre, in (0, 1] for images in [0, 1].
+        contrast: intensity added at the center, in (0, 1] for images in [0, 1].
         diameter: diameter of the circle on which a tenth of the contrast is added, as a fraction of the image's
             shorter side, in (0, 1).
         prob: probability of a nodule; otherwise the image is a copy, and the mask is empty.
@@ -58,10 +59,8 @@ class SoftNodule(RandomizableTransform):
         ((1, 64, 64), 0.3, torch.bool, 197)
     """
 
-    backend = [TransformBackends.TORCH]  # noqa: RUF012
-
     def __init__(self, contrast: float = 0.2, diameter: float = 0.1, prob: float = 1.0) -> None:
-        super().__init__(check_prob(prob))
+        super().__init__(prob)
         _check_settings("SoftNodule", contrast, diameter)
         self.contrast = float(contrast)
         self.diameter = float(diameter)
@@ -69,8 +68,7 @@ class SoftNodule(RandomizableTransform):
 
     def randomize(self, data: Any = None) -> None:
         """Draw the place: its rank among all possible ones."""
-        if self.prob < 1:  # without a draw of its own at 1, seeds keep the places that they have had
-            super().randomize(None)
+        self.draw_whether()
         self.uniform = float(self.R.random_sample())
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> tuple[Tensor, Tensor]:
@@ -95,7 +93,7 @@ class SoftNodule(RandomizableTransform):
         if randomize:
             self.randomize()
         if self.uniform is None:
-            raise RuntimeError("SoftNodule has no place to repeat: call it with randomize=True first.")
+            raise no_last_draw(self, "any image")
         if not self._do_transform:
             return _like(plain.clone(), image, plain.dtype), _like(torch.zeros_like(plain[:1]), image, torch.bool)
         radius = self.diameter * min(plain.shape[1:]) / 2
@@ -126,14 +124,14 @@ def controlled_lesion(
     The result depends on the arguments only: neither on the global state of any random generator nor on earlier calls.
     The place and, for the pasting kinds, the source depend on image, kind, size and seed, not on the contrast.
 
-    ``"SoftNodule"`` adds the contrast at the centre of a nodule whose diameter is ``size`` shorter sides of the image.
+    ``"SoftNodule"`` adds the contrast at the center of a nodule whose diameter is ``size`` shorter sides of the image.
     ``"AnatPaste"`` and ``"CutPaste"`` paste a rectangle with sides of ``size`` times those of the image, AnatPaste
     softly and into the lungs only. Their own strength says little about what is seen, which depends on what is pasted
     where. Therefore it is chosen such that the most changed twentieth of the lesion's pixels changes by at least the
     contrast, or to be 1 (nothing of the original left at the strongest pixel) where that does not suffice.
 
     Args:
-        image: radiograph (C, H, W) or volume (C, X, Y, Z), floating point in [0, 1]; it stays as it is.
+        image: radiograph (C, H, W) or volume (C, X, Y, Z), floating point in [0, 1], which does not change.
         kind: one of ``CONTROLLED_LESION_KINDS``; AnatPaste, which looks for lungs in a projection, is for radiographs.
         contrast: how much the intensity changes, in (0, 1].
         size: how large, in (0, 1).
@@ -159,14 +157,10 @@ def controlled_lesion(
         return nodule(image)
     source = convert_to_tensor(image, track_meta=get_track_meta())
     plain = _checked_image(source)
-    paste: AnatPaste | CutPaste
-    if kind == "AnatPaste" and plain.ndim == 4:
-        raise ValueError("AnatPaste finds the lungs in 2-D radiographs: for volumes take SoftNodule and CutPaste.")
+    share = size ** (plain.ndim - 1)
+    paste: LesionVariants = CutPaste(area=(share, share), aspect_ratio=(1.0, 1.0))
     if kind == "AnatPaste":
         paste = AnatPaste(patch_size=(size, size), strength=(1.0, 1.0))
-    else:
-        share = size ** (plain.ndim - 1)
-        paste = CutPaste(area=(share, share), aspect_ratio=(1.0, 1.0))
     exact = plain.to(torch.promote_types(plain.dtype, torch.float32))
     paste.set_random_state(seed)
     [pasted], [weight] = (convert_to_tensor(x, track_meta=False) for x in paste(exact))
@@ -186,7 +180,7 @@ class AddControlledLesiond(MapTransform):
     that neither seeds, nor workers, nor the order of the items matter, and cached datasets may cache its result.
 
     Args:
-        keys: keys of the images (C, *S), 2-D or 3-D, floating point in [0, 1], before intensity normalisation. They are
+        keys: keys of the images (C, *S), 2-D or 3-D, floating point in [0, 1], before intensity normalization. They are
             replaced, not changed in place. All keys get the same lesion.
         spec_key: key of the lesion, ``{"kind": ..., "contrast": ..., "size": ..., "seed": ...}``. None, an empty kind
             or no such key stands for no lesion. In the output every item has all four, so that items with and without
@@ -247,6 +241,7 @@ class AddControlledLesiond(MapTransform):
         return output
 
 
+RandSoftNodule = SoftNodule
 AddControlledLesionD = AddControlledLesionDict = AddControlledLesiond
 
 
@@ -291,15 +286,15 @@ def controlled_lesion_items(
             raise ValueError(f"{name} must be a list of different values, got {values!r}.")
     for kind, contrast, size in itertools.product(kinds, contrasts, sizes):
         _check_settings(kind, contrast, size)
-    lesions = [(kind, size) for kind in kinds for size in sizes]
     output: list[dict] = []
     for index, item in enumerate(items):
         if item.get(spec_key):
             raise ValueError(f"item {index} has a lesion already ({spec_key}={item[spec_key]!r}): give normal images.")
         output.append({**item, spec_key: None})
-        for kind, size in lesions:
-            lesion = {"kind": kind, "contrast": 1.0, "size": size, "seed": _hash(int(seed), index, kind, float(size))}
-            output += [{**item, spec_key: _complete({**lesion, "contrast": contrast})} for contrast in contrasts]
+        for kind, size, contrast in itertools.product(kinds, sizes, contrasts):
+            hashed = _hash(int(seed), index, kind, float(size))
+            lesion = {"kind": kind, "contrast": contrast, "size": size, "seed": hashed}
+            output.append({**item, spec_key: _complete(lesion)})
     return output
 
 
@@ -321,7 +316,7 @@ def _hash(*parts: object) -> int:
 
 
 def _inner_tissue(volume: np.ndarray) -> np.ndarray:
-    """Places of a volume that may be tissue of whatever organ: neither air around it nor the densest or lightest."""
+    """Places of a volume that may be tissue of any organ: neither air around it nor the densest or lightest."""
     smooth = ndimage.gaussian_filter(volume, sigma=min(volume.shape) / 64)
     inside = smooth > smooth.max() * BLACK_SHARE
     if not inside.any():
@@ -345,7 +340,7 @@ def _gaussian(centre: tuple[int, ...], sigma: float, like: Tensor) -> Tensor:
 
 def _checked_image(image: Tensor) -> Tensor:
     plain = convert_to_tensor(image, track_meta=False)
-    check_image_range(plain, channel_axis=0)
+    check_image_range(plain, validate=True)
     return plain
 
 

@@ -7,20 +7,24 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from monai.config import KeysCollection, NdarrayOrTensor
-from monai.transforms import MapTransform, Transform
+from monai.transforms import Transform
 from monai.utils import TransformBackends
+from torch.nn import functional
 
+from monai_afire.transforms.base import ArrayTransformd
 from monai_afire.utils.labels import check_label_kind
 from monai_afire.utils.text import image_name
 
 _VALUES = (1.0, 0.0, -1.0)
+_KNOWN_VALUES = "1 (present), 0 (absent), -1 (uncertain) or None (missing)"
 
 
 class LabelVector(Transform):
     """
-    Turn a label into a vector: values of several findings as they are, the number of a class one-hot.
+    Turn a label into a vector: values of several findings unchanged, the number of a class one-hot.
 
     Args:
         num_classes: K, number of findings or classes. None for as many as a list has; a number is then that of one
@@ -57,78 +61,66 @@ class LabelVector(Transform):
         Raises:
             ValueError: for another value, or another number of them.
         """
-        if self.label_kind == "multiclass":
-            return self._only_class(label)
-        if isinstance(label, (list, tuple)) or getattr(label, "ndim", 0) == 1:
-            return self._findings(list(label))  # type: ignore[arg-type]
-        if getattr(label, "ndim", 0) > 1:
-            raise ValueError(f"a label is a number or a list of them, got an array of shape {tuple(label.shape)}")  # type: ignore[union-attr]
-        if self.num_classes is None or self.num_classes == 1:
-            return torch.tensor([_value(label)])
-        if _is_missing(label):
-            return torch.full((self.num_classes,), torch.nan)
-        return self._one_hot(label)
+        values: Any = label.tolist() if isinstance(label, (np.ndarray, np.generic, torch.Tensor)) else label
+        several = isinstance(values, (list, tuple))
+        if isinstance(label, (np.ndarray, torch.Tensor)) and label.ndim > 1:
+            raise ValueError(f"a label is a number or a list of them, got an array of shape {tuple(label.shape)}")
+        if several and self.label_kind == "multiclass":
+            found = f"label_kind 'multiclass' takes one class number per image, got {values!r}"
+            raise ValueError(f"{found}: lists of findings are 'multilabel'")
+        if several or self.num_classes in (None, 1):
+            return self._findings(list(values) if several else [values])
+        if _is_missing(values) or (self.label_kind == "multiclass" and _number(values) == -1):
+            return torch.full((self.num_classes or 0,), torch.nan)
+        return self._one_hot(values)
 
     def _findings(self, values: list[Any]) -> torch.Tensor:
+        """The values of findings, NaN for missing ones."""
         if not values or self.num_classes not in (None, len(values)):
             raise ValueError(f"{self.num_classes or 'some'} labels are expected, got {len(values)}: {values}")
-        return torch.tensor([_value(value) for value in values], dtype=torch.float32)
+        for value in values:
+            if not _is_missing(value) and _number(value) not in _VALUES:
+                raise ValueError(f"{_KNOWN_VALUES} is expected, got {value!r}")
+        return torch.tensor([_number(value) for value in values])
 
-    def _only_class(self, label: Any) -> torch.Tensor:
-        if isinstance(label, (list, tuple)) or getattr(label, "ndim", 0) > 0:
-            raise ValueError(
-                f"label_kind 'multiclass' takes one class number per image, got {label!r}: lists of findings are "
-                "'multilabel'"
-            )
-        if _is_missing(label) or _as_float(label) == -1:
-            return torch.full((self.num_classes or 0,), torch.nan)
-        return self._one_hot(label)
-
-    def _one_hot(self, label: Any) -> torch.Tensor:
-        number = _as_float(label)
-        if number not in range(self.num_classes or 0):
-            raise ValueError(f"a class from 0 to {(self.num_classes or 0) - 1} is expected, got {label!r}")
-        vector = torch.zeros(self.num_classes or 0)
-        vector[int(number)] = 1.0
-        return vector
+    def _one_hot(self, number: Any) -> torch.Tensor:
+        """The vector of one class."""
+        classes = range(self.num_classes or 0)
+        if _number(number) not in classes:
+            raise ValueError(f"a class from 0 to {classes[-1]} is expected, got {number!r}")
+        return functional.one_hot(torch.tensor(int(number)), len(classes)).float()
 
 
-class LabelVectord(MapTransform):
+class LabelVectord(ArrayTransformd):
     """
     Dictionary version of :py:class:`LabelVector`.
 
     Args:
         keys: keys of the labels.
-        num_classes: as for :py:class:`LabelVector`.
-        allow_missing_keys: skip keys that an item lacks instead of raising.
-        label_kind: as for :py:class:`LabelVector`.
+        settings: as for :py:class:`LabelVector`.
+        allow_missing_keys: skip missing keys instead of raising.
 
     Raises:
-        ValueError: for a label that cannot be; the message names the item's image.
+        ValueError: for an invalid label; the message names the item's image.
 
     Example:
         >>> LabelVectord("label")({"label": [1, None]})
         {'label': tensor([1., nan])}
     """
 
-    backend = LabelVector.backend
+    array_class = LabelVector
 
     def __init__(
-        self,
-        keys: KeysCollection = "label",
-        num_classes: int | None = None,
-        allow_missing_keys: bool = False,
-        label_kind: str = "multilabel",
+        self, keys: KeysCollection = "label", *settings: Any, allow_missing_keys: bool = False, **named_settings: Any
     ) -> None:
-        super().__init__(keys, allow_missing_keys)
-        self.convert = LabelVector(num_classes, label_kind)
+        super().__init__(keys, *settings, allow_missing_keys=allow_missing_keys, **named_settings)
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        """Convert the labels of one item; the item itself is left as it is."""
+        """Convert the labels of one item. The item itself does not change."""
         item = dict(data)
         for key in self.key_iterator(item):
             try:
-                item[key] = self.convert(data[key])
+                item[key] = self.transform(data[key])
             except ValueError as error:
                 raise ValueError(f"{image_name(data)}: {key!r}: {error}") from error
         return item
@@ -138,19 +130,11 @@ LabelVectorD = LabelVectorDict = LabelVectord
 
 
 def _is_missing(value: Any) -> bool:
+    """Whether a label is None or NaN."""
     return value is None or bool(value != value)
 
 
-def _as_float(value: Any) -> float:
-    """A number that is no truth value, else NaN, which equals nothing."""
-    value = value.item() if hasattr(value, "item") else value
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else float("nan")
-
-
-def _value(value: Any) -> float:
-    if _is_missing(value):
-        return float("nan")
-    number = _as_float(value)
-    if number not in _VALUES:
-        raise ValueError(f"1 (present), 0 (absent), -1 (uncertain) or None (missing) is expected, got {value!r}")
-    return number
+def _number(value: Any) -> float:
+    """A number as float; anything else, truth values included, as NaN, which equals nothing."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_number else float("nan")

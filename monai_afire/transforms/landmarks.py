@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Landmarks of a radiograph as heat maps, the target of a network that finds them."""
+"""Heat maps of the landmarks of a radiograph: the target of a network that finds landmarks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from monai.config import KeysCollection, NdarrayOrTensor
 from monai.data import MetaTensor
-from monai.transforms import MapTransform, Transform
+from monai.transforms import Transform
 from monai.utils import MetaKeys, TransformBackends
 
+from monai_afire.transforms.base import ArrayTransformd
 from monai_afire.utils.text import image_name
 
 
@@ -55,7 +56,7 @@ class LandmarkHeatmap(Transform):
 
     # MONAI's GenerateHeatmap does not do it: it blurs a whole picture for each landmark (0.28 s for 15 of them in
     # 448 x 448 pixels, against 0.01 s here), integrates the Gaussian over pixels instead of taking its value, and takes
-    # the first pixel to begin at its centre, so that a landmark in its other half lies outside. The tests compare both.
+    # the first pixel to begin at its center, so that a landmark in its other half lies outside. The tests compare both.
     def __call__(  # type: ignore[override]
         self, landmarks: Sequence[Any] | NdarrayOrTensor, size: Sequence[int]
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -92,26 +93,25 @@ class LandmarkHeatmap(Transform):
         return torch.where(distance <= self.reach, gaussian, 0.0).float()
 
 
-class LandmarkHeatmapd(MapTransform):
+class LandmarkHeatmapd(ArrayTransformd):
     """
     Add heat maps of the landmarks to an item, see :py:class:`LandmarkHeatmap`.
 
     The landmarks are positions in the picture of the file. What was done to the image since, such as resizing,
     cropping and turning, is in its metadata (the affine matrices now and of the file), and is done to them, too. Later
     spatial transforms take image and heat maps together; or put all of them before this one, which spares the peaks the
-    interpolation, and tells of landmarks that left the picture.
+    interpolation, and shows which landmarks left the picture.
 
     Three entries are written: the maps, ``landmark_valid`` ``(P,)`` bool, and, in place of the landmarks, their
-    positions in the image as it is now, float32 ``(P, 2)``, NaN where they are not known. These no later transform
+    positions in the current image, float32 ``(P, 2)``, NaN where they are not known. These no later transform
     takes along.
 
     Args:
         keys: the one key of the landmarks ``(P, 2)``, (row, column) in pixels of the file.
         image_key: key of the loaded image ``(C, H, W)``, of which the maps get size and metadata. A plain tensor
-            without metadata must be the picture of the file, as nothing tells what was done to it.
+            without metadata must be the unchanged picture of the file.
         heatmap_key: key of the maps ``(P, H, W)``, float32 in [0, 1].
-        sigma: see :py:class:`LandmarkHeatmap`, in pixels of the image as it is now.
-        window: see :py:class:`LandmarkHeatmap`.
+        settings: as for :py:class:`LandmarkHeatmap`, in pixels of the current image.
         valid_key: key of what is True where a landmark is known and in the picture, for the loss: a later transform
             may still move it out of the picture, and then an empty map is the truth.
         allow_missing_keys: do not raise an error if the landmarks are missing.
@@ -126,28 +126,24 @@ class LandmarkHeatmapd(MapTransform):
         ((2, 32, 48), (3, 40), tensor([ True, False]))
     """
 
-    backend = LandmarkHeatmap.backend
+    array_class = LandmarkHeatmap
 
     def __init__(
         self,
         keys: KeysCollection = "landmarks",
         image_key: str = "image",
         heatmap_key: str = "heatmap",
-        sigma: float = 2.0,
-        window: int = 11,
         valid_key: str = "landmark_valid",
         allow_missing_keys: bool = False,
+        **settings: Any,
     ) -> None:
-        super().__init__(keys, allow_missing_keys)
+        super().__init__(keys, allow_missing_keys=allow_missing_keys, **settings)
         if len(self.keys) != 1:
             raise ValueError(f"one key holds the landmarks, got {self.keys}")
-        self.image_key = image_key
-        self.heatmap_key = heatmap_key
-        self.valid_key = valid_key
-        self.draw = LandmarkHeatmap(sigma, window)
+        self.image_key, self.heatmap_key, self.valid_key = image_key, heatmap_key, valid_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        """Draw the heat maps of one item; the item itself is left as it is."""
+        """Draw the heat maps of one item. The item itself does not change."""
         item = dict(data)
         for key in self.key_iterator(item):
             image = item.get(self.image_key)
@@ -161,7 +157,7 @@ class LandmarkHeatmapd(MapTransform):
             except ValueError as error:
                 raise ValueError(f"{image_name(data, self.image_key)}: {key!r}: {error}") from error
             positions = pixels_of_file(points, image)
-            heatmap, valid = self.draw(positions, tuple(image.shape[1:]))
+            heatmap, valid = self.transform(positions, tuple(image.shape[1:]))
             if isinstance(image, MetaTensor):
                 heatmap = MetaTensor(heatmap, meta=deepcopy(image.meta))
             item.update({key: torch.as_tensor(positions).float(), self.heatmap_key: heatmap, self.valid_key: valid})
@@ -206,9 +202,9 @@ def pixels_of_file(points: np.ndarray, image: torch.Tensor) -> np.ndarray:
     Positions of a file's points in the image that transforms made of it.
 
     Args:
-        points: ``(P, dims)`` positions in pixels of the file, 0 is the centre of the first one.
+        points: ``(P, dims)`` positions in pixels of the file, 0 is the center of the first one.
         image: ``(C, *S)``, which MONAI's transforms made of what :py:class:`LoadRadiograph` or :py:class:`LoadVolume`
-            loaded. A plain tensor is taken for the picture of the file.
+            loaded. A plain tensor counts as the unchanged picture of the file.
 
     Returns:
         ``(P, dims)`` positions in pixels of the image.

@@ -13,11 +13,12 @@ from monai.config import KeysCollection
 from monai.config.type_definitions import PathLike
 from monai.data import MetaTensor
 from monai.data.meta_obj import get_track_meta
-from monai.transforms import MapTransform, Transform
+from monai.transforms import Transform
 from monai.utils import ImageMetaKey
 from torch.nn import functional as F
 
-from monai_afire.transforms.radiograph_io.common import RadiographError, refuse
+from monai_afire.transforms.base import ArrayTransformd
+from monai_afire.transforms.radiograph_io.common import refuse
 from monai_afire.transforms.radiograph_loading import LoadRadiograph
 from monai_afire.transforms.volume_loading import LoadVolume
 from monai_afire.utils.text import image_name
@@ -40,14 +41,13 @@ class LoadMasks(Transform):
     MONAI's spatial transforms keep both aligned.
 
     Args:
-        names: of the channels, for messages, or None. As many masks as names are expected then.
-        num_channels: how many masks are expected; None for as many as names, or as there are.
+        num_channels: how many masks are expected; None for as many as there are.
         fit_size: bring masks of another resolution to the radiograph's size, by the nearest pixel. The ratio of the
             sides must be the radiograph's.
         spatial_dims: 3 for masks of volumes ``(C, X, Y, Z)``, which are loaded by :py:class:`LoadVolume`.
 
     Raises:
-        ValueError: when names and number of channels differ.
+        ValueError: for a number of channels below 1.
 
     Example:
         >>> import os, tempfile
@@ -61,17 +61,10 @@ class LoadMasks(Transform):
 
     backend = LoadRadiograph.backend
 
-    def __init__(
-        self,
-        names: Sequence[str] | None = None,
-        num_channels: int | None = None,
-        fit_size: bool = False,
-        spatial_dims: int = 2,
-    ) -> None:
-        if num_channels is not None and (num_channels < 1 or (names is not None and len(names) != num_channels)):
-            raise ValueError(f"num_channels must be at least 1 and the number of names, got {num_channels} and {names}")
-        self.names = None if names is None else tuple(names)
-        self.num_channels = num_channels if names is None else len(names)
+    def __init__(self, num_channels: int | None = None, fit_size: bool = False, spatial_dims: int = 2) -> None:
+        if num_channels is not None and num_channels < 1:
+            raise ValueError(f"num_channels must be at least 1, got {num_channels}")
+        self.num_channels = num_channels
         self.fit_size = fit_size
         # a radiograph of any shape has masks of that shape
         pictures = LoadRadiograph(scaling="none", min_size=1, max_aspect=float("inf"))
@@ -92,12 +85,12 @@ class LoadMasks(Transform):
                 another number of files.
         """
         paths = self._paths(files)
-        masks: list[torch.Tensor] = []
-        loaded = self.loader(paths[0])
-        reference = loaded if image is None else image
-        for channel, path in enumerate(paths):
-            values = loaded if channel == 0 else self.loader(path)
-            masks.append(_binary(path, self._fitted(path, torch.as_tensor(values), reference)))
+        loaded = [self.loader(path) for path in paths]
+        reference = loaded[0] if image is None else image
+        fitted = [
+            self._fitted(path, torch.as_tensor(mask), reference) for path, mask in zip(paths, loaded, strict=True)
+        ]
+        masks = [_binary(path, values) for path, values in zip(paths, fitted, strict=True)]
         return _like(reference, torch.cat(masks), paths[0])
 
     def empty(self, image: torch.Tensor) -> torch.Tensor:
@@ -105,43 +98,37 @@ class LoadMasks(Transform):
         return _like(image, torch.zeros(self.num_channels or 1, *image.shape[1:]))
 
     def _paths(self, files: Any) -> list[Any]:
+        """One path for each channel."""
         paths = list(files) if isinstance(files, (list, tuple)) else [files]
-        names = self.names or [f"channel {channel}" for channel in range(len(paths))]
         if not paths or (self.num_channels or len(paths)) != len(paths):
-            expected = f" ({', '.join(self.names)})" if self.names else ""
-            raise RadiographError(
-                f"{paths}: {len(paths)} masks where {self.num_channels or 'some'}{expected} are expected; list one "
-                "file for each channel."
-            )
-        lacking = [name for name, path in zip(names, paths, strict=True) if path in (None, "")]
+            found = f"{len(paths)} masks where {self.num_channels or 'some'} are expected"
+            raise refuse(str(paths), found, "list one file for each channel")
+        lacking = [f"channel {channel}" for channel, path in enumerate(paths) if path in (None, "")]
         if lacking:
-            raise RadiographError(
-                f"{paths}: there is no mask of {', '.join(lacking)}; give a file, one of zeros if nothing is there."
-            )
+            found = f"there is no mask of {', '.join(lacking)}"
+            raise refuse(str(paths), found, "give a file, one of zeros if nothing is there")
         return paths
 
     def _fitted(self, path: Any, values: torch.Tensor, image: torch.Tensor) -> torch.Tensor:
         """Values at the image's size, or an error."""
         if values.shape[1:] == image.shape[1:]:
             return values
+        name, shape, wanted = image_name({"image": image}), tuple(values.shape[1:]), tuple(image.shape[1:])
         if values.ndim == 4 or image.ndim == 4:
-            found = f"has the shape {tuple(values.shape[1:])}, but its image {image_name({'image': image})} has "
-            raise refuse(path, f"{found}{tuple(image.shape[1:])}", "resample one of them to the other")
-        (height, width), (rows, columns) = values.shape[1:], image.shape[1:]
-        if self.fit_size and height * columns == width * rows:
-            return F.interpolate(values[None], size=(rows, columns), mode="nearest-exact")[0]
-        remedy = "the ratio of the sides differs, too: look whether they belong together, and crop or pad one of them"
-        if height * columns == width * rows:
+            found = f"has the shape {shape}, but its image {name} has {wanted}"
+            raise refuse(path, found, "resample one of them to the other")
+        (height, width), (rows, columns) = shape, wanted
+        same_ratio = height * columns == width * rows
+        if self.fit_size and same_ratio:
+            return F.interpolate(values[None], size=wanted, mode="nearest-exact")[0]
+        found = f"is {width} x {height} pixels (width x height), but its image {name} is {columns} x {rows}"
+        remedy = "the ratio of the sides differs, too: check that they belong together, and crop or pad one"
+        if same_ratio:
             remedy = "load masks before the image is resized; if the files differ in resolution alone, set fit_size"
-        raise refuse(
-            path,
-            f"is {width} x {height} pixels (width x height), but its image {image_name({'image': image})} is "
-            f"{columns} x {rows}",
-            remedy,
-        )
+        raise refuse(path, found, remedy)
 
 
-class LoadMasksd(MapTransform):
+class LoadMasksd(ArrayTransformd):
     """
     Dictionary version of :py:class:`LoadMasks`: replaces the file names under each key by the masks.
 
@@ -150,9 +137,9 @@ class LoadMasksd(MapTransform):
     Args:
         keys: keys of the file names, or lists of them.
         image_key: key of the loaded radiograph.
-        names, num_channels, fit_size, spatial_dims: as for :py:class:`LoadMasks`.
         normal_key: an item that has 0 under this key needs no masks (the value is None, or the key is missing): it
             gets ``num_channels`` empty ones, or one where their number is not known.
+        settings: as for :py:class:`LoadMasks`.
         allow_missing_keys: skip keys that other items lack instead of raising.
 
     Raises:
@@ -164,44 +151,34 @@ class LoadMasksd(MapTransform):
         ((1, 48, 64), False)
     """
 
-    backend = LoadMasks.backend
+    array_class = LoadMasks
 
     def __init__(
         self,
         keys: KeysCollection,
         image_key: str = "image",
-        names: Sequence[str] | None = None,
-        num_channels: int | None = None,
-        fit_size: bool = False,
         normal_key: str = "abnormal",
         allow_missing_keys: bool = False,
-        spatial_dims: int = 2,
+        **settings: Any,
     ) -> None:
-        super().__init__(keys, allow_missing_keys)
-        self.image_key = image_key
-        self.normal_key = normal_key
-        self.loader = LoadMasks(names, num_channels, fit_size, spatial_dims)
+        super().__init__(keys, allow_missing_keys=allow_missing_keys, **settings)
+        self.image_key, self.normal_key = image_key, normal_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        """Load the masks of one item; the item itself is left as it is."""
+        """Load the masks of one item. The item itself does not change."""
         item = dict(data)
-        image = item.get(self.image_key)
+        image, name = item.get(self.image_key), image_name(data, self.image_key)
         if not isinstance(image, torch.Tensor):
-            raise RadiographError(
-                f"{image_name(data, self.image_key)}: {self.image_key!r} is not loaded; put LoadRadiographd before "
-                "LoadMasksd."
-            )
+            raise refuse(name, f"{self.image_key!r} is not loaded", "put LoadRadiographd before LoadMasksd")
         for key in self.keys:
             files = data.get(key)
-            if not (files is None or (isinstance(files, str) and not files)):
-                item[key] = self.loader(files, image)
-            elif isinstance(data.get(self.normal_key), (int, float)) and data[self.normal_key] == 0:
-                item[key] = self.loader.empty(image)
+            if files not in (None, ""):
+                item[key] = self.transform(files, image)
+            elif data.get(self.normal_key) == 0:
+                item[key] = self.transform.empty(image)
             elif not self.allow_missing_keys or key in data:
-                raise RadiographError(
-                    f"{image_name(data, self.image_key)}: has no {key!r}; give the file of its mask, or "
-                    f"{self.normal_key}=0 if there is nothing to see."
-                )
+                remedy = f"give the file of its mask, or {self.normal_key}=0 if there is nothing to see"
+                raise refuse(name, f"has no {key!r}", remedy)
         return item
 
 
@@ -218,11 +195,8 @@ def _binary(path: Any, values: torch.Tensor) -> torch.Tensor:
         between = ((values > start) & (values < end)).float()
         pool = F.max_pool3d if values.ndim == 4 else F.max_pool2d
         if min(values.shape[1:]) >= _BAND and (pool(1 - between[None], _BAND, stride=1) == 0).any():
-            raise refuse(
-                path,
-                f"is no mask: it has {len(values.unique())} values from {low:g} to {high:g}, and regions between them",
-                "give a picture with two values, one for each structure",
-            )
+            found = f"it has {len(values.unique())} values from {low:g} to {high:g}, and regions between them"
+            raise refuse(path, f"is no mask: {found}", "give a picture with two values, one for each structure")
     return (values > (low + high) / 2).float()
 
 
@@ -230,7 +204,5 @@ def _like(image: torch.Tensor, masks: torch.Tensor, path: Any = None) -> torch.T
     """Masks with the metadata of an image, but the name of their own file."""
     if not isinstance(image, MetaTensor) or not get_track_meta():
         return masks
-    meta = deepcopy(image.meta)
-    if path is not None:
-        meta[ImageMetaKey.FILENAME_OR_OBJ] = str(path)
-    return MetaTensor(masks, meta=meta)
+    name = {} if path is None else {ImageMetaKey.FILENAME_OR_OBJ: str(path)}
+    return MetaTensor(masks, meta={**deepcopy(image.meta), **name})

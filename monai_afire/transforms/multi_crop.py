@@ -13,11 +13,12 @@ import torch
 from monai.config import KeysCollection
 from monai.config.type_definitions import NdarrayOrTensor
 from monai.transforms import Randomizable, Transform
-from monai.utils import TransformBackends, convert_to_tensor, ensure_tuple, ensure_tuple_rep
+from monai.utils import TransformBackends, convert_to_tensor, ensure_tuple
 from torch import Tensor
 
-from monai_afire.transforms.base import RandomArrayTransformd
-from monai_afire.transforms.grid_crop.geometry import check_positive, resize_separable
+from monai_afire.transforms.base import RandomArrayTransformd, no_last_draw
+from monai_afire.transforms.checks import check_positive, check_range, check_shape, per_axis
+from monai_afire.transforms.grid_crop.geometry import resize_separable
 
 # draws of a box until one lies within the image, as in torchvision's RandomResizedCrop
 _ATTEMPTS = 10
@@ -66,18 +67,12 @@ class MultiCrop(Randomizable, Transform):
         aspect_ratio: Sequence[float] = (3 / 4, 4 / 3),
         augment: Callable[[Tensor], Any] | None = None,
     ) -> None:
-        self.sizes = (
-            check_positive("global_size", ensure_tuple(global_size)),
-            check_positive("local_size", ensure_tuple(local_size)),
-        )
+        self.sizes = check_positive("global_size", global_size), check_positive("local_size", local_size)
         if num_global < 1 or num_local < 0:
             raise ValueError(f"num_global must be at least 1 and num_local at least 0, got {num_global}, {num_local}.")
-        self.counts = (int(num_global), int(num_local))
-        self.scales = (
-            _interval("global_scale", global_scale, largest=1.0),
-            _interval("local_scale", local_scale, largest=1.0),
-        )
-        self.aspect_ratio = _interval("aspect_ratio", aspect_ratio)
+        self.counts = int(num_global), int(num_local)
+        self.scales = check_range("global_scale", global_scale, 1), check_range("local_scale", local_scale, 1)
+        self.aspect_ratio = check_range("aspect_ratio", aspect_ratio)
         self.augment = augment
         self.spatial_shape: tuple[int, ...] | None = None
         self.boxes: tuple[list[tuple[slice, ...]], ...] = ()
@@ -97,7 +92,7 @@ class MultiCrop(Randomizable, Transform):
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> tuple[Tensor, Tensor]:
         """
-        Cut the crops out of an image, which itself stays as it is.
+        Cut the crops out of an image without changing it.
 
         Args:
             img: image ``(C, *S)`` of any size; integer images give float32 crops.
@@ -112,16 +107,12 @@ class MultiCrop(Randomizable, Transform):
             RuntimeError: when ``randomize`` is False and nothing was drawn for this size before.
         """
         image = convert_to_tensor(img, track_meta=False)
+        check_shape(image)
         shape = tuple(image.shape[1:])
-        if not shape or 0 in image.shape:
-            raise ValueError(f"The image must be (C, *S) with no empty axis, got shape {tuple(image.shape)}.")
         if randomize:
             self.randomize(shape)
         if self.spatial_shape != shape:
-            raise RuntimeError(
-                f"MultiCrop cannot repeat its last crops: there are none of an image of {shape} pixels. Call it with "
-                f"randomize=True first."
-            )
+            raise no_last_draw(self, f"an image of {shape} pixels")
         image = image if image.is_floating_point() else image.float()
         with torch.no_grad():
             global_crops, local_crops = (
@@ -134,7 +125,7 @@ class MultiCrop(Randomizable, Transform):
         self, image: Tensor, boxes: Sequence[tuple[slice, ...]], seeds: Sequence[int], size: tuple[int, ...]
     ) -> Tensor:
         """All crops of one kind, (crops, C, *size)."""
-        pixels = size if len(size) == image.ndim - 1 else ensure_tuple_rep(size[0], image.ndim - 1)
+        pixels = per_axis("size", size, image.ndim - 1)
         crops = [image.new_empty((0, len(image), *pixels))]
         for box, seed in zip(boxes, seeds, strict=True):
             # a copy: a crop of the whole image would else be the image itself, which an augmentation might change
@@ -150,10 +141,8 @@ class MultiCrop(Randomizable, Transform):
             self.augment.set_random_state(seed=seed)
         changed = convert_to_tensor(self.augment(crop), track_meta=False).to(crop.dtype)
         if changed.shape != crop.shape:
-            raise ValueError(
-                f"augment must keep the shape of a crop, {tuple(crop.shape)}, but it has made {tuple(changed.shape)} "
-                f"of it: leave transforms that resize to MultiCrop."
-            )
+            shapes = f"{tuple(crop.shape)}, but returns {tuple(changed.shape)}"
+            raise ValueError(f"augment must keep the shape of a crop, {shapes}: leave resizing to MultiCrop.")
         return changed
 
     def _box(self, spatial_shape: Sequence[int], scale: tuple[float, float]) -> tuple[slice, ...]:
@@ -181,18 +170,11 @@ class MultiCropd(RandomArrayTransformd):
     """
     Dictionary-based wrapper of :class:`MultiCrop`: adds the crops of an image under two new keys, which are stacked.
 
-    The image itself stays as it is; ``SelectItemsd`` drops it.
+    The image itself does not change; ``SelectItemsd`` drops it.
 
     Args:
         keys: key of the image (C, *S).
-        global_size: pixels per axis of the global crops.
-        local_size: pixels per axis of the local crops.
-        num_global: number of global crops.
-        num_local: number of local crops.
-        global_scale: share of the image's area that a global crop covers.
-        local_scale: share of the image's area that a local crop covers.
-        aspect_ratio: smallest and largest ratio of a crop's first side to the others.
-        augment: changes the appearance of every crop.
+        settings: as for :class:`MultiCrop`.
         crop_keys: new keys of the global and of the local crops.
         allow_missing_keys: do not raise an error if the key is missing.
 
@@ -207,30 +189,20 @@ class MultiCropd(RandomArrayTransformd):
         {'image': (1, 100, 80), 'global_crops': (2, 1, 64, 64), 'local_crops': (3, 1, 32, 32)}
     """
 
-    backend = MultiCrop.backend
+    array_class = MultiCrop
 
     def __init__(
         self,
         keys: KeysCollection,
-        global_size: int | Sequence[int] = 224,
-        local_size: int | Sequence[int] = 96,
-        num_global: int = 2,
-        num_local: int = 8,
-        global_scale: Sequence[float] = (0.4, 1.0),
-        local_scale: Sequence[float] = (0.05, 0.4),
-        aspect_ratio: Sequence[float] = (3 / 4, 4 / 3),
-        augment: Callable[[Tensor], Any] | None = None,
+        *settings: Any,
         crop_keys: Sequence[str] = ("global_crops", "local_crops"),
         allow_missing_keys: bool = False,
+        **named_settings: Any,
     ) -> None:
         self.crop_keys = ensure_tuple(crop_keys)
         if len(self.crop_keys) != 2 or len(ensure_tuple(keys)) != 1:
-            raise ValueError(
-                f"MultiCropd takes one key and adds two, got {ensure_tuple(keys)} and crop_keys {self.crop_keys}."
-            )
-        scales = (global_scale, local_scale)
-        transform = MultiCrop(global_size, local_size, num_global, num_local, *scales, aspect_ratio, augment)
-        super().__init__(keys, transform, self.crop_keys, allow_missing_keys)
+            raise ValueError(f"MultiCropd takes one key and adds two, got {ensure_tuple(keys)} and {self.crop_keys}.")
+        super().__init__(keys, MultiCrop(*settings, **named_settings), self.crop_keys, allow_missing_keys)
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
         """
@@ -248,13 +220,6 @@ class MultiCropd(RandomArrayTransformd):
         return output
 
 
+RandMultiCrop = MultiCrop
 MultiCropD = MultiCropDict = MultiCropd
-
-
-def _interval(name: str, values: Sequence[float], largest: float = math.inf) -> tuple[float, float]:
-    """Two positive numbers in ascending order."""
-    low, high = (float(value) for value in values) if len(values) == 2 else (math.nan, math.nan)
-    if not 0 < low <= high <= largest:
-        limit = "" if largest == math.inf else f" and at most {largest:g}"
-        raise ValueError(f"{name} must be two numbers in ascending order, above 0{limit}, got {values}.")
-    return low, high
+RandMultiCropD = RandMultiCropDict = RandMultiCropd = MultiCropd

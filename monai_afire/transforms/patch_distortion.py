@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -12,14 +13,14 @@ import torch
 from monai.config import KeysCollection
 from monai.config.type_definitions import NdarrayOrTensor
 from monai.data.meta_obj import get_track_meta
-from monai.transforms import RandomizableTransform
-from monai.utils import TransformBackends, convert_to_dst_type, convert_to_tensor, ensure_tuple, ensure_tuple_rep
+from monai.utils import convert_to_dst_type, convert_to_tensor, ensure_tuple
 from torch import Tensor
 
-from monai_afire.transforms.base import RandomArrayTransformd, check_prob
+from monai_afire.transforms.base import OccasionalTransform, RandomArrayTransformd, no_last_draw
+from monai_afire.transforms.checks import check_positive, check_shape, patches_per_axis
 
 
-class ShufflePatches(RandomizableTransform):
+class ShufflePatches(OccasionalTransform):
     """
     Put the N patches of an image into random order (PEAC's patch order distortion).
 
@@ -40,13 +41,9 @@ class ShufflePatches(RandomizableTransform):
         ((1, 64, 64), (16,), True)
     """
 
-    backend = [TransformBackends.TORCH]  # noqa: RUF012
-
     def __init__(self, patch_size: int | Sequence[int], prob: float = 1.0) -> None:
-        super().__init__(check_prob(prob))
-        self.patch_size = tuple(ensure_tuple(patch_size))
-        if not self.patch_size or any(int(p) != p or p < 1 for p in self.patch_size):
-            raise ValueError(f"patch_size must be whole and at least 1 in every axis, got {self.patch_size}.")
+        super().__init__(prob)
+        self.patch_size = check_positive("patch_size", patch_size)
         self.order: np.ndarray | None = None
 
     @property
@@ -67,7 +64,7 @@ class ShufflePatches(RandomizableTransform):
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> tuple[Tensor, np.ndarray]:
         """
-        Shuffle the patches of an image, which itself stays as it is.
+        Shuffle the patches of an image without changing it.
 
         Args:
             img: image (C, *S); each side a multiple of the patch size.
@@ -82,21 +79,17 @@ class ShufflePatches(RandomizableTransform):
         """
         image = convert_to_tensor(img, track_meta=get_track_meta())
         plain = convert_to_tensor(image, track_meta=False)
+        check_shape(plain)
         size, dims = plain.shape[1:], plain.ndim - 1
-        if dims < 1 or 0 in plain.shape or len(self.patch_size) not in (1, dims):
-            raise ValueError(f"Patches of {self.patch_size} do not fit an image of shape {tuple(plain.shape)} (C, *S).")
-        patch = self.patch_size if len(self.patch_size) == dims else ensure_tuple_rep(self.patch_size[0], dims)
-        if any(n % p for n, p in zip(size, patch, strict=True)):
-            raise ValueError(
-                f"An image of {tuple(size)} pixels cannot be divided into patches of {patch}: resize or pad it first."
-            )
-        counts = [n // p for n, p in zip(size, patch, strict=True)]
+        counts = patches_per_axis(size, self.patch_size)
         if randomize:
-            self.randomize(int(np.prod(counts)))
-        if self.order is None or len(self.order) != np.prod(counts):
-            raise RuntimeError(f"There is no last order of {np.prod(counts)} patches: call with randomize=True first.")
+            self.randomize(math.prod(counts))
+        if self.order is None or len(self.order) != math.prod(counts):
+            raise no_last_draw(self, f"an image of {math.prod(counts)} patches")
         # (C, n1, p1, n2, p2, ...) -> (n1, n2, ..., C, p1, p2, ...), where the first axes are the place
-        split = plain.reshape(len(plain), *(length for pair in zip(counts, patch, strict=True) for length in pair))
+        split = plain.reshape(
+            len(plain), *(part for n, side in zip(counts, size, strict=True) for part in (n, side // n))
+        )
         axes = [*range(1, 2 * dims, 2), 0, *range(2, 2 * dims + 1, 2)]
         places = split.permute(axes)
         shuffled = places.flatten(0, dims - 1)[torch.as_tensor(self.order, device=plain.device)]
@@ -108,32 +101,31 @@ class ShufflePatchesd(RandomArrayTransformd):
     """
     Dictionary-based wrapper of ``ShufflePatches``: replaces each key, adds ``<key>_order`` (N,) and ``shuffled``.
 
-    All keys share one draw. The tensors themselves stay as they are: copy the key before (CopyItemsd) to keep both.
+    All keys share one draw. The input tensors do not change: copy the key before (CopyItemsd) to keep both.
 
     Args:
         keys: keys of the images (C, *S), all with equally many patches.
-        patch_size: pixels per axis of a patch.
-        prob: probability of shuffling.
-        shuffled_key: new key that tells whether the patches were shuffled, a bool.
+        settings: as for ``ShufflePatches``.
+        shuffled_key: new key, True where the patches were shuffled.
         allow_missing_keys: do not raise an error if a key is missing.
 
     Raises:
         ValueError: on settings out of range, or when the new keys are not all different.
     """
 
-    backend = ShufflePatches.backend
+    array_class = ShufflePatches
     transform: ShufflePatches
 
     def __init__(
         self,
         keys: KeysCollection,
-        patch_size: int | Sequence[int],
-        prob: float = 1.0,
+        *settings: Any,
         shuffled_key: str = "shuffled",
         allow_missing_keys: bool = False,
+        **named_settings: Any,
     ) -> None:
         new_keys = (*(f"{key}_order" for key in ensure_tuple(keys)), shuffled_key)
-        super().__init__(keys, ShufflePatches(patch_size, prob), new_keys, allow_missing_keys)
+        super().__init__(keys, ShufflePatches(*settings, **named_settings), new_keys, allow_missing_keys)
         self.shuffled_key = shuffled_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
@@ -152,4 +144,6 @@ class ShufflePatchesd(RandomArrayTransformd):
         return output
 
 
+RandShufflePatches = ShufflePatches
 ShufflePatchesD = ShufflePatchesDict = ShufflePatchesd
+RandShufflePatchesD = RandShufflePatchesDict = RandShufflePatchesd = ShufflePatchesd

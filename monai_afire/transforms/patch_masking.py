@@ -12,9 +12,10 @@ import numpy as np
 from monai.config import KeysCollection
 from monai.config.type_definitions import NdarrayOrTensor
 from monai.transforms import Randomizable, Transform
-from monai.utils import TransformBackends, ensure_tuple, ensure_tuple_rep
+from monai.utils import TransformBackends
 
-from monai_afire.transforms.base import RandomArrayTransformd
+from monai_afire.transforms.base import RandomArrayTransformd, no_last_draw
+from monai_afire.transforms.checks import check_positive, patches_per_axis
 
 # 1 - 0.9 is a little less than 0.1 in binary: without it a hundred patches would keep nine
 _ROUNDING = 1e-6
@@ -48,10 +49,8 @@ class RandVisiblePatches(Randomizable, Transform):
     backend = [TransformBackends.TORCH, TransformBackends.NUMPY]  # noqa: RUF012
 
     def __init__(self, patch_size: int | Sequence[int], mask_ratio: float = 0.75) -> None:
-        self.patch_size = tuple(ensure_tuple(patch_size))
+        self.patch_size = check_positive("patch_size", patch_size)
         self.mask_ratio = float(mask_ratio)
-        if not self.patch_size or any(int(p) != p or p < 1 for p in self.patch_size):
-            raise ValueError(f"patch_size must be whole and at least 1 in every axis, got {self.patch_size}.")
         if not 0 < self.mask_ratio < 1:
             raise ValueError(f"mask_ratio must be above 0 and below 1, got {mask_ratio}.")
         self.visible: np.ndarray | None = None
@@ -68,10 +67,8 @@ class RandVisiblePatches(Randomizable, Transform):
         """
         kept = math.floor(num_patches * (1 - self.mask_ratio) + _ROUNDING)
         if not 0 < kept < num_patches:
-            raise ValueError(
-                f"With mask_ratio {self.mask_ratio}, {kept} of {num_patches} patches are visible: choose another "
-                "ratio, smaller patches or larger images, so that some are visible and some are hidden."
-            )
+            found = f"With mask_ratio {self.mask_ratio}, {kept} of {num_patches} patches are visible"
+            raise ValueError(f"{found}: choose another ratio, smaller patches or larger images, to show and hide some.")
         self.visible = np.sort(self.R.permutation(num_patches)[:kept]).astype(np.int64)
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> np.ndarray:
@@ -89,18 +86,11 @@ class RandVisiblePatches(Randomizable, Transform):
             ValueError: when the image cannot be divided into whole patches, or the ratio does not fit their number.
             RuntimeError: when ``randomize`` is False and nothing has been drawn.
         """
-        size = tuple(img.shape[1:])
-        if len(self.patch_size) not in (1, len(size)):
-            raise ValueError(f"Patches of {self.patch_size} do not fit an image of shape {tuple(img.shape)} (C, *S).")
-        patch = ensure_tuple_rep(self.patch_size if len(self.patch_size) > 1 else self.patch_size[0], len(size))
-        if any(n % p or n < p for n, p in zip(size, patch, strict=True)):
-            raise ValueError(
-                f"An image of {size} pixels cannot be divided into patches of {patch}: resize or pad it first."
-            )
+        counts = patches_per_axis(img.shape[1:], self.patch_size)
         if randomize:
-            self.randomize(math.prod(n // p for n, p in zip(size, patch, strict=True)))
+            self.randomize(math.prod(counts))
         if self.visible is None:
-            raise RuntimeError("No patches have been drawn yet: call with randomize=True first.")
+            raise no_last_draw(self, f"an image of {math.prod(counts)} patches")
         return self.visible.copy()
 
 
@@ -110,8 +100,7 @@ class RandVisiblePatchesd(RandomArrayTransformd):
 
     Args:
         keys: key of the image (C, *S); several, equally large, share the draw.
-        patch_size: pixels per axis of a patch.
-        mask_ratio: share of the patches that are hidden.
+        settings: as for ``RandVisiblePatches``.
         visible_key: the new key.
         allow_missing_keys: do not raise an error if a key is missing.
 
@@ -124,18 +113,17 @@ class RandVisiblePatchesd(RandomArrayTransformd):
         (1,)
     """
 
-    backend = RandVisiblePatches.backend
-    transform: RandVisiblePatches
+    array_class = RandVisiblePatches
 
     def __init__(
         self,
         keys: KeysCollection,
-        patch_size: int | Sequence[int],
-        mask_ratio: float = 0.75,
+        *settings: Any,
         visible_key: str = "visible",
         allow_missing_keys: bool = False,
+        **named_settings: Any,
     ) -> None:
-        super().__init__(keys, RandVisiblePatches(patch_size, mask_ratio), (visible_key,), allow_missing_keys)
+        super().__init__(keys, RandVisiblePatches(*settings, **named_settings), (visible_key,), allow_missing_keys)
         self.visible_key = visible_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:

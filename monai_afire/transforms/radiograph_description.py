@@ -11,7 +11,7 @@ import torch
 from monai.config import KeysCollection
 from monai.data import MetaTensor
 from monai.transforms import MapTransform
-from monai.utils import MetaKeys, TransformBackends
+from monai.utils import MetaKeys, TransformBackends, convert_to_tensor
 from torch.nn import functional as F
 
 _LARGEST_CUBE = 128  # side; beyond it a batch of volumes to draw on takes more memory than the network
@@ -21,12 +21,12 @@ class DescribeRadiographd(MapTransform):
     """
     Add what results need of the original: geometry, a picture to draw on, and how it was exposed.
 
-    Adds plain tensors and numbers that collate whatever the sizes of the originals:
+    Adds plain tensors and numbers that collate even if the originals have different sizes:
 
     * ``"spatial_shape"`` ``(2,)`` int64, rows and columns (of a volume ``(3,)``), and ``"affine"`` ``(4, 4)`` float64;
       ``"original_affine"``, that of the file, whose axes a volume's may have been turned from;
-    * ``"brightness"``, the mean of the picture, and ``"sharpness"``, the mean absolute difference of neighbouring
-      pixels: two measures of how an image was acquired, by which a detector may tell patient groups apart without
+    * ``"brightness"``, the mean of the picture, and ``"sharpness"``, the mean absolute difference of neighboring
+      pixels: two measures of how an image was acquired, by which a detector may separate patient groups without
       looking at any lesion;
     * ``"picture"`` uint8 ``(C, picture_size, picture_size)``, squeezed to a square (a volume to a cube of
       at most 128 voxels a side), if ``picture_size`` is not 0.
@@ -54,21 +54,17 @@ class DescribeRadiographd(MapTransform):
         self.picture_size = picture_size
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        """Describe the radiograph of one item; the item itself is left as it is."""
+        """Describe the radiograph of one item. The item itself does not change."""
         item = dict(data)
         for key in self.key_iterator(item):
             image = torch.as_tensor(item[key])
             if image.ndim not in (3, 4) or image.shape[0] not in (1, 3):
-                raise ValueError(
-                    f"{key} has shape {tuple(image.shape)} instead of (1, H, W), (3, H, W) or (1, X, Y, Z): use "
-                    "LoadRadiographd or LoadVolumed"
-                )
-            meta = item[key].meta if isinstance(item[key], MetaTensor) else {}
-            affine = meta.get(MetaKeys.AFFINE)
-            plane = image.as_tensor() if isinstance(image, MetaTensor) else image
+                found = f"{key} has shape {tuple(image.shape)} instead of (1, H, W), (3, H, W) or (1, X, Y, Z)"
+                raise ValueError(f"{found}: use LoadRadiographd or LoadVolumed")
+            plane = convert_to_tensor(image, track_meta=False)
             item["spatial_shape"] = torch.tensor(plane.shape[1:])
-            item["affine"] = torch.eye(4, dtype=torch.float64) if affine is None else torch.as_tensor(affine).double()
-            original = meta.get(MetaKeys.ORIGINAL_AFFINE)
+            item["affine"] = _affine(image)
+            original = image.meta.get(MetaKeys.ORIGINAL_AFFINE) if isinstance(image, MetaTensor) else None
             item["original_affine"] = item["affine"].clone() if original is None else torch.as_tensor(original).double()
             item["brightness"] = float(plane.mean())
             steps = [_mean_step(plane, axis) for axis in range(1, plane.ndim)]
@@ -82,16 +78,21 @@ class DescribeRadiographd(MapTransform):
 
 
 def _mean_step(plane: torch.Tensor, dim: int) -> float:
-    """Mean absolute difference of neighbours, 0 for a single row or column, which has none."""
+    """Mean absolute difference of neighbors, 0 for a single row or column, which has none."""
     return float(plane.diff(dim=dim).abs().mean()) if plane.shape[dim] > 1 else 0.0
 
 
 DescribeRadiographD = DescribeRadiographDict = DescribeRadiographd
 
 
+def _affine(image: Any) -> torch.Tensor:
+    """Affine matrix of an image, ``(4, 4)`` float64; the identity where it has no metadata."""
+    return torch.as_tensor(image.affine if isinstance(image, MetaTensor) else torch.eye(4)).double().cpu()
+
+
 class NoteAffined(MapTransform):
     """
-    Add the affine matrix of an image as it is now, a plain tensor that outlasts its metadata.
+    Add the current affine matrix of an image as a plain tensor, which remains when metadata is dropped.
 
     Args:
         keys: the one key of the image.
@@ -112,12 +113,10 @@ class NoteAffined(MapTransform):
         self.affine_key = affine_key
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        """Note the affine of one item, which itself is left as it is."""
+        """Note the affine of one item. The item itself does not change."""
         item = dict(data)
         for key in self.key_iterator(item):
-            image = item[key]
-            affine = image.affine if isinstance(image, MetaTensor) else torch.eye(4)
-            item[self.affine_key] = torch.as_tensor(affine).double().cpu()
+            item[self.affine_key] = _affine(item[key])
         return item
 
 

@@ -5,29 +5,30 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from monai.config import DtypeLike, KeysCollection
 from monai.config.type_definitions import PathLike
-from monai.data import MetaTensor
-from monai.data.meta_obj import get_track_meta
-from monai.transforms import MapTransform, Transform
-from monai.utils import ImageMetaKey, MetaKeys, SpaceKeys, TransformBackends, convert_to_dst_type
+from monai.transforms import Transform
+from monai.utils import TransformBackends, convert_to_dst_type
 
+from monai_afire.transforms.base import ArrayTransformd
 from monai_afire.transforms.radiograph_io.common import (
     RadiographError,
     RadiographPixels,
     SizeLimits,
     first_line,
+    loaded_image,
     planar_affine,
     refuse,
     warn_about,
 )
 from monai_afire.transforms.radiograph_io.dicom import read_dicom
 from monai_afire.transforms.radiograph_io.formats import identify_file, single_path
-from monai_afire.transforms.radiograph_io.intensity import check_span, repair_nonfinite, scale_to_unit
+from monai_afire.transforms.radiograph_io.intensity import check_span, repaired, scale_to_unit
 from monai_afire.transforms.radiograph_io.pictures import read_picture
 from monai_afire.transforms.radiograph_io.planes import read_itk_plane, read_nifti
 from monai_afire.transforms.radiograph_io.shards import local_file
@@ -41,14 +42,14 @@ class LoadRadiograph(Transform):
 
     The output is ``(1, H, W)``: height first (unlike :py:class:`monai.transforms.LoadImage`, which transposes PNG),
     upright, bright where tissue is dense. The format is found from the content, not from the extension. Transparency is
-    dropped, a palette applied, colours reduced to luma, MONOCHROME1 and WhiteIsZero turned round, EXIF orientation
-    honoured.
+    dropped, a palette applied, colors reduced to luma, MONOCHROME1 and WhiteIsZero inverted, EXIF orientation
+    honored.
 
     Intensities: a DICOM file is shown through its first window, or its VOI lookup table if it has no window
-    (``intensity_range`` in the metadata tells which numbers became 0 and 1). Any other file is scaled by ``scaling``.
-    NaN and infinite pixels are repaired (NaN and -Inf by the smallest finite number, +Inf by the largest) with a
-    warning that counts them; a file whose finite numbers are more than 2**64 apart, such as ±3.4e38 in the place of
-    missing pixels, is refused. Pixels that a DICOM file marks as padding become 0.
+    (``intensity_range`` in the metadata contains the numbers that became 0 and 1). Any other file is scaled by
+    ``scaling``. NaN and -Inf become the smallest finite number, +Inf the largest, with a warning that counts them. A
+    file whose finite numbers are more than 2**64 apart, such as ±3.4e38 for missing pixels, is refused. Pixels that a
+    DICOM file marks as padding become 0.
 
     The output is a ``MetaTensor`` with the metadata that MONAI's transforms and ``SaveImage`` use
     (``filename_or_obj``, ``affine``, ``original_affine``, ``spatial_shape``, ``original_channel_dim``, ``space``) and
@@ -58,15 +59,15 @@ class LoadRadiograph(Transform):
 
     Args:
         scaling: "depth" divides by the range of the detector, the smallest ``2**bits - 1`` (at least 255) that holds
-            the picture, so that 8-, 12- and 16-bit versions of one picture agree; fractions within [0, 1] stay as they
-            are. "range" stretches every picture from its own minimum to its own maximum.
+            the picture, so that 8-, 12- and 16-bit versions of one picture agree; fractions within [0, 1] do not
+            change. "range" stretches every picture from its own minimum to its own maximum.
             "none" keeps the numbers, for label maps: no window, no inversion, palette indices as stored.
         use_window: apply the window or lookup table of a DICOM file; otherwise it is scaled by ``scaling``, too.
         min_size: smallest accepted height and width in pixels.
         max_pixels: largest accepted height times width, checked before the pixels are decompressed.
         max_aspect: largest accepted ratio of the longer to the shorter side.
         dtype: data type of the output, of NumPy or PyTorch.
-        channels: 1 for gray; 3 keeps the colours of DICOM, PNG, JPEG, TIFF and BMP files, ``(3, H, W)``, and repeats
+        channels: 1 for gray; 3 keeps the colors of DICOM, PNG, JPEG, TIFF and BMP files, ``(3, H, W)``, and repeats
             what is gray.
 
     Raises:
@@ -120,14 +121,11 @@ class LoadRadiograph(Transform):
         pixels = self._read(path, identify_file(path))
         if self.scaling == "none" and pixels.slope != (1.0, 0.0):
             pixels.values = pixels.values * pixels.slope[0] + pixels.slope[1]
-        repair_nonfinite(path, pixels)
+        pixels.values = repaired(path, pixels.values)
         check_span(path, pixels.values)
         if not pixels.scaled_by and self.scaling != "none" and pixels.values.min() == pixels.values.max():
             warn_about(path, f"is blank: every pixel is {pixels.values.flat[0]:g}")
-        image, intensity_range, scaled_by = self._scale(pixels)
-        meta = _metadata(path, pixels, intensity_range, scaled_by)
-        tensor = convert_to_dst_type(self._channels_first(image), torch.empty(0), dtype=self.dtype)[0]
-        return MetaTensor(tensor, meta=meta) if get_track_meta() else tensor
+        return self._image(path, self._scaled(pixels))
 
     def blank(self, filename: Any) -> torch.Tensor:
         """A black picture of the smallest accepted size with the metadata of a loaded one, for a rejected file."""
@@ -135,69 +133,83 @@ class LoadRadiograph(Transform):
             path = single_path(filename)
         except RadiographError:
             path = str(filename)
-        side = self.limits.min_size
-        values = np.zeros((side, side), dtype=np.float32)
-        meta = _metadata(path, RadiographPixels(values, "", "", 0, planar_affine()), (0.0, 1.0), "none")
-        tensor = convert_to_dst_type(self._channels_first(values), torch.empty(0), dtype=self.dtype)[0]
-        return MetaTensor(tensor, meta=meta) if get_track_meta() else tensor
-
-    def _channels_first(self, values: np.ndarray) -> np.ndarray:
-        """``(channels, H, W)`` from ``(H, W)``, whose channels are the same, or ``(H, W, 3)``."""
-        if values.ndim == 3:
-            return np.ascontiguousarray(np.moveaxis(values, -1, 0))
-        return np.repeat(values[None], self.channels, axis=0)
+        values = np.zeros((self.limits.min_size, self.limits.min_size), dtype=np.float32)
+        return self._image(path, RadiographPixels(values, "", "", 0, planar_affine(), scaled_by="none"))
 
     def _read(self, path: str, file_format: str) -> RadiographPixels:
         raw = self.scaling == "none"
-        colour = self.channels == 3 and not raw
+        color = self.channels == 3 and not raw
         try:
             if file_format == "DICOM":
-                return read_dicom(path, self.limits, self.use_window and not raw, colour)
+                return read_dicom(path, self.limits, self.use_window and not raw, color)
             if file_format == "NIfTI":
                 return read_nifti(path, self.limits)
             if file_format in ("MetaImage", "NRRD"):
                 with local_file(path) as local:
                     return read_itk_plane(local, file_format, self.limits)
-            return read_picture(path, file_format, self.limits, raw=raw, colour=colour)
+            return read_picture(path, file_format, self.limits, raw=raw, color=color)
         except (RadiographError, ImportError):  # a package that is missing is no fault of the file
             raise
         except Exception as error:  # a damaged header can raise anything in the libraries that decode it
             reason = f"is cut or damaged: its {file_format} data cannot be read ({first_line(error)})"
             raise refuse(path, reason, "copy or export it again") from error
 
-    def _scale(self, pixels: RadiographPixels) -> tuple[np.ndarray, tuple[float, float], str]:
+    def _scaled(self, pixels: RadiographPixels) -> RadiographPixels:
+        """The picture in [0, 1], unless numbers are kept."""
         if self.scaling == "none":
-            return pixels.values, (0.0, 1.0), "none"
-        if pixels.scaled_by:
-            image, intensity_range, scaled_by = pixels.values, pixels.intensity_range, pixels.scaled_by
-        else:
-            image, intensity_range = scale_to_unit(pixels, self.scaling)
-            scaled_by = self.scaling
+            return replace(pixels, scaled_by="none")
+        if not pixels.scaled_by:
+            values, intensity_range = scale_to_unit(pixels, self.scaling)
+            pixels = replace(pixels, values=values, intensity_range=intensity_range, scaled_by=self.scaling)
         if pixels.padding is not None:
-            image = np.where(pixels.padding, np.float32(0.0), image)
-        return image, intensity_range, scaled_by
+            pixels.values = np.where(pixels.padding, np.float32(0.0), pixels.values)
+        return pixels
+
+    def _image(self, path: str, pixels: RadiographPixels) -> torch.Tensor:
+        """``(channels, H, W)``; its metadata has the same keys for every picture, so that batches collate."""
+        color = pixels.values.ndim == 3
+        values = np.moveaxis(pixels.values, -1, 0) if color else np.repeat(pixels.values[None], self.channels, axis=0)
+        tensor = convert_to_dst_type(np.ascontiguousarray(values), torch.empty(0), dtype=self.dtype)[0]
+        return loaded_image(
+            tensor,
+            path,
+            pixels.affine,
+            pixels.affine,
+            file_format=pixels.file_format,
+            photometric=pixels.photometric,
+            bits=pixels.bits,
+            spacing=np.asarray(pixels.spacing or (np.nan, np.nan), dtype=np.float64),
+            scaled_by=pixels.scaled_by,
+            intensity_range=np.asarray(pixels.intensity_range, dtype=np.float64),
+        )
 
 
-class FileLoaderd(MapTransform):
-    """Replaces the file name under each key by what a loader makes of it."""
+class FileLoaderd(ArrayTransformd):
+    """Base of the transforms that replace the file name under each key by the loaded image."""
 
-    def __init__(self, keys: KeysCollection, loader: Any, allow_missing_keys: bool, rejected_key: str | None) -> None:
-        super().__init__(keys, allow_missing_keys)
+    def __init__(
+        self,
+        keys: KeysCollection,
+        *settings: Any,
+        allow_missing_keys: bool = False,
+        rejected_key: str | None = None,
+        **named_settings: Any,
+    ) -> None:
+        super().__init__(keys, *settings, allow_missing_keys=allow_missing_keys, **named_settings)
         self.rejected_key = rejected_key
-        self.loader = loader
 
     def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        """Load the files of one item; the item itself is left as it is."""
+        """Load the files of one item. The item itself does not change."""
         item = dict(data)
         if self.rejected_key is not None:
             item[self.rejected_key] = ""
         for key in self.key_iterator(item):
             try:
-                item[key] = self.loader(data[key])
+                item[key] = self.transform(data[key])
             except RadiographError as error:
                 if self.rejected_key is None:
                     raise
-                item[key], item[self.rejected_key] = self.loader.blank(data[key]), str(error)
+                item[key], item[self.rejected_key] = self.transform.blank(data[key]), str(error)
         return item
 
 
@@ -207,10 +219,10 @@ class LoadRadiographd(FileLoaderd):
 
     Args:
         keys: keys of the file names.
+        settings: as for :py:class:`LoadRadiograph`.
         allow_missing_keys: skip keys that an item lacks instead of raising.
         rejected_key: None raises on a file that cannot be read. With a key, one bad file does not stop a run over
-            thousands: the item gets a black picture in its place and, under this key, the reason ("" for a good one).
-        scaling, use_window, min_size, max_pixels, max_aspect, dtype, channels: as for :py:class:`LoadRadiograph`.
+            thousands: the item gets a black picture instead and, under this key, the reason ("" for a good one).
 
     Example:
         >>> import os, tempfile
@@ -222,41 +234,7 @@ class LoadRadiographd(FileLoaderd):
         ((1, 48, 64), 1)
     """
 
-    backend = LoadRadiograph.backend
-
-    def __init__(
-        self,
-        keys: KeysCollection,
-        scaling: str = "depth",
-        use_window: bool = True,
-        min_size: int = 32,
-        max_pixels: int = 2**26,
-        max_aspect: float = 8.0,
-        dtype: DtypeLike | torch.dtype = np.float32,
-        allow_missing_keys: bool = False,
-        rejected_key: str | None = None,
-        channels: int = 1,
-    ) -> None:
-        loader = LoadRadiograph(scaling, use_window, min_size, max_pixels, max_aspect, dtype, channels)
-        super().__init__(keys, loader, allow_missing_keys, rejected_key)
+    array_class = LoadRadiograph
 
 
 LoadRadiographD = LoadRadiographDict = LoadRadiographd
-
-
-def _metadata(path: str, pixels: RadiographPixels, intensity_range: tuple[float, float], scaled_by: str) -> dict:
-    """Metadata of plain types under keys that every picture has, so that any batch of pictures can be collated."""
-    return {
-        ImageMetaKey.FILENAME_OR_OBJ: path,
-        MetaKeys.SPATIAL_SHAPE.value: np.asarray(pixels.values.shape[:2]),
-        MetaKeys.ORIGINAL_CHANNEL_DIM.value: 0,
-        MetaKeys.AFFINE.value: torch.as_tensor(pixels.affine, dtype=torch.float64),
-        MetaKeys.ORIGINAL_AFFINE.value: pixels.affine.astype(np.float64),
-        MetaKeys.SPACE.value: SpaceKeys.RAS.value,
-        "file_format": pixels.file_format,
-        "photometric": pixels.photometric,
-        "bits": pixels.bits,
-        "spacing": np.asarray(pixels.spacing or (np.nan, np.nan), dtype=np.float64),
-        "scaled_by": scaled_by,
-        "intensity_range": np.asarray(intensity_range, dtype=np.float64),
-    }

@@ -13,7 +13,6 @@ import torch
 from monai.config import KeysCollection
 from monai.config.type_definitions import PathLike
 from monai.data import ITKReader, MetaTensor, NibabelReader
-from monai.data.meta_obj import get_track_meta
 from monai.transforms import (
     Compose,
     LoadImage,
@@ -24,10 +23,11 @@ from monai.transforms import (
     SpatialPadd,
     Transform,
 )
-from monai.utils import ImageMetaKey, MetaKeys, SpaceKeys, TransformBackends, ensure_tuple, ensure_tuple_rep
+from monai.utils import TransformBackends, ensure_tuple, ensure_tuple_rep
 
-from monai_afire.transforms.radiograph_io.common import first_line, refuse, warn_about
+from monai_afire.transforms.radiograph_io.common import first_line, loaded_image, refuse
 from monai_afire.transforms.radiograph_io.formats import identify_file, single_path
+from monai_afire.transforms.radiograph_io.intensity import repaired
 from monai_afire.transforms.radiograph_io.shards import is_member
 from monai_afire.transforms.radiograph_loading import FileLoaderd, LoadRadiographd
 
@@ -80,15 +80,13 @@ class LoadVolume(Transform):
         """
         path = single_path(filename)
         loaded = self._read(path)
-        original = np.asarray(loaded.affine, dtype=np.float64)
         upright = cast(MetaTensor, self.to_axes(loaded))
-        values = self._scale(self._finite(path, torch.as_tensor(upright.as_tensor()).float()))
-        return _with_meta(values, path, np.asarray(upright.affine, dtype=np.float64), original)
+        values = self._scaled(torch.as_tensor(repaired(path, upright.as_tensor().float().numpy())))
+        return loaded_image(values, path, upright.affine.numpy(), loaded.affine.numpy())
 
     def blank(self, filename: Any) -> torch.Tensor:
         """A black volume with the metadata of a loaded one, for a rejected file."""
-        values = torch.zeros(1, *[_BLANK_SIDE] * 3)
-        return _with_meta(values, str(filename), np.eye(4), np.eye(4))
+        return loaded_image(torch.zeros(1, *[_BLANK_SIDE] * 3), str(filename), np.eye(4), np.eye(4))
 
     def _read(self, path: str) -> MetaTensor:
         if is_member(path):
@@ -108,17 +106,8 @@ class LoadVolume(Transform):
             raise refuse(path, found, "give a volume, of a series the folder of its slices")
         return image
 
-    def _finite(self, path: str, values: torch.Tensor) -> torch.Tensor:
-        finite = torch.isfinite(values)
-        if finite.all():
-            return values
-        if not finite.any():
-            raise refuse(path, "has no finite voxel", "export it again")
-        warn_about(path, f"has {int((~finite).sum())} voxels that are NaN or infinite, replaced by its extremes")
-        low, high = float(values[finite].min()), float(values[finite].max())
-        return values.nan_to_num(nan=low, neginf=low, posinf=high)
-
-    def _scale(self, values: torch.Tensor) -> torch.Tensor:
+    def _scaled(self, values: torch.Tensor) -> torch.Tensor:
+        """Values in [0, 1], unless numbers are kept."""
         if self.raw:
             return values
         low, high = self.intensity_window or (float(values.min()), float(values.max()))
@@ -131,22 +120,12 @@ class LoadVolumed(FileLoaderd):
 
     Args:
         keys: keys of the file names.
-        intensity_window, raw: as for :py:class:`LoadVolume`.
+        settings: as for :py:class:`LoadVolume`.
         allow_missing_keys: skip keys that an item lacks instead of raising.
         rejected_key: as for :py:class:`LoadRadiographd`.
     """
 
-    backend = LoadVolume.backend
-
-    def __init__(
-        self,
-        keys: KeysCollection,
-        intensity_window: Sequence[float] | None = None,
-        raw: bool = False,
-        allow_missing_keys: bool = False,
-        rejected_key: str | None = None,
-    ) -> None:
-        super().__init__(keys, LoadVolume(intensity_window, raw), allow_missing_keys, rejected_key)
+    array_class = LoadVolume
 
 
 LoadVolumeD = LoadVolumeDict = LoadVolumed
@@ -161,19 +140,19 @@ def image_loader(
     spacing: float | Sequence[float] | None = None,
 ) -> Transform:
     """
-    The transform that loads a bundle's images: pictures, gray or in colour, or volumes.
+    The transform that loads a bundle's images: pictures, gray or in color, or volumes.
 
     Args:
         keys: keys of the file names.
         spatial_dims: 2 for :py:class:`LoadRadiographd`, 3 for :py:class:`LoadVolumed`.
-        channels: 1 for gray, 3 for colour, of pictures alone.
+        channels: 1 for gray, 3 for color, of pictures alone.
         intensity_window: of volumes alone, see :py:class:`LoadVolume`.
         rejected_key: see :py:class:`LoadRadiographd`.
-        spacing: millimetres between voxels to resample volumes to, one for all axes or one for each, where crops are
+        spacing: millimeters between voxels to resample volumes to, one for all axes or one for each, where crops are
             cut that keep proportions; None for the file's own. (:py:func:`fit_images` takes it for whole images.)
 
     Raises:
-        ValueError: for colours of volumes, or a window of pictures.
+        ValueError: for colors of volumes, and for a window or spacing of pictures.
 
     Example:
         >>> type(image_loader("image", spatial_dims=3)).__name__, type(image_loader("image", channels=3)).__name__
@@ -188,6 +167,7 @@ def image_loader(
         return Compose([load, Spacingd(keys, ensure_tuple_rep(spacing, 3), padding_mode="border")])
     if intensity_window is not None:
         raise ValueError("intensity_window is for volumes: a picture says itself how it is shown; leave it out")
+    _check_spacing(spacing, spatial_dims)
     return LoadRadiographd(keys, rejected_key=rejected_key, channels=channels)
 
 
@@ -207,7 +187,7 @@ def fit_images(
         keys: keys of images and masks.
         size: side of the input in pixels or voxels, one for all axes or one for each.
         spatial_dims: number of axes.
-        spacing: millimetres between voxels, one for all axes or one for each: images are resampled to it, then padded
+        spacing: millimeters between voxels, one for all axes or one for each: images are resampled to it, then padded
             or cropped about their middle. None resizes the whole image, whatever its proportions.
         mode: "area" for images and "nearest" for masks, one for all keys or one for each.
         allow_missing_keys: do not raise an error if a key is missing.
@@ -215,7 +195,7 @@ def fit_images(
             :py:class:`monai_afire.inferers.WindowInferer`.
 
     Raises:
-        ValueError: for another number of sides than axes, and to cover images without spacing.
+        ValueError: for another number of sides than axes, spacing of pictures, and to cover images without spacing.
 
     Example:
         >>> image = MetaTensor(torch.rand(1, 8, 8, 4), affine=np.diag([1.0, 1.0, 2.0, 1.0]))
@@ -224,10 +204,11 @@ def fit_images(
         >>> fit_images("image", [4, 4, 6], spatial_dims=3, spacing=2.0)({"image": image})["image"].affine.diagonal()
         tensor([2., 2., 2., 1.], dtype=torch.float64)
     """
+    _check_spacing(spacing, spatial_dims)
     shape = ensure_tuple_rep(size, spatial_dims)
     modes = ensure_tuple_rep(mode, len(ensure_tuple(keys)))
     if cover and spacing is None:
-        raise ValueError("windows cover volumes of one spacing: give spacing, in millimetres, or leave cover out")
+        raise ValueError("windows cover volumes of one spacing: give spacing, in millimeters, or leave cover out")
     if spacing is None:
         return Compose([Resized(keys, shape, mode=modes, anti_aliasing=False, allow_missing_keys=allow_missing_keys)])
     sampling = ["nearest" if name == "nearest" else "bilinear" for name in modes]
@@ -238,6 +219,11 @@ def fit_images(
             (SpatialPadd if cover else ResizeWithPadOrCropd)(keys, shape, allow_missing_keys=allow_missing_keys),
         ]
     )
+
+
+def _check_spacing(spacing: float | Sequence[float] | None, spatial_dims: int) -> None:
+    if spacing is not None and spatial_dims != 3:
+        raise ValueError(f"spacing {spacing} is for volumes, and spatial_dims is {spatial_dims}; leave it out")
 
 
 def input_shape(channels: int, size: int | Sequence[int], spatial_dims: int = 2) -> list[int]:
@@ -254,18 +240,3 @@ def input_shape(channels: int, size: int | Sequence[int], spatial_dims: int = 2)
         [1, 96, 96, 96]
     """
     return [channels, *ensure_tuple_rep(size, spatial_dims)]
-
-
-def _with_meta(values: torch.Tensor, path: str, affine: np.ndarray, original: np.ndarray) -> torch.Tensor:
-    """With the metadata of :py:class:`LoadRadiograph` that MONAI's transforms use."""
-    if not get_track_meta():
-        return values
-    meta = {
-        ImageMetaKey.FILENAME_OR_OBJ: path,
-        MetaKeys.SPATIAL_SHAPE.value: np.asarray(values.shape[1:]),
-        MetaKeys.ORIGINAL_CHANNEL_DIM.value: 0,
-        MetaKeys.AFFINE.value: torch.as_tensor(affine, dtype=torch.float64),
-        MetaKeys.ORIGINAL_AFFINE.value: original,
-        MetaKeys.SPACE.value: SpaceKeys.RAS.value,
-    }
-    return MetaTensor(values, meta=meta)

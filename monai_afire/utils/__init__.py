@@ -4,10 +4,9 @@
 
 from __future__ import annotations
 
-from monai_afire.utils.bundle_start import bundle_root, default_num_workers
-from monai_afire.utils.command_line import as_bool, show_cause_last
+from monai_afire.utils.command_line import show_cause_last
 from monai_afire.utils.cpu import tune_cpu
-from monai_afire.utils.device import default_device, has_bfloat16, pins_memory
+from monai_afire.utils.device import default_device, default_num_workers, has_bfloat16, pins_memory
 from monai_afire.utils.distributed import (
     all_gather,
     all_gather_object,
@@ -21,7 +20,7 @@ from monai_afire.utils.distributed import (
     synchronized,
     world_size,
 )
-from monai_afire.utils.files import atomic_path, check_writable, keep_previous, output_path
+from monai_afire.utils.files import atomic_path, bundle_root, check_writable, keep_previous, output_path
 from monai_afire.utils.folder_lock import folder_lock
 from monai_afire.utils.garbage_collection import garbage_collection_paused
 from monai_afire.utils.labels import resolve_uncertain
@@ -34,7 +33,6 @@ __all__ = [
     "all_gather_object",
     "all_reduce",
     "all_reduce_max",
-    "as_bool",
     "at_least_float32",
     "atomic_path",
     "barrier",

@@ -1,48 +1,24 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Command line of a bundle: switches, and errors whose cause stands last."""
+"""What a bundle changes in its process: errors name their cause last, and a cluster's warning ends it in words."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from traceback import extract_tb, walk_tb
-from types import TracebackType
+from types import FrameType, TracebackType
 
 from tqdm import tqdm
 
 from monai_afire.utils.error_hints import hint_for
 
-__all__ = ["as_bool", "show_cause_last"]
+__all__ = ["innermost_cause", "show_cause_last", "stop_early"]
 
+_STOPPED = 143  # exit code, as of a training that a signal stops
 _WHOLE_TRACEBACK = "MONAI_AFIRE_TRACEBACK"  # environment variable
-
-
-def as_bool(value: bool | int | str) -> bool:
-    """
-    Read a switch of a bundle's config.
-
-    ``python -m monai.bundle run --resume false`` hands over the text "false", which Python takes for true.
-
-    Args:
-        value: a bool, 0 or 1, or one of the words true, false, yes, no, on, off in any case.
-
-    Returns:
-        The bool.
-
-    Raises:
-        ValueError: for anything else.
-
-    Example:
-        >>> as_bool("false"), as_bool("True"), as_bool(False)
-        (False, True, False)
-    """
-    word = str(value).strip().lower()
-    if word in ("true", "1", "yes", "on"):
-        return True
-    if word in ("false", "0", "no", "off"):
-        return False
-    raise ValueError(f"expected true or false, got {value!r}")
 
 
 def show_cause_last() -> None:
@@ -64,11 +40,10 @@ def show_cause_last() -> None:
     show_traceback = sys.excepthook
 
     def show(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+        # tqdm has no public list of its open bars; left open, they would be drawn again below the message
         for bar in list(tqdm._instances):
             bar.close()
-        cause = error
-        while cause.__cause__ is not None and _raised_by_monai(cause):
-            cause = cause.__cause__
+        cause = innermost_cause(error)
         is_short = _is_explained(cause) and not os.environ.get(_WHOLE_TRACEBACK)
         if is_short:
             print(f"The traceback is left out; {_WHOLE_TRACEBACK}=1 in the environment shows it.", file=sys.stderr)
@@ -83,9 +58,11 @@ def show_cause_last() -> None:
     sys.excepthook = show
 
 
-def _raised_by_monai(error: BaseException) -> bool:
-    """Whether MONAI itself, not this package or one that MONAI calls, raised the error."""
-    return _package(error) == "monai"
+def innermost_cause(error: BaseException) -> BaseException:
+    """The error within those that MONAI's parser has wrapped around it."""
+    while error.__cause__ is not None and _package(error) == "monai":
+        error = error.__cause__
+    return error
 
 
 def _package(error: BaseException) -> str | None:
@@ -99,3 +76,23 @@ def _is_explained(error: BaseException) -> bool:
     if _package(error) != "monai_afire" or isinstance(error, AssertionError):
         return False
     return (extract_tb(error.__traceback__)[-1].line or "").startswith("raise ")
+
+
+def stop_early() -> None:
+    """
+    Let SIGUSR1 end a run that has nothing to save yet as it ends a training: by exit code 143, in words.
+
+    A training takes the signal over when it starts. A handler that is there already stays.
+
+    Example:
+        >>> stop_early()
+    """
+    number = getattr(signal, "SIGUSR1", None)  # Windows has none
+    is_main = threading.current_thread() is threading.main_thread()
+    if number is not None and is_main and signal.getsignal(number) is signal.SIG_DFL:
+        signal.signal(number, _leave)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    print(f"stopped by {signal.Signals(number).name} before the run began: nothing was saved", file=sys.stderr)
+    raise SystemExit(_STOPPED)

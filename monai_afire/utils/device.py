@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,6 +45,23 @@ def device_count(kind: str) -> int:
     return torch.accelerator.device_count() if kind == accelerator_kind() else 0
 
 
+def default_num_workers(device: torch.device | str) -> int:
+    """
+    Number of loader processes that keep a device busy.
+
+    Args:
+        device: that the run trains on.
+
+    Returns:
+        The number of cores, at most 8, for a GPU; 0 for a CPU, which has enough to do.
+
+    Example:
+        >>> default_num_workers("cpu")
+        0
+    """
+    return min(8, os.cpu_count() or 1) if torch.device(device).type != "cpu" else 0
+
+
 def distributed_backend(device: torch.device) -> str:
     """How processes on such devices talk to one another."""
     return _BACKENDS.get(device.type, "gloo")
@@ -71,7 +89,7 @@ def has_bfloat16(device: torch.device | str) -> bool:
     Whether a device computes in bfloat16 itself.
 
     A CPU without such instructions imitates them: autocast works there, and a training step takes two and a half times
-    as long as in float32. A version of PyTorch that cannot tell what a CPU has counts it among these.
+    as long as in float32. Where PyTorch does not report the instructions, the answer is False.
 
     Args:
         device: that the network is on.

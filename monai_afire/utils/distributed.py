@@ -203,7 +203,7 @@ def all_gather(x: torch.Tensor) -> torch.Tensor:
 
     Args:
         x: ``(B, ...)`` with the same shape on every rank: batches of different sizes cannot be joined (the samplers
-            of the bundles deal equal ones). Floating-point, integer or bool.
+            of the bundles give equal ones). Floating-point, integer or bool.
 
     Returns:
         ``(W B, ...)`` of W ranks; ``x`` itself in a single process.

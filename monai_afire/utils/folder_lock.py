@@ -34,7 +34,7 @@ def folder_lock(folder: str | os.PathLike, patience: float = 0.0) -> Iterator[No
 
     The operating system holds the lock, not the file: that of a process that was killed is gone with it, whatever is
     left in the folder. Within one process a folder may be locked again. On Windows, and on network drives without
-    locks, nothing is locked; of the latter a warning tells.
+    locks, nothing is locked; for the latter there is a warning.
 
     Args:
         folder: the folder.

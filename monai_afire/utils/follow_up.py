@@ -45,16 +45,14 @@ def follow_up_command(
     present = _config_files(given.get("config_file", ""))
     goes_on = bool(present) and os.path.abspath(present[0]) == os.path.abspath(configs[0])
     base, added = _content(configs[:1]), _content(configs[1:])
-    known = set(base | added)
+    # what is built from the file of the weights cannot be set
+    known = {name for name, value in (base | added).items() if "$@model_file." not in str(value)}
     overlays = [path for path in present[1:] if path not in configs and not Path(path).name.startswith("multi_gpu")]
-    fits = _fits if keep is None else _is_part_for
-    fitting = [path for path in overlays if (goes_on and keep is None) or fits(_content([path]), base)]
-    values = _content([path for path in overlays if path not in fitting])
-    settings = {name: str(v) for name, v in values.items() if _is_plain(v) and v != base.get(name)} | dict(given)
+    fitting = overlays if goes_on and keep is None else []  # elsewhere the weights bring what overlays set
     left_out = _OF_ONE_RUN | set(added) | set(options) | set(known_otherwise) | (set() if goes_on else _PLACES)
     if "dataset_dir" in options:
         left_out |= _PHANTOM
-    repeated = {name: value for name, value in settings.items() if _top(name) in (known - left_out)}
+    repeated = {name: value for name, value in given.items() if _top(name) in (known - left_out)}
     if keep is not None:
         repeated = {name: value for name, value in repeated.items() if _top(name) in keep}
     words = "".join(f" --{name} {shlex.quote(value)}" for name, value in {**repeated, **options}.items())
@@ -85,20 +83,3 @@ def _content(paths: Sequence[str]) -> dict[str, Any]:
         except (OSError, ValueError, AttributeError):
             continue
     return merged
-
-
-def _fits(overlay: Mapping[str, Any], base: Mapping[str, Any]) -> bool:
-    """Whether a config knows all that an overlay sets."""
-    return set(overlay) <= set(base)
-
-
-def _is_part_for(overlay: Mapping[str, Any], base: Mapping[str, Any]) -> bool:
-    """Whether an overlay only describes components, such as an encoder, which weights cannot bring by themselves."""
-    return bool(overlay) and _fits(overlay, base) and all(isinstance(value, dict) for value in overlay.values())
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether a value can be given on a command line as it is."""
-    if isinstance(value, list):
-        return all(map(_is_plain, value))
-    return isinstance(value, (int, float)) or (isinstance(value, str) and not value.startswith(("$", "@", "%")))

@@ -69,7 +69,7 @@ def check_label_kind(label_kind: str, num_classes: int | None = None, uncertain:
 
 
 def check_thresholds_of_kind(thresholds: ArrayLike | None, label_kind: str) -> None:
-    """Refuse a network that was trained for the other kind of labels, which its thresholds tell."""
+    """Refuse a network that was trained for the other kind of labels; its thresholds show which."""
     if not isinstance(thresholds, torch.Tensor):
         return
     trained = "multiclass" if bool(thresholds.isnan().all()) else "multilabel"

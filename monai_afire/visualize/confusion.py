@@ -18,7 +18,7 @@ _MARGIN, _CELL = 1.8, 0.62  # inches
 
 
 def confusion_figure(matrix: ArrayLike, class_names: Sequence[str], path: str | os.PathLike | None) -> Figure:
-    """A confusion matrix: numbers of images, coloured by their share of the true class."""
+    """A confusion matrix: numbers of images, colored by their share of the true class."""
     counts = np.asarray(matrix)
     if counts.shape != (len(class_names), len(class_names)):
         raise ValueError(f"a confusion matrix of {len(class_names)} classes is square, got {counts.shape}")

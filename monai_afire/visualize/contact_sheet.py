@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
 from monai_afire.visualize.figures import mask_outlines, save_figure, wrapped_title
-from monai_afire.visualize.heat_map import OPACITY, overlay_heat_map
+from monai_afire.visualize.heat_map import overlay_heat_map
 from monai_afire.visualize.style import MARK_COLOR
 
 MAX_PICTURES = 400
@@ -25,7 +24,7 @@ PICTURE_INCHES = 1.9  # side of one picture
 DPI = 150
 TITLE_COLUMNS = 54  # characters of 7 points that fit above a pair of pictures
 TITLE_LINES = 3
-_LABEL_COLUMNS = 15  # characters of 8 points along an inch of the colour bar
+_LABEL_COLUMNS = 15  # characters of 8 points along an inch of the color bar
 _SHEET_TITLE_COLUMNS = 52  # characters of 9 points above a pair of pictures
 GAP = 0.02  # between radiograph and overlay, in widths of the picture
 OUTLINE: dict[str, Any] = {"color": MARK_COLOR, "linewidth": 0.9}
@@ -58,13 +57,6 @@ def heat_range(heat_maps: Sequence[ArrayLike]) -> tuple[float, float]:
     return low, top if low < top else float(np.nextafter(low + 1, np.inf))
 
 
-@dataclass(frozen=True)
-class _Style:
-    low: float
-    high: float
-    alpha: float
-
-
 def contact_sheet(
     images: Sequence[ArrayLike],
     heat_maps: Sequence[ArrayLike],
@@ -73,7 +65,6 @@ def contact_sheet(
     masks_or_boxes: Sequence[ArrayLike | None] | None = None,
     low: float | None = None,
     high: float | None = None,
-    alpha: float = OPACITY,
     pairs_per_row: int = 4,
     title: str = "",
     meaning: str = "anomaly per pixel",
@@ -81,22 +72,21 @@ def contact_sheet(
     """
     One page of radiographs, each beside the same with its heat map, in the order given.
 
-    All pictures share one range of heat, so that the same colour means the same heat; a colour bar tells which. What
+    All pictures share one range of heat, so that the same color means the same heat, see the color bar. What
     is known to be abnormal is outlined in cyan in both pictures of a pair.
 
     Args:
         images: one ``(H, W)`` in [0, 1] per image; sizes may differ.
         heat_maps: one ``(H, W)`` per image, of its size.
-        titles: one per image, shown over the pair as it is (no TeX); long ones are broken and cut.
+        titles: one per image, shown over the pair without TeX; long ones are broken and cut.
         path: the file; its extension says the format. None writes none.
         masks_or_boxes: None, or for each image None, a mask ``(H, W)``, non-zero where abnormal, or boxes ``(4,)`` or
             ``(boxes, 4)``, ``[x, y, width, height]`` in pixels. What has the shape of the image is a mask.
         low: largest heat that is not shown; by default that of :func:`heat_range`.
-        high: smallest heat in the strongest colour; by default that of :func:`heat_range`.
-        alpha: opacity of the strongest colour, in (0, 1].
+        high: smallest heat in the strongest color; by default that of :func:`heat_range`.
         pairs_per_row: how many pairs stand side by side.
         title: of the whole sheet, and how its images were chosen; long ones are broken.
-        meaning: of the heat, beside the colour bar.
+        meaning: of the heat, beside the color bar.
 
     Returns:
         The figure.
@@ -118,7 +108,7 @@ def contact_sheet(
     if pairs_per_row < 1:
         raise ValueError(f"pairs_per_row must be at least 1, got {pairs_per_row}")
     shared = heat_range(heat_maps)
-    style = _Style(shared[0] if low is None else low, shared[1] if high is None else high, alpha)
+    low, high = shared[0] if low is None else low, shared[1] if high is None else high
     columns = min(pairs_per_row, len(images))
     headings = [wrapped_title(text, TITLE_COLUMNS, TITLE_LINES) for text in titles]
     lines = max(text.count("\n") + 1 for text in headings)
@@ -128,16 +118,17 @@ def contact_sheet(
         axis.set_visible(False)
     for index, (axis, image, heat, target) in enumerate(zip(axes, images, heat_maps, targets, strict=False)):
         try:
-            _draw_pair(axis, np.asarray(image), heat, target, style)
+            _draw_pair(axis, np.asarray(image), overlay_heat_map(image, heat, low, high), target)
         except ValueError as error:
             raise ValueError(f"image {index} ({titles[index]}): {error}") from error
         axis.set_title(headings[index], fontsize=7, pad=2, parse_math=False)
-    _draw_color_bar(bar, style, meaning)
+    _draw_color_bar(bar, low, high, meaning)
     save_figure(figure, path)
     return figure
 
 
 def _check_numbers(count: int, others: dict[str, Sequence]) -> None:
+    """Refuse too many images, and lists of other lengths."""
     if not 1 <= count <= MAX_PICTURES:
         raise ValueError(f"{count} images: a sheet shows 1 to {MAX_PICTURES}; choose some, or make several sheets")
     for name, values in others.items():
@@ -146,19 +137,16 @@ def _check_numbers(count: int, others: dict[str, Sequence]) -> None:
 
 
 def _page(columns: int, rows: int, title_lines: int, title: str) -> tuple[Figure, list[Axes], Axes]:
-    """The empty page: axes of the pairs in reading order, and those of the colour bar at the right."""
+    """The empty page: axes of the pairs in reading order, and those of the color bar at the right."""
     title_inches = 0.14 + 0.16 * (title.count("\n") + 1) if title else 0.0
     pair_title_inches, bar_inches, margin = 0.12 + 0.12 * title_lines, 0.95, 0.1
     width = columns * (2 * PICTURE_INCHES + margin) + bar_inches
     height = rows * (PICTURE_INCHES + pair_title_inches) + title_inches + margin
     figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
-    axes = []
-    for place in range(rows * columns):
-        row, column = divmod(place, columns)
-        left = margin + column * (2 * PICTURE_INCHES + margin)
-        bottom = height - title_inches - (row + 1) * (PICTURE_INCHES + pair_title_inches)
-        box = (left / width, bottom / height, 2 * PICTURE_INCHES / width, PICTURE_INCHES / height)
-        axes.append(figure.add_axes(box))
+    sides = {"left": margin / width, "right": 1 - bar_inches / width, "bottom": margin / height}
+    top = 1 - (title_inches + pair_title_inches) / height
+    gaps = {"wspace": margin / (2 * PICTURE_INCHES), "hspace": pair_title_inches / PICTURE_INCHES}
+    axes = figure.subplots(rows, columns, squeeze=False, gridspec_kw={**sides, "top": top, **gaps}).ravel().tolist()
     bar_height = min(rows * (PICTURE_INCHES + pair_title_inches) - pair_title_inches, 4.0)
     bottom = height - title_inches - pair_title_inches - bar_height
     bar = figure.add_axes(((width - bar_inches + 0.1) / width, bottom / height, 0.15 / width, bar_height / height))
@@ -168,8 +156,8 @@ def _page(columns: int, rows: int, title_lines: int, title: str) -> tuple[Figure
     return figure, axes, bar
 
 
-def _draw_pair(axis: Axes, image: NDArray, heat: ArrayLike, target: ArrayLike | None, style: _Style) -> None:
-    overlay = overlay_heat_map(image, heat, style.low, style.high, style.alpha)
+def _draw_pair(axis: Axes, image: NDArray, overlay: NDArray[np.uint8], target: ArrayLike | None) -> None:
+    """A radiograph, and beside it the same with its heat map; both with the outlines of lesions."""
     gray = np.rint(255 * np.asarray(image, dtype=np.float32).clip(0, 1)).astype(np.uint8)
     height, width = image.shape
     outlines = _outlines(target, image.shape)
@@ -204,23 +192,21 @@ def _outlines(target: ArrayLike | None, shape: tuple[int, ...]) -> list[tuple[ND
     if values.size == 0:
         return []
     if values.ndim not in (1, 2) or values.shape[-1] != 4:
-        raise ValueError(
-            f"lesions of shape {values.shape} are neither a mask of the image's shape {shape} nor boxes "
-            "[x, y, width, height]"
-        )
+        found = f"lesions of shape {values.shape} are neither a mask of the image's shape {shape}"
+        raise ValueError(f"{found} nor boxes [x, y, width, height]")
     boxes = values.reshape(-1, 4).astype(float)
     if not np.isfinite(boxes).all() or (boxes[:, 2:] <= 0).any():
         raise ValueError(f"boxes {boxes.tolist()} must be finite [x, y, width, height] with sides above 0")
     return [(np.array([x, x + w, x + w, x, x]), np.array([y, y, y + h, y + h, y])) for x, y, w, h in boxes]
 
 
-def _draw_color_bar(axis: Axes, style: _Style, meaning: str) -> None:
-    """The colours as they look over a medium gray, since the weak ones are transparent."""
-    heat = np.linspace(style.low, style.high, 256)[:, None]
-    colors = overlay_heat_map(np.full(heat.shape, 0.5), heat, style.low, style.high, style.alpha)
-    axis.imshow(colors, extent=(0, 1, style.low, style.high), origin="lower", aspect="auto")
+def _draw_color_bar(axis: Axes, low: float, high: float, meaning: str) -> None:
+    """The colors as they look over a medium gray, since the weak ones are transparent."""
+    heat = np.linspace(low, high, 256)[:, None]
+    colors = overlay_heat_map(np.full(heat.shape, 0.5), heat, low, high)
+    axis.imshow(colors, extent=(0, 1, low, high), origin="lower", aspect="auto")
     axis.set_xticks([])
-    ticks = np.linspace(style.low, style.high, 5)
+    ticks = np.linspace(low, high, 5)
     labels = [f"{tick:.3g}" for tick in ticks]
     axis.set_yticks(ticks, [f"≤ {labels[0]}", *labels[1:-1], f"≥ {labels[-1]}"])
     axis.tick_params(labelsize=7, length=2, left=False, labelleft=False, right=True, labelright=True)

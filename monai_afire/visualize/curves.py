@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -17,7 +16,9 @@ from monai_afire.metrics.binary_classification import alarm_counts, average_prec
 from monai_afire.visualize.figures import save_figure
 
 LINE_STYLES = ("-", "--", ":", "-.")
-NUM_COLORS = 10  # of matplotlib's colour cycle
+Pair = tuple[NDArray, NDArray]  # labels and scores
+Point = tuple[ArrayLike, ArrayLike]
+NUM_COLORS = 10  # of matplotlib's color cycle
 
 
 def roc_pr_figure(
@@ -35,7 +36,7 @@ def roc_pr_figure(
 
     Args:
         labels: ``(M,)``, 1 (abnormal) or 0 (normal).
-        scores: ``{name: (M,)}``, larger is more abnormal; colours follow their order, the legends the area under the
+        scores: ``{name: (M,)}``, larger is more abnormal; colors follow their order, the legends the area under the
             curve, largest first.
         path: the file; its extension says the format. None writes none.
         thresholds: ``{name: threshold}`` for none, some or all of the scores: the point at which score >= threshold
@@ -69,15 +70,8 @@ def roc_pr_figure(
         for axis in (roc, precision_recall):
             axis.text(0.5, 0.5, "not defined:\nall images have the same label", ha="center", va="center")
     else:
-        aucs, precisions = [], []
-        for number, name in enumerate(checked):
-            options = (*checked[name], _look(number), thresholds.get(name, np.nan))
-            aucs.append(_draw_roc(roc, name, *options))
-            precisions.append(_draw_precision_recall(precision_recall, name, *options))
-        prevalence = float(truth.mean())
-        has_points = not np.isnan(list(thresholds.values()) or [np.nan]).all()
-        _finish(roc, aucs, [0, 1], "chance", has_points)
-        _finish(precision_recall, precisions, [prevalence, prevalence], f"chance, {prevalence:.3f}", has_points)
+        _draw_curves(roc, "AUC", checked, thresholds, None)
+        _draw_curves(precision_recall, "AP", checked, thresholds, float(truth.mean()))
     save_figure(figure, path)
     return figure
 
@@ -94,7 +88,7 @@ def class_roc_figure(
 
     Args:
         labels: ``{class: (M,)}``, 1 (present) or 0 (absent); M may differ between classes.
-        scores: ``{class: (M,)}``, larger is more likely present; colours follow their order, the legend the AUC,
+        scores: ``{class: (M,)}``, larger is more likely present; colors follow their order, the legend the AUC,
             largest first.
         path: the file; its extension says the format. None writes none.
         thresholds: ``{class: threshold}`` for none, some or all of the classes: the point at which score >= threshold
@@ -116,28 +110,18 @@ def class_roc_figure(
     """
     thresholds = thresholds or {}
     if not scores or set(labels) != set(scores) or set(thresholds) - set(scores):
-        raise ValueError(
-            f"labels of {sorted(labels)}, scores of {sorted(scores)} and thresholds of {sorted(thresholds)}: give "
-            "labels and scores of the same classes, one or more, and thresholds of none but these"
-        )
+        given = f"labels of {sorted(labels)}, scores of {sorted(scores)} and thresholds of {sorted(thresholds)}"
+        raise ValueError(f"{given}: give labels and scores of the same classes, one or more, and no other thresholds")
     figure = Figure(figsize=(5.6, 6.2 + 0.18 * (len(scores) + 2)), dpi=130, layout="compressed")
     axis = figure.subplots()
     _frame(axis, "ROC", "1 - specificity", "sensitivity")
-    areas: dict[str, float] = {}
-    for number, (name, values) in enumerate(scores.items()):
-        if np.unique(np.asarray(labels[name])).size < 2:
-            axis.plot([], [], color=_look(number)["color"], linestyle="", label=f"not defined  {name}")
-            areas[name] = -np.inf
-            continue
-        truth, checked = checked_labels(labels[name], values, f"scores {name!r}")
-        areas[name] = _draw_roc(axis, name, truth, checked, _look(number), thresholds.get(name, np.nan))
-    defined = {name: area for name, area in areas.items() if np.isfinite(area)}
-    mean = "no class has both labels"
-    if defined:
-        mean = f"mean AUC {np.mean([*defined.values()]):.3f} of {len(defined)} classes"
+    pairs = {
+        name: checked_labels(labels[name], values, f"scores {name!r}") if np.unique(labels[name]).size > 1 else None
+        for name, values in scores.items()
+    }
+    areas = _draw_curves(axis, "AUC", pairs, thresholds, None)
+    mean = f"mean AUC {np.mean(areas):.3f} of {len(areas)} classes" if areas else "no class has both labels"
     figure.suptitle(title or mean, fontsize=11, parse_math=False)
-    has_points = any(not np.isnan(thresholds.get(name, np.nan)) for name in defined)
-    _finish(axis, list(areas.values()), [0, 1], "chance", has_points)
     save_figure(figure, path)
     return figure
 
@@ -148,47 +132,53 @@ def _frame(axis: Axes, title: str, x_label: str, y_label: str) -> None:
     axis.set_axisbelow(True)
 
 
-def _look(number: int) -> dict[str, Any]:
-    style = LINE_STYLES[number // NUM_COLORS % len(LINE_STYLES)]
-    return {"color": f"C{number % NUM_COLORS}", "linewidth": 1.3, "linestyle": style}
+def _draw_curves(
+    axis: Axes, kind: str, pairs: Mapping[str, Pair | None], thresholds: Mapping[str, float], chance: float | None
+) -> list[float]:
+    """Draw the curve of each pair of labels and scores that is defined; return the areas below these."""
+    curve, area_of = (_roc, roc_auc) if kind == "AUC" else (_precision_recall, average_precision)
+    areas, has_points = [], False
+    for number, (name, pair) in enumerate(pairs.items()):
+        color, style = f"C{number % NUM_COLORS}", LINE_STYLES[number // NUM_COLORS % len(LINE_STYLES)]
+        if pair is None:
+            axis.plot([], [], color=color, linestyle="", label=f"not defined  {name}")
+            areas.append(-np.inf)
+            continue
+        areas.append(area_of(*pair))
+        threshold = thresholds.get(name, np.nan)
+        x, y, point = curve(*pair, threshold)
+        drawstyle, label = "default" if kind == "AUC" else "steps-pre", f"{kind} {areas[-1]:.3f}  {name}"
+        axis.plot(x, y, color=color, linewidth=1.3, linestyle=style, drawstyle=drawstyle, label=label)
+        if not np.isnan(threshold):
+            has_points = True
+            axis.plot(*point, color=color, marker="o", markersize=7, markeredgecolor="black", zorder=3)
+    _finish(axis, areas, chance, has_points)
+    return [area for area in areas if np.isfinite(area)]
 
 
-def _point(color: str) -> dict[str, Any]:
-    return {"color": color, "marker": "o", "markersize": 7, "markeredgecolor": "black", "zorder": 3}
+def _roc(truth: NDArray, values: NDArray, threshold: float) -> tuple[NDArray, NDArray, Point]:
+    """1 - specificity and sensitivity from no alarm to an alarm for all, and those of a threshold."""
+    levels, hits, alarms = alarm_counts(truth, values)
+    x, y = np.append(0, (alarms - hits) / (~truth).sum()), np.append(0, hits / truth.sum())
+    reached = (levels >= threshold).sum()
+    return x, y, ([x[reached]], [y[reached]])
 
 
-def _draw_roc(
-    axis: Axes, name: str, truth: NDArray, values: NDArray, look: dict[str, Any], threshold: float = np.nan
-) -> float:
-    _, hits, alarms = alarm_counts(truth, values)
-    abnormal, normal, auc = truth.sum(), (~truth).sum(), roc_auc(truth, values)
-    label = f"AUC {auc:.3f}  {name}"
-    axis.plot(np.append(0, (alarms - hits) / normal), np.append(0, hits / abnormal), label=label, **look)
-    if not np.isnan(threshold):
-        alarm = values >= threshold
-        axis.plot((alarm & ~truth).sum() / normal, (alarm & truth).sum() / abnormal, **_point(look["color"]))
-    return auc
-
-
-def _draw_precision_recall(
-    axis: Axes, name: str, truth: NDArray, values: NDArray, look: dict[str, Any], threshold: float = np.nan
-) -> float:
-    _, hits, alarms = alarm_counts(truth, values)
+def _precision_recall(truth: NDArray, values: NDArray, threshold: float) -> tuple[NDArray, NDArray, Point]:
+    """Recall and precision as steps, and those of a threshold, none where no score reaches it."""
+    levels, hits, alarms = alarm_counts(truth, values)
+    recall, precision = hits / truth.sum(), hits / alarms
+    reached = (levels >= threshold).sum()
+    point = slice(reached - 1, reached) if reached else slice(0)
     first = int(np.argmax(hits > 0))  # before it there is no recall, and no area
-    precision, ap = (hits / alarms)[first:], average_precision(truth, values)
-    recall = np.append(0, (hits / truth.sum())[first:])
-    steps = np.append(precision[0], precision)
-    axis.plot(recall, steps, drawstyle="steps-pre", label=f"AP {ap:.3f}  {name}", **look)
-    alarm = values >= threshold
-    if alarm.any():
-        found = (alarm & truth).sum()
-        axis.plot(found / truth.sum(), found / alarm.sum(), **_point(look["color"]))
-    return ap
+    steps = np.append(precision[first], precision[first:])
+    return np.append(0, recall[first:]), steps, (recall[point], precision[point])
 
 
-def _finish(axis: Axes, areas: list[float], chance: list[float], chance_label: str, has_points: bool) -> None:
-    """Chance line, and the legend below the axes, where it hides no curve; curves by the area under them."""
-    axis.plot([0, 1], chance, color="0.5", linestyle=(0, (2, 2)), linewidth=1, zorder=1, label=chance_label)
+def _finish(axis: Axes, areas: list[float], chance: float | None, has_points: bool) -> None:
+    """Chance line, and the legend below the axes, where it hides no curve; curves by the area below them."""
+    line, label = ([0, 1], "chance") if chance is None else ([chance, chance], f"chance, {chance:.3f}")
+    axis.plot([0, 1], line, color="0.5", linestyle=(0, (2, 2)), linewidth=1, zorder=1, label=label)
     if has_points:
         axis.plot([], [], color="0.6", marker="o", markeredgecolor="black", linestyle="", label="threshold")
     handles, labels = axis.get_legend_handles_labels()

@@ -24,7 +24,7 @@ def picture_grid(rows: Sequence[Sequence[NDArray]], columns: Sequence[str], titl
     A grid of pictures with a title over each column.
 
     Args:
-        rows: for each row one picture per column, gray ``(H, W)`` or in colour ``(H, W, 3)``, in [0, 1]; 0 is black and
+        rows: for each row one picture per column, gray ``(H, W)`` or in color ``(H, W, 3)``, in [0, 1]; 0 is black and
             1 white for all pictures alike.
         columns: titles of the columns.
         title: title of the whole.
@@ -41,10 +41,8 @@ def picture_grid(rows: Sequence[Sequence[NDArray]], columns: Sequence[str], titl
         (297, 484, 3)
     """
     if not rows or not columns or any(len(row) != len(columns) for row in rows):
-        raise ValueError(
-            f"{len(columns)} columns, but rows of {[len(row) for row in rows]} pictures: give at least one row, and in "
-            "each one picture per column"
-        )
+        found = f"{len(columns)} columns, but rows of {[len(row) for row in rows]} pictures"
+        raise ValueError(f"{found}: give at least one row, and in each one picture per column")
     figure = Figure(figsize=(2.2 * len(columns), 2.2 * len(rows) + 0.5), dpi=110, layout="compressed")
     axes = figure.subplots(len(rows), len(columns), squeeze=False)
     for row_axes, row in zip(axes, rows, strict=True):
@@ -90,7 +88,7 @@ def figure_to_array(figure: Figure) -> NDArray[np.uint8]:
         figure: the figure.
 
     Returns:
-        ``(H, W, 3)``, the colours red, green and blue.
+        ``(H, W, 3)``, the colors red, green and blue.
 
     Example:
         >>> figure_to_array(Figure(figsize=(2, 1), dpi=50))[0, 0].tolist()

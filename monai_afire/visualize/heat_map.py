@@ -9,42 +9,39 @@ from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.colors import LinearSegmentedColormap
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 LEVELS = 256
-OPACITY = 0.45  # of the strongest colour: more would hide what the radiograph shows below it
+OPACITY = 0.45  # of the strongest color: more would hide what the radiograph shows below it
 ANCHORS = ((255, 225, 60), (255, 150, 30), (240, 50, 30), (190, 0, 70))
 
 
-def _color_table() -> NDArray[np.uint8]:
-    anchors = np.linspace(0, LEVELS - 1, len(ANCHORS))
-    channels = [np.interp(np.arange(LEVELS), anchors, channel) for channel in zip(*ANCHORS, strict=True)]
-    return np.stack(channels, axis=1).round().astype(np.uint8)
+_COLOR_MAP = LinearSegmentedColormap.from_list("heat", np.divide(ANCHORS, 255), N=LEVELS)
 
-
-HEAT_COLORS = _color_table()
-"""Colours (256, 3) from the weakest to the strongest heat; darker as it gets stronger, for readers who see no hue."""
+HEAT_COLORS: NDArray[np.uint8] = np.rint(255 * _COLOR_MAP(np.arange(LEVELS))[:, :3]).astype(np.uint8)
+"""Colors (256, 3) from the weakest to the strongest heat; darker as it gets stronger, for readers who see no hue."""
 
 
 def overlay_heat_map(
     image: ArrayLike, heat: ArrayLike, low: float, high: float, alpha: float = OPACITY
 ) -> NDArray[np.uint8]:
     """
-    Lay a heat map over a radiograph: no colour where the heat is at most ``low``, the strongest from ``high`` on.
+    Lay a heat map over a radiograph: no color where the heat is at most ``low``, the strongest from ``high`` on.
 
     Between the two, opacity and place in ``HEAT_COLORS`` grow in proportion to the heat, in 255 steps. With the same
-    ``low`` and ``high`` the same colour means the same heat in all pictures.
+    ``low`` and ``high`` the same color means the same heat in all pictures.
 
     Args:
         image: radiograph ``(H, W)`` in [0, 1].
         heat: heat map ``(H, W)``, larger is hotter; infinite values are the coldest and the hottest.
         low: largest heat that is not shown.
-        high: smallest heat that is shown in the strongest colour.
-        alpha: opacity of the strongest colour, in (0, 1].
+        high: smallest heat that is shown in the strongest color.
+        alpha: opacity of the strongest color, in (0, 1].
 
     Returns:
-        ``(H, W, 3)``, the colours red, green and blue.
+        ``(H, W, 3)``, the colors red, green and blue.
 
     Raises:
         ValueError: for other shapes, an image beyond [0, 1], NaN, or a range or opacity that is none.
@@ -72,7 +69,7 @@ def overlay_heat_map(
 
 @lru_cache(maxsize=8)
 def _blend_table(alpha: float) -> NDArray[np.uint8]:
-    """The colour of each level of gray under each level of heat, (256 * 256, 3), heat running fastest."""
+    """The color of each level of gray under each level of heat, (256 * 256, 3), heat running fastest."""
     opacity = np.linspace(0, alpha, LEVELS)[:, None]
     gray = np.arange(LEVELS)[:, None, None]
     return (gray * (1 - opacity) + HEAT_COLORS * opacity + 0.5).astype(np.uint8).reshape(-1, 3)
@@ -80,15 +77,11 @@ def _blend_table(alpha: float) -> NDArray[np.uint8]:
 
 def _check_pictures(picture: NDArray, values: NDArray) -> None:
     if picture.ndim != 2 or picture.shape != values.shape or picture.size == 0:
-        raise ValueError(
-            f"image of shape {picture.shape} and heat of shape {values.shape} are not two pictures (H, W): take one "
-            "channel, and resize the heat map to the image first"
-        )
+        shapes = f"image of shape {picture.shape} and heat of shape {values.shape}"
+        raise ValueError(f"{shapes} are not two pictures (H, W): take one channel, and resize the heat map")
     if not (picture.min() >= -1e-3 and picture.max() <= 1 + 1e-3):
-        raise ValueError(
-            f"the image has values from {picture.min():g} to {picture.max():g} instead of [0, 1]: give the radiograph "
-            "as it was before normalisation"
-        )
+        found = f"the image has values from {picture.min():g} to {picture.max():g} instead of [0, 1]"
+        raise ValueError(f"{found}: give the radiograph as it was before normalization")
     bad = int(np.isnan(values).sum())
     if bad:
         raise ValueError(f"{bad} of {values.size} pixels of the heat map are NaN: exploded or wrongly loaded weights")
@@ -98,12 +91,12 @@ _FONT = Path(mpl.get_data_path(), "fonts/ttf/DejaVuSans.ttf")  # Pillow's own ha
 _WHITE = (255, 255, 255)
 _SMALLEST_TEXT = 10  # pixels
 _TEXT_PER_SIDE = 1 / 30  # size of the text in sides of the radiograph
-_MEDIUM_GRAY = 0.5  # what the colours of the bar lie on, since the weak ones are transparent
+_MEDIUM_GRAY = 0.5  # what the colors of the bar lie on, since the weak ones are transparent
 
 
 def heat_panels(image: ArrayLike, heat: ArrayLike, low: float, high: float, title: str, unit: str) -> NDArray[np.uint8]:
     """
-    Draw a radiograph, beside it the same with its heat map, and a colour bar, on black.
+    Draw a radiograph, beside it the same with its heat map, and a color bar, on black.
 
     Neither is turned or mirrored: left and right are those of the image given. It is drawn without matplotlib, which
     would take ten times as long as the network.
@@ -112,12 +105,12 @@ def heat_panels(image: ArrayLike, heat: ArrayLike, low: float, high: float, titl
         image: radiograph ``(H, W)`` in [0, 1].
         heat: heat map ``(H, W)``, larger is hotter.
         low: largest heat that is not shown, see :func:`monai_afire.visualize.overlay_heat_map`.
-        high: smallest heat that is shown in the strongest colour.
+        high: smallest heat that is shown in the strongest color.
         title: one line above both.
-        unit: of the heat, beside the colour bar.
+        unit: of the heat, beside the color bar.
 
     Returns:
-        ``(rows, columns, 3)``, the colours red, green and blue; large enough for radiographs and texts.
+        ``(rows, columns, 3)``, the colors red, green and blue; large enough for radiographs and texts.
 
     Raises:
         ValueError: as :func:`monai_afire.visualize.overlay_heat_map`.
@@ -143,7 +136,7 @@ def heat_panels(image: ArrayLike, heat: ArrayLike, low: float, high: float, titl
 
 
 def _color_bar(low: float, high: float, unit: str, rows: int, text: int) -> Image.Image:
-    """Colours from the strongest down to none, their heat, and its unit along them."""
+    """Colors from the strongest down to none, their heat, and its unit along them."""
     meaning = _text_picture(unit, text).rotate(90, expand=True)
     height = max(rows, meaning.height)
     heat = np.linspace(high, low, height)[:, None]

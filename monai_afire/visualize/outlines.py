@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from PIL import Image, ImageDraw
 
 from monai_afire.visualize.figures import mask_outlines, save_figure, wrapped_title
+from monai_afire.visualize.style import legend_below
 
 Color = tuple[int, int, int]
 
@@ -28,7 +29,7 @@ CLASS_COLORS: tuple[Color, ...] = (
     (255, 60, 50),
     (175, 130, 255),
 )
-"""Of predictions; they show on black and on white, and none is near the colour of the truth."""
+"""Of predictions; they show on black and on white, and none is near the color of the truth."""
 
 SMOOTHING = 2  # pictures are drawn so many times larger, then reduced
 TRUTH_WIDTH, PREDICTED_WIDTH = 4, 2  # both can be seen where one lies on the other
@@ -36,7 +37,7 @@ PICTURE_INCHES, DPI, TITLE_COLUMNS, TITLE_LINES = 2.6, 200, 46, 3
 
 
 def class_color(number: int) -> Color:
-    """Colour of a class's predictions; after the last one they repeat."""
+    """Color of a class's predictions; after the last one they repeat."""
     return CLASS_COLORS[number % len(CLASS_COLORS)]
 
 
@@ -51,9 +52,7 @@ def outline_picture(
             continue
         stack = np.asarray(masks)
         if stack.ndim != 3 or 0 in stack.shape:
-            raise ValueError(
-                f"masks must be (C, h, w) with at least one pixel, got {stack.shape}: one channel per class"
-            )
+            raise ValueError(f"masks must be (C, h, w) with pixels, one channel per class, got {stack.shape}")
         scale = np.array([canvas.width / stack.shape[2], canvas.height / stack.shape[1]])
         for number, mask in enumerate(stack != 0):
             color, width = (TRUTH_COLOR, TRUTH_WIDTH) if is_truth else (class_color(number), PREDICTED_WIDTH)
@@ -95,21 +94,16 @@ def picture_sheet(
     columns: int = 4,
     title: str = "",
 ) -> Figure:
-    """A page of coloured pictures in reading order, with a legend of the colours."""
+    """A page of colored pictures in reading order, with a legend of the colors."""
     if not pictures or len(pictures) != len(titles) or columns < 1:
-        raise ValueError(
-            f"{len(pictures)} pictures, {len(titles)} titles and {columns} columns: give one picture or more, a title "
-            "for each, and one column or more"
-        )
+        given = f"{len(pictures)} pictures, {len(titles)} titles and {columns} columns"
+        raise ValueError(f"{given}: give one picture or more, a title for each, and one column or more")
     across = min(columns, len(pictures))
     down = -(-len(pictures) // across)
     headings = [wrapped_title(text, TITLE_COLUMNS, TITLE_LINES) for text in titles]
     heading_inches = 0.15 * (1 + max(heading.count("\n") for heading in headings))
-    size = (
-        across * PICTURE_INCHES,
-        down * (PICTURE_INCHES + heading_inches) + 0.3 * (bool(title) + bool(legend)) + 0.1,
-    )
-    figure = Figure(figsize=size, dpi=DPI, layout="compressed")
+    height = down * (PICTURE_INCHES + heading_inches) + 0.3 * (bool(title) + bool(legend)) + 0.1
+    figure = Figure(figsize=(across * PICTURE_INCHES, height), dpi=DPI, layout="compressed")
     axes = figure.subplots(down, across, squeeze=False).ravel()
     for axis in axes:
         axis.set_axis_off()
@@ -120,17 +114,8 @@ def picture_sheet(
         axis.remove()
     if legend:
         handles = [Line2D([], [], color="#" + bytes(color).hex(), linewidth=3) for color in legend.values()]
-        box = figure.legend(
-            handles,
-            [str(name) for name in legend],
-            loc="outside lower center",
-            ncols=min(len(legend), 2 * across),
-            fontsize=7,
-            facecolor="0.25",  # bright colours do not show on white
-            labelcolor="white",
-        )
-        for text in box.get_texts():
-            text.set_parse_math(False)
+        # bright colors do not show on white
+        legend_below(figure, handles, [str(name) for name in legend], facecolor="0.25", labelcolor="white")
     if title:
         figure.suptitle(title, fontsize=9, parse_math=False)
     save_figure(figure, path)
@@ -138,12 +123,10 @@ def picture_sheet(
 
 
 def _canvas(image: ArrayLike, side: int) -> Image.Image:
-    """The picture in colours, larger than wanted by SMOOTHING."""
+    """The picture in colors, larger than wanted by SMOOTHING."""
     values = np.asarray(image, dtype=np.float32)
     if values.ndim != 2 or values.size == 0 or side < 1:
-        raise ValueError(
-            f"image must be (H, W) with at least one pixel and side above 0, got {values.shape} and {side}"
-        )
+        raise ValueError(f"image must be (H, W) with pixels and side above 0, got {values.shape} and {side}")
     low, high = float(values.min()), float(values.max())
     if not np.isfinite([low, high]).all():
         raise ValueError("the image has pixels that are NaN or infinite: repair them, as LoadRadiograph does")

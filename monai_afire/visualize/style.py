@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Common style of all plots: sizes, letters, and colours that colour-blind readers tell apart."""
+"""Common style of all plots: sizes, letters, and colors that color-blind readers distinguish."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def plot_figure(width: float, height: float, pictures: bool = False) -> Figure:
 
 
 def series_style(number: int) -> dict[str, Any]:
-    """Colour and marker of a series; none of the first 42 has both in common with another."""
+    """Color and marker of a series; none of the first 42 has both in common with another."""
     return {
         "color": SERIES_COLORS[number % len(SERIES_COLORS)],
         "marker": SERIES_MARKERS[number % len(SERIES_MARKERS)],
@@ -37,7 +37,7 @@ def series_style(number: int) -> dict[str, Any]:
 
 
 def frame(axis: Axes, title: str = "", x_label: str = "", y_label: str = "", grid: str | None = None) -> None:
-    """Give an axis its texts, shown as they are (no TeX), without the box's upper and right side."""
+    """Give an axis its texts, shown without TeX, without the box's upper and right side."""
     axis.set_title(title, fontsize=TITLE_SIZE, parse_math=False)
     axis.set_xlabel(x_label, fontsize=LABEL_SIZE)
     axis.set_ylabel(y_label, fontsize=LABEL_SIZE)
@@ -54,15 +54,16 @@ def legend_columns(names: Sequence[str], width: float) -> int:
     return max(1, min(len(names), int(width / inches)))
 
 
-def legend_below(figure: Figure, handles: Sequence[Artist], names: Sequence[str]) -> None:
-    """One legend for all axes, below them, where it hides nothing."""
+def legend_below(figure: Figure, handles: Sequence[Artist], names: Sequence[str], **look: Any) -> None:
+    """One legend for all axes, below them, where it hides nothing; with a frame if it has a look."""
     box = figure.legend(
         handles,
         names,
         loc="outside lower center",
         ncols=legend_columns(names, figure.get_figwidth()),
         fontsize=TICK_SIZE,
-        frameon=False,
+        frameon=bool(look),
+        **look,
     )
     for text in box.get_texts():
         text.set_parse_math(False)

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Colours of tokens by their principal components."""
+"""Colors of tokens by their principal components."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _SHARE_OUTSIDE = 0.02
 @torch.no_grad()
 def token_colors(tokens: torch.Tensor) -> NDArray[np.float64]:
     """
-    Colour tokens by their first three principal components: tokens of one colour are alike.
+    Color tokens by their first three principal components: tokens of one color are alike.
 
-    The components are those of all given tokens together, so that colours compare across images. Each component becomes
+    The components are those of all given tokens together, so that colors compare across images. Each component becomes
     one of red, green and blue, from its 2nd to its 98th percentile; its sign is that of its largest entry.
 
     Args:

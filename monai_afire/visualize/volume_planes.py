@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 
 def axial_plane(image: NDArray, place: Sequence[int]) -> NDArray:
-    """The axial plane through a place of a volume; a picture as it is."""
+    """The axial plane through a place of a volume; a picture unchanged."""
     return image if image.ndim == 2 else upright(image[:, :, int(place[2])])
 
 
@@ -44,6 +44,15 @@ def fullest_plane(masks: NDArray) -> int:
     """The axial plane of a volume in which most voxels belong to something."""
     voxels = (masks != 0).sum(axis=(0, 1, 2))
     return int(voxels.argmax()) if voxels.any() else len(voxels) // 2
+
+
+def fullest_planes(image: NDArray, masks: NDArray, *others: NDArray) -> tuple[NDArray, ...]:
+    """A picture and stacks of masks as they are; of a volume the axial plane that holds most of the first stack."""
+    if image.ndim == 2:
+        return image, masks, *others
+    place = (0, 0, fullest_plane(masks))
+    stacks = (np.stack([axial_plane(mask, place) for mask in stack]) for stack in (masks, *others))
+    return axial_plane(image, place), *stacks
 
 
 def frontal_projection(image: NDArray) -> NDArray:

@@ -12,7 +12,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 from analysis.stub_encoders import ConstantEncoder, HashEncoder, PatchMeanEncoder
-from scipy.stats import norm
 
 from monai_afire.analysis import CompositionStudy
 from monai_afire.analysis.composition import (
@@ -20,8 +19,6 @@ from monai_afire.analysis.composition import (
     composition_summary,
     compositionality,
     decomposition_and_retrieval,
-    matching_figure,
-    similarity_density,
 )
 from monai_afire.analysis.images.boxes import random_boxes
 from monai_afire.analysis.images.study_images import StudyImages
@@ -148,15 +145,6 @@ def test_like_one_image_at_a_time(batch_size: int) -> None:
         assert row["other_similarity"] == pytest.approx(other, abs=1e-4)
 
 
-def test_density_is_that_of_gauss() -> None:
-    values, points = np.array([0.1, 0.4, 0.5, np.nan]), np.linspace(-1, 2, 50)
-    width = np.std(values[:3], ddof=1) * 3 ** (-1 / 5)  # Scott's rule
-    expected = norm.pdf(points[:, None], values[:3], width).mean(1)
-    np.testing.assert_allclose(similarity_density(values, points), expected, rtol=1e-6)
-    assert similarity_density([np.nan, 0.3], points) is None
-    assert similarity_density([], points) is None
-
-
 @pytest.mark.parametrize("number", [1, 2])
 def test_few_images_and_constant_ones(number: int) -> None:
     images = StudyImages(torch.full((number, 1, 32, 32), 0.5))
@@ -200,12 +188,13 @@ def test_refuses_what_does_not_fit() -> None:
         composition_figure({})
 
 
-def test_bars_are_the_accuracies() -> None:
-    columns = {"decomposition_accuracy": [0.9, np.nan], "retrieval_accuracy": [0.5, 1.0], "chance": [1 / 32] * 2}
-    figure = matching_figure(pd.DataFrame(columns, index=["a", "b_$1$"]))
-    lengths = [[bar.get_width() for bar in axis.patches] for axis in figure.axes]
-    assert lengths == [[0.9, 0.0], [0.5, 1.0]]
-    assert [text.get_text() for text in figure.axes[0].texts] == ["90.0%", "not defined"]
+def test_accuracies_are_drawn_beside_chance() -> None:
+    encoders = {"mean": mean_encoder(1), "b_$1$": ConstantEncoder()}
+    result = CompositionStudy(progress=False)(encoders, StudyImages(torch.rand(5, 1, 32, 32)))
+    (axis,) = list(result.figures.values())[1].axes
+    accuracies = result.table[["decomposition_accuracy", "retrieval_accuracy"]].to_numpy().tolist()
+    assert [line.get_xdata().tolist() for line in axis.lines] == [*accuracies, [0.2, 0.2]]
+    assert [text.get_text() for text in axis.figure.legends[0].get_texts()] == ["mean", "b_$1$", "chance"]
 
 
 def test_study_embeds_every_picture_once() -> None:

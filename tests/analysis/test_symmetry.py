@@ -12,7 +12,6 @@ from monai_afire.analysis import StudyImages, SymmetryStudy
 from monai_afire.analysis.features.tokens import landmark_features
 from monai_afire.analysis.symmetry import (
     landmark_symmetry,
-    similarity_matrix,
     symmetric_pairs,
     symmetry_summary,
 )
@@ -88,12 +87,6 @@ def test_like_one_landmark_at_a_time() -> None:
         assert row.chance == pytest.approx(1 / len(cosine))
         assert row.partner_cosine == pytest.approx(cosine.pop(row.partner), abs=1e-5)
         assert row.others_cosine == pytest.approx(np.mean(list(cosine.values())), abs=1e-5)
-
-
-def test_matrix_ignores_what_is_not_known() -> None:
-    features = torch.eye(2).repeat(2, 1, 1)
-    features[1, 0] = torch.nan
-    np.testing.assert_allclose(similarity_matrix(features, torch.ones(2, 2, 2)), np.full((2, 2), 0.5**0.5))
 
 
 def test_degenerate() -> None:

@@ -317,7 +317,7 @@ def test_half_precision_ranks_the_phantom_alike(
 ) -> None:
     monkeypatch.setattr("monai_afire.inferers.autocast.has_bfloat16", lambda device: True)
     folder = tmp_path_factory.mktemp("phantom")
-    phantoms = ChestPhantomDataset(folder, "test", num_patients=40, image_size=32, progress=False)
+    phantoms = ChestPhantomDataset(folder, "test", num_patients=40, image_size=32)
     images = torch.stack([torch.as_tensor(item["image"]) for item in phantoms])
     detector = fitted(images[:20], aggregation="mean")
     with torch.no_grad():

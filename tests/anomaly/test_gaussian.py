@@ -4,12 +4,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-from distributed.two_ranks import needs_gloo, run_on_two_ranks
 
 from monai_afire.anomaly.normal_statistics import TokenDensity
 
@@ -148,20 +145,3 @@ def test_misuse() -> None:
     assert few(torch.zeros(1, 1, 8)).isfinite().all()
     with pytest.raises(ValueError, match="class tokens"):
         few(torch.zeros(1, 2, 8))
-
-
-def fit_on_rank(rank: int, world_size: int) -> dict[str, torch.Tensor]:
-    tokens = random_tokens()
-    density = TokenDensity(3, 4).double()
-    density.update(tokens[:9] if rank == 0 else tokens[9:])
-    density.finalize()
-    density.finalize()  # the second call must not count anything twice
-    return density.state_dict()
-
-
-@pytest.mark.slow
-@needs_gloo
-def test_two_processes_fit_the_images_of_both(tmp_path: Path) -> None:
-    expected = fitted(random_tokens()).state_dict()
-    for state in run_on_two_ranks(fit_on_rank, tmp_path):
-        torch.testing.assert_close(state, expected)

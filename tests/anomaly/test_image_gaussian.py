@@ -9,7 +9,7 @@ import pytest
 import torch
 from sklearn.covariance import LedoitWolf
 
-from monai_afire.anomaly import ImageDensity, ledoit_wolf
+from monai_afire.anomaly import ImageDensity
 
 
 def random_features(images: int = 15, dim: int = 6, seed: int = 0) -> torch.Tensor:
@@ -37,17 +37,16 @@ def naive_shrinkage(features: np.ndarray) -> float:
 @pytest.mark.parametrize(("images", "dim"), [(15, 6), (5, 12), (200, 3)])
 def test_covariance_equals_loops_and_scikit_learn(images: int, dim: int) -> None:
     features = random_features(images, dim)
-    mean, covariance, shrinkage = ledoit_wolf(features)
-    reference = LedoitWolf().fit(features.numpy())
-    assert shrinkage == pytest.approx(naive_shrinkage(features.numpy()))
-    assert shrinkage == pytest.approx(reference.shrinkage_)
-    np.testing.assert_allclose(mean, reference.location_)
-    np.testing.assert_allclose(covariance, reference.covariance_)
+    density, reference = fitted(features), LedoitWolf().fit(features.numpy())
+    assert reference.shrinkage_ == pytest.approx(naive_shrinkage(features.numpy()))
+    np.testing.assert_allclose(density.mean, reference.location_)
+    np.testing.assert_allclose(np.linalg.inv(density.precision), reference.covariance_)
 
 
 def test_distances_equal_solving_for_each_image() -> None:
     features, new = random_features(), random_features(4, seed=1)
-    mean, covariance, _ = ledoit_wolf(features)
+    reference = LedoitWolf().fit(features.numpy())
+    mean, covariance = torch.from_numpy(reference.location_), torch.from_numpy(reference.covariance_)
     expected = [float(((x - mean) @ torch.linalg.solve(covariance, x - mean)).sqrt()) for x in new]
     for sizes in (None, (1, 4, 10)):
         np.testing.assert_allclose(fitted(features, sizes)(new), expected, rtol=1e-9)

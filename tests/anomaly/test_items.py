@@ -20,7 +20,7 @@ from PIL import Image
 
 from monai_afire.anomaly.items import detection_items, lesion_truth, validation_items
 from monai_afire.data.datalist.checks import DatalistError
-from monai_afire.data.datalist.labelled_items import abnormal_label, normal_items
+from monai_afire.data.datalist.labels import abnormal_label, normal_items
 from monai_afire.transforms.radiograph_io.common import RadiographError
 
 LESIONS: dict[str, Any] = {"kinds": ["SoftNodule", "CutPaste"], "contrasts": [0.1, 0.2, 0.4], "sizes": [0.1, 0.2]}

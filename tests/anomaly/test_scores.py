@@ -14,14 +14,13 @@ from naive import afire
 from monai_afire.anomaly.scores import aggregate_tokens, anomaly_score, prototype_distance
 
 
-@pytest.mark.parametrize("reduction", ["sum", "mean"])
 @pytest.mark.parametrize("scale", [0.1, 1.0, 30.0])
-def test_score_equals_loops(reduction: str, scale: float) -> None:
+def test_score_equals_loops(scale: float) -> None:
     rng = np.random.default_rng(0)
     for shape in ((1, 1, 1), (3, 5, 4), (2, 7, 3)):
         y, x = scale * rng.normal(size=shape), scale * rng.normal(size=shape)
-        score, token_map = anomaly_score(torch.tensor(y), torch.tensor(x), reduction)
-        expected_score, expected_map = afire.anomaly_score(y, x, reduction)
+        score, token_map = anomaly_score(torch.tensor(y), torch.tensor(x))
+        expected_score, expected_map = afire.anomaly_score(y, x)
         np.testing.assert_allclose(score, expected_score, rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(token_map, expected_map, rtol=1e-12)
 
@@ -39,9 +38,6 @@ def test_score_by_hand() -> None:
     assert token_map.tolist() == [[0.0, 10.0], [2.0, 2.0], [0.0, 0.0]]
     expected = [math.log((1 + math.exp(10)) / 2), 2.0, 0.0]
     assert score.tolist() == pytest.approx(expected, rel=1e-6)
-    score, token_map = anomaly_score(restored, torch.zeros(3, 2, 2), reduction="mean")
-    assert token_map.tolist() == [[0.0, 5.0], [1.0, 1.0], [0.0, 0.0]]
-    assert score[0].item() == pytest.approx(math.log((1 + math.exp(5)) / 2), rel=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
@@ -57,10 +53,9 @@ def test_score_is_finite_and_ranks_where_the_printed_one_overflows(dtype: torch.
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-@pytest.mark.parametrize("reduction", ["sum", "mean"])
-def test_score_of_the_largest_numbers_is_finite(dtype: torch.dtype, reduction: str) -> None:
+def test_score_of_the_largest_numbers_is_finite(dtype: torch.dtype) -> None:
     largest = torch.full((1, 3, 4), torch.finfo(dtype).max, dtype=dtype)
-    score, token_map = anomaly_score(largest, -largest, reduction)
+    score, token_map = anomaly_score(largest, -largest)
     assert score.isfinite().all()
     assert token_map.isfinite().all()
     assert score.item() > 1e9
@@ -91,9 +86,7 @@ def test_score_refuses_other_shapes(restored: tuple[int, ...], target: tuple[int
         anomaly_score(torch.zeros(restored), torch.zeros(target))
 
 
-def test_score_refuses_an_unknown_reduction_and_takes_no_image() -> None:
-    with pytest.raises(ValueError, match="reduction"):
-        anomaly_score(torch.zeros(1, 1, 1), torch.zeros(1, 1, 1), reduction="max")
+def test_score_takes_no_image() -> None:
     score, token_map = anomaly_score(torch.zeros(0, 2, 3), torch.zeros(0, 2, 3))
     assert score.shape == (0,)
     assert token_map.shape == (0, 2)

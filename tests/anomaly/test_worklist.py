@@ -111,7 +111,7 @@ def test_capture_shows_the_overlay_and_nothing_rescales_it(tmp_path: Path) -> No
     assert (capture.PhotometricInterpretation, capture.BitsStored, capture.PixelRepresentation) == ("RGB", 8, 0)
     for keyword in ("RescaleSlope", "RescaleIntercept", "WindowCenter", "WindowWidth", "VOILUTSequence"):
         assert keyword not in capture, keyword
-    with pytest.warns(UserWarning, match="is a colour picture"):
+    with pytest.warns(UserWarning, match="is a color picture"):
         read = LoadRadiograph()(str(tmp_path / "a.dcm.dcm"))
     assert tuple(read.shape[1:]) == given.picture_with_heat().shape[:2]
 

@@ -132,9 +132,7 @@ def workers(options: argparse.Namespace) -> None:
 
 def write_files(folder: Path, height: int, width: int, images: int) -> dict[str, list[dict[str, Any]]]:
     """The phantom in all formats."""
-    phantom = ChestPhantomDataset(
-        folder / "phantom", "test", num_patients=min(images, 4), image_size=256, progress=False
-    )
+    phantom = ChestPhantomDataset(folder / "phantom", "test", num_patients=min(images, 4), image_size=256)
     grain = np.random.default_rng(0).normal(0, 0.01, (height, width)).astype(np.float32)
     lists: dict[str, list[dict[str, Any]]] = {}
     for number in range(images):

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import torch
 
-from monai_afire.transforms.lesion_synthesis.array import SynthLesionMask
+from monai_afire.transforms.lesion_synthesis import SynthLesionMask
 from monai_afire.transforms.lesion_synthesis.batched import synth_lesion_masks
 from monai_afire.transforms.lesion_synthesis.parameters import (
     LesionSettings,

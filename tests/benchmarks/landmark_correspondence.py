@@ -15,7 +15,7 @@ import tempfile
 
 import torch
 
-from monai_afire.analysis import correspondence_summary, landmark_correspondence, same_place_correspondence
+from monai_afire.analysis import landmark_correspondence, same_place_correspondence
 from monai_afire.data import ChestPhantomDataset
 from monai_afire.networks import ViTEncoder, load_encoder_weights
 
@@ -32,7 +32,7 @@ def percent(images: torch.Tensor, landmarks: torch.Tensor, encoder: ViTEncoder, 
     """Mean error as a percentage of the side."""
     options = {"reference": REFERENCES, "stride": STRIDE, "progress": False, "remove_position": remove_position}
     table = landmark_correspondence(encoder, images, landmarks, **options)
-    return 100 * correspondence_summary(table)["mean_error_fraction"]
+    return 100 * float(table["error_fraction"].mean())
 
 
 def main() -> None:
@@ -44,7 +44,7 @@ def main() -> None:
     images = torch.stack([torch.as_tensor(item["image"]) for item in dataset])
     landmarks = torch.stack([torch.as_tensor(item["landmarks"]) for item in dataset])
     same_place = same_place_correspondence(landmarks, (SIZE, SIZE), REFERENCES)
-    print(f"same place: {100 * correspondence_summary(same_place)['mean_error_fraction']:.1f} %")
+    print(f"same place: {100 * same_place['error_fraction'].mean():.1f} %")
     cases = [("untrained", None, "teacher")]
     cases += [(path, path, branch) for path in options.weights for branch in ("teacher", "student")]
     for name, path, branch in cases:

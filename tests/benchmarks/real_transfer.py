@@ -25,7 +25,7 @@ TASKS: dict[str, dict[str, Any]] = {
     "label": {"label_key": "label", "num_classes": 1},
     "findings": {"label_key": "findings"},
 }
-FINE_TUNING = {"epochs": 20, "batch_size": 32, "patience": 20, "min_steps_per_epoch": 6}
+FINE_TUNING = {"epochs": 20, "batch_size": 32, "early_stopping::patience": 20, "min_steps_per_epoch": 6}
 
 
 def pretrain(data: Path, datalist: Path, folder: Path) -> Path:

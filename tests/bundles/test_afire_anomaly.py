@@ -83,7 +83,7 @@ def test_adapting_without_labels_validates_on_painted_lesions(workspace: Path) -
 
 
 def test_adapting_stops_early(workspace: Path) -> None:
-    settings = {**TINY, "phantom": PHANTOM, "epochs": 30, "patience": 1, "learning_rate": 0.0}
+    settings = {**TINY, "phantom": PHANTOM, "epochs": 30, "early_stopping::patience": 1, "learning_rate": 0.0}
     run(config_file=ADAPT, **settings)
     state = torch.load("bundles/afire/models/anomaly/checkpoint.pt", weights_only=True)
     assert state["trainer"]["iteration"] // 3 == 2  # nothing can improve at learning rate 0: stopped after the second
@@ -106,7 +106,7 @@ def test_adapting_leaves_abnormal_images_out(workspace: Path) -> None:
     [
         ({"pretrained": "models/none.pt"}, "pre-train with train.json first"),
         ({"hidden_size": 36}, "36 contradicts bundles/afire/models/model.pt, which was trained with 24: leave it out"),
-        ({"fusion": ["magic"]}, "--fusion"),
+        ({"score_fusion": ["magic"]}, "--score_fusion"),
     ],
 )
 def test_wrong_settings_are_named(workspace: Path, override: dict[str, object], words: str) -> None:
@@ -129,7 +129,7 @@ def test_weights_that_carry_code_are_refused(workspace: Path) -> None:
 
 
 def test_evaluation_reports_every_figure(workspace: Path) -> None:
-    run(config_file=EVALUATE, **{"phantom": PHANTOM, "num_bootstraps": 20})
+    run(config_file=EVALUATE, **{"phantom": PHANTOM, "report::num_bootstraps": 20})
     folder = workspace / "bundles/afire/output/evaluation"
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics["images"] == {"normal": 4, "abnormal": 4}

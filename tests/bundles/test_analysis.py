@@ -73,7 +73,7 @@ def test_overlays_differ_in_what_the_methods_differ_in(workplace: Path) -> None:
         del content["model_file::task"]
         content.pop("model_file::path", None)
     own = [study for study in afire["studies"] if "networks" in study]
-    assert afire.pop("lesion_options") == {"amplitude": train_amplitude}
+    assert own[0]["lesion_options"] == {"amplitude": train_amplitude}
     afire["studies"] = [study for study in afire["studies"] if study not in own]
     assert [study["_target_"].rsplit(".", 1)[1] for study in own] == ["RestorationStudy", "PrototypeStudy"]
     assert json.dumps(contents["ace"]).replace("ACE", "AFiRe") == json.dumps(afire)

@@ -26,7 +26,7 @@ RUN = {"epochs": 1, "batch_size": 4, "val_interval": 1, "device": "cpu", "cache"
 GRADES = ["dark", "medium", "bright"]
 SECTIONS = {"training": 12, "validation": 6, "test": 6}
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("error:.*colour picture:UserWarning")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("error:.*color picture:UserWarning")]
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -111,6 +112,8 @@ def test_a_loader_process_killed_by_the_system_is_explained(workspace: Path) -> 
     while process.poll() is None and time.monotonic() < deadline:  # one that was done already is not missed
         for worker in loader_processes(process)[:1]:
             os.kill(worker, signal.SIGKILL)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # a second kill would strike the error's report
+                process.wait(10)
         time.sleep(0.05)
     if process.poll() is None:
         process.kill()

@@ -21,7 +21,7 @@ ROOT = "bundles/radiograph_classification"
 ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
 PATIENTS = {"training": 12, "validation": 6, "test": 9}
 NAMES = ["none", "one", "several"]
-RUN = {"epochs": 2, "batch_size": 4, "min_steps_per_epoch": 2, "num_bootstraps": 10}
+RUN = {"epochs": 2, "batch_size": 4, "min_steps_per_epoch": 2, "report::num_bootstraps": 10}
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def settings(**overrides: Any) -> dict[str, Any]:
 
 
 def train(**overrides: Any) -> dict[str, torch.Tensor]:
-    names = {name: value for name, value in RUN.items() if name != "num_bootstraps"}
+    names = {name: value for name, value in RUN.items() if name != "report::num_bootstraps"}
     train_in_process(f"{ROOT}/configs/train.json", settings(**{**names, **overrides}))
     return saved_weights("radiograph_classification")
 

@@ -21,7 +21,7 @@ MEGABYTE = 10**6
 def test_released_files_are_small_safetensors(repository_root: Path) -> None:
     folder = repository_root / "bundles" / "afire" / "released"
     sizes = {path.name: path.stat().st_size for path in folder.glob("*.safetensors")}
-    assert set(sizes) == {"detector.safetensors", "encoder.safetensors", "lungs.safetensors"}
+    assert set(sizes) == {"detector.safetensors", "encoder.safetensors", "lungs.safetensors", "pose.safetensors"}
     assert max(sizes.values()) <= 12 * MEGABYTE
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert all(words in card for words in ("Limits", "Attribution", "Not for clinical use", *sizes))

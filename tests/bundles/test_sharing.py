@@ -53,8 +53,8 @@ NETWORK: dict[str, dict[str, Any]] = {
     "mae": {**at("network_def", decoder_dim=8, decoder_layers=1, decoder_heads=2)},
     "dino": {**at("network_def", head_dim=8, bottleneck_dim=4, num_prototypes=8)},
     "radiograph_classification": {},
-    "radiograph_segmentation": {"decoder_channels": 8},
-    "radiograph_landmarks": {"decoder_channels": 8},
+    "radiograph_segmentation": {"network_def::channels": 8},
+    "radiograph_landmarks": {"network_def::channels": 8},
 }
 
 

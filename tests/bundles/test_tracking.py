@@ -46,8 +46,8 @@ CASES: dict[str, tuple[dict[str, Any], set[str]]] = {
         {"total", "divergence", "entropy", "crop_accuracy"},
     ),
     "radiograph_classification": (TASK, {"loss", "mean_auc"}),
-    "radiograph_segmentation": ({**TASK, "decoder_channels": 8}, {"loss", "mean_dice"}),
-    "radiograph_landmarks": ({**TASK, "decoder_channels": 8}, {"loss", "mean_radial_error"}),
+    "radiograph_segmentation": ({**TASK, "network_def::channels": 8}, {"loss", "mean_dice"}),
+    "radiograph_landmarks": ({**TASK, "network_def::channels": 8}, {"loss", "mean_radial_error"}),
 }
 
 

@@ -32,7 +32,11 @@ from monai_afire.networks import ResidualEncoder, SwinEncoder, ViTEncoder, expor
 
 TASKS = ("classification", "landmarks", "segmentation")
 ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 2, "num_heads": 2}
-DECODER = {"classification": {}, "landmarks": {"decoder_channels": 8}, "segmentation": {"decoder_channels": 8}}
+DECODER = {
+    "classification": {},
+    "landmarks": {"network_def::channels": 8},
+    "segmentation": {"network_def::channels": 8},
+}
 PHANTOM = {
     "num_patients": {"training": 20, "validation": 8, "test": 8},
     "image_size": 48,
@@ -60,9 +64,9 @@ def fine_tune(task: str, **overrides: object) -> dict[str, torch.Tensor]:
 
 
 def evaluate(task: str, **overrides: object) -> dict[str, Any]:
-    settings = {**ENCODER, **DECODER[task], **RUN, **overrides}
+    settings = {**ENCODER, **RUN, **overrides}
     if task == "classification":
-        settings["num_bootstraps"] = 10
+        settings["report::num_bootstraps"] = 10
     train_in_process(configs(task, "train", "evaluate"), settings)
     return json.loads(Path(f"bundles/radiograph_{task}/output/metrics.json").read_text())
 

@@ -80,16 +80,19 @@ def test_a_detector_from_pre_training_to_its_export(workspace: Path) -> None:
     network = [name for name in OWN["afire"] if name.startswith("network_def::")]
     assert not [name for name in (*SHAPE, *network) if f"--{name}" in following]
     detection = {"memory_size": 8, "aggregation": "mean", "fusion": ["token_neighbors"], "views": 2}
-    step("afire", "train", "finetune_anomaly", **{**RUN, **detection, "loss::similarity": "cosine"})
+    overrides = {**RUN, **at("detector_def", **detection), "loss::similarity": "cosine"}
+    step("afire", "train", "finetune_anomaly", **overrides)
     for overlay in ("evaluate", "restore"):
-        pretrained = {"ckpt_path": "bundles/afire/models/model.pt"} if overlay == "restore" else {"num_bootstraps": 5}
+        pretrained = (
+            {"ckpt_path": "bundles/afire/models/model.pt"} if overlay == "restore" else {"report::num_bootstraps": 5}
+        )
         step("afire", "inference", overlay, **pretrained)
     step("afire", "inference")
     analyse("afire")
     with pytest.raises((OptionError, RuntimeError)) as error:
-        step("afire", "inference", num_layers=5, views=1)
-    for name in ("num_layers", "views"):
-        assert f"--{name}: nothing reads it in this run" in all_messages(error.value)
+        step("afire", "inference", num_layers=5, **{"detector_def::views": 1})
+    assert "--num_layers: nothing reads it in this run" in all_messages(error.value)
+    assert "--detector_def::views: leave it out: the network is built" in all_messages(error.value)
     export = {"run_id": "export", "export_path": "detector.pt2"}
     step("afire", "inference", **export)
     description = metadata_of("detector.pt2")["description"]
@@ -110,7 +113,7 @@ def test_a_transfer_from_pre_training_to_its_use(workspace: Path, method: str, t
     step(method, "inference")
     if task != "landmarks":
         analyse(method)
-    own: dict[str, Any] = {"decoder_channels": 8}
+    own: dict[str, Any] = {"network_def::channels": 8}
     if task == "classification":
         own = {"network_def::standardize_features": "false", "train::warm_start::_disabled_": "true"}
     phantom = {**PHANTOM, "abnormal_fraction": 0.5}

@@ -46,7 +46,7 @@ def test_afire_from_pretraining_to_heat_maps(tmp_path: Path, monkeypatch: pytest
     adapt = [*configs("afire", "train"), "bundles/afire/configs/finetune_anomaly.json"]
     train_in_process(adapt, {**size, **RUN, "train::lr_schedule::warmup_epochs": 0, **phantom})
     overrides = {**phantom, **phantom_of("afire"), "device": "cpu", "num_workers": 0}
-    train_in_process(configs("afire", "inference", "evaluate"), {**overrides, "num_bootstraps": 2})
+    train_in_process(configs("afire", "inference", "evaluate"), {**overrides, "report::num_bootstraps": 2})
     metrics = json.loads(Path("bundles/afire/output/evaluation/metrics.json").read_text())
     assert metrics["images"] == {"normal": 2, "abnormal": 2}
     assert 0 <= metrics["localization"]["fused"]["pixel_auroc"] <= 1
@@ -103,8 +103,8 @@ def test_every_method_pretrains(bundle: str, tmp_path: Path, monkeypatch: pytest
 
 
 TASKS = {
-    "radiograph_segmentation": ({"decoder_channels": 4}, "mean_dice"),
-    "radiograph_landmarks": ({"decoder_channels": 4, "window": 5}, "mean_radial_error"),
+    "radiograph_segmentation": ({"network_def::channels": 4}, "mean_dice"),
+    "radiograph_landmarks": ({"network_def::channels": 4, "window": 5}, "mean_radial_error"),
     "radiograph_classification": ({}, "mean_auc"),
 }
 
@@ -141,7 +141,7 @@ def test_volumes_larger_than_the_input_are_covered(tmp_path: Path, monkeypatch: 
     numbers = {"training": 4, "validation": 2, "test": 2}
     phantom = {"phantom": {**PHANTOM, "num_patients": numbers, "abnormal_fraction": 0.0}}
     windows = {"spacing": 15.0, "cover_volume": True}  # of 20 voxels, 26 are made on the longest side
-    steps = {"train::lr_schedule::warmup_epochs": 0, "min_steps_per_epoch": 1, "decoder_channels": 4}
+    steps = {"train::lr_schedule::warmup_epochs": 0, "min_steps_per_epoch": 1, "network_def::channels": 4}
     prior = {"network_def::prior": 0.5}  # so short a training leaves it there: something is found everywhere
     bundle = "radiograph_segmentation"
     train_in_process(configs(bundle, "train"), {**SHAPE, **RUN, **steps, **prior, **phantom, **windows})
@@ -152,7 +152,7 @@ def test_volumes_larger_than_the_input_are_covered(tmp_path: Path, monkeypatch: 
     train_in_process(configs(bundle, "train", "evaluate"), {**size, "output_dir": "evaluated"})
     found = json.loads(Path("evaluated/metrics.json").read_text())
     assert found["num_images"] == 2
-    train_in_process(configs(bundle, "inference"), {**size, "output_dir": "inferred", "window_overlap": 0.5})
+    train_in_process(configs(bundle, "inference"), {**size, "output_dir": "inferred", "inferer::overlap": 0.5})
     masks = np.stack([nibabel.load(path).get_fdata() for path in sorted(Path("inferred/masks").rglob("*.nii.gz"))])
     assert masks.shape == (10, 20, 20, 20)
     # the middle of 16 voxels of 15 mm is all that a crop would have seen

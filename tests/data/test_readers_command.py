@@ -145,7 +145,7 @@ def test_a_division_at_random_is_told(
     assert read(root, tmp_path / "list.json")["settings"]["split"] == "random"
     said = capsys.readouterr().out
     assert "no official split: the patients are divided at random with the seed 0, 20% to test" in said
-    assert "which do not tell those of 4 images" in said
+    assert "which do not give those of 4 images" in said
     assert "has no column 'fold'; the columns are image, label" in refused("--split_column", "fold")
 
 
@@ -190,7 +190,7 @@ def test_several_findings_in_a_cell(root: Path, tmp_path: Path, refused: Run) ->
 
 def test_a_small_validation_is_named(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "validation" in read(root, tmp_path / "list.json")
-    assert "validation has 1 images alone: what it chooses is largely chance" in capsys.readouterr().out
+    assert "validation has only 1 images: what it chooses is largely chance" in capsys.readouterr().out
 
 
 def test_report_counts(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monai_afire.data.datalist.loading import DatalistError
+from monai_afire.data.readers import build
 from monai_afire.data.readers.base import LabelledImage
-from monai_afire.data.readers.build import SECTIONS, Division, divide
+from monai_afire.data.readers.build import SECTIONS, Division
 
 
 def images_of(patients: list[int], sections: list[str] | None = None) -> list[LabelledImage]:
@@ -21,6 +22,12 @@ def images_of(patients: list[int], sections: list[str] | None = None) -> list[La
         LabelledImage(f"{n}.png", None, {"patient_id": str(patient)}, section)
         for n, (patient, section) in enumerate(zip(patients, of_images, strict=True))
     ]
+
+
+def divide(images: list[LabelledImage], how: Division) -> tuple[dict[str, list[LabelledImage]], int]:
+    """The images of each section, and how many are left out."""
+    kept = build.divide(images, how)
+    return {name: [image for image in kept if image.section == name] for name in SECTIONS}, len(images) - len(kept)
 
 
 def patients_in(sections: dict[str, list[LabelledImage]]) -> dict[str, set[str]]:

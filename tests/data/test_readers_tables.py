@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from monai_afire.data.datalist.loading import DatalistError
-from monai_afire.data.readers.tables import find_label_file, read_json_array, read_name_list, read_table
+from monai_afire.data.readers.tables import (
+    find_label_file,
+    find_optional_file,
+    read_json_array,
+    read_name_list,
+    read_table,
+)
 
 ROWS = [["a.png", "0"], ["b.png", "1"]]
 
@@ -125,7 +131,7 @@ def test_label_file_is_found_plain_or_compressed_here_or_one_folder_down(tmp_pat
 
 
 def test_missing_and_ambiguous_label_files(tmp_path: Path) -> None:
-    assert find_label_file(tmp_path, ["labels*.csv"], "labels", required=False) is None
+    assert find_optional_file(tmp_path, ["labels*.csv"], "labels") is None
     with pytest.raises(DatalistError, match=r"no file labels\*\.csv or other\.csv"):
         find_label_file(tmp_path, ["labels*.csv", "other.csv"], "labels")
     write(tmp_path, "x", "labels_1.csv")

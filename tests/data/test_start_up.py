@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from monai_afire.data.datalist.labelled_items import check_label_table, labelled_items
+from monai_afire.data.datalist.labelled_items import labelled_items
+from monai_afire.data.datalist.labels import check_label_table
 from monai_afire.data.datalist.loading import _absolute, bundle_items, load_radiograph_datalist
 
 FOLDERS, FILES = 20, 1000

@@ -52,8 +52,8 @@ TINY = {
         **at("network_def", head_dim=8, bottleneck_dim=4, num_prototypes=8),
     },
     "radiograph_classification": {"min_steps_per_epoch": 2},
-    "radiograph_segmentation": {"min_steps_per_epoch": 2, "decoder_channels": 8},
-    "radiograph_landmarks": {"min_steps_per_epoch": 2, "decoder_channels": 8},
+    "radiograph_segmentation": {"min_steps_per_epoch": 2, "network_def::channels": 8},
+    "radiograph_landmarks": {"min_steps_per_epoch": 2, "network_def::channels": 8},
 }
 ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 2, "num_heads": 2}
 RUN = {"epochs": 2, "batch_size": 4, "val_interval": 1}

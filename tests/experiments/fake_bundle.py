@@ -57,7 +57,8 @@ def main(words: list[str]) -> None:
     files = ast.literal_eval(options["--config_file"]) if evaluating else [options["--config_file"]]
     assert Path(files[-1]).name == ("evaluate.json" if evaluating else "train.json")
     folder, models = Path(options["--output_dir"]), Path(options["--ckpt_dir"])
-    seed, weights = int(options["--seed"]), options.get("--encoder_weights", "")
+    is_random = "--load_encoder::_disabled_" in options
+    seed, weights = int(options["--seed"]), "$None" if is_random else options.get("--encoder_weights", "")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit((folder / "terminated").write_text("")))
     environment = {"threads": os.environ["OMP_NUM_THREADS"], "gpu": os.environ.get("CUDA_VISIBLE_DEVICES")}
     with open(options["--calls"], "a") as calls:  # an append of one line is atomic

@@ -70,7 +70,13 @@ def test_each_arm_is_pretrained_once_per_seed_and_then_compared(run: Callable[..
     root = tmp_path / "results" / "pretraining"
     assert weights == {(root / f"ablated-seed_{seed}" / "models" / "model.pt").as_posix() for seed in (0, 1)}
     assert all("--dataset_dir" not in call["options"] for call in fine_tuned)
-    assert {call["options"]["--encoder_weights"] for call in fine_tuned if "untrained" in call["folder"]} == {"$None"}
+    # untrained encoders have the shape of those of the first arm
+    untrained = [call["options"] for call in fine_tuned if "untrained" in call["folder"]]
+    assert {options["--load_encoder::_disabled_"] for options in untrained} == {"True"}
+    assert {options["--encoder_weights"] for options in untrained} == {
+        (root / f"full-seed_{seed}" / "models" / "model.pt").as_posix() for seed in (0, 1)
+    }
+    assert all("--load_encoder::_disabled_" not in call["options"] for call in fine_tuned if "full" in call["folder"])
     table = pd.read_csv(tmp_path / "results" / "table.csv")
     assert table["initialization"].unique().tolist() == ["full", "ablated", "untrained"]
     assert set(table["pairs"]) == {0, 2}

@@ -26,7 +26,8 @@ def weights(tmp_path: Path) -> str:
 def test_every_combination_once_and_partners_by_name(weights: str) -> None:
     runs = plan_runs([SCRATCH, ("afire", weights)], [0, 1, 2], [1.0, 0.01], [0, 3], 5)
     assert len(runs) == len({run.name for run in runs}) == 2 * 3 * 2 * 2
-    assert {run.weights for run in runs if run.initialization == "afire"} == {weights}
+    assert {run.weights for run in runs} == {weights}
+    assert {run.is_random for run in runs if run.initialization == "afire"} == {False}
     # partners follow one another, and their names differ in the initialisation alone
     for one, other in zip(runs[::2], runs[1::2], strict=True):
         assert one.name.replace("scratch-", "afire-") == other.name
@@ -45,6 +46,19 @@ def test_only_what_was_asked_for_is_overridden() -> None:
         "fold": 1,
         "num_folds": 4,
     }
+
+
+def test_random_weights_are_in_the_encoder_that_they_are_compared_with(weights: str) -> None:
+    scratch, trained = plan_runs([SCRATCH, ("afire", weights)])
+    assert scratch.overrides() == {**trained.overrides(), "load_encoder::_disabled_": True}
+
+
+def test_an_evaluation_builds_its_network_from_the_file(tmp_path: Path) -> None:
+    experiment = Experiment((write_bundle(tmp_path),), tmp_path, {"network_def::freeze_encoder": "true", "epochs": "2"})
+    steps = experiment.steps(Run("scratch", None, 1))
+    assert "--network_def::freeze_encoder" in steps["training"]
+    assert "--network_def::freeze_encoder" not in steps["evaluation"]
+    assert "--epochs" in steps["evaluation"]
 
 
 def test_all_folds_unless_some_are_chosen() -> None:
@@ -79,6 +93,11 @@ def test_refuses_plans_that_cannot_be(arguments: dict[str, Any], message: str) -
 def test_refuses_initializations_of_another_form(text: str) -> None:
     with pytest.raises(ExperimentError, match="write NAME=FILE"):
         as_initialization(text)
+
+
+def test_the_released_encoder_is_a_file() -> None:
+    name, path = as_initialization("released=released")
+    assert plan_runs([(name, path)])[0].weights == path
 
 
 def test_a_file_may_have_the_sign_in_its_name() -> None:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from mutations import Mutation, bounded, mutated, mutations
 
 from monai_afire.data.datalist.checks import DatalistError
-from monai_afire.data.datalist.labelled_items import labelled_items, normal_items
+from monai_afire.data.datalist.labelled_items import labelled_items
+from monai_afire.data.datalist.labels import normal_items
 from monai_afire.data.datalist.loading import bundle_items
 from monai_afire.utils.files import output_path
 

@@ -42,7 +42,7 @@ def test_any_value_is_taken_or_refused_by_name(name: str, value: Any) -> None:
     parser.resolve_macro_and_relative_ids()
     message = ""
     try:
-        check_call(BundleCall(parser, None, ConfigParser(content()), {name: value}))
+        check_call(BundleCall(parser, ConfigParser(content()), {name: value}))
     except OptionError as error:
         message = str(error)
     assert not message or f"--{name}" in message
@@ -55,4 +55,4 @@ def test_a_name_is_known_or_refused(name: str) -> None:
         return
     parser = ConfigParser({**content(), name: 1})
     with pytest.raises(OptionError, match="--"):
-        check_call(BundleCall(parser, None, ConfigParser(content()), {name: 1}))
+        check_call(BundleCall(parser, ConfigParser(content()), {name: 1}))

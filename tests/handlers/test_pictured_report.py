@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,18 @@ import torch
 from ignite.engine import Engine
 
 from monai_afire.handlers.reports import metrics_report
-from monai_afire.handlers.reports.metrics_report import PicturedReport, input_pixel_sizes
+from monai_afire.handlers.reports.metrics_report import PicturedReport
 
 NAN = float("nan")
 
 
+@dataclass(eq=False)
 class Scores(PicturedReport):
     """Shows numbers."""
 
-    def __init__(self, output_dir: str, num_pictures: int) -> None:
-        super().__init__([], output_dir, "table.csv", "sheet.png", num_pictures)
+    table_name, sheet_name, items = "table.csv", "sheet.png", []
+    output_dir: str
+    num_pictures: int
 
     def collect(self, engine: Engine) -> None:
         self.rows.append({})
@@ -96,8 +99,10 @@ def test_at_least_one_picture(tmp_path: Path) -> None:
 def test_pixel_sizes_by_hand() -> None:
     items = [{"pixel_size": 0.2}, {"pixel_size": [0.2, 0.4]}, {}, {"pixel_size": None}, {"pixel_size": NAN}]
     batch = {"index": torch.tensor([1, 0, 4, 2, 3])}
-    np.testing.assert_allclose(input_pixel_sizes(items, batch, (10, 20))[:2].numpy(), [[0.2, 0.4], [0.2, 0.2]])
-    assert input_pixel_sizes(items, batch, (10, 20))[2:].isnan().all()
+    report = Scores("", 1)
+    report.items = items
+    np.testing.assert_allclose(report.pixel_sizes(batch, (10, 20))[:2].numpy(), [[0.2, 0.4], [0.2, 0.2]])
+    assert report.pixel_sizes(batch, (10, 20))[2:].isnan().all()
     shapes = torch.tensor([[100, 40]] * 5)
-    sizes = input_pixel_sizes(items, {**batch, "spatial_shape": shapes}, (10, 20))
+    sizes = report.pixel_sizes({**batch, "spatial_shape": shapes}, (10, 20))
     np.testing.assert_allclose(sizes[:2].numpy(), [[2.0, 0.8], [2.0, 0.4]])

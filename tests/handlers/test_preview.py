@@ -65,7 +65,7 @@ def test_picture_is_written_and_sent_to_tensorboard(tmp_path: Path, spatial_dims
     network = tiny_afire(spatial_dims)
     file = tmp_path / "new" / "preview.png"
     writer = SummaryWriter(str(tmp_path / "events"))
-    preview = RestorationPreview(network.encoder, str(file), INPUTS, writer, num_images=2, tag="pictures")
+    preview = RestorationPreview(network.encoder, str(file), INPUTS, writer, num_images=2)
     evaluate(network, preview, spatial_dims=spatial_dims, epoch=5)
     writer.close()
     width, height = image_size(file)
@@ -73,7 +73,7 @@ def test_picture_is_written_and_sent_to_tensorboard(tmp_path: Path, spatial_dims
     assert [path.name for path in file.parent.iterdir()] == ["preview.png"]
 
     ((tag, (step, picture)),) = served_pictures(tmp_path / "events").items()
-    assert (tag, step) == ("preview/pictures", 5)
+    assert (tag, step) == ("preview/preview", 5)
     with Image.open(io.BytesIO(picture)) as served, Image.open(file) as written:
         assert served.size == written.size
         assert np.abs(np.asarray(served, dtype=float) - np.asarray(written.convert("RGB"))).mean() < 2
@@ -82,8 +82,8 @@ def test_picture_is_written_and_sent_to_tensorboard(tmp_path: Path, spatial_dims
 def test_tensorboard_shows_pictures_beside_curves_of_the_same_name(tmp_path: Path) -> None:
     """Its server knows one kind of data per name, the one that was written first."""
     writer, network = SummaryWriter(str(tmp_path)), tiny_afire()
-    preview = RestorationPreview(network.encoder, str(tmp_path / "preview.png"), INPUTS, writer)
-    writer.add_scalar(preview.tag, 0.5, 0)
+    preview = RestorationPreview(network.encoder, str(tmp_path / "restoration.png"), INPUTS, writer)
+    writer.add_scalar("restoration", 0.5, 0)
     evaluate(network, preview)
     writer.close()
     assert list(served_pictures(tmp_path)) == ["preview/restoration"]

@@ -155,7 +155,7 @@ def test_hostile_options(tmp_path: Path) -> None:
 
 
 def test_both_writers_share_the_tables() -> None:
-    for name in ("attach", "remaining", "write_rows", "accepted", "exit_if_rejected"):
+    for name in ("attach", "remaining", "write", "accepted", "exit_if_rejected"):
         assert getattr(AnomalyWriter, name) is getattr(PredictionWriter, name) is getattr(ResultTables, name)
 
 

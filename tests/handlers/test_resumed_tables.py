@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 import torch
 from ignite.engine import Engine, Events
 
-from monai_afire.handlers.writers.result_tables import ResultFiles, ResultTables
+from monai_afire.handlers.writers.result_tables import ResultTables
 
 # quotes, line breaks, letters of more than one byte, a name that is no valid text
 NAMES = ["a.png", 'b "of", c.png', "d\nd.png", "M\u00fcller.png", "\u80ba.png", "caf\udce9.png", "g.png", "h.png"]
@@ -27,8 +28,14 @@ def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
+@dataclass(eq=False)
 class Landmarks(ResultTables):
     """Two rows per image."""
+
+    table_name = "landmarks.csv"
+    items: Sequence[Any]
+    output_dir: str
+    resume: bool = False
 
     def header(self) -> Sequence[str]:
         return ["image", "landmark", "row"]
@@ -54,7 +61,7 @@ def batches(items: Sequence[Any], size: int = 2) -> list[dict[str, Any]]:
 
 def judge(folder: Path, resume: bool = False, shift: float = 0.0, items: Sequence[Any] = ITEMS) -> Landmarks:
     """A whole run; `shift` stands for other weights."""
-    writer = Landmarks(items, str(folder), "landmarks.csv", resume)
+    writer = Landmarks(items, str(folder), resume)
     engine = Engine(lambda engine, batch: None)
     writer.attach(engine)
     data = batches(writer.remaining())
@@ -88,11 +95,11 @@ def test_stopped_after_any_byte_the_tables_end_as_those_of_a_whole_run(tmp_path:
 
 def test_only_what_is_missing_is_judged_again(tmp_path: Path) -> None:
     judge(tmp_path)
-    left = Landmarks(ITEMS, str(tmp_path), "landmarks.csv", resume=True).remaining()
+    left = Landmarks(ITEMS, str(tmp_path), resume=True).remaining()
     # of each table the last two: what a kill may have cut, and what shows that the weights are the same
     assert [item["index"] for item in left] == [2, 5, 6, 7]
-    assert Landmarks(ITEMS, str(tmp_path), "landmarks.csv").remaining() is ITEMS
-    assert Landmarks(ITEMS, str(tmp_path / "new"), "landmarks.csv", resume=True).remaining() == ITEMS
+    assert Landmarks(ITEMS, str(tmp_path)).remaining() is ITEMS
+    assert Landmarks(ITEMS, str(tmp_path / "new"), resume=True).remaining() == ITEMS
 
 
 def test_new_files_of_a_growing_folder_are_added(tmp_path: Path) -> None:
@@ -121,9 +128,13 @@ def test_other_columns_are_refused(tmp_path: Path) -> None:
         judge(tmp_path, resume=True)
 
 
-class Pictures(ResultFiles):
+@dataclass(eq=False)
+class Pictures(ResultTables):
     """A file per image, which a thread writes when it may."""
 
+    table_name, num_threads = "table.csv", 1
+    items: Sequence[Any]
+    output_dir: str
     may_write = threading.Event()
 
     def header(self) -> Sequence[str]:
@@ -132,14 +143,14 @@ class Pictures(ResultFiles):
     def collect(self, engine: Engine) -> None:
         for _, source in self.accepted(engine.state.batch):  # type: ignore[arg-type]
             self.add_row([source])
-            self.hand_over(self.save, source)
+            self.submit(self.save, source)
 
     def save(self, source: str) -> None:
         if source.endswith("c.png"):
             assert self.may_write.wait(30)
         if source.endswith("wrong.png"):
             raise OSError("no room")
-        (self.output_dir / Path(source).name).write_text("picture")
+        (self.folder / Path(source).name).write_text("picture")
 
 
 def picture_items(names: str) -> list[dict[str, Any]]:
@@ -152,7 +163,7 @@ def listed(folder: Path) -> list[str]:
 
 def test_an_image_has_a_row_when_its_files_are_complete(tmp_path: Path) -> None:
     items = picture_items("a b c d e f")
-    writer, engine = Pictures(items, str(tmp_path), "table.csv", num_threads=1), Engine(lambda engine, batch: None)
+    writer, engine = Pictures(items, str(tmp_path)), Engine(lambda engine, batch: None)
     writer.attach(engine)
     seen = []
 
@@ -172,7 +183,7 @@ def test_an_image_has_a_row_when_its_files_are_complete(tmp_path: Path) -> None:
 def test_rows_of_complete_files_outlive_an_error(tmp_path: Path) -> None:
     items = picture_items("a b d wrong e f")
     Pictures.may_write.set()
-    writer, engine = Pictures(items, str(tmp_path), "table.csv", num_threads=1), Engine(lambda engine, batch: None)
+    writer, engine = Pictures(items, str(tmp_path)), Engine(lambda engine, batch: None)
     writer.attach(engine)
     with pytest.raises(OSError, match="no room"):
         engine.run([{"index": torch.tensor([i, i + 1])} for i in (0, 2, 4)])

@@ -137,11 +137,11 @@ def test_a_second_signal_ends_at_once_unless_it_is_an_echo(monkeypatch: pytest.M
     before = signal.getsignal(signal.SIGTERM)
     request.listen(engine)
     for _ in range(2):
-        request.take_note(signal.SIGTERM, None)
+        request.remember(signal.SIGTERM, None)
     assert killed == []
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now + 6)
-    request.take_note(signal.SIGTERM, None)
+    request.remember(signal.SIGTERM, None)
     assert killed == [signal.SIGTERM]
     assert signal.getsignal(signal.SIGTERM) == before
 

@@ -54,7 +54,7 @@ def test_lists_of_findings_are_refused(labels: list[list[float]]) -> None:
 
 
 def test_shapes_and_kinds_are_named() -> None:
-    with pytest.raises(ValueError, match=r"both must be \(B, K\)"):
+    with pytest.raises(ValueError, match=r"labels \(B, K\)"):
         MaskedMulticlassLoss()(torch.zeros(2, 3), torch.zeros(2))
     assert isinstance(classification_loss("multilabel", "ones"), MaskedMultilabelLoss)
     with pytest.raises(ValueError, match="set uncertain to 'ignore'"):

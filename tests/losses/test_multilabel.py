@@ -140,8 +140,8 @@ def test_no_state() -> None:
 @pytest.mark.parametrize(
     ("logits", "labels", "message"),
     [
-        (torch.zeros(2, 3), torch.zeros(2, 4), r"\(2, 3\) and labels \(2, 4\)"),
-        (torch.zeros(2), torch.zeros(2), r"both must be \(B, M\)"),
+        (torch.zeros(2, 3), torch.zeros(2, 4), r"got \(2, 3\) and \(2, 4\)"),
+        (torch.zeros(2), torch.zeros(2), r"labels \(B, M\)"),
         (torch.zeros(2, 2), torch.zeros(2, 2), "3 positive weights for 2 classes"),
         (torch.zeros(1, 3), torch.tensor([[0.0, 1.0, 3.0]]), r"3 at \(0, 2\)"),
         (torch.zeros(1, 3), torch.tensor([[0.0, 1.0, 0.9]]), r"0.9 at \(0, 2\)"),

@@ -104,8 +104,8 @@ def test_preprocessing_of_other_scales(tmp_path: Path, preprocessing: dict[str, 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[]", "does not hold an object"),
-        ("{", "is not valid JSON"),
+        ("[]", "is no JSON object"),
+        ("{", "is no JSON object"),
         ('{"image_std": 0}', "std .* must be finite and above 0"),
         ('{"image_std": [1, 1, -1]}', "std .* must be finite and above 0"),
         ('{"image_mean": NaN}', "mean .* must be finite"),

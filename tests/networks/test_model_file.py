@@ -40,7 +40,7 @@ from monai_afire.networks import (
     save_network,
 )
 from monai_afire.networks.weights.checkpoint_files import read_pickle
-from monai_afire.networks.weights.model_file import Preprocessing, tensor_digest
+from monai_afire.networks.weights.description import Preprocessing, tensor_digest
 
 
 def vit(**changed: Any) -> ViTEncoder:
@@ -188,20 +188,20 @@ def nested(depth: int) -> dict[str, Any]:
 
 
 HOSTILE: dict[str, Any] = {
-    "num_layers is 1000000, needs": changed(definition_of(vit()), "num_layers", 10**6),
-    "num_layers is -1, needs": changed(definition_of(vit()), "num_layers", -1),
-    "num_layers is True, needs": changed(definition_of(vit()), "num_layers", True),
-    "num_layers is '3', needs": changed(definition_of(vit()), "num_layers", "3"),
-    "num_layers is None, needs": changed(definition_of(vit()), "num_layers", None),
-    "norm_eps is nan, needs": changed(definition_of(vit()), "norm_eps", float("nan")),
-    "norm_eps is inf, needs": changed(definition_of(vit()), "norm_eps", float("inf")),
-    "mean is nan, needs": changed(definition_of(vit()), "mean", float("nan")),
-    "std is 1e-30, needs": changed(definition_of(vit()), "std", 1e-30),
-    "hidden_size is 1.5, needs": changed(definition_of(vit()), "hidden_size", 1.5),
-    "img_size is .*, needs": changed(definition_of(vit()), "img_size", [32, {}]),
-    "patch_size has 100000 values": changed(definition_of(vit()), "patch_size", [8] * 10**5),
-    "qkv_bias is 'yes', needs true or false": changed(definition_of(vit()), "qkv_bias", "yes"),
-    "pos_embed_type is 3, needs a name": changed(definition_of(vit()), "pos_embed_type", 3),
+    "num_layers is 1000000: Input": changed(definition_of(vit()), "num_layers", 10**6),
+    "num_layers is -1: Input": changed(definition_of(vit()), "num_layers", -1),
+    "num_layers is True: Input": changed(definition_of(vit()), "num_layers", True),
+    "num_layers is '3': Input": changed(definition_of(vit()), "num_layers", "3"),
+    "num_layers is None: Input": changed(definition_of(vit()), "num_layers", None),
+    "norm_eps is nan: Input": changed(definition_of(vit()), "norm_eps", float("nan")),
+    "norm_eps is inf: Input": changed(definition_of(vit()), "norm_eps", float("inf")),
+    "mean is nan: Input": changed(definition_of(vit()), "mean", float("nan")),
+    "std is 1e-30: Input": changed(definition_of(vit()), "std", 1e-30),
+    "hidden_size is 1.5: Input": changed(definition_of(vit()), "hidden_size", 1.5),
+    "img_size is .*: Input": changed(definition_of(vit()), "img_size", [32, {}]),
+    "patch_size is .* at most 1024 items": changed(definition_of(vit()), "patch_size", [8] * 10**5),
+    "qkv_bias is 'yes': Input": changed(definition_of(vit()), "qkv_bias", "yes"),
+    "pos_embed_type is 3: Input": changed(definition_of(vit()), "pos_embed_type", 3),
     "cannot build ViTEncoder": changed(definition_of(vit()), "pos_embed_type", "$__import__('os').getcwd()"),
     "ViTEncoder.device is no argument": changed(definition_of(vit()), "device", "cpu"),
     "class 'os.system' is none of": {"class": "os.system", "arguments": {"command": "true"}},
@@ -236,17 +236,17 @@ def edited(path: Path, **entries: Any) -> Path:
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ({"network": 3}, "network is 3, needs a definition"),
-        ({"task": None}, "task is None, needs a text"),
-        ({"format": 2}, "format is 2, needs 1: a newer version"),
-        ({"surprise": 1}, "other entries than"),
-        ({"class_names": [1]}, "class_names is"),
-        ({"label_kind": "ordinal"}, "label_kind is 'ordinal'"),
-        ({"preprocessing": {"image_size": 10**6}}, "image_size is 1000000, needs"),
-        ({"preprocessing": {"image_size": 32, "colour": 3}}, "preprocessing is wrong"),
+        ({"network": 3}, "network is 3: Input"),
+        ({"task": None}, "task is None: Input"),
+        ({"format": 2}, "format is 2: .* if a newer version wrote it"),
+        ({"surprise": 1}, "surprise is 1: Unexpected"),
+        ({"class_names": [1]}, "class_names is 1: Input"),
+        ({"label_kind": "ordinal"}, "label_kind is ordinal"),
+        ({"preprocessing": {"image_size": 10**6}}, "image_size is 1000000: Input"),
+        ({"preprocessing": {"image_size": 32, "colour": 3}}, "preprocessing.colour is 3: Unexpected"),
         ({"preprocessing": {"image_size": 32, "spacing": float("nan")}}, "spacing is nan"),
-        ({"preprocessing": {"image_size": 32, "standardize": "no"}}, "standardize is 'no'"),
-        ({"preprocessing": [32]}, "preprocessing is wrong"),
+        ({"preprocessing": {"image_size": 32, "standardize": "no"}}, "standardize is no: Input"),
+        ({"preprocessing": [32]}, r"preprocessing is \[32\]: Input"),
         ({"network": changed(definition_of(vit()), "hidden_size", 16_368)}, "another architecture"),
         ({"network": changed(definition_of(vit()), "num_layers", 200)}, "another architecture"),
     ],

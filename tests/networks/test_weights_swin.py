@@ -180,7 +180,7 @@ def test_own_weights_of_a_network_with_a_teacher(spatial_dims: int) -> None:
 
 
 def test_other_sizes_and_architectures_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"embed_dim=8, depths=\(2, 1, 2\), num_heads=\(2, 4, 2\)"):
+    with pytest.raises(ValueError, match=r"embed_dim=8, depths=\[2, 1, 2\], num_heads=\[2, 4, 2\]"):
         load_encoder_weights(build(num_heads=(1, 2, 4)), timm_state())
     with pytest.raises(ValueError, match="no encoder weights found"):
         load_encoder_weights(ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2), timm_state())

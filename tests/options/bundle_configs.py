@@ -56,4 +56,4 @@ def call_of(run: list[str], **overrides: Any) -> BundleCall:
     parser = ConfigParser(json.loads(json.dumps(content)))
     parser.update(overrides)
     parser.resolve_macro_and_relative_ids()
-    return BundleCall(parser, None, ConfigParser(content), overrides, layers)
+    return BundleCall(parser, ConfigParser(content), overrides, layers)

@@ -36,6 +36,11 @@ def test_every_declared_option_is_in_a_config() -> None:
     assert set(OPTIONS) <= used, "nothing uses it: remove it from monai_afire/options"
 
 
+def test_there_are_few_options() -> None:
+    """A setting that people seldom change has no name of its own: it is overridden by its path."""
+    assert len(OPTIONS) <= 60
+
+
 def test_names_are_declared_once() -> None:
     assert len(OPTIONS) == sum(len(options) for options in SECTIONS.values())
 

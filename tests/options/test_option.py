@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from monai_afire.options import OPTIONS, Option
-from monai_afire.options.kinds import Choice, Device, Integer, Kind, ListOf, Number, Path, Switch
+from monai_afire.options import OPTIONS, Option, kinds
 
 STRANGE = [
     *(None, True, False, "", "abc", "true", "nan", "cuda:-1", "\u2622", b"cpu"),
@@ -44,39 +43,42 @@ def test_what_the_config_computes_is_left_to_it(computed: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "inside", "outside"),
     [
-        (Number(0, 1), [0, 1, 0.5], [-1e-9, 1.0001]),
-        (Number(above=0, below=1), [1e-9, 0.5], [0, 1]),
-        (Integer(1), [1, 7.0], [0, 1.5, True]),
-        (Choice(("a", "b")), ["a"], ["c", 1]),
-        (Path(), ["a/b", "", 2024], [True, 1.5, None]),
-        (ListOf(Integer(1), 2, ascending=True), [[1, 4], (2, 2), ["$1 + 1", 3]], [[4, 1], [1], 3, "12"]),
-        (Switch(), [True, 0, "no", "TRUE"], [2, "tru", None]),
-        (Device(), ["cpu"], ["gpu", "", -1, "meta", "cpu:1"]),
+        (kinds.SHARE, [0, 1, 0.5], [-1e-9, 1.0001]),
+        (kinds.number("a number in (0, 1)", gt=0, lt=1), [1e-9, 0.5], [0, 1, "x"]),
+        (kinds.POSITIVE_INTEGER, [1, 7.0, "3"], [0, 1.5, True]),
+        (kinds.choice(("a", "b")), ["a"], ["c", 1]),
+        (kinds.PATH, ["a/b", "", 2024], [True, 1.5, None]),
+        (kinds.ascending_pair(kinds.POSITIVE_INTEGER), [[1, 4], (2, 2), ["$1 + 1", 3]], [[4, 1], [1], 3, "12"]),
+        (kinds.per_axis(kinds.POSITIVE_INTEGER), [2, [2, 3], [1, 2, 3]], [0, [1], [1, 2, 3, 4], [0, 1], True]),
+        (kinds.SWITCH, [True, 0, "no", "TRUE"], [2, "tru", None]),
+        (kinds.DEVICE, ["cpu"], ["gpu", "", -1, "meta", "cpu:1"]),
+        (kinds.ENCODER, ["timm:vit_small_patch16_224"], ["vit", 3]),
     ],
 )
-def test_kinds_hold_their_bounds(kind: Kind, inside: list[Any], outside: list[Any]) -> None:
+def test_types_hold_their_bounds(kind: Any, inside: list[Any], outside: list[Any]) -> None:
+    option = Option("name", kind, "meaning")
     for value in inside:
-        kind.read(value)
+        option.read(value)
     for value in outside:
-        with pytest.raises(ValueError):  # noqa: PT011 - the message is the option's
-            kind.read(value)
+        with pytest.raises(ValueError, match="needs"):
+            option.read(value)
 
 
 @pytest.mark.parametrize(
     ("kind", "description"),
     [
-        (Number(0, 1), "a number in [0, 1]"),
-        (Number(above=0, maximum=1), "a number in (0, 1]"),
-        (Number(0, below=1), "a number in [0, 1)"),
-        (Number(above=0), "a number > 0"),
-        (Integer(1), "a whole number >= 1"),
-        (Number(), "a number"),
-        (Choice(("a", "b", "c")), "a, b or c"),
-        (ListOf(Integer(1), 2, ascending=True), "a list of 2 values, each a whole number >= 1, ascending"),
+        (kinds.INTEGER, "a whole number >= 0"),
+        (kinds.integer(2, 3), "a whole number in [2, 3]"),
+        (kinds.choice(("a", "b", "c")), "a, b or c"),
+        (kinds.per_axis(kinds.POSITIVE), "a number > 0, or a list of one for each axis"),
+        (
+            kinds.ascending_pair(kinds.POSITIVE_INTEGER),
+            "a list of 2 values, each a whole number >= 1, ascending",
+        ),
     ],
 )
-def test_kinds_are_described(kind: Kind, description: str) -> None:
-    assert kind.description == description
+def test_types_are_described(kind: Any, description: str) -> None:
+    assert Option("name", kind, "meaning").values == description
 
 
 def test_a_long_value_is_cut_in_the_message() -> None:

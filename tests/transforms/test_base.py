@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from monai.utils import set_determinism
 
 from monai_afire.transforms.appearance_distortion import DistortAppearanced
 from monai_afire.transforms.base import RandomArrayTransformd
+from monai_afire.transforms.contrast_standardization import StandardizeContrastd
 from monai_afire.transforms.grid_crop import GridCropPaird
 from monai_afire.transforms.lesion_synthesis import AnatPasted, CutPasted, SynthLesionMaskd
 from monai_afire.transforms.patch_distortion import ShufflePatchesd
@@ -86,6 +88,33 @@ def test_equal_keys_are_refused(keys: Any, new_keys: tuple[str, ...]) -> None:
     with pytest.raises(ValueError, match=r"must all differ.*each key may be named once"):
         Noised(keys, Noise(), new_keys)
     assert Noised(["a", "b"], Noise(), ("c", "d")).keys == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("transform", "own"),
+    [
+        (GridCropPaird, ["keys", "offset_keys", "allow_missing_keys"]),
+        (SynthLesionMaskd, ["keys", "lesion_key", "mask_key", "allow_missing_keys"]),
+        (StandardizeContrastd, ["keys", "allow_missing_keys"]),
+    ],
+)
+def test_signatures_name_the_settings_of_the_array_transform(transform: Any, own: list[str]) -> None:
+    """Checks of configs find misspelt settings by them."""
+    found = inspect.signature(transform).parameters
+    settings = inspect.signature(transform.array_class).parameters
+    assert set(found) == {*own, *settings}
+    assert all(found[name].default == parameter.default for name, parameter in settings.items())
+    assert transform.backend is transform.array_class.backend
+    with pytest.raises(TypeError, match="gird"):
+        transform("image", gird=3)
+
+
+def test_a_subclass_with_its_own_arguments_has_its_own_signature() -> None:
+    class Strong(SynthLesionMaskd):
+        def __init__(self, keys: str, strength: float) -> None:
+            super().__init__(keys, amplitude=(strength, strength))
+
+    assert list(inspect.signature(Strong).parameters) == ["keys", "strength"]
 
 
 @pytest.mark.parametrize("name", MAKERS)

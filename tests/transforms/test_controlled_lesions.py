@@ -248,7 +248,7 @@ def test_hostile_settings(changes: dict[str, Any], message: str) -> None:
     [
         (torch.zeros(8, 8), "got shape"),
         (torch.zeros(1, 8, 8, 8, 8), "got shape"),
-        (torch.zeros(1, 0, 8), "non-empty"),
+        (torch.zeros(1, 0, 8), "no empty axis"),
         (torch.zeros(1, 8, 8, dtype=torch.uint8), "floating-point"),
         (torch.full((1, 8, 8), 2.0), "from 2 to 2"),
         (torch.full((1, 8, 8), torch.nan), "NaN"),

@@ -268,7 +268,7 @@ def test_phantom_files_end_to_end(tmp_path: Any) -> None:
 
 def test_phantom_arrays_are_followed_too(tmp_path: Any) -> None:
     transform = Compose([EnsureTyped("image"), Resized("image", (48, 48)), LandmarkHeatmapd()])
-    settings: dict[str, Any] = {"num_patients": 1, "image_size": 96, "progress": False}
+    settings: dict[str, Any] = {"num_patients": 1, "image_size": 96}
     item, truth = (ChestPhantomDataset(tmp_path, "test", then, **settings)[0] for then in (transform, []))
     expected = rescaled_positions(torch.tensor(truth["landmarks"]), (96, 96), (48, 48))
     assert torch.allclose(item["landmarks"], expected, atol=1e-4)

@@ -288,7 +288,7 @@ def test_dense_backend_never_reads_a_tensor_on_the_host(spatial_shape: tuple[int
 def test_empty_batch() -> None:
     for backend in BACKENDS:
         images = torch.zeros((0, 1, 8, 8))
-        with pytest.raises(ValueError, match="non-empty"):
+        with pytest.raises(ValueError, match="no empty axis"):
             synth_lesion_masks(images, backend=backend)
 
 

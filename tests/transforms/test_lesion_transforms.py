@@ -18,18 +18,19 @@ from monai.data import DataLoader, Dataset, MetaTensor
 from monai.transforms import Compose, ScaleIntensityd
 from monai.utils import set_determinism
 
-from monai_afire.transforms.lesion_synthesis.anat_paste import AnatPaste, segment_lungs
-from monai_afire.transforms.lesion_synthesis.array import LesionVariants, SynthLesionMask
-from monai_afire.transforms.lesion_synthesis.batched import render_lesion_maps
-from monai_afire.transforms.lesion_synthesis.cut_paste import CutPaste
-from monai_afire.transforms.lesion_synthesis.dictionary import (
+from monai_afire.transforms.lesion_synthesis import (
     AnatPasted,
     AnatPasteDict,
     CutPasted,
     CutPasteDict,
+    LesionVariants,
+    SynthLesionMask,
     SynthLesionMaskd,
     SynthLesionMaskDict,
 )
+from monai_afire.transforms.lesion_synthesis.anat_paste import AnatPaste, segment_lungs
+from monai_afire.transforms.lesion_synthesis.batched import render_lesion_maps
+from monai_afire.transforms.lesion_synthesis.cut_paste import CutPaste
 from monai_afire.transforms.lesion_synthesis.parameters import draw_lesion_parameters
 
 ARRAY = [SynthLesionMask, AnatPaste, CutPaste]
@@ -118,7 +119,7 @@ def test_seed_and_repetition(transform_type: type) -> None:
     [
         (torch.zeros(8, 8), "spatial dimensions, got shape .8, 8.*EnsureChannelFirst"),
         (torch.zeros(1, 8), "got shape"),
-        (torch.zeros(1, 0, 8), "non-empty"),
+        (torch.zeros(1, 0, 8), "no empty axis"),
         (np.zeros((1, 8, 8), dtype=np.int16), "got torch.int16.*ScaleIntensityRanged"),
         (np.full((1, 8, 8), -1.0, dtype=np.float32), "from -1 to -1"),
         (np.full((1, 8, 8), np.nan, dtype=np.float32), "NaN"),

@@ -16,7 +16,7 @@ from monai.transforms import Compose, RandAffined, RandFlipd, Resized
 from PIL import Image
 
 from monai_afire.data.datalist.labelled_items import labelled_items
-from monai_afire.data.phantom import ORGAN_NAMES, draw_chest_phantom, export_phantom
+from monai_afire.data.phantom import draw_chest_phantom, export_phantom
 from monai_afire.transforms.mask_loading import LoadMasks, LoadMasksD, LoadMasksd, LoadMasksDict
 from monai_afire.transforms.radiograph_io.common import RadiographError
 from monai_afire.transforms.radiograph_loading import LoadRadiographd
@@ -106,14 +106,14 @@ def test_map_of_several_classes_is_no_mask(tmp_path: Path) -> None:
 def test_files_are_channels_in_their_order(phantom_items: list[dict[str, Any]]) -> None:
     for item in phantom_items:
         expected = np.stack([np.asarray(Image.open(path)) > 0 for path in item["organs"]])
-        for loader in (LoadMasks(), LoadMasks(ORGAN_NAMES), LoadMasks(num_channels=5)):
+        for loader in (LoadMasks(), LoadMasks(num_channels=5)):
             assert np.array_equal(np.asarray(loader(item["organs"])), expected)
 
 
 def test_number_of_channels_is_checked(tmp_path: Path) -> None:
     path = save(tmp_path / "m.png", LUNG)
-    message = refused([path], names=["lung", "heart"])
-    assert message == f"['{path}']: 1 masks where 2 (lung, heart) are expected; list one file for each channel."
+    message = refused([path], num_channels=2)
+    assert message == f"['{path}']: 1 masks where 2 are expected; list one file for each channel."
     assert "2 masks where 1 are expected" in refused([path, path], num_channels=1)
     assert "0 masks where some are expected" in refused([])
 
@@ -121,13 +121,11 @@ def test_number_of_channels_is_checked(tmp_path: Path) -> None:
 @pytest.mark.parametrize("absent", [None, ""])
 def test_absent_channel_is_named(tmp_path: Path, absent: Any) -> None:
     path = save(tmp_path / "m.png", LUNG)
-    assert "there is no mask of heart; give a file" in refused([path, absent], names=["lung", "heart"])
+    assert "there is no mask of channel 1; give a file" in refused([path, absent], num_channels=2)
     assert "there is no mask of channel 0; give a file" in refused([absent, path])
 
 
-def test_settings_that_contradict_each_other_are_refused() -> None:
-    with pytest.raises(ValueError, match="number of names"):
-        LoadMasks(["a", "b"], num_channels=3)
+def test_no_channels_are_refused() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         LoadMasks(num_channels=0)
 
@@ -146,7 +144,7 @@ def test_size_must_be_the_images(tmp_path: Path) -> None:
         LoadMasksd("mask")(loaded)
     assert str(caught.value) == (
         f"{mask}: is 96 x 96 pixels (width x height), but its image {image} is 60 x 40; the ratio of the sides "
-        "differs, too: look whether they belong together, and crop or pad one of them."
+        "differs, too: check that they belong together, and crop or pad one."
     )
     with pytest.raises(RadiographError, match="ratio of the sides differs"):
         LoadMasksd("mask", fit_size=True)(loaded)
@@ -179,7 +177,7 @@ def test_other_resolution_is_fitted_on_request(tmp_path: Path, factor: int) -> N
 @pytest.mark.parametrize("item", [{"abnormal": 0}, {"abnormal": 0.0, "mask": None}, {"abnormal": 0, "mask": ""}])
 def test_normal_image_has_empty_masks(item: dict[str, Any]) -> None:
     image = torch.rand(1, 40, 50)
-    for settings, channels in (({}, 1), ({"num_channels": 3}, 3), ({"names": ["a", "b"]}, 2)):
+    for settings, channels in (({}, 1), ({"num_channels": 3}, 3)):
         mask = LoadMasksd("mask", **settings)({"image": image, **item})["mask"]
         assert mask.shape == (channels, 40, 50)
         assert mask.dtype == torch.float32

@@ -74,7 +74,7 @@ def test_keys_share_the_draw_and_results_share_no_memory() -> None:
 def test_errors() -> None:
     with pytest.raises(ValueError, match="resize or pad"):
         ShufflePatches(3)(torch.rand(1, 9, 10))
-    with pytest.raises(ValueError, match="do not fit"):
+    with pytest.raises(ValueError, match="patch_size has 3 numbers"):
         ShufflePatches((3, 3, 3))(torch.rand(1, 9, 9))
     with pytest.raises(ValueError, match="patch_size must be"):
         ShufflePatches(0)

@@ -83,7 +83,7 @@ def test_settings_out_of_range_are_named(arguments: tuple, words: str) -> None:
 def test_images_that_do_not_fit_are_named() -> None:
     with pytest.raises(ValueError, match=r"\(20, 16\) pixels cannot be divided into patches of \(8, 8\)"):
         RandVisiblePatches(8)(torch.zeros(1, 20, 16))
-    with pytest.raises(ValueError, match="do not fit an image of shape"):
+    with pytest.raises(ValueError, match="patch_size has 3 numbers, but the image has 2"):
         RandVisiblePatches((8, 8, 8))(torch.zeros(1, 16, 16))
     with pytest.raises(RuntimeError, match="randomize=True"):
         RandVisiblePatches(8)(torch.zeros(1, 16, 16), randomize=False)

@@ -152,7 +152,7 @@ def test_damaged_frames_are_refused(tmp_path: Path, change: Callable[[bytes], by
     ("elements", "reason"),
     [
         ({"NumberOfFrames": 2}, "holds 2 frames"),
-        ({"SamplesPerPixel": 3, "PlanarConfiguration": 0, "PhotometricInterpretation": "RGB"}, "is a colour picture"),
+        ({"SamplesPerPixel": 3, "PlanarConfiguration": 0, "PhotometricInterpretation": "RGB"}, "is a color picture"),
         ({"BitsAllocated": 8, "BitsStored": 8, "HighBit": 7}, "the frame has 12 bits, the header 8"),
         ({"Rows": 60000, "Columns": 60000}, "max_pixels"),
         ({"Rows": HEIGHT + 1}, "cut or damaged"),

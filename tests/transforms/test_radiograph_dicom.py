@@ -167,7 +167,7 @@ def test_padding_is_black_and_does_not_count(tmp_path: Path, photometric: str, v
 def test_colour_dicom_is_reduced_with_a_warning(tmp_path: Path, photometric: str, mode: str) -> None:
     pixels = np.asarray(Image.fromarray(GRAY8).convert("RGB").convert(mode))
     path = write_dicom(tmp_path / "a.dcm", pixels, PhotometricInterpretation=photometric)
-    with pytest.warns(RadiographWarning, match=rf"colour picture \({photometric}\)"):
+    with pytest.warns(RadiographWarning, match=rf"color picture \({photometric}\)"):
         np.testing.assert_allclose(load(path), UNIT, atol=1.5 / 255)
 
 

@@ -55,9 +55,7 @@ def test_colours_are_kept(tmp_path: Path, photometric: str, syntax: str, planar:
     tolerance = 1e-6 if photometric == "RGB" else 2.01 / 255
     np.testing.assert_allclose(load_colours(path), RGB / 255.0, atol=tolerance)
     assert metadata(path, channels=3)["photometric"] == photometric
-    with pytest.warns(
-        RadiographWarning, match=rf"colour picture \({photometric}\), reduced to gray \(channels 3 keeps"
-    ):
+    with pytest.warns(RadiographWarning, match=rf"color picture \({photometric}\), reduced to gray \(channels 3 keeps"):
         np.testing.assert_allclose(load(path), luma(RGB) / 255, atol=2 / 255)
 
 
@@ -99,7 +97,7 @@ def test_palettes_are_looked_up(tmp_path: Path, dtype: type, first: int) -> None
     path = write_palette(tmp_path / "a.dcm", indices, table, first)
     expected = table[np.clip(indices.astype(int) - first, 0, 63)] / np.iinfo(dtype).max
     np.testing.assert_allclose(load_colours(path), expected, atol=1e-6)
-    with pytest.warns(RadiographWarning, match=r"colour picture \(PALETTE COLOR\)"):
+    with pytest.warns(RadiographWarning, match=r"color picture \(PALETTE COLOR\)"):
         assert load(path).shape == GRAY8.shape
 
 
@@ -163,8 +161,8 @@ def test_labels_are_not_coloured(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pixels", "elements", "reason"),
     [
-        (RGB, {"PhotometricInterpretation": "HSV"}, "states its colours as HSV"),
-        (RGB, {"PhotometricInterpretation": "YBR_PARTIAL_422"}, "states its colours as YBR_PARTIAL_422"),
+        (RGB, {"PhotometricInterpretation": "HSV"}, "states its colors as HSV"),
+        (RGB, {"PhotometricInterpretation": "YBR_PARTIAL_422"}, "states its colors as YBR_PARTIAL_422"),
         (RGB, {"PhotometricInterpretation": "YBR_RCT"}, "JPEG 2000 alone"),
         (RGB, {"PhotometricInterpretation": "MONOCHROME2"}, "3 samples per pixel where .* MONOCHROME2 needs 1"),
         (GRAY8, {"PhotometricInterpretation": "RGB"}, "1 samples per pixel where .* RGB needs 3"),

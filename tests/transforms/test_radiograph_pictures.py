@@ -108,7 +108,7 @@ def test_content_wins_over_the_extension(tmp_path: Path) -> None:
 def test_colour_picture_gives_a_warning(tmp_path: Path) -> None:
     colours = np.stack([GRAY8, GRAY8[::-1], 255 - GRAY8], axis=-1)
     Image.fromarray(colours).save(tmp_path / "a.png")
-    with pytest.warns(RadiographWarning, match="colour"):
+    with pytest.warns(RadiographWarning, match="color"):
         found = load(tmp_path / "a.png")
     np.testing.assert_allclose(found, colours @ [0.299, 0.587, 0.114] / 255, atol=1 / 255)
 

@@ -72,7 +72,7 @@ REFUSED = {
 WARNED = {
     "jpeg_named.png": "is a JPEG file",
     "png_named.dcm": "is a PNG file",
-    "rgb.dcm": "colour",
+    "rgb.dcm": "color",
     "nan_inf.nii.gz": "120 pixels",
     "all_black.png": "blank",
     "all_white_16bit.png": "blank",

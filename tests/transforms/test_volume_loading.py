@@ -167,7 +167,7 @@ def test_colours_are_kept_or_reduced_as_asked(tmp_path: Path) -> None:
         warnings.simplefilter("error")
         image = LoadRadiograph(channels=3)(str(tmp_path / "c.png"))
     np.testing.assert_allclose(image, np.moveaxis(pixels, -1, 0) / 255.0, atol=1e-6)
-    with pytest.warns(UserWarning, match="channels 3 keeps the colours"):
+    with pytest.warns(UserWarning, match="channels 3 keeps the colors"):
         assert LoadRadiograph()(str(tmp_path / "c.png")).shape == (1, 40, 48)
     Image.fromarray(pixels[..., 0]).save(tmp_path / "g.png")
     gray = LoadRadiograph(channels=3)(str(tmp_path / "g.png"))

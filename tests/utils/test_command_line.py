@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Switches of the command line, and what it shows of an error."""
+"""What the command line shows of an error."""
 
 from __future__ import annotations
 
@@ -13,23 +13,7 @@ from monai.bundle import ConfigParser
 from tqdm.auto import tqdm
 
 from monai_afire.networks import load_network
-from monai_afire.utils import as_bool, show_cause_last
-
-
-@pytest.mark.parametrize("value", [True, 1, "true", "True", "TRUE", "yes", "on", "1", " true "])
-def test_true(value: bool | int | str) -> None:
-    assert as_bool(value) is True
-
-
-@pytest.mark.parametrize("value", [False, 0, "false", "False", "no", "off", "0", "False\n"])
-def test_false(value: bool | int | str) -> None:
-    assert as_bool(value) is False
-
-
-@pytest.mark.parametrize("value", ["", "maybe", "2", 2, -1, None, "truefalse", []])
-def test_anything_else_is_refused(value: bool | int | str) -> None:
-    with pytest.raises(ValueError, match="expected true or false, got"):
-        as_bool(value)
+from monai_afire.utils import show_cause_last
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, fail: Callable[[], object]) -> list[str]:
@@ -77,7 +61,7 @@ def test_the_traceback_is_there_for_who_asks_for_it(monkeypatch: pytest.MonkeyPa
     [
         "monai_afire.utils.files.output_path(3, 4, 5, 6)",
         "1 / 0",
-        "monai_afire.utils.as_bool()",
+        "monai_afire.utils.bundle_root()",
         "monai_afire.utils.text.first_few(3)",  # within this package, but not by a raise
     ],
 )

@@ -5,13 +5,16 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from monai_afire.utils import tune_cpu
+from monai_afire.utils.cpu import M_MMAP_MAX, M_TOP_PAD, M_TRIM_THRESHOLD
 
 
 def has_matrix_units() -> bool:
@@ -45,6 +48,7 @@ def test_products_keep_the_error_of_float32() -> None:
 
 def test_gpu_gets_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.accelerator.current_accelerator", lambda **options: torch.device("cuda"))
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: pytest.fail("the memory is left alone"))
     tune_cpu()
     assert torch.get_float32_matmul_precision() == "high"
 
@@ -57,3 +61,12 @@ def test_another_c_library_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     tune_cpu()
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())  # without mallopt
     tune_cpu()
+
+
+@pytest.mark.skipif(torch.cuda.is_available() or sys.platform != "linux", reason="for CPUs on Linux")
+def test_memory_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {}
+    library = SimpleNamespace(mallopt=lambda name, value: settings.update({name: value}))
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
+    tune_cpu()
+    assert settings == {M_MMAP_MAX: 0, M_TRIM_THRESHOLD: 1 << 30, M_TOP_PAD: 1 << 26}

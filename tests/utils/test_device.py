@@ -15,7 +15,7 @@ from monai.bundle import ConfigParser
 
 from monai_afire.handlers.random_state import random_state, set_random_state
 from monai_afire.inferers import AutocastInferer
-from monai_afire.options.kinds import Device
+from monai_afire.options import OPTIONS
 from monai_afire.utils import default_num_workers, rank_device, tune_cpu
 from monai_afire.utils.device import (
     accelerator_kind,
@@ -91,10 +91,10 @@ def test_products_are_tuned_to_what_computes_them(kind: str | None, monkeypatch:
 def test_a_named_device_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, "xpu", count=2)
     for name in ("cpu", "xpu", "xpu:1"):
-        assert Device().read(name) == f"$torch.device({name!r})"
+        assert OPTIONS["device"].read(name) == f"$torch.device({name!r})"
     for name, words in (("xpu:2", "this machine has 2 XPU devices"), ("cuda", "this machine has 0 CUDA devices")):
         with pytest.raises(ValueError, match=words):
-            Device().read(name)
+            OPTIONS["device"].read(name)
 
 
 @pytest.mark.parametrize("has_it", [True, False])

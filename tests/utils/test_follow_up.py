@@ -51,10 +51,10 @@ def test_overlays_are_repeated(configs: Path) -> None:
     )
 
 
-def test_another_config_gets_the_settings_and_not_the_places(configs: Path) -> None:
-    given = {"config_file": "['train.json','paper.json','swin.json']", "output_dir": "/x", "learning_rate": "1"}
+def test_another_config_gets_the_settings_but_no_folders_and_no_overlays(configs: Path) -> None:
+    given = {"config_file": "['train.json','paper.json','swin.json']", "output_dir": "/x", "encoder": "timm:vit"}
     command = follow_up_command(["inference.json"], {"ckpt_path": "m.pt"}, given)
-    assert command == RUN + "\"['inference.json','swin.json']\" --hidden_size 768 --ckpt_path m.pt"
+    assert command == RUN + "inference.json --encoder timm:vit --ckpt_path m.pt"
 
 
 def test_some_names_only(configs: Path) -> None:
@@ -62,14 +62,12 @@ def test_some_names_only(configs: Path) -> None:
     assert follow_up_command(["train.json"], {}, given, keep=["hidden_size"]) == RUN + "train.json --hidden_size 384"
 
 
+def test_what_is_built_from_the_weights_is_not_repeated(configs: Path) -> None:
+    (configs / "evaluate.json").write_text(json.dumps({"network_def": {"_target_": "$@model_file.build"}}))
+    given = {"config_file": "train.json", "network_def::channels": "8", "encoder::depth": "2"}
+    command = follow_up_command(["train.json", "evaluate.json"], {}, given)
+    assert command == RUN + "\"['train.json','evaluate.json']\" --encoder::depth 2"
+
+
 def test_a_config_that_is_not_there(configs: Path) -> None:
     assert follow_up_command(["train.json", "none.json"], {}, {}) is None
-
-
-def test_an_encoder_that_an_overlay_describes_goes_along_with_its_weights(configs: Path) -> None:
-    given = {"config_file": "['train.json','paper.json','swin.json']", "epochs": "5"}
-    command = follow_up_command(["inference.json"], {"ckpt_path": "m.pt"}, given, keep=[])
-    assert command == RUN + "\"['inference.json','swin.json']\" --ckpt_path m.pt"
-    (configs / "other.json").write_text(json.dumps({"dataset_dir": None}))
-    command = follow_up_command(["other.json"], {}, given, keep=[])
-    assert command == RUN + "other.json", "nothing reads it there"

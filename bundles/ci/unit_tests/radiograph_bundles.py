@@ -67,7 +67,8 @@ class BundleTest:
         self.run_configs("train", "train", **training)
         self.assertTrue(os.path.isfile(f"{folder}/model.pt"))
         if self.evaluates:
-            self.run_configs("train", "train", "evaluate", **training)
+            known = {name: value for name, value in training.items() if not name.startswith("network_def::")}
+            self.run_configs("train", "train", "evaluate", **known)
             self.assertTrue(os.path.isfile(f"{folder}/output/metrics.json"))
         inference = {**images, "output_dir": f"{folder}/inferred"}
         if not self.inference:

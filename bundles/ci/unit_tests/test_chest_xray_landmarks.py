@@ -14,7 +14,7 @@ class TestConfigs(BundleTest, unittest.TestCase):
     """Each config runs."""
 
     name = "chest_xray_landmarks"
-    settings: ClassVar[dict[str, Any]] = {"decoder_channels": 8, "min_steps_per_epoch": 1}
+    settings: ClassVar[dict[str, Any]] = {"network_def::channels": 8, "min_steps_per_epoch": 1}
     evaluates = True
 
 

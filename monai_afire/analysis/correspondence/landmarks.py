@@ -23,7 +23,7 @@ from monai_afire.analysis.features.raw_pixels import with_raw_pixels
 from monai_afire.analysis.features.tokens import WINDOW, token_features
 from monai_afire.analysis.images.affine import Perturbation, default_perturbations, with_perturbations
 from monai_afire.analysis.images.study_images import StudyImages, names_or_numbers, reference_indices
-from monai_afire.analysis.study import StudyResult, StudySettings
+from monai_afire.analysis.study import SAME_PLACE, StudyResult, StudySettings, mean_by
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.visualize.dot_plot import dot_plot
 from monai_afire.visualize.outlines import CLASS_COLORS, TRUTH_COLOR, landmark_picture, picture_sheet
@@ -40,7 +40,7 @@ def landmark_correspondence(
     images: torch.Tensor,
     landmarks: torch.Tensor | NDArray,
     reference: Sequence[int] | int = 5,
-    stride: Sequence[int] | int | None = None,
+    stride: int | None = None,
     progress: bool = True,
     remove_position: bool = False,
     refine: bool = False,
@@ -92,8 +92,8 @@ def landmark_correspondence(
         >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
         >>> images, landmarks = torch.rand(3, 1, 32, 32), 31 * torch.rand(3, 5, 2)
         >>> table = landmark_correspondence(encoder, images, landmarks, reference=[0], stride=4, progress=False)
-        >>> table.shape, sorted(correspondence_summary(table))[:2]
-        ((10, 8), ['mean_error', 'mean_error_fraction'])
+        >>> table.shape
+        (10, 8)
     """
     encoder.check_images(images)
     places = checked_landmarks(landmarks, encoder.img_size, len(images))
@@ -105,11 +105,9 @@ def landmark_correspondence(
             maps.remove_mean()
         at_landmarks = [_at_landmarks(part, places[rows], maps.centers) for rows, part in maps(references)]
         to_find = torch.cat(at_landmarks)
-        matches = [_most_similar(to_find, part, maps.centers, refine) for _, part in maps(range(len(images)))]
-    shape = (len(images), len(references), places.shape[1])
-    predicted = torch.cat([place for place, _ in matches]).reshape(*shape, -1).transpose(0, 1)
-    similarity = torch.cat([cosine for _, cosine in matches]).reshape(shape).transpose(0, 1)
-    return correspondence_table(predicted.numpy(), places.numpy(), references, encoder.img_size, similarity.numpy())
+        found = [_most_similar(to_find, part, maps.centers, refine) for _, part in maps(range(len(images)))]
+    matches = [match for part in found for match in zip(*part, strict=True)]
+    return correspondence_table(matches, places, references, encoder.img_size)
 
 
 def same_place_correspondence(
@@ -136,44 +134,9 @@ def same_place_correspondence(
     """
     places = checked_landmarks(landmarks, tuple(img_size), len(landmarks))
     references = reference_indices(reference, len(places))
-    copied = places[references].unsqueeze(1).expand(-1, len(places), -1, -1)
-    unknown = np.full(copied.shape[:-1], np.nan, dtype=np.float32)
-    return correspondence_table(copied.numpy(), places.numpy(), references, img_size, unknown)
-
-
-def correspondence_summary(table: pd.DataFrame, names: Sequence[str] | None = None) -> dict[str, Any]:
-    """
-    The metrics of a table of correspondences.
-
-    Args:
-        table: of :func:`landmark_correspondence` or :func:`same_place_correspondence`.
-        names: of the landmarks, in order; their indices if None.
-
-    Returns:
-        "mean_error" and "median_error" in pixels, "mean_error_fraction" of the image's longest side,
-        "mean_error_per_landmark", a dictionary of pixels, and "num_pairs", the rows of the table.
-
-    Raises:
-        ValueError: when a landmark of the table has no name.
-
-    Example:
-        >>> landmarks = torch.tensor([[[10.0, 10.0]], [[13.0, 14.0]]])
-        >>> summary = correspondence_summary(same_place_correspondence(landmarks, (50, 50), 1), ["carina"])
-        >>> summary["mean_error_fraction"], summary["mean_error_per_landmark"]
-        (0.1, {'carina': 5.0})
-    """
-    if names is not None and len(table) and table["landmark"].max() >= len(names):
-        raise ValueError(f"{len(names)} names for landmarks up to number {table['landmark'].max()}: name each of them")
-    per_landmark = table.groupby("landmark")["error"].mean()
-    return {
-        "mean_error": float(table["error"].mean()),
-        "median_error": float(table["error"].median()),
-        "mean_error_fraction": float(table["error_fraction"].mean()),
-        "mean_error_per_landmark": {
-            str(index if names is None else names[index]): float(error) for index, error in per_landmark.items()
-        },
-        "num_pairs": len(table),
-    }
+    copied = places[references].flatten(0, 1)
+    matches = [(copied, torch.full(copied.shape[:1], torch.nan))] * len(places)
+    return correspondence_table(matches, places, references, img_size)
 
 
 def label_pairs(table: pd.DataFrame, num_images: int) -> pd.DataFrame:
@@ -203,17 +166,13 @@ def checked_landmarks(landmarks: torch.Tensor | NDArray, img_size: Sequence[int]
     """The landmarks as plain float32 on the CPU."""
     places = convert_to_tensor(landmarks, dtype=torch.float32, device=torch.device("cpu"), track_meta=False)
     if num_images < 2 or places.ndim != 3 or len(places) != num_images or places.shape[2] != len(img_size):
-        raise ValueError(
-            f"expected landmarks (M, P, {len(img_size)}) of M >= 2 images, got {tuple(places.shape)} for {num_images} "
-            "images"
-        )
+        raise ValueError(f"expected landmarks (M, P, {len(img_size)}) of M >= 2 images, got {tuple(places.shape)}")
     outside = (places < -0.5) | (places > torch.tensor(img_size) - 0.5)  # no comparison with NaN is true
     if outside.any():
         image, landmark, _ = outside.nonzero()[0].tolist()
         raise ValueError(
             f"landmark {landmark} of image {image} is at {places[image, landmark].tolist()}, outside of an image of "
-            f"{tuple(img_size)} pixels: give rows before columns in pixels of the resized image, and NaN for what the "
-            "image does not show"
+            f"{tuple(img_size)} pixels: give (row, column) in pixels of the resized image, NaN where it is not shown"
         )
     return places
 
@@ -242,52 +201,56 @@ def _most_similar(
     for part in F.normalize(to_find, dim=1).split(rows):
         similarity = part @ maps
         cosine, best = similarity.max(-1)
-        index = torch.stack(torch.unravel_index(best, cells), dim=-1)
-        place = torch.stack([center[index[..., axis]] for axis, center in enumerate(centers)], dim=-1)
+        index = torch.unravel_index(best, cells)
+        place = torch.stack([center[cell] for cell, center in zip(index, centers, strict=True)], dim=-1)
         if refine:
-            place = place + _peak_offset(similarity.unflatten(-1, cells), index, centers)
+            place = place + _peak_offset(similarity, best, centers)
         places.append(place.cpu())
         cosines.append(cosine.cpu())
     return torch.cat(places, dim=1), torch.cat(cosines, dim=1)
 
 
-def _peak_offset(similarity: torch.Tensor, index: torch.Tensor, centers: Sequence[torch.Tensor]) -> torch.Tensor:
+def _peak_offset(similarity: torch.Tensor, best: torch.Tensor, centers: Sequence[torch.Tensor]) -> torch.Tensor:
     """Peak (m, N, n) of parabolas through the best cell and its neighbours, pixels from the best; 0 at the border."""
-    offsets = []
-    for axis, center in enumerate(centers):
-        last = len(center) - 1
-        line = similarity
-        for other in reversed(range(len(centers))):  # keep the best cell's line along this axis
-            if other != axis:
-                position = index[..., other].reshape(*index.shape[:2], *[1] * (line.ndim - 2))
-                line = torch.take_along_dim(line, position, dim=2 + other).squeeze(2 + other)
-        at = index[..., axis, None]
-        before, best, after = (line.gather(2, (at + step).clamp(0, last))[..., 0] for step in (-1, 0, 1))
-        bend = 2 * best - before - after
-        cell = torch.where(bend > 0, (after - before) / (2 * bend).clamp_min(1e-12), 0.0)  # in [-0.5, 0.5]
-        inside = (index[..., axis] > 0) & (index[..., axis] < last)
-        offsets.append(torch.where(inside, cell, 0.0) * (center[1] - center[0] if last else 1.0))
+    offsets, step = [], similarity.shape[-1]
+    for center in centers:
+        step //= len(center)  # from a cell to the next one along this axis
+        cell = best // step % len(center)
+        neighbors = [(best + side).clamp(0, similarity.shape[-1] - 1) for side in (-step, 0, step)]
+        before, peak, after = similarity.gather(2, torch.stack(neighbors, dim=-1)).unbind(-1)
+        bend = 2 * peak - before - after
+        shift = torch.where(bend > 0, (after - before) / (2 * bend).clamp_min(1e-12), 0.0)  # in [-0.5, 0.5]
+        inside = (cell > 0) & (cell < len(center) - 1)
+        offsets.append(torch.where(inside, shift, 0.0) * (center[1] - center[0] if len(center) > 1 else 1.0))
     return torch.stack(offsets, dim=-1)
 
 
 def correspondence_table(
-    predicted: NDArray, places: NDArray, references: Sequence[int], img_size: Sequence[int], similarity: NDArray
+    matches: Sequence[tuple[torch.Tensor, torch.Tensor]],
+    places: torch.Tensor,
+    references: Sequence[int],
+    img_size: Sequence[int],
+    measure: str = "similarity",
 ) -> pd.DataFrame:
-    """The rows of predictions (R, M, P, n) that can be compared with the truth (M, P, n)."""
-    error = np.sqrt(((predicted.astype(np.float64) - places) ** 2).sum(-1))
-    other = np.asarray(references)[:, None] != np.arange(len(places))
-    known = ~np.isnan(places).any(-1)
-    row, query, landmark = np.nonzero(other[..., None] & known[references][:, None] & known)
-    compared = (row, query, landmark)
+    """The rows of matches, places (R P, n) and values (R P,) in each of M images, whose truth (M, P, n) is known."""
+    shape = (len(places), len(references), places.shape[1])
+    predicted = torch.stack([place for place, _ in matches]).reshape(*shape, -1).transpose(0, 1).numpy()
+    values = torch.stack([value for _, value in matches]).reshape(shape).transpose(0, 1).numpy()
+    truth = places.numpy()
+    other = np.asarray(references)[:, None] != np.arange(len(truth))
+    known = ~np.isnan(truth).any(-1)
+    compared = np.nonzero(other[..., None] & known[references][:, None] & known)
+    row, query, landmark = compared
+    error = np.linalg.norm(predicted[compared].astype(np.float64) - truth[query, landmark], axis=-1)
     return pd.DataFrame(
         {
             "reference": np.asarray(references)[row],
             "query": query,
             "landmark": landmark,
-            "error": error[compared],
-            "error_fraction": error[compared] / max(img_size),
-            **{name: predicted[compared][:, axis] for axis, name in enumerate(_AXES[: len(img_size)])},
-            "similarity": similarity[compared],
+            "error": error,
+            "error_fraction": error / max(img_size),
+            **dict(zip(_AXES, predicted[compared].T, strict=False)),
+            measure: values[compared],
         }
     )
 
@@ -312,9 +275,7 @@ def correspondence_figure(tables: Mapping[str, pd.DataFrame], names: Sequence[st
         >>> len(correspondence_figure({"mine": table}, ["carina", "hilum"], "Errors").axes)
         1
     """
-    means = {name: table.groupby("landmark")["error"].mean() for name, table in tables.items()}
-    values = pd.DataFrame(means).reindex(range(len(names)))
-    return dot_plot(values.set_axis(list(names)), title, "mean error in pixels")
+    return dot_plot(mean_by(tables, "landmark", "error", names), title, "mean error in pixels")
 
 
 def found_landmarks_figure(
@@ -361,19 +322,16 @@ def found_landmarks_figure(
     return picture_sheet(pictures, titles, None, legend, columns=1 + len(tables))
 
 
-SAME_PLACE = "same place"
-
 _QUESTION = (
     "Is a landmark of a reference image found in other images by the most similar feature, with nothing trained? "
-    "Errors are mean distances from the true landmark in pixels of images of {size} pixels. They are taken across "
-    "patients; across perturbations of the same image, which is moved, turned and enlarged as another exposure might; "
-    "and across both. Copying the coordinates ('{same_place}') is the baseline that needs no encoder: it is hard to "
-    "beat across patients, where anatomy is much in the same place, and fails across perturbations. In columns that "
-    "end in position_removed the mean feature map of all images is subtracted first, which takes from an encoder what "
-    "it knows of positions alone; columns that end in windows are by windows that slide over the image, each enlarged "
-    "and encoded alone, so that its position is unknown (ACE, Fig. 7). The lower, the better; a "
-    "place drawn at random is off by about half of the side."
+    "Errors are mean distances from the true landmark in pixels of images of {size} pixels: across patients; across "
+    "perturbations of the same image, which is moved, turned and enlarged as another exposure might; and across both. "
+    "The baseline '{same_place}' copies the coordinates: it is hard to beat across patients and fails across "
+    "perturbations. For columns that end in position_removed, the mean feature map of all images is subtracted first, "
+    "which removes what an encoder knows of positions alone. Columns that end in windows are by windows that slide "
+    "over the image, each encoded alone (ACE, Fig. 7). Lower is better; a random place is off by half of the side."
 )
+_FOUND_CAPTION = "Landmarks of a reference image, found in other images"
 
 
 @dataclass
@@ -458,22 +416,15 @@ class CorrespondenceStudy(StudySettings):
             if own:
                 title = f"Across {across.replace('_', ' ')}"
                 figures[f"{title}: error of each landmark"] = correspondence_figure(own, names, title)
-                details[f"{title}: error of each landmark in pixels"] = _per_landmark(own, names)
-        if pictures.ndim == 4:
-            number = len(images.image)
-            other = next((index for index in range(number) if index != references[0]), None)
-            queries = {} if other is None else {"another patient": other}
-            queries |= {
-                f"the same patient, {perturbation.name}": (1 + index) * number + references[0]
-                for index, perturbation in enumerate(self._perturbations(images.image)[:1])
-            }
+                details[f"{title}: error of each landmark in pixels"] = mean_by(own, "landmark", "error", names)
+        number, first = len(images.image), references[0]
+        queries = {"another patient": int(first == 0)} if number > 1 else {}
+        for perturbation in self._perturbations(images.image)[:1]:
+            queries[f"the same patient, {perturbation.name}"] = number + first
+        if pictures.ndim == 4 and queries:
             encoders = {name: table for name, table in tables.items() if name != SAME_PLACE}
-            if queries:
-                figures["Landmarks of a reference image, found in other images"] = found_landmarks_figure(
-                    pictures, landmarks, encoders, references[0], queries
-                )
-        size = " x ".join(str(side) for side in pictures.shape[2:])
-        question = _QUESTION.format(size=size, same_place=SAME_PLACE)
+            figures[_FOUND_CAPTION] = found_landmarks_figure(pictures, landmarks, encoders, first, queries)
+        question = _QUESTION.format(size=" x ".join(map(str, pictures.shape[2:])), same_place=SAME_PLACE)
         return StudyResult("Landmarks across patients and perturbations", question, metrics, figures, details)
 
 
@@ -498,11 +449,6 @@ def _errors(table: pd.DataFrame, suffix: str) -> dict[str, float]:
     """The mean error across each of :data:`ACROSS`, NaN without a pair."""
     means = table.groupby("across")["error"].mean()
     return {f"error_across_{across}{suffix}": float(means.get(across, float("nan"))) for across in ACROSS}
-
-
-def _per_landmark(tables: Mapping[str, pd.DataFrame], names: Sequence[str]) -> pd.DataFrame:
-    means = pd.DataFrame({name: table.groupby("landmark")["error"].mean() for name, table in tables.items()})
-    return means.reindex(range(len(names))).set_axis(list(names))
 
 
 def window_correspondence(
@@ -558,10 +504,8 @@ def window_correspondence(
     images = convert_to_tensor(images, track_meta=False)
     size, window = tuple(images.shape[2:]), encoder.img_size
     if images.shape[1] != encoder.in_channels or len(size) != len(window):
-        raise ValueError(
-            f"windows of {encoder.in_channels} channels and {window} pixels, which this encoder takes, cannot be cut "
-            f"out of images {tuple(images.shape)}"
-        )
+        cut = (encoder.in_channels, *window)
+        raise ValueError(f"windows {cut}, as the encoder takes, cannot be cut out of images {tuple(images.shape)}")
     if stride < 1:
         raise ValueError(f"stride must be at least 1 pixel, got {stride}")
     places = checked_landmarks(landmarks, size, len(images))
@@ -573,12 +517,9 @@ def window_correspondence(
     number = len(references) * places.shape[1] + len(images) * len(sliding)
     with tqdm(total=number, disable=not progress, unit="window", desc="windows") as bar:
         to_find = torch.cat([_features(encoder, images[i], at_landmarks[i], batch_size, bar) for i in references])
-        nearest = [_nearest(to_find, _features(encoder, image, sliding, batch_size, bar)) for image in images]
-    shape = (len(images), len(references), places.shape[1])
-    found = (sliding + middle)[torch.cat([index for _, index in nearest])].reshape(*shape, -1).transpose(0, 1)
-    distance = torch.cat([distance for distance, _ in nearest]).reshape(shape).transpose(0, 1)
-    table = correspondence_table(found.numpy(), places.numpy(), references, size, distance.numpy())
-    return table.rename(columns={"similarity": "distance"})
+        matches = [_nearest(to_find, _features(encoder, image, sliding, batch_size, bar)) for image in images]
+    found = [((sliding + middle)[index], distance) for index, distance in matches]
+    return correspondence_table(found, places, references, size, "distance")
 
 
 def _features(
@@ -601,8 +542,7 @@ def _features(
 
 
 def _nearest(to_find: torch.Tensor, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Distance and index (N,) of the nearest of (M, D) features to each of (N, D), on the CPU."""
+    """Index and distance (N,) of the nearest of (M, D) features to each of (N, D), on the CPU."""
     # differences, not products: near features must not drown in rounding
-    distance = torch.cdist(to_find, features, compute_mode="donot_use_mm_for_euclid_dist")
-    smallest, index = distance.min(1)
-    return smallest.cpu(), index.cpu()
+    smallest, index = torch.cdist(to_find, features, compute_mode="donot_use_mm_for_euclid_dist").min(1)
+    return index.cpu(), smallest.cpu()

@@ -12,12 +12,12 @@ import pandas as pd
 import torch
 from tqdm.auto import tqdm
 
-from monai_afire.analysis.correspondence.landmarks import SAME_PLACE, landmark_correspondence, same_place_correspondence
+from monai_afire.analysis.correspondence.landmarks import landmark_correspondence, same_place_correspondence
 from monai_afire.analysis.features.dense import finest_stride
 from monai_afire.analysis.features.raw_pixels import with_raw_pixels
 from monai_afire.analysis.images.reading import disease_set
 from monai_afire.analysis.images.study_images import StudyImages
-from monai_afire.analysis.study import NothingToCompareError, StudyResult, StudySettings
+from monai_afire.analysis.study import SAME_PLACE, NothingToCompareError, StudyResult, StudySettings
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.transforms.landmarks import landmark_array, pixels_of_file
 from monai_afire.utils.text import image_name
@@ -115,12 +115,9 @@ def _read(item: Mapping[str, Any], transform: Callable[[dict[str, Any]], Mapping
         images.append(torch.as_tensor(image))
         places.append(torch.as_tensor(pixels_of_file(points, image)).float())
     if images[0].shape != images[1].shape or places[0].shape != places[1].shape:
-        shapes = (
-            f"images {tuple(images[0].shape)} and {tuple(images[1].shape)} with {len(places[0])} and {len(places[1])}"
-        )
-        raise ValueError(f"{name}: the pair has {shapes} landmarks: resize to one size, and list each landmark in both")
-    plain = [image.as_subclass(torch.Tensor) for image in images]
-    return LandmarkPair(torch.stack(plain), torch.stack(places))
+        shapes = [tuple(part.shape) for part in (*images, *places)]
+        raise ValueError(f"{name}: a pair of shapes {shapes}: resize to one size, and list each landmark in both")
+    return LandmarkPair(torch.stack([image.as_subclass(torch.Tensor) for image in images]), torch.stack(places))
 
 
 _QUESTION = (
@@ -174,22 +171,13 @@ class PairStudy(StudySettings):
             tables[name] = pair_correspondence(encoder, pairs, stride, self.progress)
         any_table = next(iter(tables.values()))
         tables[SAME_PLACE] = any_table.assign(error=any_table["error_same_place"])
-        longest = max(pairs[0].images.shape[2:])
-        metrics = {
-            name: {
-                "error": (mean := table["error"].mean()),
-                "median_error": table["error"].median(),
-                "error_fraction": mean / longest,
-            }
-            for name, table in tables.items()
-        }
-        table = pd.DataFrame.from_dict(metrics, orient="index")
-        details = self._by_group(tables)
-        return StudyResult("Places in pairs of images", self._question(pairs, any_table), table, details=details)
-
-    def _question(self, pairs: Sequence[LandmarkPair], table: pd.DataFrame) -> str:
-        size = " x ".join(str(side) for side in pairs[0].images.shape[2:])
-        return _QUESTION.format(pairs=len(pairs), landmarks=len(table), size=size, same_place=SAME_PLACE)
+        size = pairs[0].images.shape[2:]
+        metrics = pd.DataFrame({name: table["error"].agg(["mean", "median"]) for name, table in tables.items()}).T
+        metrics = metrics.set_axis(["error", "median_error"], axis=1)
+        metrics["error_fraction"] = metrics["error"] / max(size)
+        shown = {"size": " x ".join(map(str, size)), "same_place": SAME_PLACE}
+        question = _QUESTION.format(pairs=len(pairs), landmarks=len(any_table), **shown)
+        return StudyResult("Places in pairs of images", question, metrics, details=self._by_group(tables))
 
     def _by_group(self, tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
         """Mean error of each group of pairs, if there are several."""

@@ -6,25 +6,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import product
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from monai.utils import convert_to_tensor, ensure_tuple_rep
+from monai.utils import convert_to_tensor
 from tqdm.auto import tqdm
 
+from monai_afire.analysis.features.tokens import token_features
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
-from monai_afire.utils.eval_mode import eval_mode
-from monai_afire.utils.precision import at_least_float32
 
 _ROUNDING = 1e-4  # what remains of a feature after its mean is subtracted and is smaller, relatively, is rounding
 
 
 def dense_features(
-    encoder: RadiographEncoder,
-    images: torch.Tensor,
-    stride: Sequence[int] | int | None = None,
-    batch_size: int = 32,
+    encoder: RadiographEncoder, images: torch.Tensor, stride: int | None = None, batch_size: int = 32
 ) -> torch.Tensor:
     r"""
     Features of every ``stride``-th pixel: encode shifted copies of the images and interleave their tokens.
@@ -47,8 +43,8 @@ def dense_features(
     Args:
         encoder: any :class:`monai_afire.networks.RadiographEncoder`.
         images: ``(B, C, *S)`` in [0, 1], of the encoder's size, on any device.
-        stride: pixels between two cells, one number or one per axis, each a divisor of the patch; PEAC and ACE take 8.
-            None for the patch itself: the encoder's tokens, in one pass.
+        stride: pixels between two cells, a divisor of the patch; PEAC and ACE take 8. None for the patch itself: the
+            encoder's tokens, in one pass.
         batch_size: copies of images in a pass.
 
     Returns:
@@ -68,24 +64,23 @@ def dense_features(
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     images = convert_to_tensor(images, track_meta=False)
     encoder.check_images(images)
-    steps = _checked_stride(encoder, stride)
-    num_shifts = shifts_per_axis(encoder, stride)
-    padded = _pad(images, encoder.patch_size, steps)
-    cells = [g * n for g, n in zip(encoder.grid_size, num_shifts, strict=True)]
-    copies = [(number, shift) for number in range(len(images)) for shift in product(*map(range, num_shifts))]
-    features = at_least_float32(images[:0]).new_empty((len(images), encoder.hidden_size, *cells))
-    with eval_mode(encoder), torch.no_grad():
-        for start in range(0, len(copies), batch_size):
-            chunk = copies[start : start + batch_size]
-            shifted = [padded[number][_window(shift, steps, encoder.img_size)] for number, shift in chunk]
-            tokens = encoder(torch.stack(shifted).to(encoder.mean.device)).to(features)
-            maps = tokens.transpose(1, 2).unflatten(2, encoder.grid_size)
-            for (number, shift), feature_map in zip(chunk, maps, strict=True):
-                features[number][_interleaved(shift, num_shifts)] = feature_map
-    return features
+    num_shifts, dims = shifts_per_axis(encoder, stride), len(encoder.grid_size)
+    copies = _shifted_copies(images, encoder, num_shifts)
+
+    def batch(rows: slice) -> torch.Tensor:
+        return copies[torch.unravel_index(torch.arange(rows.start, rows.stop), copies.shape[: 1 + dims])]
+
+    number = len(images) * math.prod(num_shifts)
+    tokens = token_features(encoder, number, batch, lambda every: every, batch_size).to(images.device)
+    cells = [count * size for count, size in zip(num_shifts, encoder.grid_size, strict=True)]
+    interleaved = [
+        axis for pair in zip(range(1 + dims, 1 + 2 * dims), range(1, 1 + dims), strict=True) for axis in pair
+    ]
+    tokens = tokens.reshape(len(images), *num_shifts, *encoder.grid_size, encoder.hidden_size)
+    return tokens.permute(0, -1, *interleaved).reshape(len(images), encoder.hidden_size, *cells)
 
 
-def shifts_per_axis(encoder: RadiographEncoder, stride: Sequence[int] | int | None = None) -> tuple[int, ...]:
+def shifts_per_axis(encoder: RadiographEncoder, stride: int | None = None) -> tuple[int, ...]:
     """
     Shifted copies along each axis that :func:`dense_features` encodes; their product is the passes per image.
 
@@ -126,11 +121,10 @@ def finest_stride(encoder: RadiographEncoder, stride: int = 8) -> int:
         >>> finest_stride(encoder, 8)
         7
     """
-    common = math.gcd(*encoder.patch_size)
-    return max(step for step in range(1, common + 1) if common % step == 0 and (step <= stride or step == 1))
+    return max(step for step in _divisors(encoder) if step <= max(stride, 1))
 
 
-def cell_centers(encoder: RadiographEncoder, stride: Sequence[int] | int | None = None) -> tuple[torch.Tensor, ...]:
+def cell_centers(encoder: RadiographEncoder, stride: int | None = None) -> tuple[torch.Tensor, ...]:
     """
     Where the patches of :func:`dense_features` are centred.
 
@@ -158,6 +152,7 @@ def cell_centers(encoder: RadiographEncoder, stride: Sequence[int] | int | None 
     )
 
 
+@dataclass
 class FeatureMaps:
     """
     Dense features of many images, chunk by chunk, so that memory does not grow with their number.
@@ -180,22 +175,17 @@ class FeatureMaps:
         [([4, 0], (2, 24, 2, 2)), ([1], (1, 24, 2, 2))]
     """
 
-    def __init__(
-        self,
-        encoder: RadiographEncoder,
-        images: torch.Tensor,
-        stride: Sequence[int] | int | None,
-        batch_size: int,
-        bar: tqdm,
-    ) -> None:
-        self.encoder = encoder
-        self.images = convert_to_tensor(images, track_meta=False)
-        self.stride = stride
-        self.batch_size = batch_size
-        self.bar = bar
-        self.centers = [axis.to(encoder.mean.device) for axis in cell_centers(encoder, stride)]
+    encoder: RadiographEncoder
+    images: torch.Tensor
+    stride: int | None
+    batch_size: int
+    bar: tqdm
+
+    def __post_init__(self) -> None:
+        self.images = convert_to_tensor(self.images, track_meta=False)
+        self.centers = [axis.to(self.encoder.mean.device) for axis in cell_centers(self.encoder, self.stride)]
         # the shifted copies of an image fill a part of a batch already
-        self.chunk = max(1, batch_size // math.prod(shifts_per_axis(encoder, stride)))
+        self.chunk = max(1, self.batch_size // math.prod(shifts_per_axis(self.encoder, self.stride)))
         self.mean: torch.Tensor | None = None
 
     def remove_mean(self) -> None:
@@ -214,37 +204,32 @@ class FeatureMaps:
             yield rows, features if self.mean is None else _without(features, self.mean)
 
 
-def _checked_stride(encoder: RadiographEncoder, stride: Sequence[int] | int | None) -> tuple[int, ...]:
+def _divisors(encoder: RadiographEncoder) -> list[int]:
+    """Strides that divide the patch along every axis."""
+    common = math.gcd(*encoder.patch_size)
+    return [step for step in range(1, common + 1) if common % step == 0]
+
+
+def _checked_stride(encoder: RadiographEncoder, stride: int | None) -> tuple[int, ...]:
+    """The stride along each axis."""
     if stride is None:
         return encoder.patch_size
-    steps: tuple[int, ...] = ensure_tuple_rep(stride, len(encoder.patch_size))
-    if any(s < 1 or p % s for p, s in zip(encoder.patch_size, steps, strict=True)):
-        common = math.gcd(*encoder.patch_size)
-        divisors = [s for s in range(1, common + 1) if common % s == 0]
+    if stride not in _divisors(encoder):
         raise ValueError(
-            f"stride {stride} does not divide the encoder's patch of {encoder.patch_size} pixels, so shifted tokens "
-            f"cannot be interleaved: choose one of {divisors}"
+            f"stride {stride} does not divide the patch {encoder.patch_size}: choose one of {_divisors(encoder)}"
         )
-    return steps
+    return (stride,) * len(encoder.patch_size)
 
 
-def _pad(images: torch.Tensor, patch: Sequence[int], steps: Sequence[int]) -> torch.Tensor:
-    """Repeat the border as far as the shifts reach before and behind the image."""
-    widths = []
-    for p, s in zip(reversed(patch), reversed(steps), strict=True):  # F.pad begins with the last axis
-        before = (p - s) // 2
-        widths += [before, p - s - before]
-    return F.pad(images, widths, mode="replicate") if any(widths) else images
-
-
-def _window(shift: Sequence[int], steps: Sequence[int], img_size: Sequence[int]) -> tuple[slice, ...]:
-    """The part of a padded image that is its copy number ``shift``."""
-    return (slice(None), *(slice(k * s, k * s + size) for k, s, size in zip(shift, steps, img_size, strict=True)))
-
-
-def _interleaved(shift: Sequence[int], num_shifts: Sequence[int]) -> tuple[slice, ...]:
-    """The cells of a feature map that copy number ``shift`` gives."""
-    return (slice(None), *(slice(k, None, n) for k, n in zip(shift, num_shifts, strict=True)))
+def _shifted_copies(images: torch.Tensor, encoder: RadiographEncoder, num_shifts: Sequence[int]) -> torch.Tensor:
+    """View ``(B, *num_shifts, C, *S)`` of images whose border is repeated as far as the shifts reach."""
+    steps = [p // count for p, count in zip(encoder.patch_size, num_shifts, strict=True)]
+    before = [(p - step) // 2 for p, step in zip(encoder.patch_size, steps, strict=True)]
+    widths = [(b, p - step - b) for b, p, step in zip(before, encoder.patch_size, steps, strict=True)]
+    copies = F.pad(images, [width for pair in reversed(widths) for width in pair], mode="replicate")
+    for axis, (side, step) in enumerate(zip(encoder.img_size, steps, strict=True)):
+        copies = copies.unfold(2 + axis, side, step)
+    return copies.movedim(1, 1 + len(steps))
 
 
 def _without(features: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:

@@ -65,10 +65,7 @@ def spherical_kmeans(
         tensor([1, 2])
     """
     if min(num_clusters, restarts, max_iterations) < 1:
-        raise ValueError(
-            f"num_clusters, restarts and max_iterations must be at least 1, got {num_clusters}, {restarts} and "
-            f"{max_iterations}"
-        )
+        raise ValueError("num_clusters, restarts and max_iterations must be at least 1")
     if features.ndim != 2 or not len(features) or not features.isfinite().all():
         raise ValueError(f"expected finite features (N, D) with N > 0, got {tuple(features.shape)}")
     points = F.normalize(at_least_float32(features), dim=1)

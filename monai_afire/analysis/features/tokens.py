@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import product
 
+import numpy as np
 import torch
 from monai.utils import convert_to_tensor
 from tqdm.auto import tqdm
@@ -109,23 +110,28 @@ def position_features(
         >>> position_features(encoder, torch.rand(3, 1, 32, 32), [0, 5], progress=False).shape
         torch.Size([3, 2, 24])
     """
-    return _of_images(encoder, images, lambda tokens: tokens[:, list(positions)], batch_size, progress)
+    return image_features(encoder, images, batch_size, progress, lambda tokens: tokens[:, list(positions)])
 
 
 def image_features(
-    encoder: RadiographEncoder, images: torch.Tensor, batch_size: int = 32, progress: bool = True
+    encoder: RadiographEncoder,
+    images: torch.Tensor,
+    batch_size: int = 32,
+    progress: bool = True,
+    reduce: Callable[[torch.Tensor], torch.Tensor] = mean_token,
 ) -> torch.Tensor:
     """
-    The mean token of each image (AFiRe, Fig. 5 a).
+    The mean token of each image (AFiRe, Fig. 5 a), or what else ``reduce`` makes of its tokens.
 
     Args:
         encoder: as in :func:`position_features`.
         images: ``(M, C, *S)`` in [0, 1], of the encoder's size.
         batch_size: images in a pass.
         progress: whether to show a progress bar.
+        reduce: as in :func:`token_features`.
 
     Returns:
-        ``(M, D)``, at least float32, on the CPU.
+        ``(M, D)``, or what ``reduce`` gives, at least float32, on the CPU.
 
     Raises:
         ValueError: for images of another size than the encoder's.
@@ -136,7 +142,10 @@ def image_features(
         >>> image_features(encoder, torch.rand(3, 1, 32, 32), progress=False).shape
         torch.Size([3, 24])
     """
-    return _of_images(encoder, images, mean_token, batch_size, progress)
+    encoder.check_images(images)
+    plain = convert_to_tensor(images, track_meta=False)
+    with tqdm(total=len(plain), disable=not progress, unit="image", desc="tokens") as bar:
+        return token_features(encoder, len(plain), lambda rows: plain[rows], reduce, batch_size, bar).cpu()
 
 
 def landmark_features(
@@ -218,25 +227,6 @@ def spread_positions(grid: Sequence[int], per_axis: int = 3) -> tuple[list[int],
     if per_axis < 1:
         raise ValueError(f"per_axis must be at least 1, got {per_axis}")
     axes = [[(2 * k + 1) * size // (2 * min(per_axis, size)) for k in range(min(per_axis, size))] for size in grid]
-    indices, names = [], []
-    for position in product(*axes):
-        index = 0
-        for cell, size in zip(position, grid, strict=True):
-            index = index * size + cell
-        indices.append(index)
-        names.append(", ".join(str(cell + 1) for cell in position))
-    return indices, names
-
-
-def _of_images(
-    encoder: RadiographEncoder,
-    images: torch.Tensor,
-    reduce: Callable[[torch.Tensor], torch.Tensor],
-    batch_size: int,
-    progress: bool,
-) -> torch.Tensor:
-    """What ``reduce`` takes from the tokens (b, L, D) of images, on the CPU."""
-    encoder.check_images(images)
-    plain = convert_to_tensor(images, track_meta=False)
-    with tqdm(total=len(plain), disable=not progress, unit="image", desc="tokens") as bar:
-        return token_features(encoder, len(plain), lambda rows: plain[rows], reduce, batch_size, bar).cpu()
+    places = list(product(*axes))
+    names = [", ".join(str(cell + 1) for cell in place) for place in places]
+    return [int(np.ravel_multi_index(place, tuple(grid))) for place in places], names

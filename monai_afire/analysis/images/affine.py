@@ -8,8 +8,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from monai.networks.layers import AffineTransform
+from monai.transforms.utils import create_rotate, create_scale, create_translate
 from monai.utils import convert_to_tensor
 
 # repeats the border: black edges would be landmarks of their own
@@ -100,21 +102,21 @@ def perturbed_images(
     """
     size = images.shape[2:]
     if len(perturbation.shift) != len(size) or perturbation.scale <= 0:
-        raise ValueError(
-            f"images of {len(size)} axes need a shift along each and a scale above 0, got shift "
-            f"{tuple(perturbation.shift)} and scale {perturbation.scale}"
-        )
+        raise ValueError(f"{perturbation} needs a shift along each of {len(size)} axes, and a scale above 0")
     if landmarks.shape[:1] != images.shape[:1] or landmarks.shape[2:] != (len(size),):
         raise ValueError(f"expected landmarks ({len(images)}, P, {len(size)}), got {tuple(landmarks.shape)}")
-    center = torch.tensor([(s - 1) / 2 for s in size], dtype=torch.float64)
-    shift = torch.tensor([part * s for part, s in zip(perturbation.shift, size, strict=True)], dtype=torch.float64)
-    forward = perturbation.scale * _rotation(perturbation.rotation, len(size))
-    moved = (landmarks.double().cpu() - center) @ forward.T + center + shift
-    outside = ((moved < 0) | (moved > 2 * center)).any(-1, keepdim=True)
-    moved = moved.masked_fill(outside, torch.nan).to(landmarks)
-    back = torch.linalg.inv(forward)
-    theta = _homogeneous(back[None], (center - back @ (center + shift))[None])
-    return _RESAMPLE(images, theta.to(images)), moved
+    last, dims = np.array(size) - 1, len(size)
+    turn = -math.radians(perturbation.rotation)  # rows towards columns; further axes stay
+    forward = (
+        create_translate(dims, (last / 2 + np.array(perturbation.shift) * size).tolist())
+        @ create_scale(dims, (perturbation.scale,) * dims)
+        @ create_rotate(dims, turn if dims == 2 else (0, 0, turn))
+        @ create_translate(dims, (-last / 2).tolist())
+    )
+    moved = landmarks.double().cpu().numpy() @ forward[:dims, :dims].T + forward[:dims, dims]
+    moved[((moved < 0) | (moved > last)).any(-1)] = np.nan
+    theta = torch.from_numpy(np.linalg.inv(forward))[None]
+    return _RESAMPLE(images, theta.to(images)), torch.from_numpy(moved).to(landmarks)
 
 
 def with_perturbations(
@@ -175,25 +177,9 @@ def landmark_windows(images: torch.Tensor, landmarks: torch.Tensor, window: floa
         return images.new_empty((len(images), number, *images.shape[1:]))
     half = torch.tensor([(s - 1) / 2 for s in size], dtype=torch.float64)
     points = landmarks.double().cpu().flatten(0, 1)
-    unknown = points.isnan().any(-1)
-    back = (window * torch.eye(dims, dtype=torch.float64)).expand(len(points), -1, -1)
-    theta = _homogeneous(back, points.nan_to_num() - window * half)
+    theta = torch.eye(dims + 1, dtype=torch.float64).repeat(len(points), 1, 1)
+    theta[:, :dims, :dims] *= window
+    theta[:, :dims, dims] = points.nan_to_num() - window * half
     windows = _RESAMPLE(images.repeat_interleave(number, dim=0), theta.to(images))
-    windows[unknown.to(windows.device)] = torch.nan
+    windows[points.isnan().any(-1).to(windows.device)] = torch.nan
     return windows.unflatten(0, (len(images), number))
-
-
-def _rotation(degrees: float, dims: int) -> torch.Tensor:
-    """Turns rows towards columns; further axes stay."""
-    matrix = torch.eye(dims, dtype=torch.float64)
-    cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
-    matrix[:2, :2] = torch.tensor([[cos, sin], [-sin, cos]], dtype=torch.float64)
-    return matrix
-
-
-def _homogeneous(linear: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
-    """Matrices (B, n + 1, n + 1) of x -> linear x + offset."""
-    dims = linear.shape[-1]
-    matrix = torch.eye(dims + 1, dtype=linear.dtype).repeat(len(linear), 1, 1)
-    matrix[:, :dims, :dims], matrix[:, :dims, dims] = linear, offset
-    return matrix

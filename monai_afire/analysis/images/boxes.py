@@ -35,8 +35,7 @@ def random_boxes(
     """
     if not 0 < side[0] <= side[1] <= 1 or min(img_size) < 2:
         raise ValueError(
-            f"side must be two shares 0 < smallest <= largest <= 1 of an image of 2 pixels or more, got {tuple(side)} "
-            f"and an image of {tuple(img_size)}"
+            f"side must be two shares 0 < smallest <= largest <= 1 of an image of {tuple(img_size)}, got {tuple(side)}"
         )
     size = torch.tensor(img_size)
     share = side[0] + (side[1] - side[0]) * torch.rand(number, 1, generator=generator)
@@ -73,10 +72,8 @@ def split_boxes(boxes: torch.Tensor, parts: int, axes: torch.Tensor | None = Non
     else:
         cut = F.one_hot(torch.zeros(len(boxes), dtype=torch.long) if axes is None else axes, dims)
     sizes = boxes[:, dims:] // (1 + cut)
-    if parts == 2**dims:
-        steps = torch.tensor(list(product(range(2), repeat=dims))).unsqueeze(0)
-    else:
-        steps = torch.arange(2).reshape(1, 2, 1) * cut.unsqueeze(1)
+    corners = torch.tensor(list(product(range(2), repeat=dims)))
+    steps = corners.expand(len(boxes), -1, -1)[(corners <= cut.unsqueeze(1)).all(-1)].reshape(-1, parts, dims)
     starts = boxes[:, None, :dims] + steps * sizes.unsqueeze(1)
     return torch.cat([starts, sizes.unsqueeze(1).expand_as(starts)], dim=-1)
 

@@ -13,7 +13,7 @@ from monai.utils import convert_to_tensor
 from tqdm.auto import tqdm
 
 from monai_afire.analysis.images.study_images import StudyImages
-from monai_afire.data.datalist.labelled_items import class_names
+from monai_afire.data.datalist.labels import class_names
 from monai_afire.transforms.landmarks import landmark_array, pixels_of_file
 from monai_afire.utils.text import image_name
 
@@ -62,7 +62,8 @@ def read_study_images(
     taken = [items[index] for index in np.linspace(0, len(items), number, endpoint=False).astype(int)]
     loaded = [transform(dict(item)) for item in tqdm(taken, desc="loading", unit="image", disable=not progress)]
     pictures = [item["image"] for item in loaded]
-    landmarks, masks, boxes = _landmarks(taken, pictures), _masks(taken, loaded), _boxes(taken, pictures)
+    landmarks, boxes = _landmarks(taken, pictures), _boxes(taken, pictures)
+    masks = _stack([item["organs"] for item in loaded], "organs") > 0 if all(i.get("organs") for i in taken) else None
 
     def names(key: str, number: int) -> list[str]:
         return class_names(datalist, dataset_dir, number, key)
@@ -119,9 +120,9 @@ def _stack(arrays: Sequence[torch.Tensor], what: str) -> torch.Tensor:
     first = arrays[0].shape
     for array in arrays:
         if array.shape != first:
+            shapes = f"{tuple(array.shape)}, not {tuple(first)} as the first"
             raise ValueError(
-                f"{image_name({'image': array})}: its {what} has the shape {tuple(array.shape)}, the first one's has "
-                f"{tuple(first)}: resize all of them to one size"
+                f"{image_name({'image': array})}: its {what} has the shape {shapes}: resize all to one size"
             )
     return torch.stack([convert_to_tensor(array, track_meta=False) for array in arrays])
 
@@ -137,17 +138,9 @@ def _landmarks(items: Sequence[Mapping[str, Any]], pictures: Sequence[torch.Tens
     if len(shapes) > 1:
         raise ValueError(f"images have {sorted(shape[0] for shape in shapes)} landmarks: list all, None for unknown")
     unknown = np.full(shapes.pop(), np.nan)
-    moved = [
-        unknown if points is None else pixels_of_file(points, picture)
-        for points, picture in zip(known, pictures, strict=True)
-    ]
+    pairs = zip(known, pictures, strict=True)
+    moved = [unknown if points is None else pixels_of_file(points, picture) for points, picture in pairs]
     return torch.as_tensor(np.stack(moved)).float()
-
-
-def _masks(items: Sequence[Mapping[str, Any]], loaded: Sequence[Mapping[str, Any]]) -> torch.Tensor | None:
-    if not all(item.get("organs") for item in items):
-        return None
-    return _stack([item["organs"] for item in loaded], "organs") > 0
 
 
 def _boxes(items: Sequence[Mapping[str, Any]], pictures: Sequence[torch.Tensor]) -> list[torch.Tensor] | None:

@@ -50,17 +50,16 @@ class StudyImages:
     def __post_init__(self) -> None:
         for name, value in self._of_each_image():
             if len(value) != len(self.image):
-                raise ValueError(
-                    f"{len(value)} {name} for {len(self.image)} images: give one for each image, or None for all"
-                )
+                raise ValueError(f"{len(value)} {name} for {len(self.image)} images: give one for each, or None")
         for number, kinds in enumerate(self.box_kinds or ()):
             if self.boxes is None or len(kinds) != len(self.boxes[number]):
                 count = 0 if self.boxes is None else len(self.boxes[number])
                 raise ValueError(f"image {number} has {count} boxes, but {len(kinds)} box_kinds: name the kind of each")
-        for name in ("landmark", "mask"):
-            value, names = getattr(self, "landmarks" if name == "landmark" else "masks"), getattr(self, f"{name}_names")
+        named = {"landmark_names": self.landmarks, "mask_names": self.masks}
+        for name, value in named.items():
+            names = getattr(self, name)
             if value is not None and names is not None and len(names) != value.shape[1]:
-                raise ValueError(f"{len(names)} {name}_names for {value.shape[1]} channels: name each of them")
+                raise ValueError(f"{len(names)} {name} for {value.shape[1]} channels: name each of them")
 
     def select(self, rows: Sequence[int]) -> StudyImages:
         """

@@ -5,16 +5,16 @@
 from __future__ import annotations
 
 from monai_afire.data.datalist.checks import DatalistError
-from monai_afire.data.datalist.labelled_items import (
+from monai_afire.data.datalist.labelled_items import labelled_items
+from monai_afire.data.datalist.labels import (
     abnormal_label,
     check_label_table,
     class_names,
-    labelled_items,
     normal_items,
-    select_normal_items,
+    save_class_names,
+    saved_class_names,
 )
 from monai_afire.data.datalist.loading import bundle_items, cached_phantom, indexed_images, load_radiograph_datalist
-from monai_afire.data.datalist.names import save_class_names, saved_class_names
 from monai_afire.data.datalist.patients import item_patients, patient_of, split_by_patient
 from monai_afire.data.datalist.scanning import scan_radiographs, scan_volumes
 from monai_afire.data.datalist.subsets import cross_validation_items, few_shots, label_subset
@@ -39,6 +39,5 @@ __all__ = [
     "saved_class_names",
     "scan_radiographs",
     "scan_volumes",
-    "select_normal_items",
     "split_by_patient",
 ]

@@ -6,30 +6,46 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from monai.utils import ensure_tuple
 
 from monai_afire.transforms.radiograph_io.shards import absent_members, is_member
 from monai_afire.utils.text import first_few
 
+SECTIONS = ("training", "validation", "test")
+PATH_KEYS = ("image", "image_2", "mask", "lesion_truth", "organs")
+_LESION_MASKS = ("mask", "lesion_truth")  # a normal image needs none
 _SCAN_FROM = 16  # so many items of one folder are cheaper to check by listing the folder
+_FOLDER = "is a folder"
 
 
 class DatalistError(ValueError):
     """A datalist or data folder cannot be used; the message names the file, the section, the item and the remedy."""
 
 
-def parse_json(text: str, source: str | os.PathLike, remedy: str = "mend or write it again") -> Any:
+def read_json(path: Path, what: str, remedy: str) -> Any:
+    """Content of a JSON file; ``what`` it holds and the ``remedy`` are for messages."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeError) as error:
+        reason = "it does not exist" if isinstance(error, FileNotFoundError) else error
+        raise DatalistError(f"{path}: {what} cannot be read: {reason}; {remedy}.") from error
+    return parse_json(text, path, remedy)
+
+
+def parse_json(text: str, source: str | os.PathLike, remedy: str) -> Any:
     """Content of a JSON text in which no object has a key twice: Python takes the last one and drops the others."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         content = dict(pairs)
-        if len(content) == len(pairs):
-            return content
-        keys = [key for key, _ in pairs]
-        key = next(key for number, key in enumerate(keys) if key in keys[:number])
-        raise DatalistError(f"{source}: an object has the key {key!r} twice; join the two.")
+        if len(content) < len(pairs):
+            [(key, _)] = Counter(key for key, _ in pairs).most_common(1)
+            raise DatalistError(f"{source}: an object has the key {key!r} twice; join the two.")
+        return content
 
     try:
         return json.loads(text, object_pairs_hook=unique)
@@ -42,75 +58,75 @@ def parse_json(text: str, source: str | os.PathLike, remedy: str = "mend or writ
         raise DatalistError(f"{source}: its JSON cannot be read ({error}); {remedy}.") from error
 
 
-def require_keys(items: Sequence[Mapping[str, Any]], keys: Sequence[str], section: str, source: Path) -> None:
-    """Refuse a section in which an item lacks one of the keys."""
+def require_keys(
+    items: Sequence[Mapping[str, Any]], keys: Sequence[str], section: str, source: str | os.PathLike
+) -> None:
+    """Refuse a section in which an item lacks one of the keys; a mask of lesions may lack where "abnormal" is 0."""
     for key in keys:
-        lacking = [number for number, item in enumerate(items) if key not in item]
+        may_lack = key in _LESION_MASKS
+        lacking = [
+            number
+            for number, item in enumerate(items)
+            if item.get(key) in (None, "") and not (may_lack and item.get("abnormal") == 0)
+        ]
         if lacking:
-            found = ", ".join(items[lacking[0]]) or "none"
-            text = f"section {section!r} has {len(lacking)} items without the key {key!r}"
-            raise DatalistError(f"{source}: {text}: item {first_few(lacking)}; keys found: {found}.")
+            shown = first_few(item_name(items[number], number) for number in lacking)
+            raise DatalistError(
+                f"{source}: {len(lacking):,} of {len(items):,} items of section {section!r} have no {key!r}: {shown}; "
+                f"the first of them has {', '.join(items[lacking[0]])}. Give each item its {key!r} in a datalist; "
+                "python -m monai_afire.data makes one from the label files of public sets."
+            )
 
 
 def require_files(
     items: Sequence[Mapping[str, Any]], keys: Sequence[str], section: str, source: Path, folders: bool = False
 ) -> None:
     """Refuse a section that names files which do not exist, or folders."""
-    absent = _absent_files(path for item in items for key in keys if key in item for path in _as_list(item[key]))
-    absent = {path: reason for path, reason in absent.items() if not (folders and reason == _FOLDER)}
-    if absent:
-        paths = [
-            (number, path) for number, item in enumerate(items) for key in keys for path in _as_list(item.get(key))
-        ]
-        wrong = [(number, path, absent[path]) for number, path in paths if path in absent]
-        text = f"section {section!r} names {len(wrong)} of {len(paths)} files that cannot be used"
-        shown = first_few(f"item {number} {reason}: {path}" for number, path, reason in wrong)
-        raise DatalistError(f"{source}: {text}: {shown}; check dataset_dir and the list.")
+
+    def paths() -> Iterator[tuple[int, str]]:
+        for number, item in enumerate(items):
+            for key in keys:
+                for path in ensure_tuple(item.get(key) or ()):
+                    yield number, path
+
+    reasons = _unusable_files(path for _, path in paths())
+    wrong = {path: reason for path, reason in reasons.items() if not (folders and reason == _FOLDER)}
+    if wrong:
+        total = sum(1 for _ in paths())
+        found = [f"item {number} {wrong[path]}: {path}" for number, path in paths() if path in wrong]
+        text = f"section {section!r} names {len(found)} of {total} files that cannot be used"
+        raise DatalistError(f"{source}: {text}: {first_few(found)}; check dataset_dir and the list.")
 
 
-_FOLDER = "is a folder"
-
-
-def _absent_files(paths: Iterable[str]) -> dict[str, str]:
-    """Paths that are not files, with the reason; a folder with many of them is listed once, not asked for each."""
+def _unusable_files(paths: Iterator[str]) -> dict[str, str]:
+    """Paths that are not files, with the reason; a folder with many of them is listed once."""
     by_folder: dict[str, list[str]] = {}
     members: list[str] = []
     for path in paths:
         if is_member(path):
             members.append(path)
-            continue
-        folder, name = os.path.split(path)
-        by_folder.setdefault(folder, []).append(name)
-    absent = dict.fromkeys(absent_members(members), "is not in its shard")
+        else:
+            folder, name = os.path.split(path)
+            by_folder.setdefault(folder, []).append(name)
+    unusable = dict.fromkeys(absent_members(members), "is not in its shard")
     for folder, names in by_folder.items():
         present: set[str] = set()
         if len(names) >= _SCAN_FROM and os.path.isdir(folder):
-            with os.scandir(folder) as entries:
-                present = {entry.name for entry in entries if _is_file(entry)}
+            with os.scandir(folder) as entries:  # links are followed one by one below
+                present = {entry.name for entry in entries if entry.is_file(follow_symlinks=False)}
         for name in names:
             if name not in present and not os.path.isfile(path := os.path.join(folder, name)):
-                absent[path] = _what_it_is(path)
-    return absent
+                unusable[path] = _kind_of_path(path)
+    return unusable
 
 
-def _is_file(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_file()
-    except OSError:  # a link in a circle
-        return False
-
-
-def _what_it_is(path: str) -> str:
+def _kind_of_path(path: str) -> str:
     """Say why a path is not that of a file."""
     if os.path.isdir(path):
         return _FOLDER
     if os.path.exists(path):
         return "is no regular file"
     return "is a link that leads nowhere" if os.path.islink(path) else "does not exist"
-
-
-def _as_list(value: Any) -> list[str]:
-    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def item_name(item: Mapping[str, Any], number: int) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
+from monai_afire.data.datalist.checks import SECTIONS, DatalistError
 from monai_afire.data.datalist.patients import file_patients
 from monai_afire.utils.text import first_few, known_text
 
@@ -20,9 +21,7 @@ _MOST_READ = 10_000  # images; a question for each of more files takes minutes o
 _HEAD_BYTES = 4096  # tell nearly all images of one size apart
 
 
-def shared_between(
-    sections: Mapping[str, Any], base: Path, path_key: str = "image", patient_key: str = "patient_id"
-) -> dict[str, dict[str, list[str]]]:
+def shared_between(sections: Mapping[str, Any], base: Path) -> dict[str, dict[str, list[str]]]:
     """
     Patients and images that several sections of a datalist have in common.
 
@@ -37,28 +36,28 @@ def shared_between(
         {'patient': {}, 'file': {'./a.png': ['training', 'test']}}
     """
     entries = [
-        (name, entry if isinstance(entry, Mapping) else {path_key: entry})
+        (name, entry if isinstance(entry, Mapping) else {"image": entry})
         for name, listed in sections.items()
         if isinstance(listed, list)
         for entry in listed
         if isinstance(entry, (str, Mapping))
     ]
-    places = [name for name, _ in entries]
-    names = [str(entry.get(path_key)) for _, entry in entries]
+    section_of = [name for name, _ in entries]
+    names = [str(entry.get("image")) for _, entry in entries]
     paths = [os.path.join(base, os.path.expanduser(name)) for name in names]
-    given = [known_text(entry.get(patient_key)) for _, entry in entries]
+    given = [known_text(entry.get("patient_id")) for _, entry in entries]
     few = len(entries) <= _MOST_READ
     patients = file_patients(paths if few else [""] * len(paths), names, given=given)
     known = [None if patient == name else patient for patient, name in zip(patients, names, strict=True)]
     images = _images(paths) if few else [os.path.normpath(path) for path in paths]
-    return {"patient": _in_several(places, known, patients), "file": _in_several(places, images, names)}
+    return {"patient": _in_several(section_of, known, patients), "file": _in_several(section_of, images, names)}
 
 
-def _in_several(places: Sequence[str], keys: Sequence[Hashable], names: Sequence[str]) -> dict[str, list[str]]:
+def _in_several(section_of: Sequence[str], keys: Sequence[Hashable], names: Sequence[str]) -> dict[str, list[str]]:
     """Names of those keys that are in several sections, None left out, with the sections."""
     found: dict[Hashable, dict[str, str]] = defaultdict(dict)
-    for place, key, name in zip(places, keys, names, strict=True):
-        found[key][place] = name
+    for section, key, name in zip(section_of, keys, names, strict=True):
+        found[key][section] = name
     return {list(own.values())[-1]: list(own) for key, own in found.items() if key is not None and len(own) > 1}
 
 
@@ -98,13 +97,32 @@ def _digest(path: str, limit: int) -> bytes:
         return os.fsencode(path)
 
 
-def warn_about_leaks(
-    sections: Mapping[str, Any], section: str, source: Path, base: Path, path_key: str, patient_key: str
-) -> None:
+def check_leaks(sections: Mapping[str, Any], section: str, source: Path, base: Path, leaks: str) -> None:
+    """Warn of, refuse or ignore patients and images of a section that are in another one, too."""
+    if leaks == "warn":
+        _warn_about_leaks(sections, section if section in sections else "training", source, base)
+    elif leaks == "refuse":
+        _refuse_leaks(sections, source, base)
+
+
+def _warn_about_leaks(sections: Mapping[str, Any], section: str, source: Path, base: Path) -> None:
     """Warn when a file or a patient of this section is in another section, too."""
-    for what, several in shared_between(sections, base, path_key, patient_key).items():
+    for what, several in shared_between(sections, base).items():
         for other in sections:
             names = [name for name, own in several.items() if other != section and {section, other} <= set(own)]
             if names:
                 text = f"sections {section!r} and {other!r} share {len(names)} {what}(s)"
-                warnings.warn(f"{source}: {text}: {first_few(sorted(names))}.", stacklevel=3)
+                warnings.warn(f"{source}: {text}: {first_few(sorted(names))}.", stacklevel=5)
+
+
+def _refuse_leaks(sections: Mapping[str, Any], source: Path, base: Path) -> None:
+    """Refuse a list in which a patient or an image is in two of the sections training, validation and test."""
+    shared = shared_between({name: sections[name] for name in SECTIONS if name in sections}, base)
+    for what, several in (("patients", shared["patient"]), ("images", shared["file"])):
+        if several:
+            shown = first_few(f"{name} ({', '.join(own)})" for name, own in several.items())
+            raise DatalistError(
+                f"{source}: {len(several):,} {what} are in two sections: {shown}; results on them would be too good. "
+                "Keep each in one section, or divide the patients anew with num_folds; where items have no "
+                '"patient_id", the names of the files give the patients.'
+            )

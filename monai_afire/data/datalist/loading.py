@@ -5,20 +5,25 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import ignite.distributed as idist
+from monai.utils import ensure_tuple
 
 from monai_afire.data.datalist.checks import (
+    PATH_KEYS,
+    SECTIONS,
     DatalistError,
-    parse_json,
+    read_json,
     require_files,
     require_keys,
 )
-from monai_afire.data.datalist.leaks import warn_about_leaks
+from monai_afire.data.datalist.leaks import check_leaks
 from monai_afire.data.datalist.patients import file_patients, item_patients, split_by_patient
 from monai_afire.data.datalist.scanning import scan_radiographs, scan_volumes
 from monai_afire.data.phantom import export_phantom
@@ -26,8 +31,11 @@ from monai_afire.data.phantom.dataset import PHANTOM_VERSION
 from monai_afire.data.shards.folders import check_shards, is_shard_folder, listed_shards, shard_files
 from monai_afire.transforms.radiograph_io.formats import supported_types
 from monai_afire.transforms.radiograph_io.shards import shard_folder, without_shard
+from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import atomic_path, check_writable
 from monai_afire.utils.garbage_collection import garbage_collection_paused
+
+logger = logging.getLogger(__name__)
 
 
 @garbage_collection_paused()
@@ -36,15 +44,13 @@ def load_radiograph_datalist(
     datalist: str | os.PathLike | None = None,
     section: str = "training",
     *,
-    required_keys: Sequence[str] = ("image",),
-    path_keys: Sequence[str] = ("image",),
+    path_keys: Sequence[str] = PATH_KEYS,
     validation_fraction: float = 0.1,
     seed: int = 0,
-    patient_key: str = "patient_id",
-    patient_pattern: str | None = None,
     hold_out: bool = False,
     check_files: bool = True,
     volumes: bool = False,
+    leaks: str = "warn",
     content: dict[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
     """
@@ -63,16 +69,13 @@ def load_radiograph_datalist(
             shards (:func:`monai_afire.data.write_shards`) stands for the folder or the list that it was written from.
         datalist: JSON file, None or "" to search the folder.
         section: name of the list wanted.
-        required_keys: keys that every item must have.
-        path_keys: keys whose values are file names, or lists of them.
+        path_keys: keys whose values are file names, or lists of them; "image" is one of them.
         validation_fraction: part of the patients of a folder that becomes its "validation" section, in [0, 1).
         seed: another number gives another split of a folder.
-        patient_key: key of the patient in the items of a datalist, for the warning about leaks.
-        patient_pattern: regular expression with one group, searched in the relative name of a file of a folder, that
-            gives the patient. By default the names of NIH, CheXpert and MIMIC-CXR are known.
         hold_out: take "validation" out of "training", as for a folder, where a datalist has no such section.
         check_files: look whether each file exists.
         volumes: items may be folders, DICOM series; searched for, each folder with DICOM slices is one.
+        leaks: "warn" when patients or images are in two sections of the datalist, "refuse" or "ignore" them.
         content: of the datalist, if it has been read already.
 
     Returns:
@@ -92,25 +95,22 @@ def load_radiograph_datalist(
     """
     datalist = datalist or listed_shards(dataset_dir)
     if not datalist:
-        return _folder_items(dataset_dir, section, path_keys[0], validation_fraction, seed, patient_pattern, volumes)
+        return _folder_items(dataset_dir, section, validation_fraction, seed, volumes)
     source = Path(datalist).expanduser()
     content = read_sections(source) if content is None else content
+    check_leaks(content, section, source, base_folder(dataset_dir, source, content), leaks)
     divide = hold_out and section in ("training", "validation") and "validation" not in content
     listed = "training" if divide else section
-    entries = _section(content, listed, source)
-    base = base_folder(dataset_dir, source, entries[0], path_keys[0])
-    warn_about_leaks(content, listed, source, base, path_keys[0], patient_key)
-    folders: dict[str, str] = {}
-    items = [_to_item(entry, number, listed, source, path_keys, base, folders) for number, entry in enumerate(entries)]
-    require_keys(items, required_keys, listed, source)
+    items = _listed_items(content, listed, dataset_dir, source, path_keys)
+    require_keys(items, ["image"], listed, source)
     if check_files:
-        for folder in _shard_folders(items, path_keys):
+        paths = (path for item in items for key in path_keys for path in ensure_tuple(item.get(key) or ()))
+        for folder in sorted({folder for path in paths if (folder := shard_folder(path)) is not None}):
             check_shards(folder)
         require_files(items, path_keys, listed, source, folders=volumes)
     if not divide:
         return items
-    patients = item_patients(items, patient_key, path_keys[0], patient_pattern, source)
-    return _part(items, patients, section, validation_fraction, seed, source)
+    return _part(items, item_patients(items, source), section, validation_fraction, seed, source)
 
 
 def _part(
@@ -124,27 +124,14 @@ def _part(
     return [item for item, chosen in zip(items, in_validation, strict=True) if chosen == (section == "validation")]
 
 
-def _shard_folders(items: Sequence[Mapping[str, Any]], path_keys: Sequence[str]) -> list[str]:
-    """Folders of the shards that items name."""
-    values = (item[key] for item in items for key in path_keys if item.get(key))
-    paths = (path for value in values for path in ([value] if isinstance(value, str) else value))
-    return sorted({folder for path in paths if (folder := shard_folder(path)) is not None})
-
-
 def _folder_items(
-    dataset_dir: str | os.PathLike | None,
-    section: str,
-    path_key: str,
-    fraction: float,
-    seed: int,
-    pattern: str | None,
-    volumes: bool,
+    dataset_dir: str | os.PathLike | None, section: str, fraction: float, seed: int, volumes: bool
 ) -> list[dict[str, Any]]:
     """Items of a folder without datalist."""
     if not dataset_dir:
         raise DatalistError("neither dataset_dir nor datalist is given; give the folder of the radiographs.")
     folder = os.fspath(dataset_dir)
-    if section not in ("training", "validation", "test", "all"):
+    if section not in (*SECTIONS, "all"):
         accepted = "training, validation, test and all"
         raise DatalistError(f"{folder}: a folder without datalist has the sections {accepted}, not {section!r}.")
     shards = is_shard_folder(folder)
@@ -156,38 +143,35 @@ def _folder_items(
     root = os.path.abspath(os.path.expanduser(folder))
     if section in ("training", "validation"):
         own = [without_shard(name) for name in names] if shards else names
-        patients = file_patients([os.path.join(root, name) for name in names], own, pattern, source=folder)
+        patients = file_patients([os.path.join(root, name) for name in names], own, source=folder)
         names = _part(names, patients, section, fraction, seed, folder)
     if not names:
         raise DatalistError(f"{folder}: section {section!r} is empty with validation_fraction={fraction}; raise it.")
     start = os.path.join(root, "")
-    return [{path_key: start + name.replace("/", os.sep)} for name in names]
+    return [{"image": start + name.replace("/", os.sep)} for name in names]
 
 
 def read_sections(source: Path) -> dict[str, Any]:
     """Read the content of a datalist's JSON file: an object, of sections and of what describes them."""
-    try:
-        text = source.read_text(encoding="utf-8-sig")
-    except FileNotFoundError as error:
-        problem = "the datalist cannot be read: it does not exist; check the name and the folder."
-        raise DatalistError(f"{source}: {problem}") from error
-    except (OSError, UnicodeError) as error:
-        raise DatalistError(f"{source}: the datalist cannot be read ({error}).") from error
-    content = parse_json(text, source)
+    content = read_json(source, "the datalist", "check the name, or write it again")
     if not isinstance(content, dict):
         expected = 'an object with lists such as {"training": [{"image": "a.png"}, ...]}'
         raise DatalistError(f"{source}: the top level is {_kind(content)}, where {expected} is expected.")
     return content
 
 
-def base_folder(dataset_dir: str | os.PathLike | None, source: Path, entry: Any, path_key: str) -> Path:
-    """Folder that relative names start from."""
+def base_folder(
+    dataset_dir: str | os.PathLike | None, source: Path, content: Mapping[str, Any], section: str = ""
+) -> Path:
+    """Folder that relative names of a list's section start from, by its first item; without a section, by any item."""
     if not dataset_dir:
         return source.parent
     base = Path(dataset_dir).expanduser()
     if not base.is_dir():
         raise DatalistError(f"{base}: the folder dataset_dir does not exist; check the name.")
-    name = entry.get(path_key) if isinstance(entry, dict) else entry
+    lists = [content.get(section)] if section else [content.get(name) for name in SECTIONS]
+    entry = next((entry for entries in lists if isinstance(entries, list) for entry in entries), None)
+    name = entry.get("image") if isinstance(entry, dict) else entry
     if not isinstance(name, str) or os.path.exists(base / name):
         return base
     beside = source.parent / name
@@ -200,16 +184,29 @@ def _is_below(path: Path, folder: Path) -> bool:
     return plain or folder.resolve() in path.resolve().parents
 
 
-def _section(sections: Mapping[str, Any], section: str, source: Path) -> list[Any]:
-    if section not in sections:
-        found = ", ".join(name for name, value in sections.items() if isinstance(value, list)) or "none"
+def _listed_items(
+    content: Mapping[str, Any],
+    section: str,
+    dataset_dir: str | os.PathLike | None,
+    source: Path,
+    path_keys: Sequence[str],
+) -> list[dict[str, Any]]:
+    """Entries of a section, themselves, as dictionaries with absolute file names."""
+    if section not in content:
+        found = ", ".join(name for name, value in content.items() if isinstance(value, list)) or "none"
         raise DatalistError(f"{source}: has no section {section!r}; sections found: {found}.")
-    entries = sections[section]
+    entries = content[section]
     if not isinstance(entries, list):
         raise DatalistError(f"{source}: section {section!r} is {_kind(entries)}, where an array of items is expected.")
     if not entries:
         raise DatalistError(f"{source}: section {section!r} is empty; add items, or choose another section.")
-    return entries
+    base, folders = base_folder(dataset_dir, source, content, section), dict[str, str]()
+    items: list[dict[str, Any]] = []
+    try:
+        items.extend(_to_item(entry, path_keys, base, folders) for entry in entries)
+    except DatalistError as error:
+        raise DatalistError(f"{source}: section {section!r}, item {len(items)}{error}") from error
+    return items
 
 
 def _kind(value: object) -> str:
@@ -217,29 +214,19 @@ def _kind(value: object) -> str:
     return names.get(type(value), "a number")
 
 
-def _to_item(
-    entry: Any,
-    number: int,
-    section: str,
-    source: Path,
-    path_keys: Sequence[str],
-    base: Path,
-    folders: dict[str, str],
-) -> dict[str, Any]:
+def _to_item(entry: Any, path_keys: Sequence[str], base: Path, folders: dict[str, str]) -> dict[str, Any]:
     """One entry of a section, itself, as a dictionary with absolute file names."""
-    item = {path_keys[0]: entry} if isinstance(entry, str) else entry
+    item = {"image": entry} if isinstance(entry, str) else entry
     if not isinstance(item, dict):
-        where = f"{source}: section {section!r}, item {number}"
-        raise DatalistError(f"{where} is {_kind(entry)}, where an object or a file name is expected.")
+        raise DatalistError(f" is {_kind(entry)}, where an object or a file name is expected.")
     for key in path_keys:
         value = item.get(key)
         if isinstance(value, str) and value:
             item[key] = _absolute(value, base, folders)
         elif isinstance(value, list) and value and all(isinstance(name, str) and name for name in value):
             item[key] = [_absolute(name, base, folders) for name in value]
-        elif key in item and (value is not None or key == path_keys[0]):
-            where = f"{source}: section {section!r}, item {number}"
-            raise DatalistError(f"{where}: {key!r} is {value!r}, where a file name is expected.")
+        elif key in item and (value is not None or key == "image"):
+            raise DatalistError(f": {key!r} is {value!r}, where a file name is expected.")
     return item
 
 
@@ -251,9 +238,6 @@ def _absolute(name: str, base: Path, folders: dict[str, str]) -> str:
     if folder not in folders:
         folders[folder] = os.path.join(os.path.abspath(os.path.join(base, os.path.expanduser(folder))), "")
     return folders[folder] + last
-
-
-PATH_KEYS = ("image", "image_2", "mask", "lesion_truth", "organs")
 
 
 def bundle_items(
@@ -297,22 +281,13 @@ def bundle_items(
     if dataset_dir and not datalist and os.path.isfile(os.path.expanduser(dataset_dir)):
         return [{"image": os.path.abspath(os.path.expanduser(dataset_dir))}]
     if dataset_dir or datalist:
+        if section == "training" and not datalist and spatial_dims == 2 and not global_rank():
+            logger.info(f"to check these images first: monai-afire audit {shlex.quote(os.fspath(dataset_dir or ''))}")
+        volumes = spatial_dims == 3
         return load_radiograph_datalist(
-            dataset_dir,
-            datalist,
-            section,
-            path_keys=PATH_KEYS,
-            hold_out=True,
-            check_files=check_files,
-            volumes=spatial_dims == 3,
+            dataset_dir, datalist, section, hold_out=True, check_files=check_files, volumes=volumes
         )
-    source = cached_phantom(phantom_dir, phantom_arguments(phantom, spatial_dims))
-    return load_radiograph_datalist(None, source, section, path_keys=PATH_KEYS)
-
-
-def phantom_arguments(phantom: Mapping[str, Any] | None, spatial_dims: int) -> dict[str, Any]:
-    """Arguments of :func:`export_phantom`; those of radiographs are the same as ever, and so is what was drawn."""
-    return {**(phantom or {}), **({"spatial_dims": spatial_dims} if spatial_dims != 2 else {})}
+    return load_radiograph_datalist(None, cached_phantom(phantom_dir, phantom, spatial_dims), section)
 
 
 def indexed_images(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -332,7 +307,9 @@ def indexed_images(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{"image": item["image"], "index": index} for index, item in enumerate(items)]
 
 
-def cached_phantom(folder: str | os.PathLike, arguments: Mapping[str, Any]) -> Path:
+def cached_phantom(
+    folder: str | os.PathLike, arguments: Mapping[str, Any] | None = None, spatial_dims: int = 2
+) -> Path:
     """
     Draw the phantom into a folder unless it is there already, drawn with the same arguments by the same version.
 
@@ -341,6 +318,7 @@ def cached_phantom(folder: str | os.PathLike, arguments: Mapping[str, Any]) -> P
     Args:
         folder: where its files are.
         arguments: of :func:`monai_afire.data.export_phantom`.
+        spatial_dims: 2 for radiographs, 3 for volumes.
 
     Returns:
         Path of its datalist.
@@ -355,6 +333,8 @@ def cached_phantom(folder: str | os.PathLike, arguments: Mapping[str, Any]) -> P
         >>> cached_phantom(folder, arguments) == cached_phantom(folder, arguments)
         True
     """
+    # left out for radiographs, so that those drawn by former versions stay valid
+    arguments = {**(arguments or {}), **({"spatial_dims": spatial_dims} if spatial_dims != 2 else {})}
     drawn = {name: value for name, value in arguments.items() if name not in ("progress", "num_processes")}
     drawn["version"] = PHANTOM_VERSION
     recipe, datalist = Path(folder) / "recipe.json", Path(folder) / "datalist.json"

@@ -26,25 +26,24 @@ _PATIENT_PATTERNS = (
 )
 
 
-def patient_of(name: str, pattern: str | None = None) -> str:
+def patient_of(name: str) -> str:
     """
-    Patient that a relative file name belongs to; the name itself where none can be recognised.
+    Patient that a relative file name belongs to; the name itself where none can be recognized.
+
+    Known are the names of NIH ChestX-ray14, CheXpert, MIMIC-CXR and BIDS.
 
     Example:
         >>> patient_of("images/00000013_004.png"), patient_of("train/patient00042/study1/view1_frontal.jpg")
         ('00000013', 'patient00042')
-        >>> patient_of("Smith/IM-0001"), patient_of("Smith/IM-0001", pattern="^([^/]+)/")
-        ('Smith/IM-0001', 'Smith')
+        >>> patient_of("Smith/IM-0001")
+        'Smith/IM-0001'
     """
-    return _by_name(name, pattern) or name
+    return _by_name(name) or name
 
 
-def _by_name(name: str, pattern: str | None) -> str:
-    """What a file's name tells of its patient, "" for nothing."""
-    for expression in (re.compile(pattern),) if pattern else _PATIENT_PATTERNS:
-        if match := expression.search(name):
-            return match.group(1) if expression.groups else match.group(0)
-    return ""
+def _by_name(name: str) -> str:
+    """Patient in a file's name, "" for none."""
+    return next((match.group(1) for pattern in _PATIENT_PATTERNS if (match := pattern.search(name))), "")
 
 
 def split_by_patient(patients: Sequence[str], validation_fraction: float, seed: int = 0) -> list[bool]:
@@ -73,75 +72,55 @@ def split_by_patient(patients: Sequence[str], validation_fraction: float, seed: 
         raise DatalistError(f"validation_fraction must be in [0, 1), got {validation_fraction}.")
     if validation_fraction == 0:
         return [False] * len(patients)
-    place = {p: hashlib.sha256(f"{seed}:{p}".encode(errors="surrogateescape")).digest() for p in set(patients)}
-    if len(place) < 2:
+    digests = {p: hashlib.sha256(f"{seed}:{p}".encode(errors="surrogateescape")).digest() for p in set(patients)}
+    if len(digests) < 2:
         raise DatalistError("one patient cannot be split; give a datalist, or set validation_fraction=0.")
-    order = sorted(place, key=lambda patient: place[patient])
+    order = sorted(digests, key=digests.__getitem__)
     limit = validation_fraction * 2.0**256
-    count = sum(int.from_bytes(place[patient], "big") < limit for patient in order)
+    count = sum(int.from_bytes(digests[patient], "big") < limit for patient in order)
     chosen = set(order[: min(max(count, 1), len(order) - 1)])
     return [patient in chosen for patient in patients]
 
 
-def _file_of(path: str) -> str:
-    """An image's own path; of one in a shard, that of the file which was put there, by its end."""
-    return os.path.normpath(without_shard(path))
-
-
-def item_patients(
-    items: Sequence[Mapping[str, Any]],
-    patient_key: str = "patient_id",
-    path_key: str = "image",
-    pattern: str | None = None,
-    source: str | os.PathLike = "",
-) -> list[str]:
+def item_patients(items: Sequence[Mapping[str, Any]], source: str | os.PathLike = "") -> list[str]:
     """
     Patient of each item.
 
     Args:
         items: items of a datalist.
-        patient_key: key of the patient.
-        path_key: key of the image.
-        pattern: see :func:`monai_afire.data.patient_of`.
         source: list or folder, for a warning where items say nothing of their patients; "" for none.
 
     Returns:
-        What the item says. Without it, the patient that the image's name gives (:func:`monai_afire.data.patient_of`),
-        that of a DICOM file's header, else the image: an item whose patient is not known counts as a patient of its
-        own.
+        The item's "patient_id". Without it, the patient in the image's name (:func:`monai_afire.data.patient_of`) or
+        in a DICOM file's header, else the image: an item whose patient is not known counts as a patient of its own.
 
     Example:
         >>> item_patients([{"patient_id": 7}, {"image": "00000013_004.png"}, {"image": "a.png"}, {"image": "b.png"}])
         ['7', '00000013', 'a.png', 'b.png']
     """
-    patients = [known_text(item.get(patient_key)) for item in items]
-    # paths are read only where they are needed: it takes long for very many
+    patients = [known_text(item.get("patient_id")) for item in items]
+    paths = [str(item["image"]) if item.get("image") is not None else f"item {n}" for n, item in enumerate(items)]
+    # the name of an image in a shard is that of the file which was put there; only those that are needed are read
     names = [
-        "" if patient else f"item {number}" if item.get(path_key) is None else _file_of(str(item[path_key]))
-        for number, (item, patient) in enumerate(zip(items, patients, strict=True))
+        "" if patient else os.path.normpath(without_shard(path)) for path, patient in zip(paths, patients, strict=True)
     ]
     # without the folder that all of them are in: its name is no patient, and differs between machines
-    absolute = [name for name, patient in zip(names, patients, strict=True) if not patient and os.path.isabs(name)]
-    base = os.path.commonpath(list(map(os.path.dirname, absolute))) if absolute else ""
+    absolute = [os.path.dirname(name) for name in names if os.path.isabs(name)]
+    base = os.path.commonpath(absolute) if absolute else ""
     names = [(os.path.relpath(name, base) if os.path.isabs(name) else name).replace(os.sep, "/") for name in names]
-    paths = [str(item.get(path_key)) for item in items]
-    return file_patients(paths, names, pattern, patients, source)
+    return file_patients(paths, names, patients, source)
 
 
 def file_patients(
-    paths: Sequence[str],
-    names: Sequence[str],
-    pattern: str | None = None,
-    given: Sequence[str] = (),
-    source: str | os.PathLike = "",
+    paths: Sequence[str], names: Sequence[str], given: Sequence[str] = (), source: str | os.PathLike = ""
 ) -> list[str]:
     """
-    Patient of each file: as given, by its relative name, or by its DICOM header; the name where nothing tells.
+    Patient of each file: as given, by its relative name, or by its DICOM header; else the name.
 
     With a ``source``, list or folder, a warning counts the files whose patients are not known.
     """
     found = [
-        patient or _by_name(name, pattern) or _by_header(path)
+        patient or _by_name(name) or _by_header(path)
         for path, name, patient in zip(paths, names, given or [""] * len(names), strict=True)
     ]
     if source and (unknown := found.count("")):
@@ -153,7 +132,7 @@ def file_patients(
 
 @lru_cache(maxsize=1_000_000)
 def _by_header(path: str) -> str:
-    """Patient of a DICOM file, or of a folder with the slices of a series; "" where the header does not tell."""
+    """Patient of a DICOM file, or of a folder with the slices of a series; "" where the header has none."""
     try:
         if os.path.isdir(path):
             return next(filter(None, map(_by_header, sorted(entry.path for entry in os.scandir(path)))), "")
@@ -163,6 +142,6 @@ def _by_header(path: str) -> str:
             tags = ["PatientID", "IssuerOfPatientID"]
             header = pydicom.dcmread(stream, force=True, stop_before_pixels=True, specific_tags=tags)
     except (OSError, ValueError, TypeError, LookupError, AttributeError, NotImplementedError):
-        return ""  # no DICOM file, or a damaged one: its loading tells
+        return ""  # no DICOM file, or a damaged one: an error when it is loaded
     patient = str(header.get("PatientID") or "").strip()
     return patient and f"{patient} {header.get('IssuerOfPatientID') or ''}".strip()

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from monai_afire.data.datalist.checks import DatalistError
+from monai_afire.data.datalist.checks import SECTIONS, DatalistError
 from monai_afire.data.datalist.patients import item_patients
 from monai_afire.utils.text import known_text
 
@@ -25,7 +25,6 @@ def label_subset(
     fraction: float,
     seed: int = 0,
     label_key: str = "label",
-    patient_key: str = "patient_id",
 ) -> list[dict[str, Any]]:
     """
     All items of a fraction of the patients, to learn from few labels.
@@ -39,7 +38,6 @@ def label_subset(
         fraction: of the patients, in (0, 1]; rounded, at least one patient.
         seed: another number gives other patients.
         label_key: key of the labels, a list of 1 (present) and others, or the number of a class. Items may lack it.
-        patient_key: key of the patient, see :func:`item_patients`.
 
     Returns:
         New items in their order.
@@ -54,10 +52,9 @@ def label_subset(
     """
     if isinstance(fraction, (bool, str)) or not 0 < fraction <= 1:
         raise DatalistError(f"the fraction of the labels is {fraction!r}; choose a number above 0 and up to 1.")
-    _require_items(items)
-    if fraction == 1:
-        return [dict(item) for item in items]
-    patients = item_patients(items, patient_key)
+    if not items:
+        raise DatalistError("there are no items to choose from; check the section of the datalist.")
+    patients = item_patients(items)
     classes = _classes_of_patients(items, patients, label_key)
     count = max(1, math.floor(fraction * len(classes) + 0.5))
     chosen = set(_covering_order(classes, f"labels:{seed}")[:count])
@@ -69,7 +66,6 @@ def few_shots(
     num_shots: int,
     seed: int = 0,
     label_key: str = "label",
-    patient_key: str = "patient_id",
 ) -> list[dict[str, Any]]:
     """
     A few items, each of another patient, nested: those of a smaller number are among those of a larger one.
@@ -81,7 +77,6 @@ def few_shots(
         num_shots: how many items.
         seed: another number gives other items.
         label_key: key of the labels. Items may lack it.
-        patient_key: key of the patient, see :func:`item_patients`.
 
     Returns:
         New items in their order.
@@ -96,7 +91,7 @@ def few_shots(
     """
     if not _is_count(num_shots) or num_shots < 1:
         raise DatalistError(f"the number of shots is {num_shots!r}; choose a whole number from 1, or None for all.")
-    patients = item_patients(items, patient_key)
+    patients = item_patients(items)
     own: dict[str, list[int]] = {}
     for number, patient in enumerate(patients):
         own.setdefault(patient, []).append(number)
@@ -121,7 +116,6 @@ def cross_validation_items(
     section: str,
     seed: int = 0,
     label_key: str = "label",
-    patient_key: str = "patient_id",
 ) -> list[dict[str, Any]]:
     """
     Items of one section of one run of a cross-validation by patient.
@@ -137,7 +131,6 @@ def cross_validation_items(
         section: "training", "validation" or "test".
         seed: another number divides them otherwise.
         label_key: key of the labels. Items may lack it.
-        patient_key: key of the patient, see :func:`item_patients`.
 
     Returns:
         New items in their order.
@@ -163,9 +156,9 @@ def cross_validation_items(
         )
     if not _is_count(fold) or not 0 <= fold < num_folds:
         raise DatalistError(f"fold is {fold!r}; with {num_folds} folds it is a whole number from 0 to {num_folds - 1}.")
-    if section not in ("training", "validation", "test"):
+    if section not in SECTIONS:
         raise DatalistError(f"a cross-validation has the sections training, validation and test, not {section!r}.")
-    patients = item_patients(items, patient_key)
+    patients = item_patients(items)
     classes = _classes_of_patients(items, patients, label_key)
     if len(classes) < num_folds:
         raise DatalistError(
@@ -240,8 +233,3 @@ def _digest(seed: str, name: str) -> bytes:
 
 def _is_count(number: Any) -> bool:
     return isinstance(number, int) and not isinstance(number, bool)
-
-
-def _require_items(items: Sequence[Mapping[str, Any]]) -> None:
-    if not items:
-        raise DatalistError("there are no items to choose from; check the section of the datalist.")

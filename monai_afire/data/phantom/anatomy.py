@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from monai_afire.data.phantom.drawing import smooth_curve
+from monai_afire.data.phantom.drawing import fill_polygon, smooth_curve
 
 ORGAN_NAMES = ("lung_right", "lung_left", "heart", "clavicle_right", "clavicle_left")
 
@@ -131,6 +131,10 @@ class Projection:
         half = 0.5 * self.image_size
         scale = self.pixels_per_mm
         return np.stack([half + scale * (cos * x - sin * y), half + scale * (sin * x + cos * y)], axis=-1)
+
+    def fill(self, outline: np.ndarray, depth: float | np.ndarray = 0.0) -> np.ndarray:
+        """Coverage (0..1) of each pixel by an outline in millimetres at the given depth."""
+        return fill_polygon(self.to_pixels(outline, depth), self.image_size, self.image_size)
 
     def grid(self) -> tuple[np.ndarray, np.ndarray]:
         """Millimetre coordinates ``x, y`` (float32) of the pixel centres, at depth 0."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import multiprocessing
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -16,8 +16,8 @@ import numpy as np
 from tqdm import tqdm
 
 from monai_afire.data.phantom.lesions import LESION_KINDS
-from monai_afire.data.phantom.phantom import draw_chest_phantom
-from monai_afire.data.phantom.volume import ChestVolume, draw_chest_volume
+from monai_afire.data.phantom.phantom import ChestPhantom, check_image_size, draw_chest_phantom
+from monai_afire.data.phantom.volume import ChestVolume, draw_chest_volume, volume_shape
 
 SECTIONS = ("training", "validation", "test")
 
@@ -28,14 +28,15 @@ _SECOND_LESION_PROBABILITY = 0.25
 
 @dataclass(frozen=True)
 class Cohort:
-    """The patients of one section: who is abnormal, and with what. All of it follows from the fields."""
+    """The patients of one section: who is abnormal, and with which lesions. All of it follows from the fields."""
 
     section: str
     num_patients: int
-    image_size: int = 224
+    image_size: Any = 224
     abnormal_fraction: float = 0.5
     lesion_kinds: tuple[str, ...] = LESION_KINDS
     seed: int = 0
+    spatial_dims: int = 2
 
     def __post_init__(self) -> None:
         if self.section not in SECTIONS:
@@ -45,21 +46,20 @@ class Cohort:
         if not 0.0 <= self.abnormal_fraction <= 1.0:
             raise ValueError(f"abnormal_fraction is {self.abnormal_fraction}: a share lies between 0 and 1.")
         if self.abnormal_fraction > 0.0 and not self.lesion_kinds:
-            raise ValueError(
-                "lesion_kinds is empty, but abnormal_fraction asks for lesions: name kinds or set it to 0."
-            )
-        unknown = set(self.lesion_kinds) - set(LESION_KINDS)
-        if unknown:
+            raise ValueError("lesion_kinds is empty, but abnormal_fraction is not 0: name kinds or set it to 0.")
+        if unknown := set(self.lesion_kinds) - set(LESION_KINDS):
             raise ValueError(f"lesion_kinds has {sorted(unknown)}, which do not exist: use kinds of {LESION_KINDS}.")
         if self.seed < 0:
             raise ValueError(f"seed is {self.seed}: a seed is 0 or more.")
+        check_size = check_image_size if self.spatial_dims == 2 else volume_shape
+        check_size(self.image_size)
 
     def patient_id(self, index: int) -> str:
         """Name of a patient, unique over all sections."""
         return f"{self.section}_{index:05d}"
 
-    def _stream(self, index: int) -> np.random.SeedSequence:
-        return np.random.SeedSequence(self.seed, spawn_key=(SECTIONS.index(self.section), index))
+    def _stream(self, index: int, *purpose: int) -> np.random.SeedSequence:
+        return np.random.SeedSequence(self.seed, spawn_key=(SECTIONS.index(self.section), index, *purpose))
 
     def lesions(self, index: int) -> tuple[str, ...]:
         """Kinds of the lesions of a patient, none for a normal one."""
@@ -69,17 +69,18 @@ class Cohort:
             return ()
         main = self.lesion_kinds[before % len(self.lesion_kinds)]
         others = [kind for kind in self.lesion_kinds if kind != main]
-        rng = np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(*self._stream(index).spawn_key, 99)))
+        rng = np.random.default_rng(self._stream(index, 99))
         if others and rng.random() < _SECOND_LESION_PROBABILITY:
             return main, others[int(rng.integers(len(others)))]
         return (main,)
 
-    def draw(self, index: int) -> Any:
-        """The :class:`ChestPhantom` of one patient."""
-        return draw_chest_phantom(self._stream(index), self.image_size, self.lesions(index))
+    def draw(self, index: int) -> ChestPhantom | ChestVolume:
+        """The radiograph or the volume of one patient."""
+        draw = draw_chest_phantom if self.spatial_dims == 2 else draw_chest_volume
+        return draw(self._stream(index), self.image_size, self.lesions(index))
 
-    def draw_all(self, num_processes: int = 1, progress: bool = True) -> Iterator[Any]:
-        """The radiographs of all patients in order."""
+    def draw_all(self, num_processes: int = 1, progress: bool = True) -> Iterator[ChestPhantom | ChestVolume]:
+        """The radiographs or volumes of all patients in order."""
         bar = partial(tqdm, total=self.num_patients, desc=f"drawing {self.section}", delay=2.0, disable=not progress)
         if num_processes <= 1:
             yield from bar(map(self.draw, range(self.num_patients)))
@@ -87,19 +88,3 @@ class Cohort:
         context = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(num_processes, mp_context=context) as pool:
             yield from bar(pool.map(self.draw, range(self.num_patients), chunksize=8))
-
-
-@dataclass(frozen=True)
-class VolumeCohort(Cohort):
-    """The patients of one section in volumes: those of the :class:`Cohort` with the same arguments, lesions alike."""
-
-    image_size: Any = 64
-
-    def draw(self, index: int) -> ChestVolume:
-        """The volume of one patient."""
-        return draw_chest_volume(self._stream(index), self.image_size, self.lesions(index))
-
-
-def as_kinds(kinds: Sequence[str]) -> tuple[str, ...]:
-    """A tuple of kinds from any sequence, as a config file gives it."""
-    return (kinds,) if isinstance(kinds, str) else tuple(kinds)

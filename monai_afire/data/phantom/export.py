@@ -14,10 +14,11 @@ from typing import Any
 
 import nibabel
 import numpy as np
+from monai.utils import ensure_tuple
 from PIL import Image
 
 from monai_afire.data.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES
-from monai_afire.data.phantom.cohort import SECTIONS, Cohort, VolumeCohort, as_kinds
+from monai_afire.data.phantom.cohort import SECTIONS, Cohort
 from monai_afire.data.phantom.lesions import LESION_KINDS
 from monai_afire.data.phantom.phantom import ChestPhantom
 from monai_afire.data.phantom.volume import ChestVolume
@@ -79,12 +80,11 @@ def export_phantom(
     """
     folder = Path(out_dir)
     _refuse_foreign(folder / "datalist.json")
-    numbers = dict(_NUM_PATIENTS if num_patients is None else num_patients)
-    kinds = as_kinds(lesion_kinds)
+    size = max(ensure_tuple(image_size)) if spatial_dims == 2 else image_size
     cohorts = []
-    for section, number in numbers.items():
+    for section, number in (_NUM_PATIENTS if num_patients is None else num_patients).items():
         share = abnormal_fraction.get(section, 0.5) if isinstance(abnormal_fraction, Mapping) else abnormal_fraction
-        cohorts.append(_cohort(spatial_dims, section, number, image_size, share, kinds, seed))
+        cohorts.append(Cohort(section, number, size, share, ensure_tuple(lesion_kinds), seed, spatial_dims))
     lists: dict[str, list[dict[str, Any]]] = {}
     for cohort in sorted(cohorts, key=lambda cohort: SECTIONS.index(cohort.section)):
         lists[cohort.section] = [
@@ -92,12 +92,6 @@ def export_phantom(
             for index, phantom in enumerate(cohort.draw_all(num_processes, progress))
         ]
     return _write_list(folder, lists, spatial_dims)
-
-
-def _cohort(spatial_dims: int, section: str, number: int, size: int | Sequence[int], *others: Any) -> Cohort:
-    if spatial_dims == 3:
-        return VolumeCohort(section, number, size, *others)
-    return Cohort(section, number, size if isinstance(size, int) else max(size), *others)
 
 
 def _refuse_foreign(path: Path) -> None:

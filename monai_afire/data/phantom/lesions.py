@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.ndimage import distance_transform_edt
+from scipy.ndimage import distance_transform_edt, find_objects
 
 from monai_afire.data.phantom.anatomy import DEPTH, ChestAnatomy, Projection, build_anatomy, sample_patient
 from monai_afire.data.phantom.drawing import dome, fill_polygon, ribbon_points, splat_points
@@ -43,10 +43,10 @@ def tight_box(mask: np.ndarray) -> tuple[int, ...]:
     """Smallest box about a mask, ``(x, y, width, height)``, of a volume with ``z`` and depth; zeros if it is empty."""
     if not mask.any():
         return (0,) * (2 * mask.ndim)
-    axes = (1, 0) if mask.ndim == 2 else (0, 1, 2)  # x runs along the columns of a picture
-    places = mask.nonzero()
-    first, last = ([int(limit(places[axis])) for axis in axes] for limit in (np.min, np.max))
-    return (*first, *(end - start + 1 for start, end in zip(first, last, strict=True)))
+    [sides] = find_objects(mask.astype(np.uint8))
+    if mask.ndim == 2:
+        sides = sides[::-1]  # x runs along the columns of a picture
+    return (*(side.start for side in sides), *(side.stop - side.start for side in sides))
 
 
 class DrawnChest:
@@ -91,7 +91,9 @@ def draw_anatomy(
 
 
 @dataclass
-class _Scene:
+class Scene:
+    """A radiograph that is being drawn."""
+
     anatomy: ChestAnatomy
     projection: Projection
     masks: dict[str, np.ndarray]
@@ -99,9 +101,11 @@ class _Scene:
     rng: np.random.Generator
 
     def lung(self, side: str) -> np.ndarray:
+        """Coverage of one lung."""
         return self.masks[f"lung_{side}"]
 
     def pick_side(self) -> str:
+        """One of the two sides."""
         return "right" if self.rng.random() < 0.5 else "left"
 
     def pick_point(self, side: str, margin: float) -> np.ndarray:
@@ -115,9 +119,8 @@ class _Scene:
         return np.array([x.flat[chosen], y.flat[chosen]], dtype=np.float64)
 
 
-def _nodule(scene: _Scene) -> np.ndarray:
+def _nodule(scene: Scene) -> np.ndarray:
     """A ball of soft tissue with a slightly irregular outline."""
-    projection, size = scene.projection, scene.projection.image_size
     radius = float(scene.rng.uniform(6.0, 15.0))
     centre = scene.pick_point(scene.pick_side(), radius + 4.0)
     angle = np.linspace(0.0, 2.0 * np.pi, 48, endpoint=False)
@@ -125,13 +128,13 @@ def _nodule(scene: _Scene) -> np.ndarray:
         1.0 + 0.08 * np.sin(2 * angle + scene.rng.uniform(0, 6)) + 0.05 * np.sin(5 * angle + scene.rng.uniform(0, 6))
     )
     outline = centre + radius * wobble[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    coverage = fill_polygon(projection.to_pixels(outline), size, size)
+    coverage = scene.projection.fill(outline)
     contrast = scene.rng.uniform(0.7, 1.4) * LUNG_CONTRAST
-    scene.maps.vessels += contrast * 2.0 * radius * dome(coverage, radius * projection.pixels_per_mm)
+    scene.maps.vessels += contrast * 2.0 * radius * dome(coverage, radius * scene.projection.pixels_per_mm)
     return coverage
 
 
-def _consolidation(scene: _Scene) -> np.ndarray:
+def _consolidation(scene: Scene) -> np.ndarray:
     """A patch where fluid replaces the air, with a fuzzy edge; it ends at the border of the lung."""
     side = scene.pick_side()
     radius = float(scene.rng.uniform(20.0, 45.0))
@@ -148,7 +151,7 @@ def _consolidation(scene: _Scene) -> np.ndarray:
     return coverage
 
 
-def _effusion(scene: _Scene) -> np.ndarray:
+def _effusion(scene: Scene) -> np.ndarray:
     """Fluid at the base of the pleural space, its surface rising towards the side wall (meniscus)."""
     side, anatomy = scene.pick_side(), scene.anatomy
     height = float(scene.rng.uniform(0.14, 0.5)) * anatomy.patient.lung_height
@@ -162,7 +165,7 @@ def _effusion(scene: _Scene) -> np.ndarray:
     return depth * scene.lung(side)
 
 
-def _pneumothorax(scene: _Scene) -> np.ndarray:
+def _pneumothorax(scene: Scene) -> np.ndarray:
     """Air between the chest wall and the retracted lung: no vessels, more air, a thin pleural line."""
     side, anatomy, projection = scene.pick_side(), scene.anatomy, scene.projection
     size = projection.image_size
@@ -184,27 +187,16 @@ def _pneumothorax(scene: _Scene) -> np.ndarray:
     return free
 
 
-def _cardiomegaly(scene: _Scene) -> np.ndarray:
+def _cardiomegaly(scene: Scene) -> np.ndarray:
     """The heart of the anatomy is large already: the lesion is the heart."""
     return scene.masks["heart"]
 
 
-_PAINTERS: dict[str, Callable[[_Scene], np.ndarray]] = {
-    "nodule": _nodule,
-    "consolidation": _consolidation,
-    "effusion": _effusion,
-    "cardiomegaly": _cardiomegaly,
-    "pneumothorax": _pneumothorax,
-}
+_PAINTERS: dict[str, Callable[[Scene], np.ndarray]] = dict(
+    zip(LESION_KINDS, (_nodule, _consolidation, _effusion, _cardiomegaly, _pneumothorax), strict=True)
+)
 
 
-def add_lesion(
-    kind: str,
-    anatomy: ChestAnatomy,
-    projection: Projection,
-    masks: dict[str, np.ndarray],
-    maps: ThicknessMaps,
-    rng: np.random.Generator,
-) -> Lesion:
-    """Changes ``maps`` in place by one lesion of random place, size and contrast."""
-    return Lesion(kind, _PAINTERS[kind](_Scene(anatomy, projection, masks, maps, rng)) > 0.5)
+def add_lesion(kind: str, scene: Scene) -> Lesion:
+    """Changes the maps of a scene by one lesion of random place, size and contrast."""
+    return Lesion(kind, _PAINTERS[kind](scene) > 0.5)

@@ -16,7 +16,7 @@ from monai_afire.data.phantom.anatomy import (
     Patient,
     Projection,
 )
-from monai_afire.data.phantom.lesions import DrawnChest, Lesion, add_lesion, draw_anatomy
+from monai_afire.data.phantom.lesions import DrawnChest, Lesion, Scene, add_lesion, draw_anatomy
 from monai_afire.data.phantom.rendering import expose, organ_masks, sample_exposure, thickness_maps
 
 _LEAST_SIZE = 32
@@ -71,13 +71,10 @@ def _landmark_pixels(anatomy: ChestAnatomy, projection: Projection) -> np.ndarra
     return np.ascontiguousarray(pixels[:, ::-1], dtype=np.float32)
 
 
-def _check(image_size: int, lesions: Sequence[str]) -> None:
+def check_image_size(image_size: int) -> None:
+    """Refuse a picture that is too small for the anatomy."""
     if image_size < _LEAST_SIZE:
-        raise ValueError(
-            f"image_size is {image_size}: thinner than the anatomy allows. Use {_LEAST_SIZE} pixels or more."
-        )
-    if isinstance(lesions, str):
-        raise TypeError(f"lesions is the string {lesions!r}: give a sequence of kinds, for example ({lesions!r},).")
+        raise ValueError(f"image_size is {image_size}: too small for the anatomy. Use {_LEAST_SIZE} pixels or more.")
 
 
 def draw_chest_phantom(
@@ -110,12 +107,15 @@ def draw_chest_phantom(
         >>> phantom.label.tolist()
         [1.0, 0.0, 0.0, 0.0, 0.0]
     """
-    _check(image_size, lesions)
+    check_image_size(image_size)
+    if isinstance(lesions, str):
+        raise TypeError(f"lesions is the string {lesions!r}: give a sequence of kinds, for example ({lesions!r},).")
     anatomy, (for_pose, for_tissue, for_exposure, for_noise, for_lesions) = draw_anatomy(seed_or_rng, lesions)
     projection = _sample_projection(anatomy, for_pose, image_size)
     masks = organ_masks(anatomy, projection)
     maps = thickness_maps(anatomy, projection, masks, for_tissue)
-    drawn = tuple(add_lesion(kind, anatomy, projection, masks, maps, for_lesions) for kind in lesions)
+    scene = Scene(anatomy, projection, masks, maps, for_lesions)
+    drawn = tuple(add_lesion(kind, scene) for kind in lesions)
     image = expose(maps, anatomy, projection, sample_exposure(for_exposure), for_noise)
     return ChestPhantom(
         image=image[None],

@@ -20,15 +20,11 @@ BONE_CONTRAST = 2.6  # water that a millimetre of bone adds
 def organ_masks(anatomy: ChestAnatomy, projection: Projection) -> dict[str, np.ndarray]:
     """Coverage (0..1) of the organs by name, and of ``cavity_right``, ``cavity_left`` and ``mediastinum``."""
     size = projection.image_size
-
-    def fill(outline: np.ndarray, depth: float) -> np.ndarray:
-        return fill_polygon(projection.to_pixels(outline, depth), size, size)
-
-    heart = fill(anatomy.heart, DEPTH["heart"])
-    mediastinum = fill(anatomy.mediastinum, DEPTH["mediastinum"])
+    heart = projection.fill(anatomy.heart, DEPTH["heart"])
+    mediastinum = projection.fill(anatomy.mediastinum, DEPTH["mediastinum"])
     masks = {"heart": heart, "mediastinum": mediastinum}
     for index, side in enumerate(("right", "left")):
-        cavity = fill(anatomy.cavities[index], DEPTH["lung"])
+        cavity = projection.fill(anatomy.cavities[index], DEPTH["lung"])
         masks[f"cavity_{side}"] = cavity
         masks[f"lung_{side}"] = cavity * (1.0 - np.maximum(heart, mediastinum))
         masks[f"clavicle_{side}"] = fill_polygon(clavicle_outline(anatomy, index, projection), size, size)
@@ -64,7 +60,7 @@ def smooth_noise(rng: np.random.Generator, projection: Projection, grain: float)
 
 def _body(anatomy: ChestAnatomy, projection: Projection) -> np.ndarray:
     """Thickness of trunk, neck and arms, mm."""
-    patient, size = anatomy.patient, projection.image_size
+    patient = anatomy.patient
     edge, top, bottom = patient.half_width, anatomy.top, anatomy.bottom
     flank = edge + 30.0 + 16.0 * patient.fat
     neck = 52.0 + 8.0 * patient.fat
@@ -81,14 +77,13 @@ def _body(anatomy: ChestAnatomy, projection: Projection) -> np.ndarray:
     levels = [top - 60, top - 25, top + 30, top + 90, bottom - 60, bottom + 80]
     depth = np.interp(y, levels, [0.60, 0.62, 0.70, 0.88, 1.0, 1.15]).astype(np.float32)
     radius = projection.pixels_per_mm * 80.0
-    body = dome(fill_polygon(projection.to_pixels(trunk), size, size), radius) * depth * patient.thickness
+    body = dome(projection.fill(trunk), radius) * depth * patient.thickness
     return np.maximum(body, _arms(anatomy, projection))
 
 
 def _arms(anatomy: ChestAnatomy, projection: Projection) -> np.ndarray:
     """Thickness of the arms, mm."""
-    patient, size, edge, top = anatomy.patient, projection.image_size, anatomy.patient.half_width, anatomy.top
-    arms = np.zeros((size, size), np.float32)
+    patient, edge, top = anatomy.patient, anatomy.patient.half_width, anatomy.top
     lean = patient.arm_angle
     axis, across = np.array([np.sin(lean), np.cos(lean)]), np.array([np.cos(lean), -np.sin(lean)])
     width = 46.0 + 9.0 * patient.fat
@@ -96,10 +91,8 @@ def _arms(anatomy: ChestAnatomy, projection: Projection) -> np.ndarray:
     hand = shoulder + 400.0 * axis
     near, far = width * across, 0.8 * width * across
     corners = np.array([shoulder - near, shoulder + near, hand + far, hand - far])
-    for side in (-1.0, 1.0):
-        arm = fill_polygon(projection.to_pixels(corners * np.array([side, 1.0])), size, size)
-        arms = np.maximum(arms, dome(arm, projection.pixels_per_mm * width) * 2.3 * width)
-    return arms
+    arms = [projection.fill(corners * np.array([side, 1.0])) for side in (-1.0, 1.0)]
+    return np.maximum(*(dome(arm, projection.pixels_per_mm * width) * 2.3 * width for arm in arms))
 
 
 def _lung_air(anatomy: ChestAnatomy, projection: Projection, masks: dict[str, np.ndarray]) -> np.ndarray:
@@ -171,7 +164,7 @@ def _bowel_gas(anatomy: ChestAnatomy, projection: Projection, rng: np.random.Gen
         y = dome_y + 12.0 + height + (0.0 if index == 0 else rng.uniform(10.0, 55.0))
         wobble = 1.0 + 0.12 * np.sin(angle * rng.integers(2, 5) + rng.uniform(0.0, 6.0))
         outline = np.stack([x + width * wobble * np.cos(angle), y + height * wobble * np.sin(angle)], axis=1)
-        blob = fill_polygon(projection.to_pixels(outline), size, size)
+        blob = projection.fill(outline)
         gas += dome(blob, projection.pixels_per_mm * height) * rng.uniform(20.0, 60.0)
     return gas
 
@@ -192,10 +185,7 @@ def _breasts(anatomy: ChestAnatomy, projection: Projection, rng: np.random.Gener
         # Flat above, round below: the lower edge is the one that a radiograph shows.
         dy = np.where(np.sin(angle) > 0, 0.95, 1.6) * radius * np.sin(angle)
         outline = np.stack([x + 1.05 * radius * np.cos(angle), level + dy + rng.uniform(-4.0, 4.0)], axis=1)
-        extra += (
-            dome(fill_polygon(projection.to_pixels(outline, 60.0), size, size), radius * projection.pixels_per_mm)
-            * amount
-        )
+        extra += dome(projection.fill(outline, 60.0), radius * projection.pixels_per_mm) * amount
     return extra * ramp
 
 
@@ -248,7 +238,7 @@ class Exposure:
     scatter: float
     noise: float
     blur: float
-    border: tuple[float, float, float, float]
+    border: tuple[float, ...]
     border_angle: float
     marker: bool
     marker_place: tuple[float, float]
@@ -265,7 +255,7 @@ def sample_exposure(rng: np.random.Generator) -> Exposure:
         scatter=float(rng.uniform(0.1, 0.4)),
         noise=float(rng.uniform(0.004, 0.018)),
         blur=float(rng.uniform(0.5, 1.0)),
-        border=(float(border[0]), float(border[1]), float(border[2]), float(border[3])),
+        border=tuple(border.tolist()),
         border_angle=float(rng.normal(0.0, 0.012)),
         marker=bool(rng.random() < 0.7),
         marker_place=(float(rng.uniform(0.86, 0.93)), float(rng.uniform(0.05, 0.16))),
@@ -307,9 +297,8 @@ def _frame(picture: np.ndarray, exposure: Exposure) -> np.ndarray:
         picture = picture + 0.9 * letter * (1.0 - picture)
     if not any(exposure.border):
         return picture
-    left, top, right, bottom = exposure.border
-    margin = 0.5  # far outside: a side without border must stay without when the frame is rotated
-    left, top, right, bottom = (side if side > 0 else -margin for side in (left, top, right, bottom))
+    # half a picture outside: a side without border must stay without when the frame is rotated
+    left, top, right, bottom = (side if side > 0 else -0.5 for side in exposure.border)
     corners = np.array([(left, top), (1 - right, top), (1 - right, 1 - bottom), (left, 1 - bottom)]) - 0.5
     cos, sin = np.cos(exposure.border_angle), np.sin(exposure.border_angle)
     corners = corners @ np.array([[cos, sin], [-sin, cos]]) + 0.5

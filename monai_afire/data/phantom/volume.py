@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.ndimage import gaussian_filter
+from scipy.ndimage import distance_transform_edt, gaussian_filter
 
 from monai_afire.data.phantom.anatomy import (
     DEPTH,
@@ -17,11 +17,10 @@ from monai_afire.data.phantom.anatomy import (
     ChestAnatomy,
     Patient,
 )
-from monai_afire.data.phantom.lesions import DrawnChest, Lesion, draw_anatomy
+from monai_afire.data.phantom.lesions import LESION_KINDS, DrawnChest, Lesion, draw_anatomy
 from monai_afire.data.phantom.rendering import airways, lung_depth
 from monai_afire.data.phantom.skeleton import clavicle, skeleton, vessel_tree
 from monai_afire.data.phantom.volume_grid import VolumeGrid
-from monai_afire.data.phantom.volume_lesions import VolumeScene, add_volume_lesion
 
 _LEAST_SIZE = 16
 # Hounsfield units
@@ -93,7 +92,7 @@ def draw_chest_volume(
     shape = volume_shape(image_size)
     anatomy, (for_pose, for_tissue, _, for_noise, for_lesions) = draw_anatomy(seed_or_sequence, lesions)
     scene = _healthy(_placed(anatomy, shape, for_pose), for_tissue, for_lesions)
-    drawn = tuple(add_volume_lesion(kind, scene) for kind in lesions)
+    drawn = tuple(_add_lesion(kind, scene) for kind in lesions)
     noise = gaussian_filter(for_noise.standard_normal(shape, dtype=np.float32), 0.5)
     image = np.clip(scene.image + _NOISE * noise / noise.std(), -1024.0, 1500.0)
     points = np.array([anatomy.landmarks[name] for name in LANDMARK_NAMES])
@@ -115,7 +114,7 @@ def _placed(anatomy: ChestAnatomy, shape: tuple[int, int, int], rng: np.random.G
     return VolumeGrid(anatomy, shape, float(side), (shift[0], 0.5 * (anatomy.top + anatomy.bottom) + shift[1]))
 
 
-def _healthy(grid: VolumeGrid, rng: np.random.Generator, for_lesions: np.random.Generator) -> VolumeScene:
+def _healthy(grid: VolumeGrid, rng: np.random.Generator, for_lesions: np.random.Generator) -> _Scene:
     """The chest without lesions."""
     organs = _organs(grid)
     lungs = np.maximum(organs["lung_right"], organs["lung_left"])
@@ -130,14 +129,14 @@ def _healthy(grid: VolumeGrid, rng: np.random.Generator, for_lesions: np.random.
         (grid.tubes(airways(grid.anatomy)) * body, _AIR),
     ):
         image += coverage * (value - image)
-    image += lungs * (_vessels(grid, rng) - 0.35 * grid.places[2])  # what lies at the back is denser
-    return VolumeScene(grid, np.minimum(image, 1500.0), organs, for_lesions)
+    image += lungs * (_vessels(grid, rng) - 0.35 * grid.coordinates[2])  # what lies at the back is denser
+    return _Scene(grid, np.minimum(image, 1500.0), organs, for_lesions)
 
 
 def _organs(grid: VolumeGrid) -> dict[str, np.ndarray]:
     """Coverage (0..1) of the organs by name."""
     anatomy, patient = grid.anatomy, grid.anatomy.patient
-    x, y, z = grid.places
+    x, y, z = grid.coordinates
     depth = lung_depth(anatomy, x, y)
     organs = {
         "heart": grid.outline("heart") * grid.slab(0.27 * patient.thickness * _bulge(grid), DEPTH["heart"]),
@@ -157,7 +156,7 @@ def _bulge(grid: VolumeGrid) -> np.ndarray:
     """How far the heart reaches to front and back, 0 at its border to 1 in its middle, as for an ellipsoid."""
     outline = grid.anatomy.heart
     low, high = outline.min(axis=0), outline.max(axis=0)
-    x, y, _ = grid.places
+    x, y, _ = grid.coordinates
     across, along = (2.0 * (c - low[i]) / (high[i] - low[i]) - 1.0 for i, c in enumerate((x, y)))
     return np.sqrt(np.clip(1.0 - 0.8 * np.maximum(across**2, along**2), 0.1, 1.0))
 
@@ -165,7 +164,7 @@ def _bulge(grid: VolumeGrid) -> np.ndarray:
 def _body(grid: VolumeGrid) -> tuple[np.ndarray, np.ndarray]:
     """Coverage by the trunk, and by the fat below its skin."""
     patient, top, bottom = grid.anatomy.patient, grid.anatomy.top, grid.anatomy.bottom
-    x, y, z = grid.places
+    x, y, z = grid.coordinates
     levels = [top - 60, top - 20, top + 20, top + 90, bottom]
     edge = patient.half_width
     width = np.interp(y, levels, [58.0, edge, edge + 26, edge + 20, edge + 22]) + 12.0 * patient.fat
@@ -193,3 +192,97 @@ def _vessels(grid: VolumeGrid, rng: np.random.Generator) -> np.ndarray:
         np.add.at(added, tuple(voxels[valid].T), np.float32(volumes[valid]))
     filled = gaussian_filter(added / np.prod(grid.voxel_size), 0.5)
     return np.minimum(filled, 0.8) * (_BLOOD - _LUNG)
+
+
+@dataclass
+class _Scene:
+    """A chest that is being drawn."""
+
+    grid: VolumeGrid
+    image: np.ndarray
+    organs: dict[str, np.ndarray]
+    rng: np.random.Generator
+
+    def pick_lung(self) -> np.ndarray:
+        """Coverage of one lung."""
+        return self.organs["lung_right" if self.rng.random() < 0.5 else "lung_left"]
+
+    def pick_place(self, lung: np.ndarray, margin: float) -> np.ndarray:
+        """Coordinates ``(3,)`` (mm) of a place at least ``margin`` mm inside a lung where it is wide enough."""
+        depth = distance_transform_edt(lung > 0.5, sampling=self.grid.voxel_size)
+        inside = np.flatnonzero(depth >= min(margin, 0.8 * float(depth.max())))
+        place = np.unravel_index(int(inside[self.rng.integers(len(inside))]), self.grid.shape)
+        return np.array([np.broadcast_to(axis, self.grid.shape)[place] for axis in self.grid.coordinates])
+
+    def paint(self, coverage: np.ndarray, value: float) -> None:
+        """Mix a value in Hounsfield units into the image."""
+        self.image += coverage * (value - self.image)
+
+    def distance(self, place: np.ndarray, stretch: np.ndarray | float = 1.0) -> np.ndarray:
+        """Distance (mm) of each voxel to a place, its axes divided by factors."""
+        factors = np.broadcast_to(stretch, 3)
+        squares = [((axis - place[i]) / factors[i]) ** 2 for i, axis in enumerate(self.grid.coordinates)]
+        return np.sqrt(squares[0] + squares[1] + squares[2])
+
+
+def _nodule(scene: _Scene) -> np.ndarray:
+    """A ball of soft tissue."""
+    radius = float(scene.rng.uniform(9.0, 18.0))
+    place = scene.pick_place(scene.pick_lung(), radius)
+    edge = float(scene.grid.voxel_size.mean())
+    stretch = scene.rng.uniform(0.85, 1.15, 3)
+    coverage = np.clip((radius - scene.distance(place, stretch)) / edge + 0.5, 0.0, 1.0)
+    scene.paint(coverage, float(scene.rng.uniform(0.0, 60.0)))
+    return coverage
+
+
+def _consolidation(scene: _Scene) -> np.ndarray:
+    """A region where fluid replaces the air, with a fuzzy edge; it ends at the border of the lung."""
+    lung = scene.pick_lung()
+    radius = float(scene.rng.uniform(20.0, 42.0))
+    distance = scene.distance(scene.pick_place(lung, 18.0), scene.rng.uniform(0.75, 1.3, 3)) / radius
+    rough = gaussian_filter(scene.rng.standard_normal(scene.grid.shape), 9.0 / scene.grid.voxel_size)
+    rough /= max(float(rough.std()), 1e-6)
+    coverage = lung / (1.0 + np.exp(-6.0 * (1.0 - distance + 0.2 * np.clip(rough, -2.0, 2.0))))
+    scene.paint(float(scene.rng.uniform(0.6, 0.95)) * coverage, 20.0)
+    return coverage
+
+
+def _effusion(scene: _Scene) -> np.ndarray:
+    """Fluid at the back of the pleural space, below all in its lower half, of a patient who lies."""
+    lung, anatomy = scene.pick_lung(), scene.grid.anatomy
+    _, y, z = scene.grid.coordinates
+    height = float(scene.rng.uniform(0.25, 0.55)) * 0.5 * anatomy.patient.thickness
+    low = np.clip((y - anatomy.top) / (anatomy.bottom - anatomy.top), 0.0, 1.0)
+    surface = -0.36 * anatomy.patient.thickness + height * low**0.7
+    coverage = lung * np.clip((surface - z) / scene.grid.voxel_size[1] + 0.5, 0.0, 1.0)
+    scene.paint(coverage, 12.0)
+    return coverage
+
+
+def _pneumothorax(scene: _Scene) -> np.ndarray:
+    """Air without vessels in front of the lung of a patient who lies, which has moved back."""
+    lung, patient = scene.pick_lung(), scene.grid.anatomy.patient
+    inside = np.flatnonzero((lung > 0.5).any(axis=(0, 2)))
+    front = float(scene.grid.coordinates[2][0, inside[-1], 0])
+    depth = float(scene.rng.uniform(0.14, 0.30)) * patient.thickness
+    coverage = lung * np.clip((scene.grid.coordinates[2] - front + depth) / scene.grid.voxel_size[1] + 0.5, 0.0, 1.0)
+    scene.paint(coverage, -995.0)
+    scene.image += 90.0 * lung * (1.0 - coverage)  # less air is left in the rest
+    return coverage
+
+
+def _cardiomegaly(scene: _Scene) -> np.ndarray:
+    """The heart of the anatomy is large already: the lesion is the heart."""
+    return scene.organs["heart"]
+
+
+_PAINTERS: dict[str, Callable[[_Scene], np.ndarray]] = dict(
+    zip(LESION_KINDS, (_nodule, _consolidation, _effusion, _cardiomegaly, _pneumothorax), strict=True)
+)
+
+
+def _add_lesion(kind: str, scene: _Scene) -> Lesion:
+    """Change the image of a scene by one lesion of random place, size and contrast."""
+    coverage = _PAINTERS[kind](scene)
+    return Lesion(kind, coverage >= min(0.5, float(coverage.max())))

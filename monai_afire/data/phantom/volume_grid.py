@@ -42,7 +42,7 @@ class VolumeGrid:
         return affine
 
     @cached_property
-    def places(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def coordinates(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Coordinates ``x, y, z`` of the anatomy (mm) of all voxels, float32, to be broadcast together."""
         starts, steps = self.affine[:3, 3], self.voxel_size
         right, front, up = (
@@ -67,7 +67,7 @@ class VolumeGrid:
     def outline(self, name: str, y: np.ndarray | None = None) -> np.ndarray:
         """Coverage (0..1) of each voxel by a frontal outline of :func:`organ_masks`, the same at every depth."""
         plan, masks = self._frontal
-        x, own, _ = self.places
+        x, own, _ = self.coordinates
         heights = own if y is None else y
         shape = np.broadcast_shapes(x.shape, heights.shape)
         points = np.stack([np.broadcast_to(x, shape), np.broadcast_to(heights, shape)], axis=-1)
@@ -76,7 +76,7 @@ class VolumeGrid:
 
     def slab(self, half_depth: np.ndarray, middle: float = 0.0) -> np.ndarray:
         """Coverage (0..1) of each voxel by what reaches ``half_depth`` (mm) to front and back of a depth."""
-        return np.clip((half_depth - np.abs(self.places[2] - middle)) / self.voxel_size[1] + 0.5, 0.0, 1.0)
+        return np.clip((half_depth - np.abs(self.coordinates[2] - middle)) / self.voxel_size[1] + 0.5, 0.0, 1.0)
 
     def tubes(self, ribbons: Sequence[Ribbon]) -> np.ndarray:
         """Coverage (0..1) of each voxel by tubes along lines."""

@@ -7,16 +7,18 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+from monai.utils import ensure_tuple
 
 from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.data.datalist.patients import split_by_patient
-from monai_afire.data.readers.base import LabelledImage, LabelledSet, LabelReader
+from monai_afire.data.readers.base import LabelledImage, LabelReader
 from monai_afire.data.readers.images import progress_bar, stem_of
 from monai_afire.utils.few_images import FEW_IMAGES
 from monai_afire.utils.files import atomic_path, check_writable, save_png
@@ -41,63 +43,40 @@ class Division:
                 raise DatalistError(f"{name} is {value}; choose a number from 0 to below 1.")
 
 
-def divide(images: Sequence[LabelledImage], how: Division) -> tuple[dict[str, list[LabelledImage]], int]:
-    """Divide images so that no patient is in two sections."""
-    names = [image.section for image in images]
-    if None in names:
-        names = _choose(images, ["training"] * len(images), "test", how.test_fraction, how.seed)
-    names, dropped = _without_overlap(images, names, how.drop_overlap)
-    if "validation" not in names:
-        names = _choose(images, names, "validation", how.val_fraction, how.seed)
-    sections: dict[str, list[LabelledImage]] = {name: [] for name in SECTIONS}
-    for image, name in zip(images, names, strict=True):
-        if name is not None:
-            sections[name].append(image)
-    return sections, dropped
-
-
-def _choose(
-    images: Sequence[LabelledImage], names: Sequence[str | None], chosen: str, fraction: float, seed: int
-) -> list[str | None]:
-    """Names of the sections after part of the training patients went into another section."""
-    # the section's name makes the two choices independent: with the same hash, those with the smallest values would
-    # be gone before validation is chosen
-    patients = [f"{chosen}:{image.item['patient_id']}" for image in images]
-    training = [patient for patient, name in zip(patients, names, strict=True) if name == "training"]
-    if not training:  # only the images of the official test section are there
-        return list(names)
-    if fraction > 0 and len(set(training)) < 2:
-        option = "val_fraction" if chosen == "validation" else "test_fraction"
-        raise DatalistError(f"one patient cannot be divided into training and {chosen}; set {option} to 0.")
-    moved = {p for p, yes in zip(training, split_by_patient(training, fraction, seed), strict=True) if yes}
-    return [
-        chosen if name == "training" and patient in moved else name
-        for name, patient in zip(names, patients, strict=True)
-    ]
-
-
-def _without_overlap(
-    images: Sequence[LabelledImage], names: Sequence[str | None], drop: bool
-) -> tuple[list[str | None], int]:
-    """Names of the sections, None for images of a patient who is in a later section, too; and how many these are."""
-    last: dict[str, str] = {}
-    shared: dict[str, None] = {}
-    for image, name in zip(images, names, strict=True):
-        patient, section = image.item["patient_id"], name or ""
-        before = last.setdefault(patient, section)
-        if before != section:
-            shared[patient] = None
-            last[patient] = max(before, section, key=SECTIONS.index)
-    if shared and not drop:
+def divide(images: Sequence[LabelledImage], how: Division) -> list[LabelledImage]:
+    """The images with their sections, so that no patient is in two of them; without those that overlap."""
+    rows = pd.DataFrame([(image.item["patient_id"], image.section) for image in images], columns=["patient", "section"])
+    if rows["section"].isna().any():
+        rows["section"] = "training"
+        _move(rows, "test", how.test_fraction, how.seed)
+    ranks = rows["section"].map(SECTIONS.index).groupby(rows["patient"])
+    shared = rows["patient"][ranks.transform("nunique") > 1].unique()
+    if len(shared) and not how.drop_overlap:
         raise DatalistError(
             f"the split has {len(shared)} patients in two sections: {first_few(shared)}; correct it, take another with "
             "--split random, or leave them out of the earlier section with --drop_overlap."
         )
-    kept = [name if last[image.item["patient_id"]] == name else None for image, name in zip(images, names, strict=True)]
-    return kept, kept.count(None)
+    kept = rows[rows["section"] == ranks.transform("max").map(dict(enumerate(SECTIONS)))].copy()
+    if not (kept["section"] == "validation").any():
+        _move(kept, "validation", how.val_fraction, how.seed)
+    return [replace(images[row], section=section) for row, section in kept["section"].items()]
 
 
-_PATH_KEYS = ("image_2", "mask", "organs")
+def _move(rows: pd.DataFrame, section: str, fraction: float, seed: int) -> None:
+    """Move part of the training patients into another section."""
+    training = rows["patient"][rows["section"] == "training"]
+    if training.empty:  # only the images of the official test section are there
+        return
+    if fraction > 0 and training.nunique() < 2:
+        option = "val_fraction" if section == "validation" else "test_fraction"
+        raise DatalistError(f"one patient cannot be divided into training and {section}; set {option} to 0.")
+    # the section's name makes the two choices independent: with the same hash, those with the smallest values would
+    # be gone before validation is chosen
+    moved = split_by_patient([f"{section}:{patient}" for patient in training], fraction, seed)
+    rows.loc[training.index[moved], "section"] = section
+
+
+_PATH_KEYS = ("image", "image_2", "mask", "organs")
 _FRONTAL_VIEWS = {"AP", "PA", "FRONTAL"}
 
 
@@ -189,14 +168,14 @@ def write_datalist(
     whole = reader.read(folder, source, reader.has_split and split == "official")
     official = any(image.section for image in whole.images)
     images = _frontal(whole.images) if frontal_only else whole.images
-    present, absent = _present(images, folder, allow_missing)
-    sections, dropped = divide(present, how)
+    present = _present(images, folder, allow_missing)
+    kept = divide(present, how)
+    dropped = len(present) - len(kept)
     if normal_only:
-        sections = _normal(sections, reader.title)
-    sections = {name: members for name, members in sections.items() if members}
-    header = _select_findings(whole, findings, sections)
+        kept = _normal(kept, reader.title)
+    header = _select_findings(whole.header, findings, kept)
     if mask_dir:
-        _draw_masks(sections, Path(mask_dir).expanduser())
+        _draw_masks(kept, Path(mask_dir).expanduser())
     settings = {"split": "official" if official else "random", "normal_only": normal_only, "frontal_only": frontal_only}
     content = {
         "name": reader.title,
@@ -207,19 +186,28 @@ def write_datalist(
         **header,
         "settings": {**settings, **asdict(how), **asdict(reader)},
     }
-    _write(target, content, sections)
+    _write(target, content, kept)
+    counts = Counter(image.section for image in kept)
     notes = [*whole.notes]
     if not official:
         shares = f"{test_fraction:.0%} to test, {val_fraction:.0%} of the others to validation"
         notes.append(f"no official split: the patients are divided at random with the seed {seed}, {shares}")
-    if 0 < len(sections.get("validation", ())) < FEW_IMAGES:
+    if 0 < counts["validation"] < FEW_IMAGES:
         notes.append(
-            f"validation has {len(sections['validation'])} images alone: what it chooses is largely chance; give it "
+            f"validation has only {counts['validation']} images: what it chooses is largely chance; give it "
             f"{FEW_IMAGES} or more by --val_fraction or the table"
         )
     if dropped:
         notes.append(f"{dropped:,} images left out, whose patient is in a later section, too")
-    return _report(target, reader.title, header, sections, absent, notes)
+    return DatalistReport(
+        path=target,
+        title=reader.title,
+        num_images={name: counts[name] for name in SECTIONS},
+        num_patients={name: len({i.item["patient_id"] for i in kept if i.section == name}) for name in SECTIONS},
+        label_counts=_label_counts(header, [image.item["label"] for image in kept]),
+        absent=[image.name for image in images if image.file is None],
+        notes=notes,
+    )
 
 
 def _check_arguments(
@@ -244,130 +232,84 @@ def _frontal(images: Iterable[LabelledImage]) -> list[LabelledImage]:
     return kept
 
 
-def _present(images: Sequence[LabelledImage], root: Path, allow_missing: bool) -> tuple[list[LabelledImage], list[str]]:
-    """Images that are on disk, and the names of the others."""
+def _present(images: Sequence[LabelledImage], root: Path, allow_missing: bool) -> list[LabelledImage]:
+    """Images that are on disk."""
     present = [image for image in images if image.file is not None]
-    absent = [image.name for image in images if image.file is None]
+    absent = first_few(image.name for image in images if image.file is None)
     if not present:
-        raise DatalistError(
-            f"{root}: none of the {len(images):,} listed images is there: {first_few(absent)}; check --root."
-        )
+        raise DatalistError(f"{root}: none of the {len(images):,} listed images is there: {absent}; check --root.")
     if absent and not allow_missing:
         raise DatalistError(
-            f"{root}: {len(absent):,} of {len(images):,} listed images are not there: {first_few(absent)}; download "
-            "them, or leave them out with --allow_missing."
+            f"{root}: {len(images) - len(present):,} of {len(images):,} listed images are not there: {absent}; "
+            "download them, or leave them out with --allow_missing."
         )
-    return present, absent
+    return present
 
 
-def _normal(sections: Mapping[str, list[LabelledImage]], title: str) -> dict[str, list[LabelledImage]]:
+def _normal(images: Iterable[LabelledImage], title: str) -> list[LabelledImage]:
     """Normal images for training and validation, those known to be normal or abnormal for test."""
-    wanted = {name: (0,) if name != "test" else (0, 1) for name in sections}
-    kept = {
-        name: [image for image in members if image.item["abnormal"] in wanted[name]]
-        for name, members in sections.items()
-    }
-    if not kept["training"]:
+    kept = [image for image in images if image.item["abnormal"] in ((0, 1) if image.section == "test" else (0,))]
+    if not any(image.section == "training" for image in kept):
         raise DatalistError(f"{title}: no training image is known to be normal; leave --normal_only out.")
     return kept
 
 
 def _select_findings(
-    whole: LabelledSet, findings: Sequence[str], sections: Mapping[str, list[LabelledImage]]
+    header: dict[str, Any], findings: Sequence[str], images: Iterable[LabelledImage]
 ) -> dict[str, Any]:
     """Reduce the labels to some findings, and return the header that goes with them."""
-    header = dict(whole.header)
     if not findings:
         return header
     known = header.get("finding_names")
     if known is None:
         raise DatalistError("the labels of this set are classes, not findings to choose from; leave --findings out.")
-    unknown = [finding for finding in findings if finding not in known]
-    if unknown:
+    if unknown := [finding for finding in findings if finding not in known]:
         raise DatalistError(f"no finding is called {first_few(unknown)}; the findings are {', '.join(known)}.")
-    indices = [known.index(finding) for finding in findings]
-    for members in sections.values():
-        for image in members:
-            image.item["label"] = [image.item["label"][index] for index in indices]
+    for image in images:
+        image.item["label"] = [image.item["label"][known.index(finding)] for finding in findings]
     return {**header, "finding_names": list(findings)}
 
 
-def _draw_masks(sections: Mapping[str, list[LabelledImage]], folder: Path) -> None:
+def _label_counts(header: Mapping[str, Any], labels: Sequence[Any]) -> dict[str, int]:
+    """Positives of each finding, or images of each class."""
+    if "finding_names" in header:
+        return {name: sum(label[k] == 1 for label in labels) for k, name in enumerate(header["finding_names"])}
+    occurring = Counter(map(str, labels))
+    return {name: occurring[value] for value, name in header["labels"].items()}
+
+
+def _draw_masks(images: Sequence[LabelledImage], folder: Path) -> None:
     """Write the mask of each image as PNG with 0 and 255; all empty masks of one shape are one file."""
-    images = [image for members in sections.values() for image in members]
-    empty: set[Path] = set()
+    written: set[Path] = set()
     for image in progress_bar(images, "drawing masks"):
         assert image.draw_mask is not None
         mask = image.draw_mask().astype(np.uint8) * 255
-        path = folder / f"{stem_of(image.name)}_mask.png"
-        if not mask.any():
-            path = folder / f"empty_{mask.shape[0]}x{mask.shape[1]}_mask.png"
-        if path not in empty:
+        name = stem_of(image.name) if mask.any() else f"empty_{mask.shape[0]}x{mask.shape[1]}"
+        path = folder / f"{name}_mask.png"
+        if path not in written:
             save_png(mask, path)
-        if not mask.any():
-            empty.add(path)
+            written.add(path)
         image.item["mask"] = str(path)
 
 
-def _relative_to(base: Path) -> Callable[[str], str]:
-    """Function that makes paths relative to a folder, quick for many files of few folders."""
-    start = os.path.abspath(base)
-    folders: dict[str, str] = {}
-
-    def relative(path: str) -> str:
-        folder, name = os.path.split(path)
-        if folder not in folders:
-            folders[folder] = os.path.relpath(os.path.abspath(folder), start)
-        return Path(folders[folder], name).as_posix()
-
-    return relative
-
-
-def _write(path: Path, header: Mapping[str, Any], sections: Mapping[str, Sequence[LabelledImage]]) -> None:
+def _write(path: Path, header: Mapping[str, Any], images: Sequence[LabelledImage]) -> None:
     """Write the datalist with one item a line, so that a person, or ``diff``, can read it."""
-    relative = _relative_to(path.parent)
+    sections = {name: [image for image in images if image.section == name] for name in SECTIONS}
+    sections = {name: members for name, members in sections.items() if members}
     numbers = {f"num{name.capitalize()}": len(members) for name, members in sections.items()}
-    with atomic_path(path) as temporary, temporary.open("w", encoding="ascii") as stream:
-        stream.write("{")
-        for key, value in {**header, **numbers}.items():
-            stream.write(f"\n {json.dumps(key)}: {json.dumps(value)},")
-        for number, (name, members) in enumerate(sections.items()):
-            stream.write(f"{',' if number else ''}\n {json.dumps(name)}: [\n  ")
-            lines = (json.dumps(_entry(image, relative)) for image in members)
-            stream.write(",\n  ".join(lines) + "\n ]")
-        stream.write("\n}\n")
+    parts = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in {**header, **numbers}.items()]
+    for name, members in sections.items():
+        lines = ",\n  ".join(json.dumps(_entry(image, path.parent)) for image in members)
+        parts.append(f"{json.dumps(name)}: [\n  {lines}\n ]")
+    with atomic_path(path) as temporary:
+        temporary.write_text("{\n " + ",\n ".join(parts) + "\n}\n", encoding="ascii")
 
 
-def _entry(image: LabelledImage, relative: Callable[[str], str]) -> dict[str, Any]:
-    """Item of the datalist with relative paths."""
-    item = {"image": relative(str(image.file)), **image.item}
+def _entry(image: LabelledImage, base: Path) -> dict[str, Any]:
+    """Item of the datalist with paths relative to its folder."""
+    item = {"image": str(image.file), **image.item}
     for key in _PATH_KEYS:
         if key in item:
-            item[key] = relative(item[key]) if isinstance(item[key], str) else [relative(path) for path in item[key]]
+            paths = [Path(os.path.relpath(path, base)).as_posix() for path in ensure_tuple(item[key])]
+            item[key] = paths[0] if isinstance(item[key], str) else paths
     return item
-
-
-def _report(
-    path: Path,
-    title: str,
-    header: Mapping[str, Any],
-    sections: Mapping[str, Sequence[LabelledImage]],
-    absent: list[str],
-    notes: list[str],
-) -> DatalistReport:
-    items = [image.item for members in sections.values() for image in members]
-    if "finding_names" in header:
-        columns = zip(header["finding_names"], zip(*(item["label"] for item in items), strict=True), strict=True)
-        counts = {name: values.count(1) for name, values in columns}
-    else:
-        occurring = Counter(str(item["label"]) for item in items)
-        counts = {name: occurring[value] for value, name in header["labels"].items()}
-    return DatalistReport(
-        path=path,
-        title=title,
-        num_images={name: len(sections.get(name, ())) for name in SECTIONS},
-        num_patients={name: len({i.item["patient_id"] for i in sections.get(name, ())}) for name in SECTIONS},
-        label_counts=counts,
-        absent=absent,
-        notes=notes,
-    )

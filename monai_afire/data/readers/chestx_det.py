@@ -57,7 +57,6 @@ https://github.com/Deepwise-AILab/ChestX-Det-Dataset
         entries: list[tuple[dict[str, Any], str]] = []
         for name, section in (("ChestX_Det_train.json", "training"), ("ChestX_Det_test.json", "test")):
             path = find_label_file(labels, [name], "annotations")
-            assert path is not None
             marks = read_json_array(path, _KEYS)
             _check(marks, path)
             entries += [(mark, section) for mark in marks]

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from monai_afire.data.datalist.patients import patient_of
 from monai_afire.data.readers.base import UNCERTAIN, LabelledImage, LabelledSet, LabelReader
 from monai_afire.data.readers.images import existing_files
-from monai_afire.data.readers.tables import Table, find_label_file, read_table
+from monai_afire.data.readers.tables import find_label_file, find_optional_file, read_table
 
 CHEXPERT_FINDINGS = (
     "No Finding",
@@ -33,7 +33,6 @@ CHEXPERT_FINDINGS = (
 LABEL_VALUES = {"1": "present", "0": "absent", "-1": "uncertain", "null": "not mentioned"}
 """Meaning of the labels, for the datalist's header."""
 
-_ACCEPTED: dict[str, int | None] = {"1.0": 1, "0.0": 0, "-1.0": -1, "": None, "1": 1, "0": 0, "-1": -1}
 _FOLDERS = ("train", "valid", "test")
 
 
@@ -54,23 +53,17 @@ ROOT is the folder CheXpert-v1.0 or CheXpert-v1.0-small, or the one around it.""
     def read(self, root: Path, labels: Path, official: bool) -> LabelledSet:
         """See :meth:`LabelReader.read`."""
         train = find_label_file(labels, ["train.csv"], "labels")
-        valid = find_label_file(labels, ["valid.csv"], "labels of the validation set", required=False)
-        test = find_label_file(labels, ["test.csv", "test_labels.csv"], "labels of the test set", required=False)
+        valid = find_optional_file(labels, ["valid.csv"], "labels of the validation set")
+        test = find_optional_file(labels, ["test.csv", "test_labels.csv"], "labels of the test set")
         sources = [(train, "training"), (valid, "test" if test is None else "validation"), (test, "test")]
         images = []
         for path, section in sources:
             if path is not None:
                 images += _read_images(path, root, section if official else None)
-        notes = (
-            [] if test else ["valid.csv is the test section"] if valid else ["neither valid.csv nor test.csv is there"]
+        untested = "valid.csv is the test section" if valid else "neither valid.csv nor test.csv is there"
+        return LabelledSet(
+            images, {"finding_names": list(CHEXPERT_FINDINGS), "label_values": LABEL_VALUES}, [] if test else [untested]
         )
-        return LabelledSet(images, {"finding_names": list(CHEXPERT_FINDINGS), "label_values": LABEL_VALUES}, notes)
-
-
-def report_labels(table: Table) -> list[list[int | None]]:
-    """Labels of the 14 observations, in the order of ``CHEXPERT_FINDINGS``."""
-    columns = [table.values(finding, _ACCEPTED) for finding in CHEXPERT_FINDINGS]
-    return [list(values) for values in zip(*columns, strict=True)]
 
 
 def is_abnormal(values: Sequence[int | None]) -> int:
@@ -82,17 +75,16 @@ def is_abnormal(values: Sequence[int | None]) -> int:
 
 
 def _read_images(path: Path, root: Path, section: str | None) -> list[LabelledImage]:
-    table = read_table(path, ["Path", *CHEXPERT_FINDINGS])
-    table.require_cells("Path")
-    table.require_unique("Path")
+    table = read_table(path, ["Path", *CHEXPERT_FINDINGS], filled=["Path"], unique="Path")
     names = table.column("Path")
-    unknown = [(row, name) for row, name in enumerate(names) if patient_of(name) == name]
+    unknown = ((line, name) for line, name in table.cells["Path"].items() if patient_of(name) == name)
     table.refuse(unknown, "no patient in the Path", "expected .../patient00001/study1/view1_frontal.jpg")
-    projections = table.column("AP/PA") if "AP/PA" in table.names else [""] * len(table)
+    projections = table.column("AP/PA") if "AP/PA" in table.cells else [""] * len(table)
     base = _base_folder(names[0], root)
     files = existing_files([os.path.join(base, *_below_set(name)) for name in names])
     images = []
-    for name, file, values, projection in zip(names, files, report_labels(table), projections, strict=True):
+    rows = zip(names, files, table.findings(CHEXPERT_FINDINGS), projections, strict=True)
+    for name, file, values, projection in rows:
         frontal = projection if projection in ("AP", "PA") else "frontal"
         view = "lateral" if "lateral" in name.rsplit("/", 1)[-1].lower() else frontal
         item = {"label": values, "abnormal": is_abnormal(values), "patient_id": patient_of(name), "view": view}

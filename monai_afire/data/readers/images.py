@@ -58,18 +58,16 @@ def progress_bar(things: Sequence[Thing], what: str) -> Iterable[Thing]:
     return tqdm(things, desc=what, unit="file", delay=_MOMENT, dynamic_ncols=True)
 
 
-def read_dicom_headers(files: Sequence[str | None]) -> list[tuple[str, str] | None]:
-    """Patient and view of DICOM files."""
-    tags = ["PatientID", "ViewPosition"]
-    headers: list[tuple[str, str] | None] = []
+def read_dicom_headers(files: Sequence[str | None]) -> list[tuple[str, str]]:
+    """Patient and view of DICOM files, "" where the header does not give them."""
+    headers: list[tuple[str, str]] = []
     for file in progress_bar(files, "reading DICOM headers"):
-        if file is None or extension_of(file) not in ("", ".dcm", ".dicom"):
-            headers.append(None)
-            continue
+        header = pydicom.Dataset()
         try:
-            header = pydicom.dcmread(file, stop_before_pixels=True, specific_tags=tags)
+            if file is not None and extension_of(file) in ("", ".dcm", ".dicom"):
+                header = pydicom.dcmread(file, stop_before_pixels=True, specific_tags=["PatientID", "ViewPosition"])
         except (InvalidDicomError, OSError, EOFError, ValueError) as error:
             raise DatalistError(f"{file}: is not readable as DICOM ({error}); download it again.") from error
-        patient, view = (str(header.get(tag, "") or "").strip() for tag in tags)
+        patient, view = (str(header.get(tag) or "").strip() for tag in ("PatientID", "ViewPosition"))
         headers.append((patient, view.upper()))
     return headers

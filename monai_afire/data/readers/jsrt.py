@@ -47,11 +47,14 @@ http://db.jsrt.or.jp/eng.php, masks: SCR database (https://www.isi.uu.nl/Researc
 
     def read(self, root: Path, labels: Path, official: bool) -> LabelledSet:
         """See :meth:`LabelReader.read`."""
-        pictures, organs = _find(root, Path(self.png_dir) if self.png_dir else None)
+        folder = Path(self.png_dir).expanduser() if self.png_dir else None
+        pictures, organs = _find(root, folder)
         if not pictures:
             raise DatalistError(f"{root}: no images such as JPCLN001.IMG or JPCLN001.png; check --root.")
-        if not self.png_dir:
-            _refuse_raw(root, pictures)
+        raw = sum(path.upper().endswith(".IMG") for path in pictures.values())
+        if raw and folder is None:
+            remedy = "have them written as PNG with --png_dir FOLDER"
+            raise DatalistError(f"{root}: {raw} images are raw .IMG files; {remedy}.")
         known = [name for name in ORGAN_NAMES if any(name in masks for masks in organs.values())]
         images = []
         for name in sorted({*pictures, *organs}, key=lambda name: (name[3:5], name)):
@@ -62,8 +65,8 @@ http://db.jsrt.or.jp/eng.php, masks: SCR database (https://www.isi.uu.nl/Researc
             if organs:
                 _add_organs(image, organs.get(name, {}), known)
             images.append(image)
-        if self.png_dir:
-            _convert(images, Path(self.png_dir).expanduser(), known)
+        if folder:
+            _convert(images, folder, known)
         header = {"labels": {"0": "no nodule", "1": "nodule"}, **({"organ_names": known} if organs else {})}
         return LabelledSet(images, header, _notes(len(pictures), known))
 
@@ -79,8 +82,9 @@ def _notes(found: int, organs: Sequence[str]) -> list[str]:
 def _find(root: Path, written: Path | None) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """Image of each name, and mask of each name and organ; nothing of what an earlier run wrote."""
     pictures: dict[str, str] = {}
+    raw: dict[str, str] = {}
     organs: dict[str, dict[str, str]] = {}
-    skipped = os.path.abspath(written.expanduser()) if written else None
+    skipped = os.path.abspath(written) if written else None
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(name for name in folders if os.path.abspath(os.path.join(folder, name)) != skipped)
         organ = _ORGAN_FOLDERS.get(os.path.basename(folder).lower().replace("_", " "))
@@ -92,24 +96,16 @@ def _find(root: Path, written: Path | None) -> tuple[dict[str, str], dict[str, d
             if organ and (extension.lower() == ".gif" or extension_of(file) in SUPPORTED_EXTENSIONS):
                 _enter(organs.setdefault(stem, {}), organ, path)
             elif extension_of(file) in SUPPORTED_EXTENSIONS:
-                if pictures.get(stem, "").upper().endswith(".IMG"):
-                    del pictures[stem]  # a converted image goes before a raw one
                 _enter(pictures, stem, path)
             elif extension.upper() == ".IMG":
-                pictures.setdefault(stem, path)
-    return pictures, organs
+                raw.setdefault(stem, path)
+    return {**raw, **pictures}, organs  # a converted image goes before a raw one
 
 
 def _enter(paths: dict[str, str], key: str, path: str) -> None:
     if key in paths:
         raise DatalistError(f"{paths[key]} and {path} are copies of one picture; set --root to one of them.")
     paths[key] = path
-
-
-def _refuse_raw(root: Path, pictures: Mapping[str, str]) -> None:
-    raw = sum(path.upper().endswith(".IMG") for path in pictures.values())
-    if raw:
-        raise DatalistError(f"{root}: {raw} images are raw .IMG files; have them written as PNG with --png_dir FOLDER.")
 
 
 def _add_organs(image: LabelledImage, organs: Mapping[str, str], known: Sequence[str]) -> None:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from monai_afire.data.readers.base import LabelledImage, LabelledSet, LabelReader, option
-from monai_afire.data.readers.chexpert import CHEXPERT_FINDINGS, LABEL_VALUES, is_abnormal, report_labels
+from monai_afire.data.readers.chexpert import CHEXPERT_FINDINGS, LABEL_VALUES, is_abnormal
 from monai_afire.data.readers.images import existing_files
-from monai_afire.data.readers.tables import Table, find_label_file, read_table
+from monai_afire.data.readers.tables import find_label_file, find_optional_file, read_table
 
 _SECTIONS = {"train": "training", "validate": "validation", "test": "test"}
 _LATERAL = {"LATERAL", "LL", "RL", "XTABLE LATERAL"}
@@ -37,24 +37,21 @@ For pre-training AFiRe on normal images add --normal_only --frontal_only."""
         """See :meth:`LabelReader.read`."""
         studies = self._study_labels(labels)
         path = find_label_file(labels, ["mimic-cxr-*-split.csv"], "list of images with the official split")
-        assert path is not None
-        table = read_table(path, ["dicom_id", "study_id", "subject_id", "split"])
-        table.require_cells("dicom_id", "study_id", "subject_id")
-        table.require_unique("dicom_id")
+        keys = ["dicom_id", "study_id", "subject_id"]
+        table = read_table(path, [*keys, "split"], filled=keys, unique="dicom_id")
         sections = table.values("split", _SECTIONS)
         views = _views(labels)
         base = root / "files" if (root / "files").is_dir() else root
-        names = _relative_paths(table)
+        rows = list(zip(*map(table.column, keys), sections, strict=True))
+        names = [f"p{subject[:2]}/p{subject}/s{study}/{dicom}.jpg" for dicom, study, subject, _ in rows]
         files = existing_files([os.path.join(base, *name.split("/")) for name in names])
-        subjects, study_ids, dicom_ids = (table.column(key) for key in ("subject_id", "study_id", "dicom_id"))
         nothing: list[int | None] = [None] * len(CHEXPERT_FINDINGS)
         images = []
-        for row, (name, file) in enumerate(zip(names, files, strict=True)):
-            values = studies.get(study_ids[row], nothing)
-            view = views.get(dicom_ids[row], "unknown")
-            item = {"label": values, "abnormal": is_abnormal(values), "patient_id": subjects[row], "view": view}
-            images.append(LabelledImage(name, file, item, sections[row] if official else None))
-        unlabelled = sum(study not in studies for study in study_ids)
+        for name, file, (dicom, study, subject, section) in zip(names, files, rows, strict=True):
+            values, view = studies.get(study, nothing), views.get(dicom, "unknown")
+            item = {"label": values, "abnormal": is_abnormal(values), "patient_id": subject, "view": view}
+            images.append(LabelledImage(name, file, item, section if official else None))
+        unlabelled = sum(study not in studies for study in table.column("study_id"))
         notes = [f"{unlabelled:,} images have no labels"] if unlabelled else []
         if not views:
             notes.append("views unknown: mimic-cxr-2.0.0-metadata.csv.gz is not there")
@@ -62,21 +59,14 @@ For pre-training AFiRe on normal images add --normal_only --frontal_only."""
 
     def _study_labels(self, labels: Path) -> dict[str, list[int | None]]:
         path = find_label_file(labels, [f"mimic-cxr-*-{self.labeler}.csv"], f"labels by {self.labeler}")
-        assert path is not None
-        table = read_table(path, ["subject_id", "study_id", *CHEXPERT_FINDINGS])
-        table.require_cells("study_id")
-        table.require_unique("study_id")
-        return dict(zip(table.column("study_id"), report_labels(table), strict=True))
-
-
-def _relative_paths(table: Table) -> list[str]:
-    columns = (table.column(key) for key in ("subject_id", "study_id", "dicom_id"))
-    return [f"p{subject[:2]}/p{subject}/s{study}/{dicom}.jpg" for subject, study, dicom in zip(*columns, strict=True)]
+        columns = ["subject_id", "study_id", *CHEXPERT_FINDINGS]
+        table = read_table(path, columns, filled=["study_id"], unique="study_id")
+        return dict(zip(table.column("study_id"), table.findings(CHEXPERT_FINDINGS), strict=True))
 
 
 def _views(labels: Path) -> dict[str, str]:
     """View of each image; empty without the metadata file."""
-    path = find_label_file(labels, ["mimic-cxr-*-metadata.csv"], "metadata", required=False)
+    path = find_optional_file(labels, ["mimic-cxr-*-metadata.csv"], "metadata")
     if path is None:
         return {}
     table = read_table(path, ["dicom_id", "ViewPosition"])

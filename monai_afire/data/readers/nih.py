@@ -10,7 +10,7 @@ from pathlib import Path
 from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.data.readers.base import LabelledImage, LabelledSet, LabelReader
 from monai_afire.data.readers.images import files_by_name
-from monai_afire.data.readers.tables import Table, find_label_file, read_name_list, read_table
+from monai_afire.data.readers.tables import Table, find_label_file, find_optional_file, read_name_list, read_table
 from monai_afire.utils.text import first_few
 
 NIH_FINDINGS = (
@@ -53,23 +53,19 @@ The label files may be compressed with gzip, or lie elsewhere (--labels)."""
     def read(self, root: Path, labels: Path, official: bool) -> LabelledSet:
         """See :meth:`LabelReader.read`."""
         path = find_label_file(labels, ["Data_Entry_2017_v2020*.csv", "Data_Entry_2017*.csv"], "labels")
-        assert path is not None
-        table = read_table(path, ["Image Index", "Finding Labels", "Patient ID", "View Position"])
-        table.require_cells("Image Index", "Finding Labels", "Patient ID")
-        table.require_unique("Image Index")
-        names = table.column("Image Index")
-        findings = _findings(table)
-        patients = _patients(table)
-        views = [view or "unknown" for view in table.column("View Position")]
+        filled = ["Image Index", "Finding Labels", "Patient ID"]
+        table = read_table(path, [*filled, "View Position"], filled, unique="Image Index")
+        names, views = table.column("Image Index"), table.column("View Position")
+        findings, patients = _findings(table), _patients(table)
         sections = _official_sections(labels, table) if official else [None] * len(table)
         images = []
         for name, file, finding, patient, view, section in zip(
             names, files_by_name(root, names), findings, patients, views, sections, strict=True
         ):
-            item = {"label": finding, "abnormal": int(any(finding)), "patient_id": patient, "view": view}
+            item = {"label": finding, "abnormal": int(any(finding)), "patient_id": patient, "view": view or "unknown"}
             images.append(LabelledImage(name, file, item, section))
         header = {"finding_names": list(NIH_FINDINGS)}
-        boxes = find_label_file(labels, ["BBox_List_2017*.csv"], "boxes", required=False)
+        boxes = find_optional_file(labels, ["BBox_List_2017*.csv"], "boxes")
         if boxes is None:
             return LabelledSet(images, header, ["no boxes: BBox_List_2017.csv is not there"])
         _add_boxes(images, boxes)
@@ -78,28 +74,24 @@ The label files may be compressed with gzip, or lie elsewhere (--labels)."""
 
 def _findings(table: Table) -> list[list[int]]:
     """0 or 1 for each finding of each image."""
-    parsed: dict[str, list[int]] = {}
-    wrong = []
-    cells = table.column("Finding Labels")
-    for row, cell in enumerate(cells):
-        if cell not in parsed:
-            present = cell.split("|")
-            if not set(present) <= {*NIH_FINDINGS, _NO_FINDING} or (_NO_FINDING in present and len(present) > 1):
-                wrong.append((row, repr(cell)))
-            parsed[cell] = [int(name in present) for name in NIH_FINDINGS]
+    cells = table.cells["Finding Labels"]
+    named = cells.str.get_dummies("|")
+    unknown = named.drop(columns=[*NIH_FINDINGS, _NO_FINDING], errors="ignore").any(axis=1)
+    contradictory = named.get(_NO_FINDING, 0) * named.sum(axis=1) > 1
+    wrong = cells[unknown | contradictory].map(repr)
     known = ", ".join(NIH_FINDINGS)
-    table.refuse(wrong, "wrong Finding Labels", f"expected '{_NO_FINDING}', or some of {known}, joined with '|'")
-    return [parsed[cell] for cell in cells]
+    remedy = f"expected '{_NO_FINDING}', or some of {known}, joined with '|'"
+    table.refuse(wrong.items(), "wrong Finding Labels", remedy)
+    return named.reindex(columns=NIH_FINDINGS, fill_value=0).to_numpy().tolist()
 
 
 def _patients(table: Table) -> list[str]:
     """Patients in eight digits, as in the images' names, which must agree."""
-    cells = table.column("Patient ID")
-    patients = [cell.zfill(8) for cell in cells]
-    names = table.column("Image Index")
-    wrong = [(row, f"{names[row]}, {cells[row]}") for row, p in enumerate(patients) if not names[row].startswith(p)]
-    table.refuse(wrong, "Patient ID and Image Index are of different patients", "download the file again")
-    return patients
+    cells, names = table.cells["Patient ID"], table.cells["Image Index"]
+    patients = cells.str.zfill(8)
+    wrong = (names + ", " + cells)[names.str[:8] != patients]
+    table.refuse(wrong.items(), "Patient ID and Image Index are of different patients", "download the file again")
+    return patients.tolist()
 
 
 def _official_sections(labels: Path, table: Table) -> list[str | None]:
@@ -107,33 +99,24 @@ def _official_sections(labels: Path, table: Table) -> list[str | None]:
     sections: dict[str, str] = {}
     for pattern, section in (("train_val_list*.txt", "training"), ("test_list*.txt", "test")):
         path = find_label_file(labels, [pattern], "official split; without it: --split random")
-        assert path is not None
         names = read_name_list(path)
         if twice := [name for name in names if name in sections]:
             raise DatalistError(f"{path}: lists images of the other list, or twice: {first_few(twice)}; download both.")
         sections.update(dict.fromkeys(names, section))
-    images = table.column("Image Index")
-    unlisted = [(row, name) for row, name in enumerate(images) if name not in sections]
+    images = table.cells["Image Index"]
+    unlisted = images[~images.isin(sections.keys())].items()
     table.refuse(unlisted, "images that are in neither list of the official split", "download it, or --split random")
-    return [sections[name] for name in images]
+    return images.map(sections).tolist()
 
 
 def _add_boxes(images: list[LabelledImage], path: Path) -> None:
     table = read_table(path, ["Image Index", "Finding Label", *_BOX_SIDES])
-    by_name = {image.name: image for image in images}
-    names = table.column("Image Index")
-    table.refuse(((n, name) for n, name in enumerate(names) if name not in by_name), "unknown images", "download both")
+    items = {image.name: image.item for image in images}
+    names = table.cells["Image Index"]
+    table.refuse(names[~names.isin(items.keys())].items(), "unknown images", "download both")
     # the box list has another name for it than the labels
     spelling = {**{name: name for name in NIH_FINDINGS}, "Infiltrate": "Infiltration"}
     findings = table.values("Finding Label", spelling)
-    boxes = list(zip(*(table.numbers(side) for side in _BOX_SIDES), strict=True))
-    outside = [
-        (row, f"{x:g}, {y:g}, {w:g}, {h:g}")
-        for row, (x, y, w, h) in enumerate(boxes)
-        if min(x, y) < 0 or min(w, h) <= 0 or max(x + w, y + h) > _IMAGE_SIZE
-    ]
-    table.refuse(outside, f"boxes outside the {_IMAGE_SIZE} x {_IMAGE_SIZE} image", "correct x, y, width, height")
-    for name, finding, box in zip(names, findings, boxes, strict=True):
-        item = by_name[name].item
-        item.setdefault("boxes", []).append(list(box))
-        item.setdefault("box_findings", []).append(finding)
+    for name, finding, box in zip(names, findings, table.boxes(_BOX_SIDES, _IMAGE_SIZE), strict=True):
+        items[name].setdefault("boxes", []).append(box)
+        items[name].setdefault("box_findings", []).append(finding)

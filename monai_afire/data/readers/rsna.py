@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.data.readers.base import UNCERTAIN, LabelledImage, LabelledSet, LabelReader, option
 from monai_afire.data.readers.images import files_by_name, read_dicom_headers
-from monai_afire.data.readers.tables import Table, find_label_file, read_json_array, read_table
+from monai_afire.data.readers.tables import Table, find_label_file, find_optional_file, read_json_array, read_table
 
 _IMAGE_SIZE = 1024
 _BOX_SIDES = ("x", "y", "width", "height")
@@ -27,7 +29,6 @@ class RSNAReader(LabelReader):
     """
 
     three_classes: bool = option(False, "label 0 normal, 1 not normal but no opacity, 2 opacity; needs the class file")
-    headers: bool = option(True, "take the view from the DICOM headers, where the images are DICOM files")
 
     title = "RSNA Pneumonia"
     layout = f"""\
@@ -42,20 +43,18 @@ https://www.kaggle.com/c/rsna-pneumonia-detection-challenge
     def read(self, root: Path, labels: Path, official: bool) -> LabelledSet:
         """See :meth:`LabelReader.read`."""
         path = find_label_file(labels, ["stage_2_train_labels.csv"], "labels and boxes")
-        assert path is not None
-        boxes = _boxes(read_table(path, ["patientId", *_BOX_SIDES, "Target"]))
+        boxes = _boxes(read_table(path, ["patientId", *_BOX_SIDES, "Target"], filled=["patientId", "Target"]))
         classes = self._detailed_classes(labels, boxes)
         patients = _patients(labels)
         names = list(boxes)
         files = files_by_name(root, names)
-        headers = read_dicom_headers(files) if self.headers else [None] * len(files)
         images = []
-        for name, file, header in zip(names, files, headers, strict=True):
-            item: dict[str, Any] = {
+        for name, file, (_, view) in zip(names, files, read_dicom_headers(files), strict=True):
+            item = {
                 "label": classes[name] if self.three_classes else int(bool(boxes[name])),
                 "abnormal": 1 if boxes[name] else min(classes.get(name, UNCERTAIN), 1),
                 "patient_id": patients.get(name, name),
-                "view": (header[1] if header else "") or "frontal",
+                "view": view or "frontal",
                 "boxes": boxes[name],
             }
             images.append(LabelledImage(name, file, item))
@@ -76,19 +75,17 @@ https://www.kaggle.com/c/rsna-pneumonia-detection-challenge
 
     def _detailed_classes(self, labels: Path, boxes: Mapping[str, list]) -> dict[str, int]:
         """Number of the class of each image; empty without the file."""
-        pattern = ["stage_2_detailed_class_info.csv"]
-        path = find_label_file(labels, pattern, "detailed classes", required=self.three_classes)
+        find = find_label_file if self.three_classes else find_optional_file
+        path = find(labels, ["stage_2_detailed_class_info.csv"], "detailed classes")
         if path is None:
             return {}
         table = read_table(path, ["patientId", "class"])
-        names, values = table.column("patientId"), table.values("class", _CLASSES)
-        wrong = [
-            (row, f"{name}: {table.column('class')[row]}")
-            for row, (name, value) in enumerate(zip(names, values, strict=True))
-            if name in boxes and (value == 2) != bool(boxes[name])
-        ]
-        table.refuse(wrong, "classes that contradict Target in stage_2_train_labels.csv", "download both files")
-        classes = dict(zip(names, values, strict=True))
+        cells = table.cells
+        classes = dict(zip(cells["patientId"], table.values("class", _CLASSES), strict=True))
+        opacity = cells["patientId"].map({name: bool(marks) for name, marks in boxes.items()})
+        wrong = cells[opacity.notna() & (opacity != (cells["class"] == "Lung Opacity"))]
+        shown = (wrong["patientId"] + ": " + wrong["class"]).items()
+        table.refuse(shown, "classes that contradict Target in stage_2_train_labels.csv", "download both files")
         if absent := [name for name in boxes if name not in classes]:
             raise DatalistError(f"{path}: lacks {len(absent)} images, such as {absent[0]}; download both files again.")
         return classes
@@ -96,40 +93,22 @@ https://www.kaggle.com/c/rsna-pneumonia-detection-challenge
 
 def _boxes(table: Table) -> dict[str, list[list[float]]]:
     """Boxes of each image, none for those without opacity."""
-    table.require_cells("patientId", "Target")
-    targets = table.values("Target", {"0": 0, "1": 1})
-    names = table.column("patientId")
-    sides = [table.column(side) for side in _BOX_SIDES]
-    boxes: dict[str, list[list[float]]] = {}
-    wrong = []
-    for row, (name, target, *cells) in enumerate(zip(names, targets, *sides, strict=True)):
-        known = name in boxes
-        mine = boxes.setdefault(name, [])
-        if known and bool(mine) != bool(target):
-            wrong.append((row, f"{name} with another Target"))
-        elif not target and any(cells):
-            wrong.append((row, "a box with Target 0"))
-        elif target and (box := _box(cells)) is None:
-            wrong.append((row, f"box {', '.join(cells)}"))
-        elif target and box is not None:
-            mine.append(box)
-    table.refuse(wrong, f"wrong rows: Target 1 needs a box inside {_IMAGE_SIZE} x {_IMAGE_SIZE}", "download it again")
+    names = table.cells["patientId"]
+    targets = pd.Series(table.values("Target", {"0": False, "1": True}), index=names.index)
+    others = names.duplicated() & (targets.groupby(names).transform("nunique") > 1)
+    marked = ~targets & (table.cells[list(_BOX_SIDES)] != "").any(axis=1)
+    wrong = {**(names[others] + " with another Target"), **dict.fromkeys(names.index[marked], "a box with Target 0")}
+    table.refuse(sorted(wrong.items()), "wrong rows", "download it again")
+    boxes: dict[str, list[list[float]]] = {name: [] for name in names}
+    listed = Table(table.path, table.cells[targets]).boxes(_BOX_SIDES, _IMAGE_SIZE) if targets.any() else []
+    for name, box in zip(names[targets], listed, strict=True):
+        boxes[name].append(box)
     return boxes
-
-
-def _box(cells: list[str]) -> list[float] | None:
-    try:
-        x, y, width, height = (float(cell) for cell in cells)
-    except ValueError:
-        return None
-    # comparisons chained so that NaN fails them
-    inside = 0 <= x < x + width <= _IMAGE_SIZE and 0 <= y < y + height <= _IMAGE_SIZE
-    return [x, y, width, height] if inside else None
 
 
 def _patients(labels: Path) -> dict[str, str]:
     """NIH patient of each image, by RSNA's mapping; empty without it."""
-    path = find_label_file(labels, [_MAPPING], "mapping to NIH ChestX-ray14", required=False)
+    path = find_optional_file(labels, [_MAPPING], "mapping to NIH ChestX-ray14")
     if path is None:
         return {}
     return {

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from monai_afire.data.readers.base import UNCERTAIN, LabelledImage, LabelledSet, LabelReader, option
+from monai_afire.data.readers.base import UNCERTAIN, LabelledImage, LabelledSet, LabelReader
 from monai_afire.data.readers.images import files_by_name, read_dicom_headers
 from monai_afire.data.readers.tables import Table, find_label_file, read_table
 
@@ -68,14 +68,11 @@ def _shortened(code: str) -> str:
 
 
 _SHAPE = (1024, 1024)
-_NO_PNEUMOTHORAX = "-1"
 
 
 @dataclass
 class SIIMReader(LabelReader):
     """Pneumothorax or none, and a mask of it; an image may have several rows, one for each region."""
-
-    headers: bool = option(True, "take patient and view from the DICOM headers, where the images are DICOM files")
 
     title = "SIIM-ACR Pneumothorax"
     layout = """\
@@ -89,47 +86,42 @@ https://www.kaggle.com/c/siim-acr-pneumothorax-segmentation
     def read(self, root: Path, labels: Path, official: bool) -> LabelledSet:
         """See :meth:`LabelReader.read`."""
         path = find_label_file(labels, ["stage_2_train.csv", "train-rle.csv"], "masks")
-        assert path is not None
-        codes = _codes(read_table(path, ["ImageId", "EncodedPixels"]))
+        columns = ["ImageId", "EncodedPixels"]
+        codes = _codes(read_table(path, columns, filled=columns))
         names = list(codes)
         files = files_by_name(root, names)
-        known = read_dicom_headers(files) if self.headers else [None] * len(files)
+        headers = read_dicom_headers(files)
         images = []
-        for name, file, header in zip(names, files, known, strict=True):
-            patient, view = header or ("", "")
+        for name, file, (patient, view) in zip(names, files, headers, strict=True):
             label = int(bool(codes[name]))
-            item = {
-                "label": label,
-                "abnormal": 1 if label else UNCERTAIN,
-                "patient_id": patient or name,
-                "view": view or "frontal",
-            }
+            item = {"label": label, "abnormal": label or UNCERTAIN, "patient_id": patient or name}
+            item["view"] = view or "frontal"
             images.append(LabelledImage(name, file, item, draw_mask=partial(_draw, codes[name])))
-        notes = [] if any(known) else ["each image counts as one patient: no DICOM header was read"]
+        notes = [] if any(map(any, headers)) else ["each image counts as one patient: no DICOM header was read"]
         return LabelledSet(images, {"labels": {"0": "no pneumothorax", "1": "pneumothorax"}}, notes)
 
 
 def _codes(table: Table) -> dict[str, list[str]]:
     """Run-length codes of each image, none of an image without pneumothorax; all are tried."""
-    table.require_cells("ImageId", "EncodedPixels")
-    codes: dict[str, list[str]] = {}
-    empty: set[str] = set()
-    contradictory, wrong = [], []
-    for row, (name, code) in enumerate(zip(table.column("ImageId"), table.column("EncodedPixels"), strict=True)):
-        regions = codes.setdefault(name, [])
-        if code == _NO_PNEUMOTHORAX:
-            empty.add(name)
-        else:
-            try:
-                decode_rle(code, _SHAPE)
-            except ValueError as error:
-                wrong.append((row, str(error)))
-            regions.append(code)
-        if regions and name in empty:
-            contradictory.append((row, name))
+    names, cells = table.cells["ImageId"], table.cells["EncodedPixels"]
+    wrong = ((line, fault) for line, code in cells.items() if (fault := _fault(code)))
     table.refuse(wrong, "wrong run-length codes", "download the file again")
-    table.refuse(contradictory, "images both with and without pneumothorax", "download the file again")
+    empty = cells == _EMPTY
+    both = (empty.groupby(names).transform("nunique") > 1) & ~names.duplicated(keep="last")
+    table.refuse(names[both].items(), "images both with and without pneumothorax", "download the file again")
+    codes: dict[str, list[str]] = {name: [] for name in names}
+    for name, code in zip(names[~empty], cells[~empty], strict=True):
+        codes[name].append(code)
     return codes
+
+
+def _fault(code: str) -> str:
+    """What is wrong with a code, "" if nothing is."""
+    try:
+        decode_rle(code, _SHAPE)
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _draw(codes: Sequence[str]) -> np.ndarray:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sklearn.preprocessing import MultiLabelBinarizer
+
 from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.data.datalist.patients import file_patients
 from monai_afire.data.readers.base import UNCERTAIN, LabelledImage, LabelledSet, LabelReader, option
@@ -20,10 +22,6 @@ _SECTIONS = {
     **dict.fromkeys(("train", "training"), "training"),
     **dict.fromkeys(("val", "valid", "validate", "validation"), "validation"),
     **dict.fromkeys(("test", "testing"), "test"),
-}
-_FINDING_VALUES: dict[str, int | None] = {
-    **{"1": 1, "0": 0, "-1": -1, "": None},
-    **{"1.0": 1, "0.0": 0, "-1.0": -1},
 }
 
 
@@ -48,34 +46,34 @@ class TableReader(LabelReader):
 
     def read(self, root: Path, labels: Path, official: bool) -> LabelledSet:
         """See :meth:`LabelReader.read`."""
-        table = read_table(labels / self.table, [self.image_column, *self.label_columns])
-        single = len(self.label_columns) == 1
-        optional = [name for name in (self.patient_column, self.split_column) if name in table.names]
-        names_findings = bool(self.separator)
-        if names_findings and not single:
+        if self.separator and len(self.label_columns) > 1:
             raise DatalistError("--separator is for one column that names the findings; give one of --label_columns.")
-        table.require_cells(
-            self.image_column, *optional, *(self.label_columns if single and not names_findings else ())
-        )
+        table = read_table(labels / self.table, [self.image_column, *self.label_columns])
+        optional = [name for name in (self.patient_column, self.split_column) if name in table.cells]
+        may_be_empty = self.separator or len(self.label_columns) > 1
+        table.require_cells(self.image_column, *optional, *(() if may_be_empty else self.label_columns))
         table.require_unique(self.image_column)
         names = table.column(self.image_column)
-        in_table = self.patient_column in table.names
-        header, values = self._labels(table)
-        sections = self._sections(table) if official else [None] * len(table)
         files = existing_files([os.path.join(root, name) for name in names])
-        patients = (
-            table.column(self.patient_column) if in_table else file_patients([str(file) for file in files], names)
-        )
+        header, label_rows = self._labels(table)
+        patients, notes = self._patients(table, files)
+        sections = self._sections(table) if official else [None] * len(table)
         images = []
-        for row, (name, file) in enumerate(zip(names, files, strict=True)):
-            item = {"label": values[row], "abnormal": _abnormal(values[row]), "patient_id": patients[row]}
-            images.append(LabelledImage(name, file, {**item, "view": "unknown"}, sections[row]))
-        return LabelledSet(images, header, [] if in_table else [self._about_patients(patients, names)])
+        for name, file, label, patient, section in zip(names, files, label_rows, patients, sections, strict=True):
+            item = {"label": label, "abnormal": _abnormal(label), "patient_id": patient, "view": "unknown"}
+            images.append(LabelledImage(name, file, item, section))
+        return LabelledSet(images, header, notes)
 
-    def _about_patients(self, patients: Sequence[str], names: Sequence[str]) -> str:
+    def _patients(self, table: Table, files: Sequence[str | None]) -> tuple[list[str], list[str]]:
+        """Patient of each image, and a note where the table has no column of patients."""
+        if self.patient_column in table.cells:
+            return table.column(self.patient_column), []
+        names = table.column(self.image_column)
+        patients = file_patients([str(file) for file in files], names)
         unknown = sum(patient == name for patient, name in zip(patients, names, strict=True))
         text = f"no column {self.patient_column!r}: patients are taken from the names and DICOM headers of the files"
-        return f"{text}, which do not tell those of {unknown:,} images: each of these counts as another patient"
+        note = f"{text}, which do not give those of {unknown:,} images: each of these counts as another patient"
+        return patients, [note]
 
     def _labels(self, table: Table) -> tuple[dict[str, Any], list[Any]]:
         """What the datalist says of the labels, and each image's."""
@@ -92,32 +90,30 @@ class TableReader(LabelReader):
     def _named_findings(self, table: Table) -> tuple[dict[str, Any], list[list[int]]]:
         """Findings that the cells name, in alphabetical order."""
         cells = [cell.split(self.separator) for cell in table.column(self.label_columns[0])]
-        named = [{name.strip() for name in cell} - {"", self.no_finding} for cell in cells]
-        findings = sorted(set().union(*named))
-        if not findings:
-            raise DatalistError(
-                f"{self.table}: no cell of {self.label_columns[0]!r} names a finding; check the column."
-            )
-        return {"finding_names": findings}, [[int(name in each) for name in findings] for each in named]
+        binarizer = MultiLabelBinarizer()
+        present = binarizer.fit_transform([{name.strip() for name in cell} - {"", self.no_finding} for cell in cells])
+        if not present.any():
+            text = f"no cell of {self.label_columns[0]!r} names a finding; check the column."
+            raise DatalistError(f"{self.table}: {text}")
+        return {"finding_names": binarizer.classes_.tolist()}, present.tolist()
 
     def _finding_labels(self, table: Table) -> list[list[int | None]]:
         try:
-            columns = [table.values(name, _FINDING_VALUES) for name in self.label_columns]
+            return table.findings(self.label_columns)
         except DatalistError as error:
             if len(self.label_columns) > 1:
                 raise
             remedy = "For classes numbered from 0 give --num_classes, for names of findings --separator"
             raise DatalistError(f"{error} {remedy}.") from error
-        return [list(values) for values in zip(*columns, strict=True)]
 
     def _sections(self, table: Table) -> list[str | None]:
-        if self.split_column not in table.names:
-            if self.split_column != TableReader.split_column:
-                found = ", ".join(table.names)
-                raise DatalistError(f"{self.table}: has no column {self.split_column!r}; the columns are {found}.")
-            return [None] * len(table)
-        accepted = {**_SECTIONS, **{name.capitalize(): section for name, section in _SECTIONS.items()}}
-        return [*table.values(self.split_column, accepted)]
+        if self.split_column in table.cells:
+            accepted = {**_SECTIONS, **{name.capitalize(): section for name, section in _SECTIONS.items()}}
+            return [*table.values(self.split_column, accepted)]
+        if self.split_column != TableReader.split_column:
+            found = ", ".join(table.cells)
+            raise DatalistError(f"{self.table}: has no column {self.split_column!r}; the columns are {found}.")
+        return [None] * len(table)
 
 
 def _abnormal(label: int | list[int | None]) -> int:

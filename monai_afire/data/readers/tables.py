@@ -21,6 +21,9 @@ from monai_afire.utils.text import first_few
 
 Value = TypeVar("Value")
 
+FINDING_VALUES: dict[str, int | None] = {"1": 1, "0": 0, "-1": -1, "": None, "1.0": 1, "0.0": 0, "-1.0": -1}
+"""Texts of a finding: 1 present, 0 absent, -1 uncertain, None not mentioned."""
+
 _FOREIGN_CONTENT = (
     (b"PK\x03\x04", "a ZIP archive or a spreadsheet file; unpack it, or save it as CSV"),
     (b"<!doctype", "a web page, not a table; the download failed, log in and download it again"),
@@ -35,11 +38,6 @@ class Table:
     path: Path
     cells: pd.DataFrame
 
-    @property
-    def names(self) -> list[str]:
-        """Names of the columns."""
-        return list(self.cells.columns)
-
     def __len__(self) -> int:
         return len(self.cells)
 
@@ -47,41 +45,54 @@ class Table:
         """Cells of one column."""
         return self.cells[name].tolist()
 
-    def refuse(self, wrong: Iterable[tuple[int, str]], reason: str, remedy: str) -> None:
-        """Refuse the table if any of its rows, given by its number from 0 and what was found there, is wrong."""
-        lines = [f"line {self.cells.index[row]} ({found})" for row, found in wrong]
-        if lines:
+    def refuse(self, wrong: Iterable[tuple[Any, Any]], reason: str, remedy: str) -> None:
+        """Refuse the table if any of its lines, given by its number and what is wrong there, is wrong."""
+        if lines := [f"line {line} ({found})" for line, found in wrong]:
             raise DatalistError(f"{self.path}: {reason} in {first_few(lines)}; {remedy}.")
 
     def require_cells(self, *names: str) -> None:
         """Refuse empty cells in some columns."""
-        rows, columns = (self.cells[list(names)] == "").to_numpy().nonzero()
-        empty = [(row, names[column]) for row, column in zip(rows, columns, strict=True)]
-        self.refuse(empty, "empty cells", "fill them in, or delete the rows")
+        empty = (self.cells[list(names)] == "").stack()
+        self.refuse(empty.index[empty], "empty cells", "fill them in, or delete the rows")
 
     def require_unique(self, name: str) -> None:
         """Refuse a column that has the same value twice."""
-        twice = [(row, self.cells[name].iloc[row]) for row in self.cells[name].duplicated().to_numpy().nonzero()[0]]
-        self.refuse(twice, f"{name} is repeated", "each may occur once: delete the repeated rows")
+        twice = self.cells[name][self.cells[name].duplicated()]
+        self.refuse(twice.items(), f"{name} is repeated", "each may occur once: delete the repeated rows")
 
     def values(self, name: str, accepted: Mapping[str, Value]) -> list[Value]:
         """Values of a column whose cells must hold one of a few texts."""
-        cells = self.column(name)
-        wrong = [(row, repr(cell)) for row, cell in enumerate(cells) if cell not in accepted]
+        cells = self.cells[name]
+        wrong = cells[~cells.isin(accepted.keys())].map(repr)
         texts = ", ".join(text or "empty" for text in accepted)
-        self.refuse(wrong, f"{name} has unknown values", f"accepted: {texts}")
+        self.refuse(wrong.items(), f"{name} has unknown values", f"accepted: {texts}")
         return [accepted[cell] for cell in cells]
 
-    def numbers(self, name: str) -> list[float]:
+    def findings(self, names: Sequence[str]) -> list[list[int | None]]:
+        """Values of the findings of each row, see ``FINDING_VALUES``."""
+        columns = [self.values(name, FINDING_VALUES) for name in names]
+        return [list(values) for values in zip(*columns, strict=True)]
+
+    def numbers(self, name: str) -> np.ndarray:
         """Cells of a column that must hold finite numbers."""
         numbers = pd.to_numeric(self.cells[name], errors="coerce").to_numpy(dtype=float)
-        wrong = [(row, repr(self.cells[name].iloc[row])) for row in (~np.isfinite(numbers)).nonzero()[0]]
-        self.refuse(wrong, f"{name} is not a number", "correct the cells")
-        return numbers.tolist()
+        wrong = self.cells[name][~np.isfinite(numbers)].map(repr)
+        self.refuse(wrong.items(), f"{name} is not a number", "correct the cells")
+        return numbers
+
+    def boxes(self, sides: Sequence[str], size: int) -> list[list[float]]:
+        """Boxes (x, y, width, height) of four columns, which must lie inside a square image of so many pixels."""
+        boxes = np.column_stack([self.numbers(side) for side in sides])
+        start, extent = boxes[:, :2], boxes[:, 2:]
+        outside = ((start < 0) | (extent <= 0) | (start + extent > size)).any(axis=1)
+        shown = (f"{x:g}, {y:g}, {width:g}, {height:g}" for x, y, width, height in boxes[outside])
+        remedy = f"x, y, width, height must lie inside {size} x {size}"
+        self.refuse(zip(self.cells.index[outside], shown, strict=True), "boxes outside the image", remedy)
+        return boxes.tolist()
 
 
-def find_label_file(folder: Path, patterns: Sequence[str], purpose: str, required: bool = True) -> Path | None:
-    """Find a label file in a folder or in one of its direct subfolders, plain or compressed with gzip."""
+def find_optional_file(folder: Path, patterns: Sequence[str], purpose: str) -> Path | None:
+    """Find a label file in a folder or one of its direct subfolders, plain or compressed with gzip; None without."""
     for pattern in patterns:
         for prefix in ("", "*/"):
             found = set(folder.glob(prefix + pattern))
@@ -92,10 +103,15 @@ def find_label_file(folder: Path, patterns: Sequence[str], purpose: str, require
             if found:
                 [path] = found
                 return path if path.exists() else path.with_name(path.name + ".gz")
-    if not required:
-        return None
-    looked_for = " or ".join(patterns)
-    raise DatalistError(f"{folder}: no file {looked_for} ({purpose}); put it there, or set --labels to its folder.")
+    return None
+
+
+def find_label_file(folder: Path, patterns: Sequence[str], purpose: str) -> Path:
+    """Find a label file that must be there."""
+    if path := find_optional_file(folder, patterns, purpose):
+        return path
+    names = " or ".join(patterns)
+    raise DatalistError(f"{folder}: no file {names} ({purpose}); put it there, or set --labels to its folder.")
 
 
 def read_text(path: Path) -> str:
@@ -120,21 +136,27 @@ def read_text(path: Path) -> str:
         raise DatalistError(f"{path}: line {line} is not text in UTF-8; save the table as CSV in UTF-8.") from error
 
 
-def read_table(path: Path, required: Sequence[str]) -> Table:
-    """Read a label file with a header line."""
+def read_table(path: Path, required: Sequence[str], filled: Sequence[str] = (), unique: str = "") -> Table:
+    """
+    Read a label file with a header line.
+
+    Args:
+        path: the file.
+        required: columns that must be there.
+        filled: columns without empty cells.
+        unique: column in which no value occurs twice.
+    """
     text = read_text(path)
-    rows, lines = [], []
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)
+    lines: dict[int, list[str]] = {}
     try:
         for row in reader:
             if any(row):
-                rows.append(row)
-                lines.append(reader.line_num)
+                lines[reader.line_num] = [cell.strip() for cell in row]
     except csv.Error as error:
-        raise DatalistError(
-            f"{path}: line {reader.line_num} is not valid CSV ({error}); correct the quotes."
-        ) from error
-    header = [name.strip() for name in rows[0]]
+        fault = f"line {reader.line_num} is not valid CSV ({error}); correct the quotes."
+        raise DatalistError(f"{path}: {fault}") from error
+    header = lines.pop(next(iter(lines)))
     while header and not header[-1]:
         header.pop()
     if absent := [name for name in required if name not in header]:
@@ -142,13 +164,17 @@ def read_table(path: Path, required: Sequence[str]) -> Table:
         found = ", ".join(header) or "none"
         raise DatalistError(f"{path}: {what} missing; columns found: {found}. Rename them, or export the table again.")
     width = len(header)
-    padded = [[*map(str.strip, row[:width]), *[""] * (width - len(row))] for row in rows[1:]]
-    cells = pd.DataFrame(padded, columns=header, index=lines[1:])
+    padded = [[*row[:width], *[""] * (width - len(row))] for row in lines.values()]
+    cells = pd.DataFrame(padded, columns=header, index=list(lines))
     table = Table(path, cells.loc[:, ~cells.columns.duplicated()])
-    ragged = [(n, f"{len(row)} cells") for n, row in enumerate(rows[1:]) if len(row) < width or any(row[width:])]
+    ragged = ((line, f"{len(row)} cells") for line, row in lines.items() if len(row) < width or any(row[width:]))
     table.refuse(ragged, f"there are not {width} cells, as in the header,", "add or remove separators, or quote cells")
-    if not len(table):
+    if not lines:
         raise DatalistError(f"{path}: has a header but no rows; export the table again.")
+    if filled:
+        table.require_cells(*filled)
+    if unique:
+        table.require_unique(unique)
     return table
 
 

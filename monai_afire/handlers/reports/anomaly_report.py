@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from monai_afire.visualize import contact_sheet, roc_pr_figure
 from monai_afire.visualize.volume_planes import axial_plane
 
 
+@dataclass(eq=False, repr=False)
 class AnomalyReport(MetricsReport):
     """
     Write ``evaluation.csv``, ``metrics.json``, ``roc_pr.png`` and ``heat_maps.png``, and print the metrics.
@@ -39,39 +41,28 @@ class AnomalyReport(MetricsReport):
         output_dir: where to write.
         num_bootstraps: samples of each interval.
         num_pictures: pictures of the contact sheet.
-        max_aupro_images: AUPRO needs the pixels of all images at once and takes so many of them.
+        max_aupro_images: largest number of images for AUPRO, which needs all their pixels at once.
         spacing: millimetres between the voxels of the input where volumes are resampled to it, see
             :func:`monai_afire.transforms.fit_images`.
     """
 
-    def __init__(
-        self,
-        detector: AnomalyDetector,
-        dataset: Dataset,
-        items: Sequence[Mapping[str, Any]],
-        output_dir: str,
-        num_bootstraps: int = 1000,
-        num_pictures: int = 24,
-        max_aupro_images: int = 500,
-        spacing: float | Sequence[float] | None = None,
-    ) -> None:
-        super().__init__(output_dir)
-        self.detector = detector
-        self.dataset = dataset
-        self.items = items
-        self.num_bootstraps = num_bootstraps
-        self.num_pictures = num_pictures
-        self.max_aupro_images = max_aupro_images
-        self.spacing = spacing
-        self.encoder = detector.network.encoder
-        self.map_names = (*detector.map_names, "fused")
+    detector: AnomalyDetector
+    dataset: Dataset
+    items: Sequence[Mapping[str, Any]]
+    output_dir: str
+    num_bootstraps: int = 1000
+    num_pictures: int = 24
+    max_aupro_images: int = 500
+    spacing: float | Sequence[float] | None = None
 
     def start(self, engine: Engine) -> None:
         """Forget the previous run."""
         super().start(engine)
+        self.encoder = self.detector.network.encoder
+        self.map_names = (*self.detector.map_names, "fused")
         self.maps: dict[int, torch.Tensor] = {}
         self.truths: dict[int, np.ndarray | None] = {}
-        # what the position alone says: the same map for every image, where tokens of normal images are odd
+        # a map that knows the position alone: the same for every image
         self.position_map = self.detector.map_mean[0].cpu()
 
     def collect(self, engine: Engine) -> None:
@@ -81,8 +72,7 @@ class AnomalyReport(MetricsReport):
         scores, maps = outputs["scores"].float().cpu(), outputs["maps"].float().cpu()
         for row, index in enumerate(batch["index"].tolist()):
             item = self.items[index]
-            painted = item["lesion"]
-            if painted:
+            if item["lesion"]:  # painted
                 truth = batch["lesion_mask"][row, 0].bool().numpy()
             else:
                 shape = batch["spatial_shape"][row].tolist()
@@ -111,7 +101,7 @@ class AnomalyReport(MetricsReport):
         originals = table[table["kind"] == ""]
         if originals["label"].nunique() == 2:
             scores = {name: originals[name].to_numpy() for name in reversed(self.detector.score_names)}
-            roc_pr_figure(originals["label"].to_numpy(), scores, self.output_dir / "roc_pr.png")
+            roc_pr_figure(originals["label"].to_numpy(), scores, self.folder / "roc_pr.png")
         self._draw_heat_maps(originals)
 
     def lines(self, metrics: dict[str, Any]) -> list[str]:
@@ -122,12 +112,12 @@ class AnomalyReport(MetricsReport):
         chosen = [index for index, truth in self.truths.items() if truth is not None or not self.items[index]["label"]]
         chosen = chosen[:: max(1, -(-len(chosen) // self.max_aupro_images))]
         empty = np.zeros(tuple(self.encoder.img_size), dtype=bool)
-        truths = [empty if self.truths[index] is None else self.truths[index] for index in chosen]
-        if not any(truth.any() for truth in truths):  # type: ignore[union-attr]
+        truths = [truth if (truth := self.truths[index]) is not None else empty for index in chosen]
+        if not any(truth.any() for truth in truths):
             return
         maps = torch.stack([self.maps[index] for index in chosen])
         for number, name in enumerate(self.map_names):
-            value = map_aupro(maps[:, number], truths, self.encoder.grid_size)  # type: ignore[arg-type]
+            value = map_aupro(maps[:, number], truths, self.encoder.grid_size)
             if np.isfinite(value) and name in metrics.get("localization", {}):
                 metrics["localization"][name]["aupro"] = value
 
@@ -147,10 +137,10 @@ class AnomalyReport(MetricsReport):
         known = sum(truth is not None for truth in truths)
         title = (
             f"{len(images)} of {len(originals)} images: {known} with a known lesion, outlined in cyan, by falling "
-            "score; then of the others the highest scores and the lowest\nColour: more heat than 95 % of the normal "
+            "score; then of the others the highest scores and the lowest\nColor: more heat than 95 % of the normal "
             "images' patches have; the strongest: more than any of them"
         )
-        path = self.output_dir / "heat_maps.png"
+        path = self.folder / "heat_maps.png"
         contact_sheet(images, heats, titles, path, truths, low, high, title=title, meaning=HEAT_UNIT)
 
     def _pictured(self, originals: pd.DataFrame) -> list[dict[str, Any]]:
@@ -166,23 +156,13 @@ class AnomalyReport(MetricsReport):
 def _facts(item: Mapping[str, Any]) -> dict[str, Any]:
     """Columns of the table that describe the item itself."""
     lesion = item["lesion"] or {"kind": "", "contrast": np.nan, "size": np.nan}
-    return {
-        "number": item["index"],
-        "image": item["image"],
-        "label": item["label"],
-        "view": str(item.get("view", "")),
-        **{name: lesion[name] for name in ("kind", "contrast", "size")},
-    }
+    facts = {"number": item["index"], "image": item["image"], "label": item["label"], "view": str(item.get("view", ""))}
+    return facts | {name: lesion[name] for name in ("kind", "contrast", "size")}
 
 
-_DETECTION = {
-    "average_precision": "AP",
-    "accuracy": "ACC",
-    "f1": "F1",
-    "sensitivity": "sensitivity",
-    "specificity": "specificity",
-}
-_LOCALIZATION = {"pixel_auroc": "pixel AUROC", "pointing": "pointing", "aupro": "AUPRO"}
+_DETECTION = ("average_precision", "accuracy", "f1", "sensitivity", "specificity")
+_LOCALIZATION = ("pixel_auroc", "pointing", "aupro")
+_TITLES = {"average_precision": "AP", "accuracy": "ACC", "f1": "F1", "pixel_auroc": "pixel AUROC", "aupro": "AUPRO"}
 
 
 def report_lines(metrics: Mapping[str, Any]) -> list[str]:
@@ -195,29 +175,28 @@ def report_lines(metrics: Mapping[str, Any]) -> list[str]:
         1 normal and 2 abnormal images
     """
     lines = ["{normal} normal and {abnormal} abnormal images".format(**metrics["images"])]
-    if "detection" in metrics:
-        lines += ["", "scores, AUC with its 95 % interval"]
-        lines += table_lines({name: _detection_cells(row) for name, row in metrics["detection"].items()})
-    if "within_view" in metrics:
-        views = metrics["within_view"]
-        names = next(iter(views.values()))["auc"]
-        rows = {name: _formatted({view: entry["auc"][name] for view, entry in views.items()}) for name in names}
-        lines += ["", "AUC within view", *table_lines(rows)]
-    if "matched_pairs" in metrics:
-        pairs = metrics["matched_pairs"]
-        scores = {name: _auc_cells(row) for name, row in pairs.items() if name != "pairs"}
-        lines += ["", f"AUC on {pairs['pairs']} pairs matched for view and brightness", *table_lines(scores)]
-    if "localization" in metrics:
-        lines += ["", "localisation"]
-        lines += table_lines({name: _localization_cells(row) for name, row in metrics["localization"].items()})
-    if "controlled" in metrics:
-        lines += ["", "AUC of the same normal images with against without a painted lesion"]
-        lines += table_lines({title: _formatted(entry["auc"]) for title, entry in metrics["controlled"].items()})
+    for title, rows in _tables(metrics):
+        lines += ["", title, *table_lines(rows)]
     return lines
 
 
-def _formatted(metrics: Mapping[str, float | None]) -> dict[str, str]:
-    return {name: format_number(value) for name, value in metrics.items()}
+def _tables(metrics: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Mapping[str, object]]]]:
+    """Title and rows of each table that the metrics allow."""
+    if "detection" in metrics:
+        rows = {name: {**_auc_cells(row), **_cells(row, _DETECTION)} for name, row in metrics["detection"].items()}
+        yield "scores, AUC with its 95 % interval", rows
+    if "within_view" in metrics:
+        aucs = pd.DataFrame({view: entry["auc"] for view, entry in metrics["within_view"].items()})
+        yield "AUC within view", aucs.map(format_number).to_dict("index")
+    if "matched_pairs" in metrics:
+        rows = {name: _auc_cells(row) for name, row in metrics["matched_pairs"].items() if name != "pairs"}
+        yield f"AUC on {metrics['matched_pairs']['pairs']} pairs matched for view and brightness", rows
+    if "localization" in metrics:
+        entries = metrics["localization"]
+        yield "localization", {n: {"images": e["images"], **_cells(e, _LOCALIZATION)} for n, e in entries.items()}
+    if "controlled" in metrics:
+        rows = {title: _cells(entry["auc"], entry["auc"]) for title, entry in metrics["controlled"].items()}
+        yield "AUC of the same normal images with against without a painted lesion", rows
 
 
 def _auc_cells(row: Mapping[str, Any]) -> dict[str, str]:
@@ -225,9 +204,6 @@ def _auc_cells(row: Mapping[str, Any]) -> dict[str, str]:
     return {"AUC": format_number(row["auc"]), "interval": interval}
 
 
-def _detection_cells(row: Mapping[str, Any]) -> dict[str, str]:
-    return {**_auc_cells(row), **{title: format_number(row.get(key)) for key, title in _DETECTION.items()}}
-
-
-def _localization_cells(row: Mapping[str, Any]) -> dict[str, object]:
-    return {"images": row["images"], **{title: format_number(row.get(key)) for key, title in _LOCALIZATION.items()}}
+def _cells(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
+    """Numbers of a row as text."""
+    return {_TITLES.get(name, name): format_number(row.get(name)) for name in names}

@@ -7,7 +7,8 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -16,7 +17,7 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import ArrayLike, NDArray
 
-from monai_afire.handlers.reports.metrics_report import MetricsReport, refuse_nan
+from monai_afire.handlers.reports.metrics_report import MetricsReport
 from monai_afire.metrics.classification import (
     check_class_names,
     check_logits,
@@ -29,46 +30,36 @@ from monai_afire.utils.formatting import format_number, table_lines
 from monai_afire.utils.labels import (
     check_label_kind,
     check_thresholds_of_kind,
-    check_uncertain_policy,
     class_probabilities,
     resolve_uncertain,
 )
 from monai_afire.visualize.confusion import confusion_figure
 from monai_afire.visualize.curves import class_roc_figure
 
-_COLUMNS = {
-    "auc": "AUC",
-    "average_precision": "AP",
-    "f1": "F1",
-    "sensitivity": "sensitivity",
-    "specificity": "specificity",
-    "accuracy": "accuracy",
-    "threshold": "threshold",
-}
+_TITLES = {"auc": "AUC", "average_precision": "AP", "f1": "F1"}  # others have their names
 
 
+@dataclass(eq=False, repr=False)
 class _ProbabilityReport(MetricsReport):
     """Base of the reports of classifiers: a table with the probabilities of each image's classes."""
 
-    label_kind: str
-    labels_wanted: str
-    summary: Mapping[str, str]
-    columns: Mapping[str, str]
+    table_name = "predictions.csv"
+    label_kind: ClassVar[str]
+    labels_wanted: ClassVar[str]
+    summary: ClassVar[Mapping[str, str]]
+    columns: ClassVar[Sequence[str]]
 
-    def __init__(
-        self,
-        items: Sequence[Mapping[str, Any]],
-        class_names: Sequence[str],
-        output_dir: str,
-        thresholds: ArrayLike | None,
-        num_bootstraps: int,
-    ) -> None:
-        super().__init__(output_dir, "predictions.csv")
-        check_class_names(class_names)
-        self.items = items
-        self.class_names = list(class_names)
-        self.thresholds = thresholds
-        self.num_bootstraps = num_bootstraps
+    items: Sequence[Mapping[str, Any]]
+    class_names: Sequence[str]
+    output_dir: str
+    thresholds: ArrayLike | None = None
+    uncertain: str = "ignore"
+    num_bootstraps: int = 0
+
+    def __post_init__(self) -> None:
+        check_class_names(self.class_names)
+        check_label_kind(self.label_kind, len(self.class_names), self.uncertain)
+        checked_thresholds(self.thresholds, len(self.class_names))
 
     def start(self, engine: Engine) -> None:
         """Forget the previous run."""
@@ -84,7 +75,7 @@ class _ProbabilityReport(MetricsReport):
         if labels.shape != logits.shape:
             shapes = f"labels have shape {tuple(labels.shape)} and the network's output {tuple(logits.shape)}"
             raise ValueError(f"{shapes}: {self.labels_wanted.format(len(self.class_names))}")
-        refuse_nan(logits, batch, self.items)
+        self.refuse_nan(logits, batch)
         probabilities = class_probabilities(logits, self.label_kind).tolist()
         for index, known, values in zip(batch["index"].tolist(), labels.tolist(), probabilities, strict=True):
             row = {"image": self.items[index]["image"], **self.label_cells(known, values)}
@@ -103,11 +94,10 @@ class _ProbabilityReport(MetricsReport):
 
     def class_lines(self, metrics: dict[str, Any], counts: Mapping[str, str]) -> list[str]:
         """A table with a line per class: its counts, and its metrics."""
-        rows: dict[str, dict[str, object]] = {
-            name: {title: entry[key] for key, title in counts.items()}
-            | {title: format_number(entry[key]) for key, title in self.columns.items()}
-            for name, entry in metrics["per_class"].items()
-        }
+        rows: dict[str, dict[str, object]] = {}
+        for name, entry in metrics["per_class"].items():
+            texts = {_TITLES.get(key, key): format_number(entry[key]) for key in self.columns}
+            rows[name] = {**{title: entry[key] for key, title in counts.items()}, **texts}
         return table_lines(rows)
 
     def values(self, table: pd.DataFrame, kind: str) -> NDArray[np.float64]:
@@ -152,22 +142,8 @@ class ClassificationReport(_ProbabilityReport):
 
     label_kind = "multilabel"
     labels_wanted = "each item needs a list of {} labels"
-    summary = {f"mean_{name}": _COLUMNS[name] for name in ("auc", "average_precision", "f1")}  # noqa: RUF012
-    columns = _COLUMNS
-
-    def __init__(
-        self,
-        items: Sequence[Mapping[str, Any]],
-        class_names: Sequence[str],
-        output_dir: str,
-        thresholds: ArrayLike | None = None,
-        uncertain: str = "ignore",
-        num_bootstraps: int = 0,
-    ) -> None:
-        super().__init__(items, class_names, output_dir, thresholds, num_bootstraps)
-        check_uncertain_policy(uncertain)
-        checked_thresholds(thresholds, len(class_names))
-        self.uncertain = uncertain
+    summary: ClassVar = {f"mean_{name}": title for name, title in _TITLES.items()}
+    columns = ("auc", "average_precision", "f1", "sensitivity", "specificity", "accuracy", "threshold")
 
     def label_cells(self, labels: Sequence[float], probabilities: Sequence[float]) -> dict[str, Any]:
         """The label of each class."""
@@ -183,15 +159,14 @@ class ClassificationReport(_ProbabilityReport):
     def draw(self, table: pd.DataFrame) -> None:
         """The ROC curve of each class."""
         truth = resolve_uncertain(torch.from_numpy(self.values(table, "label")), self.uncertain).numpy()
-        columns = zip(self.class_names, truth.T, self.values(table, "probability").T, strict=True)
-        known = {name: known_of_class(labels, values) for name, labels, values in columns}
+        labels, values = {}, {}
+        for name, column, probabilities in zip(
+            self.class_names, truth.T, self.values(table, "probability").T, strict=True
+        ):
+            labels[name], values[name] = known_of_class(column, probabilities)
         limits = checked_thresholds(self.thresholds, len(self.class_names))
-        class_roc_figure(
-            {name: labels for name, (labels, _) in known.items()},
-            {name: values for name, (_, values) in known.items()},
-            self.output_dir / "roc.png",
-            None if limits is None else dict(zip(self.class_names, limits, strict=True)),
-        )
+        thresholds = None if limits is None else dict(zip(self.class_names, limits, strict=True))
+        class_roc_figure(labels, values, self.folder / "roc.png", thresholds)
 
     def lines(self, metrics: dict[str, Any]) -> list[str]:
         """The means and a table with a line per class."""
@@ -200,15 +175,6 @@ class ClassificationReport(_ProbabilityReport):
         summary = f"{metrics['num_images']} images; means of {defined} of {len(per_class)} classes: "
         counts = {"num_positive": "present", "num_negative": "absent"}
         return [summary + self.means(metrics), *self.class_lines(metrics, counts)]
-
-
-_SUMMARY = {
-    "accuracy": "accuracy",
-    "balanced_accuracy": "balanced",
-    "quadratic_weighted_kappa": "quadratic kappa",
-    "expected_calibration_error": "calibration error",
-    "mean_auc": "mean AUC",
-}
 
 
 class MulticlassReport(_ProbabilityReport):
@@ -225,9 +191,10 @@ class MulticlassReport(_ProbabilityReport):
         items: the data set's items, for the names of the files.
         class_names: K names, in the order of the network's outputs; of grades, in their order.
         output_dir: where to write.
+        thresholds: of the network, NaN if it was trained for exclusive classes; checked when the run starts. None
+            for no check.
+        uncertain: "ignore"; an unknown class is neither present nor absent.
         num_bootstraps: samples of the interval of the mean AUC, 0 for none.
-        thresholds: of the network, which has none (NaN) if it was trained for exclusive classes; compared when the
-            run is complete. None leaves it out.
 
     Raises:
         ValueError: for names that repeat, outputs or labels that are not one per class, or an output that is NaN; the
@@ -247,19 +214,14 @@ class MulticlassReport(_ProbabilityReport):
 
     label_kind = "multiclass"
     labels_wanted = "make one-hot labels by LabelVectord with label_kind 'multiclass'"
-    summary = _SUMMARY
-    columns = {"auc": "AUC", "sensitivity": "sensitivity", "precision": "precision", "f1": "F1"}  # noqa: RUF012
-
-    def __init__(
-        self,
-        items: Sequence[Mapping[str, Any]],
-        class_names: Sequence[str],
-        output_dir: str,
-        num_bootstraps: int = 0,
-        thresholds: ArrayLike | None = None,
-    ) -> None:
-        super().__init__(items, class_names, output_dir, thresholds, num_bootstraps)
-        check_label_kind("multiclass", len(class_names))
+    summary: ClassVar = {
+        "accuracy": "accuracy",
+        "balanced_accuracy": "balanced",
+        "quadratic_weighted_kappa": "quadratic kappa",
+        "expected_calibration_error": "calibration error",
+        "mean_auc": "mean AUC",
+    }
+    columns = ("auc", "sensitivity", "precision", "f1")
 
     def label_cells(self, labels: Sequence[float], probabilities: Sequence[float]) -> dict[str, Any]:
         """The names of the labelled class, empty where it is not known, and of the most probable one."""
@@ -275,11 +237,11 @@ class MulticlassReport(_ProbabilityReport):
         labels, values = self._columns(table)
         known = labels != UNKNOWN
         matrix = confusion_matrix(labels[known], values[known].argmax(1), len(self.class_names))
-        confusion_figure(matrix, self.class_names, self.output_dir / "confusion.png")
+        confusion_figure(matrix, self.class_names, self.folder / "confusion.png")
         class_roc_figure(
             {name: (labels[known] == number).astype(float) for number, name in enumerate(self.class_names)},
             {name: values[known, number] for number, name in enumerate(self.class_names)},
-            self.output_dir / "roc.png",
+            self.folder / "roc.png",
         )
 
     def lines(self, metrics: dict[str, Any]) -> list[str]:
@@ -323,7 +285,6 @@ def classification_report(
         >>> type(classification_report([], ["none", "mild"], "results", "multiclass")).__name__
         'MulticlassReport'
     """
-    check_label_kind(label_kind, len(class_names), uncertain)
-    if label_kind == "multiclass":
-        return MulticlassReport(items, class_names, output_dir, num_bootstraps, thresholds)
-    return ClassificationReport(items, class_names, output_dir, thresholds, uncertain, num_bootstraps)
+    check_label_kind(label_kind)
+    report = MulticlassReport if label_kind == "multiclass" else ClassificationReport
+    return report(items, class_names, output_dir, thresholds, uncertain, num_bootstraps)

@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import NDArray
 
-from monai_afire.handlers.reports.metrics_report import PicturedReport, input_pixel_sizes, refuse_nan
+from monai_afire.handlers.reports.metrics_report import PicturedReport
 from monai_afire.metrics.classification import check_class_names
 from monai_afire.metrics.landmarks import landmark_positions, radial_errors, rescaled_positions, success_rates
 from monai_afire.utils.formatting import format_number, table_lines
@@ -26,14 +28,15 @@ from monai_afire.visualize.volume_planes import frontal_positions, frontal_proje
 _UNITS = ("", "_pixels", "_mm")
 
 
+@dataclass(eq=False, repr=False)
 class LandmarkReport(PicturedReport):
     """
     Write ``landmarks.csv``, ``metrics.json`` and ``landmarks.png``, and print the metrics.
 
     The evaluator's output has "pred", heat maps ``(B, P, *S)``. The batches need "index", "image" ``(B, C, *S)`` and
-    "landmarks" ``(B, P, dims)``, the truth in pixels of "image", 0 at the centre of the
+    "landmarks" ``(B, P, dims)``, the truth in pixels of "image", 0 at the center of the
     first pixel, NaN where it is not known; for errors in mm the items need "pixel_size", see
-    :func:`input_pixel_sizes`. Heat maps may be coarser than the image. ``decollate`` must be False.
+    :meth:`PicturedReport.pixel_sizes`. Heat maps may be coarser than the image. ``decollate`` must be False.
 
     ``metrics.json`` has
 
@@ -54,59 +57,55 @@ class LandmarkReport(PicturedReport):
         radii: of the success rates, as fractions of the side.
         window: see :func:`monai_afire.metrics.landmark_positions`.
         num_pictures: pictures of each kind: worst, median, best; of volumes the projection to the front.
-        spacing: see :func:`input_pixel_sizes`.
+        spacing: see :meth:`PicturedReport.pixel_sizes`.
 
     Raises:
         ValueError: for landmark names that are not P different ones, an empty data set, or an output that is NaN; the
             image is named.
     """
 
-    def __init__(
-        self,
-        items: Sequence[Mapping[str, Any]],
-        landmark_names: Sequence[str],
-        output_dir: str,
-        radii: Sequence[float] = (0.01, 0.02, 0.03, 0.04),
-        window: int = 5,
-        num_pictures: int = 4,
-        spacing: float | Sequence[float] | None = None,
-    ) -> None:
-        super().__init__(items, output_dir, "landmarks.csv", "landmarks.png", num_pictures)
-        check_class_names(landmark_names)
-        self.landmark_names = tuple(landmark_names)
-        self.radii = tuple(radii)
-        self.window = window
-        self.spacing = spacing
+    table_name = "landmarks.csv"
+    sheet_name = "landmarks.png"
+
+    items: Sequence[Mapping[str, Any]]
+    landmark_names: Sequence[str]
+    output_dir: str
+    radii: Sequence[float] = (0.01, 0.02, 0.03, 0.04)
+    window: int = 5
+    num_pictures: int = 4
+    spacing: float | Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_class_names(self.landmark_names)
 
     def collect(self, engine: Engine) -> None:
         """One row per image of the batch."""
         batch: Any = engine.state.batch
         maps = engine.state.output[CommonKeys.PRED].as_subclass(torch.Tensor)  # type: ignore[index]
         check_class_names(self.landmark_names, maps.shape[1])
-        refuse_nan(maps, batch, self.items)
+        self.refuse_nan(maps, batch)
         images = batch[CommonKeys.IMAGE].float().mean(1).cpu().numpy()
         size = images.shape[1:]
         positions = rescaled_positions(landmark_positions(maps, self.window).cpu().double(), maps.shape[2:], size)
         truth = torch.as_tensor(batch["landmarks"]).as_subclass(torch.Tensor).double().cpu()
-        sizes = input_pixel_sizes(self.items, batch, size, self.spacing)
+        sizes = self.pixel_sizes(batch, size)
         fraction = (1 / torch.tensor(size, dtype=torch.float64)).expand_as(sizes)
         errors = [radial_errors(positions, truth, unit) for unit in (fraction, None, sizes)]
         for row, index in enumerate(batch["index"].tolist()):
-            mean = _mean_found(errors[0][row].numpy())
-            missed = bool(errors[0][row].isinf().any())
-            self.rows.append({**self.item_facts(index), **self._columns(positions[row], [e[row] for e in errors])})
+            name, columns = self.items[index]["image"], self._columns(positions[row], [e[row] for e in errors])
+            self.rows.append({"number": index, "image": name, **columns})
+            mean, missed = columns["mean_radial_error"], bool(errors[0][row].isinf().any())
             found, known, image = positions[row].numpy(), truth[row].numpy(), images[row]
             if image.ndim == 3:
                 found, known = (frontal_positions(points, image.shape) for points in (found, known))
                 image = frontal_projection(image)
             drawing = partial(landmark_picture, image.astype(np.float16), found, known)
             error = f"mean error {format_number(100 * mean, 2)} % of the side{', some not found' * missed}"
-            self.keep_example(-np.inf if missed else -mean, f"{self.name_of(index)}\n{error}", drawing)
+            self.keep_example(-np.inf if missed else -mean, f"{Path(name).name}\n{error}", drawing)
 
     def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
         """Means over all known landmarks, and of each."""
-        if table.empty:
-            raise ValueError("no image was evaluated: the section of the datalist is empty")
         per_landmark = {name: self._metrics(table, [name]) for name in self.landmark_names}
         return {"num_images": len(table), **self._metrics(table, self.landmark_names), "per_landmark": per_landmark}
 

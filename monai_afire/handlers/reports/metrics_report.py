@@ -8,7 +8,6 @@ import json
 from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,34 +30,33 @@ class MetricsReport(ABC):
     metrics in :meth:`evaluate`. Written are the table and ``metrics.json``, each complete or absent; a metric that is
     not defined (NaN) is ``null`` there. Attach it to an evaluator.
 
-    Args:
-        output_dir: where to write; checked when the evaluation starts.
+    Attributes:
+        items: the data set's items, for the names of the files; each subclass has them as an argument.
+        output_dir: where to write, likewise; checked when the evaluation starts.
         table_name: file name of the table.
 
     Raises:
         OSError: when the run starts and ``output_dir`` cannot be written to.
+        ValueError: when the run ends without an image.
 
     Example:
         >>> import tempfile
         >>> class Count(MetricsReport):
+        ...     items, output_dir = [], tempfile.mkdtemp()
         ...     def collect(self, engine):
         ...         self.rows.append({"value": engine.state.output})
         ...     def evaluate(self, table):
         ...         return {"mean": table["value"].mean(), "undefined": float("nan")}
-        >>> folder, engine = tempfile.mkdtemp(), Engine(lambda engine, batch: batch)
-        >>> Count(folder).attach(engine)
+        >>> report, engine = Count(), Engine(lambda engine, batch: batch)
+        >>> report.attach(engine)
         >>> _ = engine.run([1.0, 3.0])
-        >>> json.loads((Path(folder) / "metrics.json").read_text())
+        >>> json.loads((report.folder / "metrics.json").read_text())
         {'mean': 2.0, 'undefined': None}
     """
 
-    items: Sequence[Mapping[str, Any]] = ()
-    """The data set's items, for the names of the files."""
-
-    def __init__(self, output_dir: str, table_name: str = "evaluation.csv") -> None:
-        self.output_dir = Path(output_dir)
-        self.table_name = table_name
-        self.rows: list[dict[str, Any]] = []
+    items: Sequence[Mapping[str, Any]]
+    output_dir: str
+    table_name: str = "evaluation.csv"
 
     def attach(self, engine: Engine) -> None:
         """Register with an evaluator."""
@@ -68,8 +66,9 @@ class MetricsReport(ABC):
 
     def start(self, engine: Engine) -> None:
         """Forget the previous run."""
-        mark_results(check_writable(self.output_dir), (item["image"] for item in self.items))
-        self.rows = []
+        self.folder = check_writable(self.output_dir)
+        mark_results(self.folder, (item["image"] for item in self.items))
+        self.rows: list[dict[str, Any]] = []
 
     @abstractmethod
     def collect(self, engine: Engine) -> None:
@@ -81,15 +80,24 @@ class MetricsReport(ABC):
 
     def report(self, engine: Engine) -> None:
         """Compute the metrics, write the files, draw and print."""
+        if not self.rows:
+            raise ValueError("no image was evaluated: the section of the datalist is empty")
         table = pd.DataFrame(self.rows)
         metrics = self.evaluate(table)
-        with atomic_path(self.output_dir / self.table_name) as temporary:
+        with atomic_path(self.folder / self.table_name) as temporary:
             table.to_csv(temporary, index=False)
-        with atomic_path(self.output_dir / "metrics.json") as temporary:
+        with atomic_path(self.folder / "metrics.json") as temporary:
             temporary.write_text(json.dumps(json_safe(metrics), indent=2))
         self.draw(table)
         if lines := self.lines(metrics):
             print("\n".join(lines), flush=True)
+
+    def refuse_nan(self, output: torch.Tensor, batch: Mapping[str, Any]) -> None:
+        """Refuse a network's output with NaN, which would look like an empty mask or an absent finding."""
+        bad = convert_to_tensor(output, track_meta=False).isnan().flatten(1).any(-1).cpu()
+        if bad.any():
+            image = self.items[int(batch["index"].cpu()[bad][0])]["image"]
+            raise ValueError(f"the network's output for {image} is NaN: an exploded or wrongly loaded network")
 
     def draw(self, table: pd.DataFrame) -> None:  # noqa: B027  a report need not have pictures
         """Pictures beside the metrics; none unless a subclass has some."""
@@ -97,14 +105,6 @@ class MetricsReport(ABC):
     def lines(self, metrics: dict[str, Any]) -> list[str]:
         """The summary to print; nothing unless a subclass has something to say."""
         return []
-
-
-def refuse_nan(output: torch.Tensor, batch: Mapping[str, Any], items: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse a network's output with NaN, which would look like an empty mask or an absent finding."""
-    bad = convert_to_tensor(output, track_meta=False).isnan().flatten(1).any(-1).cpu()
-    if bad.any():
-        image = items[int(batch["index"].cpu()[bad][0])]["image"]
-        raise ValueError(f"the network's output for {image} is NaN: an exploded or wrongly loaded network")
 
 
 Draw = Callable[[], NDArray[np.uint8]]
@@ -115,46 +115,36 @@ class PicturedReport(MetricsReport):
     """
     Base of the reports with a sheet of the worst, the median and the best images.
 
-    A subclass hands each image's score and a function that draws it to :meth:`keep_example`. Memory does not depend on
-    the number of images: what can be neither the worst nor the best nor, most likely, the median is forgotten.
+    A subclass calls :meth:`keep_example` with the score of each image and a function that draws it. Memory does not
+    depend on the number of images: examples that can be neither worst nor best nor, most likely, median are dropped.
 
-    Args:
-        items: the data set's items, for the names of the files.
-        output_dir: where to write.
-        table_name: file name of the table.
+    Attributes:
         sheet_name: file name of the sheet.
-        num_pictures: pictures of each kind: worst, median, best.
+        num_pictures: pictures of each kind: worst, median, best; each subclass has it as an argument.
+        spacing: millimeters between the pixels of the network's input, if all images were resampled to it.
     """
 
-    def __init__(
-        self,
-        items: Sequence[Mapping[str, Any]],
-        output_dir: str,
-        table_name: str,
-        sheet_name: str,
-        num_pictures: int = 4,
-    ) -> None:
-        if num_pictures < 1:
-            raise ValueError(f"num_pictures must be at least 1, got {num_pictures}")
-        super().__init__(output_dir, table_name)
-        self.items = items
-        self.sheet_name = sheet_name
-        self.num_pictures = num_pictures
-        self.scores: list[float] = []
-        self.examples: list[tuple[float, str, Draw]] = []
+    sheet_name: str
+    num_pictures: int
+    spacing: float | Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_pictures < 1:
+            raise ValueError(f"num_pictures must be at least 1, got {self.num_pictures}")
 
     def start(self, engine: Engine) -> None:
         """Forget the previous run."""
         super().start(engine)
-        self.scores, self.examples = [], []
+        self.scores: list[float] = []
+        self.examples: list[tuple[float, str, Draw]] = []
 
     def keep_example(self, score: float, name: str, draw: Draw) -> None:
         """
         Consider an image for the sheet.
 
         Args:
-            score: larger is better; one of NaN is not shown.
-            name: what to write over the picture.
+            score: larger is better; NaN is not shown.
+            name: text above the picture.
             draw: makes the picture, ``(rows, columns, 3)`` uint8; called when the run is over.
         """
         if np.isnan(score):
@@ -171,16 +161,30 @@ class PicturedReport(MetricsReport):
             return
         titles = [f"{name}\nrank {1 + bisect_left(self.scores, s)} of {len(self.scores)}" for s, name, _ in chosen]
         pictures = [draw() for *_, draw in chosen]
-        path = self.output_dir / self.sheet_name
+        path = self.folder / self.sheet_name
         picture_sheet(pictures, titles, path, legend, columns=self.num_pictures, title=title)
 
-    def item_facts(self, index: int) -> dict[str, Any]:
-        """Columns of the table that describe the item itself."""
-        return {"number": index, "image": self.items[index]["image"]}
+    def pixel_sizes(self, batch: Mapping[str, Any], size: Sequence[int]) -> torch.Tensor:
+        """
+        Size of a pixel of the network's input in mm.
 
-    def name_of(self, index: int) -> str:
-        """Name of an item in pictures."""
-        return Path(str(self.items[index]["image"])).name
+        It follows from ``spacing``, or for images that were resized without cropping or padding from "pixel_size" of
+        the items and "spatial_shape" of the batch.
+
+        Args:
+            batch: the evaluator's batch.
+            size: sides of the network's input.
+
+        Returns:
+            ``(B, len(size))`` float64, NaN where it is not known.
+        """
+        if self.spacing is not None:
+            return torch.as_tensor(self.spacing, dtype=torch.float64).expand(len(batch["index"]), len(size))
+        known = [self.items[index].get("pixel_size") for index in batch["index"].tolist()]
+        file_sizes = np.array([np.broadcast_to(np.nan if v is None else v, len(size)) for v in known], dtype=float)
+        input_shape = torch.tensor(tuple(size), dtype=torch.float64)
+        shapes = torch.as_tensor(batch["spatial_shape"]).double().cpu() if "spatial_shape" in batch else input_shape
+        return torch.as_tensor(file_sizes) * shapes / input_shape
 
     def _extremes(self, spare: int) -> list[tuple[float, str, Draw]]:
         """Of the examples that are kept: the worst, those around the median of all images, the best."""
@@ -192,25 +196,3 @@ class PicturedReport(MetricsReport):
         nearest = sorted(range(len(middle)), key=lambda place: abs(bisect_left(self.scores, middle[place][0]) - half))
         kept = sorted(nearest[: number + spare])
         return [*ordered[:number], *(middle[place] for place in kept), *ordered[-number:]]
-
-
-def input_pixel_sizes(
-    items: Sequence[Mapping[str, Any]],
-    batch: Mapping[str, Any],
-    size: Sequence[int],
-    spacing: float | Sequence[float] | None = None,
-) -> torch.Tensor:
-    """Size of a pixel of the network's input in mm, for images that were resized to it without cropping or padding."""
-    if spacing is not None:
-        return torch.as_tensor(spacing, dtype=torch.float64).expand(len(batch["index"]), len(size))
-    known = [items[index].get("pixel_size") for index in batch["index"].tolist()]
-    file_pixels = torch.tensor(
-        [
-            np.broadcast_to(np.nan if value is None else np.asarray(value, dtype=float), len(size)).tolist()
-            for value in known
-        ],
-        dtype=torch.float64,
-    )
-    here = torch.tensor(tuple(size), dtype=torch.float64)
-    shapes = torch.as_tensor(batch["spatial_shape"]).double().cpu() if "spatial_shape" in batch else here
-    return file_pixels * shapes / here

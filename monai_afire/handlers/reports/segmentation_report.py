@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,25 +15,25 @@ import pandas as pd
 import torch
 from ignite.engine import Engine
 from monai.utils import CommonKeys
-from numpy.typing import NDArray
 
-from monai_afire.handlers.reports.metrics_report import PicturedReport, input_pixel_sizes, refuse_nan
+from monai_afire.handlers.reports.metrics_report import PicturedReport
 from monai_afire.metrics.classification import check_class_names
 from monai_afire.metrics.segmentation import segmentation_metrics
 from monai_afire.utils.formatting import format_number, table_lines
 from monai_afire.utils.precision import at_least_float32
 from monai_afire.visualize.outlines import TRUTH_COLOR, class_color, outline_picture
-from monai_afire.visualize.volume_planes import axial_plane, fullest_plane
+from monai_afire.visualize.volume_planes import fullest_planes
 
 
+@dataclass(eq=False, repr=False)
 class SegmentationReport(PicturedReport):
     """
     Write ``evaluation.csv``, ``metrics.json`` and ``segmentation.png``, and print the metrics.
 
     The evaluator's output has "pred", logits ``(B, C, *S)`` of C classes that may overlap, and "label", masks
     ``(B, C, *S)``; a mask with a NaN in it is not known and does not count. The batches need "index" and "image"
-    ``(B, C, *S)``, and for distances in mm the items "pixel_size", see :func:`input_pixel_sizes`. S is the network's
-    input, and distances in pixels are in its pixels. ``decollate`` must be False.
+    ``(B, C, *S)``, and for distances in mm the items "pixel_size", see :meth:`PicturedReport.pixel_sizes`. S is the
+    network's input, and distances in pixels are in its pixels. ``decollate`` must be False.
 
     ``metrics.json`` has
 
@@ -49,29 +51,27 @@ class SegmentationReport(PicturedReport):
         output_dir: where to write.
         threshold: smallest probability inside a mask, in (0, 1).
         num_pictures: pictures of each kind: worst, median, best; of volumes the axial plane that holds most.
-        spacing: see :func:`input_pixel_sizes`.
+        spacing: see :meth:`PicturedReport.pixel_sizes`.
 
     Raises:
         ValueError: for a threshold out of range, class names that are not C different ones, an empty data set, or an
             output that is NaN; the image is named.
     """
 
-    def __init__(
-        self,
-        items: Sequence[Mapping[str, Any]],
-        class_names: Sequence[str],
-        output_dir: str,
-        threshold: float = 0.5,
-        num_pictures: int = 4,
-        spacing: float | Sequence[float] | None = None,
-    ) -> None:
-        super().__init__(items, output_dir, "evaluation.csv", "segmentation.png", num_pictures)
-        if not 0 < threshold < 1:
-            raise ValueError(f"threshold must be in (0, 1), got {threshold}")
-        check_class_names(class_names)
-        self.class_names = tuple(class_names)
-        self.threshold = threshold
-        self.spacing = spacing
+    sheet_name = "segmentation.png"
+
+    items: Sequence[Mapping[str, Any]]
+    class_names: Sequence[str]
+    output_dir: str
+    threshold: float = 0.5
+    num_pictures: int = 4
+    spacing: float | Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.threshold < 1:
+            raise ValueError(f"threshold must be in (0, 1), got {self.threshold}")
+        check_class_names(self.class_names)
 
     def collect(self, engine: Engine) -> None:
         """One row per image of the batch."""
@@ -79,24 +79,23 @@ class SegmentationReport(PicturedReport):
         output: Any = engine.state.output
         pred, label = (output[key].as_subclass(torch.Tensor) for key in (CommonKeys.PRED, CommonKeys.LABEL))
         check_class_names(self.class_names, pred.shape[1])
-        refuse_nan(pred, batch, self.items)
+        self.refuse_nan(pred, batch)
         masks, truth = at_least_float32(pred).sigmoid() >= self.threshold, label > 0.5
         known = ~label.isnan().flatten(2).any(-1)
         columns = self._measure(batch, masks, truth, known)
-        drawn = [stack.cpu().numpy() for stack in (masks, truth)]
+        drawn = [stack.cpu().numpy() for stack in (truth, masks)]
         images = batch[CommonKeys.IMAGE].float().mean(1).cpu().numpy()
         for row, index in enumerate(batch["index"].tolist()):
             values = {name: float(column[row]) for name, column in columns.items()}
-            dice = _mean([values[f"dice_{name}"] for name in self.class_names])
-            self.rows.append({**self.item_facts(index), "mean_dice": dice, **values})
-            planes = _planes(images[row], *(stack[row] for stack in drawn))
-            drawing = partial(outline_picture, planes[0].astype(np.float16), *planes[1:])
-            self.keep_example(dice, f"{self.name_of(index)}\nmean Dice {dice:.3f}", drawing)
+            name = self.items[index]["image"]
+            self.rows.append({"number": index, "image": name, **values})
+            image, true, predicted = fullest_planes(images[row], *(stack[row] for stack in drawn))
+            drawing = partial(outline_picture, image.astype(np.float16), predicted, true)
+            dice = values["mean_dice"]
+            self.keep_example(dice, f"{Path(name).name}\nmean Dice {dice:.3f}", drawing)
 
     def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
         """Means over images, then over classes."""
-        if table.empty:
-            raise ValueError("no image was evaluated: the section of the datalist is empty")
         kinds = ["dice", "hd95", *(["hd95_mm"] if f"hd95_mm_{self.class_names[0]}" in table else [])]
         per_class = {}
         for name in self.class_names:
@@ -107,7 +106,7 @@ class SegmentationReport(PicturedReport):
                 "num_images": int(dice.notna().sum()),
                 "num_present": int(present.sum()),
             }
-        means = {f"mean_{kind}": _mean([entry[kind] for entry in per_class.values()]) for kind in kinds}
+        means = pd.DataFrame(per_class).loc[kinds].mean(axis=1).add_prefix("mean_").to_dict()
         return {"num_images": len(table), **means, "per_class": per_class}
 
     def draw(self, table: pd.DataFrame) -> None:
@@ -117,8 +116,7 @@ class SegmentationReport(PicturedReport):
 
     def lines(self, metrics: dict[str, Any]) -> list[str]:
         """The summary to print."""
-        unit = "mm" if "mean_hd95_mm" in metrics else "pixels"
-        kind = "hd95_mm" if unit == "mm" else "hd95"
+        kind, unit = ("hd95_mm", "mm") if "mean_hd95_mm" in metrics else ("hd95", "pixels")
         means = {key.removeprefix("mean_"): value for key, value in metrics.items() if key.startswith("mean_")}
         rows = {}
         for name, entry in {**metrics["per_class"], "mean of classes": means}.items():
@@ -133,29 +131,13 @@ class SegmentationReport(PicturedReport):
     ) -> dict[str, torch.Tensor]:
         """Columns of the table, ``(B,)`` each."""
         measured = segmentation_metrics(masks, truth)
-        sizes = input_pixel_sizes(self.items, batch, masks.shape[2:], self.spacing)
+        sizes = self.pixel_sizes(batch, masks.shape[2:])
         if not sizes.isnan().all():
             measured["hd95_mm"] = segmentation_metrics(masks, truth, sizes)["hd95"]
         measured["truth_pixels"] = truth.flatten(2).sum(-1).float()
         measured = {kind: values.masked_fill(~known, torch.nan).cpu() for kind, values in measured.items()}
         measured["predicted_pixels"] = masks.flatten(2).sum(-1).cpu()
-        return {
-            f"{kind}_{name}": values[:, number]
-            for kind, values in measured.items()
-            for number, name in enumerate(self.class_names)
-        }
-
-
-def _planes(image: NDArray, predicted: NDArray, truth: NDArray) -> tuple[NDArray, NDArray, NDArray]:
-    """A picture as it is, of a volume the axial plane with most of the truth."""
-    if image.ndim == 2:
-        return image, predicted, truth
-    place = (0, 0, fullest_plane(truth))
-    stacks = (np.stack([axial_plane(mask, place) for mask in masks]) for masks in (predicted, truth))
-    return (axial_plane(image, place), *stacks)  # type: ignore[return-value]
-
-
-def _mean(values: Sequence[float]) -> float:
-    """Mean of those that are defined."""
-    defined = [value for value in values if not np.isnan(value)]
-    return float(np.mean(defined)) if defined else float("nan")
+        columns = {"mean_dice": measured["dice"].double().nanmean(1)}
+        for kind, values in measured.items():
+            columns |= {f"{kind}_{name}": column for name, column in zip(self.class_names, values.T, strict=True)}
+        return columns

@@ -8,14 +8,13 @@ from monai_afire.handlers.writers.anomaly_writer import AnomalyWriter
 from monai_afire.handlers.writers.mask_writer import LandmarkWriter, SegmentationWriter
 from monai_afire.handlers.writers.prediction_writer import PredictionWriter
 from monai_afire.handlers.writers.restoration_writer import RestorationWriter
-from monai_afire.handlers.writers.result_tables import ResultFiles, ResultTables
+from monai_afire.handlers.writers.result_tables import ResultTables
 
 __all__ = [
     "AnomalyWriter",
     "LandmarkWriter",
     "PredictionWriter",
     "RestorationWriter",
-    "ResultFiles",
     "ResultTables",
     "SegmentationWriter",
 ]

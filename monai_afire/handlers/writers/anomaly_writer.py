@@ -8,27 +8,26 @@ import gzip
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import nibabel
 import numpy as np
-import torch
 from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
-from torch.nn import functional as F
 
 from monai_afire.anomaly.detector import HEAT_UNIT, AnomalyDetector
 from monai_afire.anomaly.header_view import other_than_frontal_chest
 from monai_afire.anomaly.secondary_capture import NoStudyError, read_source, secondary_capture
 from monai_afire.anomaly.worklist import WorklistSummary, harmless, header_of, hottest_place, write_worklist
 from monai_afire.anomaly.worklist_page import write_worklist_page
+from monai_afire.handlers.writers.pictures import batch_picture, in_proportion, resized_maps
 from monai_afire.handlers.writers.prediction_writer import warn_if_implausible
-from monai_afire.handlers.writers.result_tables import OUTPUT_IS_NAN, ResultFiles, written_name
+from monai_afire.handlers.writers.result_tables import ResultTables, written_name
 from monai_afire.utils.file_geometry import FileGeometry
 from monai_afire.utils.files import atomic_path, output_path
 from monai_afire.visualize.heat_map import heat_panels, overlay_heat_map
@@ -62,7 +61,7 @@ class AnomalyResult:
         picture: ``(h, w)`` or ``(x, y, z)`` uint8 to draw the overlay on.
         spatial_shape: (rows, columns) of the file, or the sides of the volume.
         affine: ``(4, 4)`` of the file, of a volume after its axes were turned.
-        heat_range: heat at which the overlay's colour begins and ends.
+        heat_range: heat at which the overlay's color begins and ends.
         score: fused score.
         threshold: of the fused score, NaN for none.
         geometry: of a volume, for its map.
@@ -124,38 +123,17 @@ class AnomalyResult:
             # the input may be a part of the volume
             heat = self.heat if self.geometry is None else self.geometry.on_picture(self.heat, self.picture.shape)
             return hottest_planes(self.picture, heat, voxel_size, self.spatial_shape)
-        rows, columns = self.spatial_shape
-        scale = max(self.picture.shape) / max(rows, columns)
-        size = (max(1, round(rows * scale)), max(1, round(columns * scale)))
-        picture = np.asarray(Image.fromarray(self.picture).resize(size[::-1], Image.Resampling.BILINEAR))
-        return picture.astype(np.float32) / 255, _resized(self.heat, size)
+        picture = in_proportion(self.picture, self.spatial_shape)
+        return picture, resized_maps(self.heat[None], picture.shape)[0]
 
 
 def save_thumbnail(result: AnomalyResult, folder: str | os.PathLike) -> Path:
-    """
-    Write small radiograph and heat map side by side as JPEG, for the page of the work-list.
-
-    Args:
-        result: of one image.
-        folder: where to, see :func:`monai_afire.utils.output_path`.
-
-    Returns:
-        The file.
-    """
+    """Write a small radiograph and its heat map side by side as JPEG, for the page of the work-list."""
     return _save_jpeg(result.thumbnail(_THUMBNAIL_SIDE), _THUMBNAIL_QUALITY, result, folder)
 
 
 def save_overlay(result: AnomalyResult, folder: str | os.PathLike) -> Path:
-    """
-    Write radiograph and heat map side by side as JPEG, see :meth:`AnomalyResult.picture_with_heat`.
-
-    Args:
-        result: of one image.
-        folder: where to, see :func:`monai_afire.utils.output_path`.
-
-    Returns:
-        The file.
-    """
+    """Write radiograph and heat map side by side as JPEG, see :meth:`AnomalyResult.picture_with_heat`."""
     return _save_jpeg(Image.fromarray(result.picture_with_heat()), _JPEG_QUALITY, result, folder)
 
 
@@ -167,19 +145,7 @@ def _save_jpeg(picture: Image.Image, quality: int, result: AnomalyResult, folder
 
 
 def save_secondary_capture(result: AnomalyResult, folder: str | os.PathLike) -> Path:
-    """
-    Write the same picture as DICOM Secondary Capture in the study of its source.
-
-    Args:
-        result: of one image.
-        folder: where to, see :func:`monai_afire.utils.output_path`.
-
-    Returns:
-        The file.
-
-    Raises:
-        NoStudyError: when the source is no DICOM file, or does not say which study it belongs to.
-    """
+    """Write the same picture as DICOM Secondary Capture in the study of its source, or raise ``NoStudyError``."""
     try:
         capture = secondary_capture(result.picture_with_heat(), read_source(result.source), result.title)
     except NoStudyError:
@@ -193,46 +159,23 @@ def save_secondary_capture(result: AnomalyResult, folder: str | os.PathLike) -> 
 
 
 def save_map(result: AnomalyResult, folder: str | os.PathLike) -> Path:
-    """
-    Write the heat map as NIfTI in the geometry of the original, to be laid over it in any viewer.
-
-    Args:
-        result: of one image.
-        folder: where to, see :func:`monai_afire.utils.output_path`.
-
-    Returns:
-        The file.
-    """
+    """Write the heat map as NIfTI in the geometry of the file, for an overlay in any viewer."""
     path = output_path(folder, result.source, result.root, ".nii.gz")
     if result.geometry is not None:
         result.geometry.save(result.geometry.to_file(result.heat), path)
         return path
-    volume = nibabel.Nifti1Image(_resized(result.heat, result.spatial_shape), result.affine)
+    volume = nibabel.Nifti1Image(resized_maps(result.heat[None], result.spatial_shape)[0], result.affine)
     with atomic_path(path) as temporary:
         temporary.write_bytes(gzip.compress(volume.to_bytes(), compresslevel=1, mtime=0))
     return path
 
 
 def save_embedding(result: AnomalyResult, folder: str | os.PathLike) -> Path:
-    """
-    Write the tokens as ``.npz`` with "tokens" ``(L, D)`` and their mean "embedding" ``(D,)``.
-
-    Args:
-        result: of one image.
-        folder: where to, see :func:`monai_afire.utils.output_path`.
-
-    Returns:
-        The file.
-    """
+    """Write the tokens as ``.npz`` with "tokens" ``(L, D)`` and their mean "embedding" ``(D,)``."""
     path = output_path(folder, result.source, result.root, ".npz")
     with atomic_path(path) as temporary, temporary.open("wb") as file:
         np.savez(file, tokens=result.tokens, embedding=result.tokens.mean(0))
     return path
-
-
-def _resized(heat: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
-    plane = torch.from_numpy(np.ascontiguousarray(heat, dtype=np.float32))[None, None]
-    return F.interpolate(plane, size=size, mode="bilinear")[0, 0].numpy()
 
 
 _SAVERS: dict[str, Callable[[AnomalyResult, Path], Path]] = {
@@ -245,16 +188,17 @@ _SAVERS: dict[str, Callable[[AnomalyResult, Path], Path]] = {
 SAVED_KINDS = tuple(_SAVERS)
 
 
-class AnomalyWriter(ResultFiles):
+@dataclass(eq=False, repr=False)
+class AnomalyWriter(ResultTables):
     """
-    Write scores, decision, heat map and embedding of each image as soon as they are there.
+    Write scores, decision, heat map and embedding of each image while the network runs.
 
     ``scores.csv`` has one row per image with all scores, the decision by the fused score's threshold and where the heat
-    is, ``rejected.csv`` one per file that could not be read or has a score that is no finite number, with the reason.
-    Both grow by whole batches, so that an interrupted run keeps what it has. Pictures, maps and embeddings are written
-    by threads beside the network, in memory that does not depend on the number of images. ``worklist.csv``
+    is. ``rejected.csv`` has one row per file that could not be read or has a score that is no finite number, with the
+    reason. Both grow by whole batches, so an interrupted run keeps its results. Threads write pictures, maps and
+    embeddings, in memory that does not depend on the number of images. When the run is complete, ``worklist.csv``
     (:func:`monai_afire.anomaly.write_worklist`) and ``worklist.html``
-    (:func:`monai_afire.anomaly.write_worklist_page`) are made of the whole table when the run is complete.
+    (:func:`monai_afire.anomaly.write_worklist_page`) are made from the whole table.
 
     The batches need "index" (the number in ``items``), "rejected", "spatial_shape", "affine" and "picture", of volumes
     "original_affine" and "input_affine", too, see :func:`monai_afire.transforms.image_loader`,
@@ -267,7 +211,7 @@ class AnomalyWriter(ResultFiles):
         saved: which of "overlays", "thumbnails" (with ``worklist.html``, the work-list as a page), "dicom" (the
             overlays as Secondary Capture in the study of their source), "maps" and "embeddings" to write.
         num_threads: threads that write them.
-        resume: go on where a run was stopped, see :class:`monai_afire.handlers.writers.ResultTables`.
+        resume: continue a stopped run, see :class:`monai_afire.handlers.writers.ResultTables`.
         patient_identifiers: have name, ID and birth date of DICOM files in the work-list.
         strict_view: reject DICOM files whose headers say that they are no frontal chest radiographs.
 
@@ -278,32 +222,28 @@ class AnomalyWriter(ResultFiles):
 
     derived = (_WORKLIST, _PAGE, *SAVED_KINDS)
 
-    def __init__(
-        self,
-        detector: AnomalyDetector,
-        items: Sequence[Mapping[str, Any]],
-        output_dir: str,
-        saved: Sequence[str] = ("overlays",),
-        num_threads: int = 2,
-        resume: bool = False,
-        patient_identifiers: bool = False,
-        strict_view: bool = False,
-    ) -> None:
-        unknown = set(saved) - set(_SAVERS)
-        if unknown:
+    table_name = "scores.csv"
+
+    detector: AnomalyDetector
+    items: Sequence[Mapping[str, Any]]
+    output_dir: str
+    saved: Sequence[str] = ("overlays",)
+    num_threads: int = 2
+    resume: bool = False
+    patient_identifiers: bool = False
+    strict_view: bool = False
+    summary: WorklistSummary | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        if unknown := set(self.saved) - set(_SAVERS):
             raise ValueError(f"saved must name some of {sorted(_SAVERS)}, got {sorted(unknown)}")
-        super().__init__(items, output_dir, "scores.csv", num_threads, resume)
-        self.detector = detector
-        self.saved = self.folders = tuple(saved)
-        self.patient_identifiers = patient_identifiers
-        self.strict_view = strict_view
-        self.without_study: list[str] = []
-        self.summary: WorklistSummary | None = None
+        self.folders = tuple(self.saved)
 
     def start(self, engine: Engine) -> None:
         """Open the files, and read range and thresholds, which a checkpoint may have changed."""
         super().start(engine)
-        self.without_study, self.summary = [], None
+        self.summary = None
+        self.without_study: list[str] = []
         self.low, self.high = self.detector.heat_range.tolist()
         self.thresholds = self.detector.thresholds.tolist()
 
@@ -318,27 +258,25 @@ class AnomalyWriter(ResultFiles):
         scores = outputs["scores"].float().cpu()
         heat = self.detector.heat_map(outputs["maps"][:, -1])[:, 0].float().cpu().numpy()
         tokens = outputs["tokens"].float().cpu().numpy()
-        for row, source in self.accepted(batch):
+        # a comparison with NaN is false: such an image would be called normal
+        for row, source in self.accepted(batch, scores.isfinite().all(1)):
             if self.strict_view and (view := other_than_frontal_chest(header_of(source))):
                 self.reject(source, f"is no frontal chest radiograph by its header ({view})")
                 continue
             values = scores[row].tolist()
-            if not np.isfinite(values).all():  # a comparison with NaN is false: it would be called normal
-                self.reject(source, OUTPUT_IS_NAN)
-                continue
             decision = int(values[-1] >= self.thresholds[-1]) if np.isfinite(self.thresholds[-1]) else ""
             numbers = [f"{value:.6g}" for value in reversed(values)]
             self.add_row([source, decision, *numbers, hottest_place(heat[row], self.low)])
             if self.saved:
                 result = self._result(batch, row, source, heat[row], tokens[row], values[-1])
                 for kind in self.saved:
-                    self.hand_over(self._save, kind, result)
+                    self.submit(self._save, kind, result)
 
     def complete(self) -> None:
         """Write the work-list, and check the decisions as a whole."""
-        table = self.output_dir / self.table_name
+        table = self.folder / self.table_name
         sources = {written_name(item["image"]): item["image"] for item in self.items}
-        worklist = self.output_dir / _WORKLIST
+        worklist = self.folder / _WORKLIST
         percentiles = self.detector.normal_percentiles
         self.summary = write_worklist(
             table, worklist, self.thresholds[-1], percentiles, sources, self.patient_identifiers
@@ -355,9 +293,9 @@ class AnomalyWriter(ResultFiles):
         listed = {harmless(name): source for name, source in sources.items()}
 
         def picture(kind: str) -> Callable[[str], Path]:
-            return lambda name: output_path(self.output_dir / kind, listed.get(name, name), self.root, ".jpg")
+            return lambda name: output_path(self.folder / kind, listed.get(name, name), self.root, ".jpg")
 
-        write_worklist_page(worklist, self.output_dir / _PAGE, picture("thumbnails"), picture("overlays"))
+        write_worklist_page(worklist, self.folder / _PAGE, picture("thumbnails"), picture("overlays"))
 
     def print_summary(self) -> None:
         """Say how many images are above the threshold; for the command line."""
@@ -366,7 +304,7 @@ class AnomalyWriter(ResultFiles):
 
     def _save(self, kind: str, result: AnomalyResult) -> None:
         try:
-            _SAVERS[kind](result, self.output_dir / kind)
+            _SAVERS[kind](result, self.folder / kind)
         except NoStudyError as error:  # one that does not belong to a study cannot end the run
             self.without_study.append(str(error))
 
@@ -378,8 +316,7 @@ class AnomalyWriter(ResultFiles):
             root=self.root,
             heat=heat,
             tokens=tokens,
-            # of a picture in colour its gray
-            picture=torch.as_tensor(batch["picture"][row]).float().mean(0).to(torch.uint8).numpy(),
+            picture=batch_picture(batch, row),
             spatial_shape=tuple(batch["spatial_shape"][row].tolist()),
             affine=batch["affine"][row].numpy(),
             heat_range=(self.low, self.high),

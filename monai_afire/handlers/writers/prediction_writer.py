@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import ArrayLike
 
-from monai_afire.handlers.writers.result_tables import OUTPUT_IS_NAN, ResultTables
+from monai_afire.handlers.writers.result_tables import ResultTables
 from monai_afire.metrics.classification import check_class_names, check_logits, checked_thresholds
 from monai_afire.utils.labels import check_label_kind, check_thresholds_of_kind, class_probabilities
 
@@ -25,9 +26,10 @@ _FINE_TUNE = (
 )
 
 
+@dataclass(eq=False, repr=False)
 class PredictionWriter(ResultTables):
     """
-    Write the probability of each class for each image as soon as it is there, and the decisions.
+    Write the probability of each class for each image while the network runs, and the decisions.
 
     ``predictions.csv`` has the columns "image", "probability_<class>" and, with thresholds, "decision_<class>": 1 where
     the probability is >= the threshold, else 0. Of exclusive classes the last column is "decision", the name of the
@@ -42,7 +44,7 @@ class PredictionWriter(ResultTables):
         class_names: K names, in the order of the network's outputs.
         output_dir: where to write; earlier runs' tables are kept as ``*_previous.csv``, ``*_previous_2.csv``, ....
         thresholds: ``(K,)`` probabilities, read when the run starts; NaN leaves a class without decision.
-        resume: go on where a run was stopped, see :class:`ResultTables`.
+        resume: continue a stopped run, see :class:`ResultTables`.
         label_kind: "multilabel" (sigmoid), or "multiclass" (softmax) for exclusive classes.
 
     Raises:
@@ -56,27 +58,24 @@ class PredictionWriter(ResultTables):
         >>> writer = PredictionWriter([{"image": "a.png"}], ["Edema", "Fracture"], folder, thresholds=[0.5, 0.5])
         >>> writer.attach(engine)
         >>> _ = engine.run([{"index": torch.tensor([0])}])
-        >>> print((writer.output_dir / "predictions.csv").read_text())
+        >>> print((writer.folder / "predictions.csv").read_text())
         image,probability_Edema,probability_Fracture,decision_Edema,decision_Fracture
         a.png,0.5,0.119203,1,0
     """
 
-    def __init__(
-        self,
-        items: Sequence[Mapping[str, Any]],
-        class_names: Sequence[str],
-        output_dir: str,
-        thresholds: ArrayLike | None = None,
-        resume: bool = False,
-        label_kind: str = "multilabel",
-    ) -> None:
-        super().__init__(items, output_dir, "predictions.csv", resume)
-        check_class_names(class_names)
-        checked_thresholds(thresholds, len(class_names))
-        check_label_kind(label_kind, len(class_names))
-        self.label_kind = label_kind
-        self.class_names = list(class_names)
-        self.thresholds = thresholds
+    table_name = "predictions.csv"
+
+    items: Sequence[Mapping[str, Any]]
+    class_names: Sequence[str]
+    output_dir: str
+    thresholds: ArrayLike | None = None
+    resume: bool = False
+    label_kind: str = "multilabel"
+
+    def __post_init__(self) -> None:
+        check_class_names(self.class_names)
+        checked_thresholds(self.thresholds, len(self.class_names))
+        check_label_kind(self.label_kind, len(self.class_names))
 
     def start(self, engine: Engine) -> None:
         """Open the files; the thresholds may have come with a checkpoint by now."""
@@ -92,23 +91,19 @@ class PredictionWriter(ResultTables):
         return ["image", *(f"{kind}_{name}" for kind in kinds for name in self.class_names)]
 
     def complete(self) -> None:
-        """Look at the decisions as a whole."""
+        """Check whether the decisions are plausible."""
         if self.limits is not None and self.label_kind == "multilabel":
             decisions = [f"decision_{name}" for name in self.class_names]
-            warn_if_implausible(self.output_dir / self.table_name, decisions, _FINE_TUNE)
+            warn_if_implausible(self.folder / self.table_name, decisions, _FINE_TUNE)
 
     def collect(self, engine: Engine) -> None:
         """Add the rows of a batch."""
         logits = engine.state.output[CommonKeys.PRED]  # type: ignore[index]
         check_logits(logits.shape, self.class_names)
-        probabilities = class_probabilities(logits, self.label_kind).numpy()
-        for row, source in self.accepted(engine.state.batch):  # type: ignore[arg-type]
-            values = probabilities[row]
-            if np.isnan(values).any():
-                self.reject(source, OUTPUT_IS_NAN)
-                continue
-            cells = [f"{value:.6g}" for value in values]
-            self.add_row([source, *cells, *self._decisions(values)])
+        probabilities = class_probabilities(logits, self.label_kind)
+        for row, source in self.accepted(engine.state.batch, ~probabilities.isnan().any(1)):  # type: ignore[arg-type]
+            values = probabilities[row].numpy()
+            self.add_row([source, *(f"{value:.6g}" for value in values), *self._decisions(values)])
 
     def _decisions(self, values: np.ndarray) -> list[int | str]:
         if self.label_kind == "multiclass":
@@ -124,15 +119,13 @@ _LARGEST_SHARE = 0.8
 logger = logging.getLogger(__name__)
 
 
-def warn_if_implausible(table: Path, columns: Sequence[str], remedy: str) -> list[str]:
+def warn_if_implausible(table: Path, columns: Sequence[str], remedy: str) -> None:
     """Warn when nearly all images of a table are above a threshold."""
-    decisions = pd.read_csv(table, usecols=list(columns))
-    above, num_images = (decisions == 1).sum(), len(decisions)
-    found = [name for name in columns if num_images >= _FEWEST and above[name] > _LARGEST_SHARE * num_images]
-    for name in found:
-        logger.warning(
-            f"{above[name]} of {num_images} images are above the threshold of {name!r}. Unless nearly all of them show "
-            "a finding, they differ from the images that the threshold was chosen on (scanner, view, contrast, "
-            f"preparation), and the decisions in {table} mean nothing: {remedy}"
-        )
-    return found
+    decisions = pd.read_csv(table, usecols=list(columns)) == 1
+    for name in columns if len(decisions) >= _FEWEST else ():
+        if decisions[name].mean() > _LARGEST_SHARE:
+            logger.warning(
+                f"{decisions[name].sum()} of {len(decisions)} images are above the threshold of {name!r}. Unless "
+                "nearly all of them show a finding, they differ from the images that the threshold was chosen on "
+                f"(scanner, view, contrast, preparation), and the decisions in {table} mean nothing: {remedy}"
+            )

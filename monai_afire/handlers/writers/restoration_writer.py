@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,13 +13,14 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import NDArray
 
-from monai_afire.handlers.writers.result_tables import OUTPUT_IS_NAN, ResultFiles
+from monai_afire.handlers.writers.result_tables import ResultTables
 from monai_afire.utils.file_geometry import FileGeometry
 from monai_afire.utils.files import output_path
 from monai_afire.utils.precision import at_least_float32
 
 
-class RestorationWriter(ResultFiles):
+@dataclass(eq=False, repr=False)
+class RestorationWriter(ResultTables):
     """
     Write what a network restores of volumes, on the voxels and along the axes of their files.
 
@@ -40,15 +42,12 @@ class RestorationWriter(ResultFiles):
         OSError: when the run starts and ``output_dir`` cannot be written to.
     """
 
-    def __init__(
-        self,
-        items: Sequence[Mapping[str, Any]],
-        output_dir: str,
-        intensity_window: Sequence[float] | None = None,
-        num_threads: int = 2,
-    ) -> None:
-        super().__init__(items, output_dir, "restored.csv", num_threads)
-        self.low, self.high = (0.0, 1.0) if intensity_window is None else intensity_window
+    table_name = "restored.csv"
+
+    items: Sequence[Mapping[str, Any]]
+    output_dir: str
+    intensity_window: Sequence[float] | None = None
+    num_threads: int = 2
 
     def header(self) -> Sequence[str]:
         """File and mean absolute difference."""
@@ -61,14 +60,12 @@ class RestorationWriter(ResultFiles):
             at_least_float32(torch.as_tensor(values).as_subclass(torch.Tensor)).detach().cpu()
             for values in (engine.state.output[CommonKeys.PRED], batch[CommonKeys.IMAGE])  # type: ignore[index]
         )
-        for row, source in self.accepted(batch):
-            if restored[row].isnan().any():
-                self.reject(source, OUTPUT_IS_NAN)
-                continue
+        for row, source in self.accepted(batch, ~restored.isnan().flatten(1).any(1)):
             change = float((restored[row] - images[row]).abs().mean())
             self.add_row([source, f"{change:.6g}"])
-            self.hand_over(self._save, source, restored[row, 0].numpy(), FileGeometry.of(batch, row))
+            self.submit(self._save, source, restored[row, 0].numpy(), FileGeometry.of(batch, row))
 
     def _save(self, source: str, restored: NDArray, geometry: FileGeometry) -> None:
-        values = self.low + (self.high - self.low) * geometry.to_file(restored)
-        geometry.save(values, output_path(self.output_dir, source, self.root, "_restored.nii.gz"))
+        low, high = self.intensity_window or (0.0, 1.0)
+        values = low + (high - low) * geometry.to_file(restored)
+        geometry.save(values, output_path(self.folder, source, self.root, "_restored.nii.gz"))

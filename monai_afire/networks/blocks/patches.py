@@ -67,7 +67,7 @@ def patchify(images: torch.Tensor, patch_size: Sequence[int] | int) -> torch.Ten
     cells = images.reshape(*images.shape[:2], *split)
     grid_axes = [2 + 2 * i for i in range(spatial_dims)]
     pixel_axes = [3 + 2 * i for i in range(spatial_dims)]
-    return cells.permute(0, *grid_axes, 1, *pixel_axes).reshape(images.shape[0], math.prod(grid), -1)
+    return cells.permute(0, *grid_axes, 1, *pixel_axes).flatten(1 + spatial_dims).flatten(1, spatial_dims)
 
 
 def unpatchify(tokens: torch.Tensor, grid: Sequence[int], patch_size: Sequence[int] | int) -> torch.Tensor:

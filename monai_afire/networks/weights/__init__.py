@@ -4,12 +4,18 @@
 
 from __future__ import annotations
 
+from monai_afire.networks.weights.description import describe
 from monai_afire.networks.weights.export import export_encoder
 from monai_afire.networks.weights.loading import load_encoder_weights
-from monai_afire.networks.weights.model_file import ModelFile, describe, pretrained_afire, read_description
+from monai_afire.networks.weights.model_file import (
+    ModelFile,
+    load_network,
+    pretrained_afire,
+    read_description,
+    save_network,
+)
 from monai_afire.networks.weights.released import released_encoder, released_lung_finder
 from monai_afire.networks.weights.report import LoadReport
-from monai_afire.networks.weights.whole_network import load_network, save_network
 
 __all__ = [
     "LoadReport",

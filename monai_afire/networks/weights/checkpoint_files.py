@@ -18,22 +18,23 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
+from monai_afire.networks.weights.released import weights_file
 from monai_afire.utils.files import atomic_path, is_safetensors
 
 __all__ = [
-    "HEADER_KEYS",
     "PRODUCER",
     "Checkpoint",
     "flatten_tensors",
     "read_checkpoint",
     "read_own",
     "read_pickle",
+    "read_safetensors",
     "write_pickle",
 ]
 
 PRODUCER = "monai_afire"
 _COPY_AGAIN = "copy or download it again, or save the network's state dict with torch.save or safetensors"
-HEADER_KEYS = ("img_size", "patch_size", "mean", "std", "num_heads", "layer_norm_eps")
+_HEADER_KEYS = ("img_size", "patch_size", "mean", "std", "num_heads", "layer_norm_eps")
 
 
 @dataclass
@@ -74,11 +75,12 @@ def read_checkpoint(path_or_state_dict: str | os.PathLike | Mapping[str, Any]) -
     if isinstance(path_or_state_dict, Mapping):
         name, content = "the given state dict", path_or_state_dict
     else:
-        path = Path(path_or_state_dict)
+        path = weights_file(path_or_state_dict)
         name = str(path)
         _check_is_file(path)
         if path.suffix == ".safetensors" or is_safetensors(path):
-            content, header = _read_safetensors(path)
+            content, metadata = read_safetensors(path)
+            header = _encoder_header(metadata, path)
         else:
             content = read_pickle(path)
     tensors = dict(flatten_tensors(content))
@@ -127,20 +129,38 @@ def _check_is_file(path: Path) -> None:
         raise FileNotFoundError(f"there is no checkpoint {path}: check the path (relative to {Path.cwd()})")
 
 
-def _read_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+def _encoder_header(metadata: Mapping[str, str], path: Path) -> dict[str, Any]:
+    """What the metadata of an exported encoder say; nothing for a file of another program."""
+    if metadata.get("producer") != PRODUCER:
+        return {}
+    try:
+        header = json.loads(metadata["encoder"])
+        return {name: header[name] for name in _HEADER_KEYS}
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is not a readable safetensors file (header: {error}); {_COPY_AGAIN}") from error
+
+
+def read_safetensors(
+    path: str | os.PathLike, remedy: str = _COPY_AGAIN
+) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """
+    Read a safetensors file.
+
+    Args:
+        path: the file.
+        remedy: what to do about a file that cannot be read, for the message.
+
+    Returns:
+        Its tensors on the CPU, and its metadata.
+
+    Raises:
+        ValueError: when the file is damaged or of another format.
+    """
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no dictionary
-        header = _read_header(metadata["encoder"]) if metadata.get("producer") == PRODUCER else {}
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is not a readable safetensors file ({error}): copy or download it again") from error
-    return tensors, header
-
-
-def _read_header(text: str) -> dict[str, Any]:
-    header = json.loads(text)
-    return {name: header[name] for name in HEADER_KEYS}
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{path} is not a readable safetensors file ({error}); {remedy}") from error
 
 
 def read_own(path: str | os.PathLike, remedy: str) -> Any:
@@ -186,13 +206,14 @@ def _is_zip(path: str | os.PathLike) -> bool:
         return True
 
 
-def read_pickle(path: str | os.PathLike, remedy: str = _COPY_AGAIN) -> Any:
+def read_pickle(path: str | os.PathLike, remedy: str = _COPY_AGAIN, mmap: bool = False) -> Any:
     """
     Read a file of ``torch.save``, refusing one that could run code.
 
     Args:
         path: the file.
         remedy: what to do about a file that cannot be read, for the message.
+        mmap: leave the tensors on the disk until they are needed.
 
     Returns:
         Its content, tensors on the CPU.
@@ -211,18 +232,15 @@ def read_pickle(path: str | os.PathLike, remedy: str = _COPY_AGAIN) -> Any:
     try:
         # training scripts (DINO, MAE) store their arguments beside the weights; a Namespace only holds values
         with torch.serialization.safe_globals([argparse.Namespace]):
-            return torch.load(path, map_location="cpu", weights_only=True)
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except Exception as error:  # a damaged file fails in the unpickler in a dozen ways
         names = re.findall(r"GLOBAL (\w[\w.]*)", str(error))
         if names:
             raise ValueError(
-                f"{path} is refused: it contains more than tensors ({', '.join(sorted(set(names)))}), and loading that "
-                "could run code; if you trust its author, load it with weights_only=False in a separate process and "
-                "save its state dict alone (torch.save or safetensors)"
+                f"{path} is refused: it contains more than tensors ({', '.join(sorted(set(names)))}), which could run "
+                "code; if you trust its author, load it with weights_only=False and save its state dict alone"
             ) from None
-        raise ValueError(
-            f"{path} is not a readable PyTorch checkpoint ({path.stat().st_size} bytes; {_reason(error)}): {remedy}"
-        ) from error
+        raise ValueError(f"{path} is not a readable PyTorch checkpoint ({_reason(error)}): {remedy}") from error
 
 
 def write_pickle(content: Any, path: Path, remedy: str = "") -> None:
@@ -248,11 +266,9 @@ def write_pickle(content: Any, path: Path, remedy: str = "") -> None:
         with atomic_path(path) as temporary:
             torch.save(content, temporary)
     except (OSError, RuntimeError) as error:  # torch's writer raises a RuntimeError on a full disk
+        reason = getattr(error, "strerror", None) or error
         kept = "the last complete one stays as it was" if path.is_file() else "there was none before"
-        raise OSError(
-            f"cannot write {path}: {getattr(error, 'strerror', None) or error}; {kept}. Free space or mend the disk, "
-            f"then {remedy or 'start again'}"
-        ) from error
+        raise OSError(f"cannot write {path}: {reason}; {kept}. Free space, then {remedy or 'start again'}") from error
 
 
 def _reason(error: Exception) -> str:

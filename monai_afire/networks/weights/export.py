@@ -17,10 +17,10 @@ from safetensors.torch import save_file
 from torch import nn
 
 from monai_afire.networks.nets.vit_encoder import ViTEncoder
-from monai_afire.networks.weights.architectures import encoders_of
 from monai_afire.networks.weights.checkpoint_files import PRODUCER
-from monai_afire.networks.weights.model_file import HEADER, describe, tensor_digest
-from monai_afire.networks.weights.vit_filters import EMBEDDING, POSITIONS
+from monai_afire.networks.weights.description import HEADER, describe, one_for_all, tensor_digest
+from monai_afire.networks.weights.loading import check_branch, encoders_of
+from monai_afire.networks.weights.vit import EMBEDDING, POSITIONS
 from monai_afire.utils.files import atomic_path
 
 __all__ = ["export_encoder"]
@@ -93,26 +93,20 @@ def export_encoder(
     """
     if layout not in _LAYOUTS:
         raise ValueError(f"layout must be one of {list(_LAYOUTS)}, got {layout!r}")
-    if branch not in ("teacher", "student"):
-        raise ValueError(f"branch must be 'teacher' or 'student', got {branch!r}")
+    check_branch(branch)
     encoder = encoders_of(net)[-1 if branch == "teacher" else 0]
     if not isinstance(encoder, ViTEncoder):
         raise TypeError(
-            f"only ViTEncoder can be exported, this network has a {type(encoder).__name__}; an adapted encoder's "
-            ".model is the library's own network, which saves itself (such as by save_pretrained)"
+            f"only ViTEncoder can be exported, this network has a {type(encoder).__name__}; the .model of an adapted "
+            "encoder saves itself (such as by save_pretrained)"
         )
     settings = _settings(encoder)
-    if layout != "monai" and len(settings["img_size"]) != 2:
-        raise ValueError(f"{layout} has no ViT for {len(settings['img_size'])}-D images: export with layout='monai'")
-    convert, config_of = _LAYOUTS[layout]
+    if layout != "monai" and settings["spatial_dims"] != 2:
+        raise ValueError(f"{layout} has no ViT for {settings['spatial_dims']}-D images: export with layout='monai'")
+    rename, config_of = _LAYOUTS[layout]
     state = {name: tensor.detach().cpu() for name, tensor in encoder.state_dict().items()}
-    tensors = {name: tensor.clone().contiguous() for name, tensor in convert(state).items()}
-    own = {
-        "image_size": settings["img_size"],
-        "channels": encoder.in_channels,
-        "spatial_dims": settings["spatial_dims"],
-    }
-    described = describe(encoder, **{"task": "encoder", "preprocessing": own, **(description or {})})
+    tensors = {name: tensor.clone().contiguous() for name, tensor in rename(state).items()}
+    described = describe(encoder, **{"task": "encoder", "preprocessing": {}, **(description or {})})
     header = {
         "format": "pt",  # what transformers asks for
         "producer": PRODUCER,
@@ -150,40 +144,29 @@ def _rename(state: Mapping[str, torch.Tensor], names: Mapping[str, str]) -> dict
     for name, tensor in state.items():
         for pattern, new in names.items():
             name = re.sub(pattern, new, name)
-        renamed[name] = tensor
+        if "norm_cross_attn" not in name:  # never used
+            renamed[name] = tensor
     return renamed
 
 
-def _used(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return {name: tensor for name, tensor in state.items() if "norm_cross_attn" not in name}
-
-
 def _to_timm(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return _rename(_used(state), TIMM_NAMES)
+    return _rename(state, TIMM_NAMES)
 
 
 def _to_hugging_face(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    split: dict[str, torch.Tensor] = {}
-    for name, tensor in _used(state).items():
-        if ".attn.qkv." in name:
-            for which, part in zip(("query", "key", "value"), tensor.chunk(3), strict=True):
-                split[name.replace("qkv", which)] = part
-        else:
-            split[name] = tensor
-    positions = split[POSITIONS]
-    class_token = torch.zeros_like(positions[:, :1])
-    split[POSITIONS] = torch.cat([class_token, positions], dim=1)
+    split = dict(state)
+    for name in [name for name in state if ".attn.qkv." in name]:
+        parts = split.pop(name).chunk(3)
+        split |= {name.replace("qkv", part): each for part, each in zip(("query", "key", "value"), parts, strict=True)}
+    class_token = torch.zeros_like(split[POSITIONS][:, :1])
+    split[POSITIONS] = torch.cat([class_token, split[POSITIONS]], dim=1)
     return _rename(split, HUGGING_FACE_NAMES) | {"embeddings.cls_token": class_token}
-
-
-def _one_or_both(size: list[int]) -> int | list[int]:
-    return size[0] if size[0] == size[1] else size
 
 
 def _timm_config(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "img_size": _one_or_both(settings["img_size"]),
-        "patch_size": _one_or_both(settings["patch_size"]),
+        "img_size": one_for_all(settings["img_size"]),
+        "patch_size": one_for_all(settings["patch_size"]),
         "in_chans": settings["in_channels"],
         "num_classes": 0,
         "global_pool": "avg",
@@ -206,8 +189,8 @@ def _hugging_face_config(settings: Mapping[str, Any]) -> dict[str, Any]:
         "intermediate_size": settings["mlp_dim"],
         "hidden_act": "gelu",
         "layer_norm_eps": settings["layer_norm_eps"],
-        "image_size": _one_or_both(settings["img_size"]),
-        "patch_size": _one_or_both(settings["patch_size"]),
+        "image_size": one_for_all(settings["img_size"]),
+        "patch_size": one_for_all(settings["patch_size"]),
         "num_channels": settings["in_channels"],
         "qkv_bias": settings["qkv_bias"],
     }

@@ -1,79 +1,80 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Checkpoint filters: key names of other libraries translated, and the encoder found in a checkpoint."""
+"""Checkpoint filters: the encoder found in a checkpoint, and key names of other libraries translated."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from monai_afire.networks.weights.report import shorten
+from monai_afire.networks.weights.checkpoint_files import Checkpoint
+from monai_afire.networks.weights.report import LoadReport, shorten
 
-__all__ = ["CheckpointFilter", "Converted", "FoundEncoder", "find_encoder", "rename_keys"]
+__all__ = ["CheckpointFilter", "Conversion", "convert_names", "find_encoder"]
 
 TEACHER_WORDS = {"teacher", "ema", "momentum", "target"}
-
-
-@dataclass
-class Converted:
-    """
-    An encoder's tensors under this package's key names, still in the checkpoint's shapes.
-
-    Attributes:
-        tensors: by the encoder's key names.
-        dropped: keys left out on purpose.
-        unexpected: keys that the filter does not know.
-        resized: what was brought into another shape, for the report.
-        notes: for the report.
-        prefix_tokens: number of tokens (class, register) that may precede the patches in the position embedding.
-        layer_norm_eps: eps of the source's layer norms; None for the encoder's own.
-    """
-
-    tensors: dict[str, torch.Tensor]
-    dropped: list[str] = field(default_factory=list)
-    unexpected: list[str] = field(default_factory=list)
-    resized: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    prefix_tokens: int = 0
-    layer_norm_eps: float | None = None
+PREFIX_TOKENS = r"(cls|dist|reg)_token$|register_tokens$"
 
 
 @dataclass(frozen=True)
 class CheckpointFilter:
-    """
-    The translator of one source format.
+    r"""
+    The key names of one source format.
 
     Attributes:
         name: of the format, for the report.
         anchors: key names that show where in the checkpoint such an encoder lies (the patch embedding).
         body: begins of the key names of the first block, one of which must lie beside the anchor.
-        convert: from the encoder's state dict (prefix stripped) to this package's names.
-        of_photographs: three-channel weights of this format expect ImageNet's normalisation of RGB photographs.
+        rules: patterns of whole keys and this package's names for them; the first that matches counts.
+        dropped: pattern of the begin of keys that are left out on purpose.
+        of_photographs: three-channel weights of this format expect ImageNet's normalization of RGB photographs.
+        layer_norm_eps: of the source's layer norms; None for the encoder's own.
+        finish: what remains to be done once the names are translated.
     """
 
     name: str
     anchors: tuple[str, ...]
     body: tuple[str, ...]
-    convert: Callable[[Mapping[str, torch.Tensor]], Converted]
+    rules: Mapping[str, str]
+    dropped: str
     of_photographs: bool
+    layer_norm_eps: float | None = None
+    finish: Callable[[Conversion], None] | None = None
 
 
-@dataclass(frozen=True)
-class FoundEncoder:
-    """Encoder found in a checkpoint: the filter that reads it, the prefix of its keys, and the rest."""
+@dataclass
+class Conversion:
+    """
+    An encoder's tensors on their way from a checkpoint's names and shapes to those of an encoder of this package.
 
-    filter: CheckpointFilter
-    prefix: str
-    state: dict[str, torch.Tensor]
-    others: list[str]
+    Attributes:
+        source: the format they come from.
+        tensors: by the encoder's key names.
+        report: what happens on the way.
+        prefix_tokens: number of tokens (class, register) that may precede the patches in the position embedding.
+        layer_norm_eps: of the source's layer norms; None for the encoder's own.
+        normalization: mean and standard deviation of the source's images; None to go by the format.
+        grid: patches along each axis of the source's images; None to infer it from the position embedding.
+        num_heads: attention heads of the source, where known.
+    """
+
+    source: CheckpointFilter
+    tensors: dict[str, torch.Tensor]
+    report: LoadReport
+    prefix_tokens: int = 0
+    layer_norm_eps: float | None = None
+    normalization: tuple[Any, Any] | None = None
+    grid: tuple[int, ...] | None = None
+    num_heads: int | None = None
 
 
 def find_encoder(
     tensors: Mapping[str, torch.Tensor], filters: Sequence[CheckpointFilter], branch: str, key: str | None = None
-) -> FoundEncoder | None:
+) -> tuple[CheckpointFilter, str] | None:
     """
     Find an encoder below whatever prefixes ("state_dict.", "teacher.backbone.", "encoder.") a checkpoint has.
 
@@ -84,67 +85,18 @@ def find_encoder(
         key: begin of the path to look below, e.g. "teacher" or "network.encoder".
 
     Returns:
-        The encoder, None if there is none.
+        The format, and the prefix of the encoder's keys; None if there is no encoder.
 
     Raises:
         ValueError: when several encoders remain, or nothing lies below the key.
 
     Example:
-        >>> vit = CheckpointFilter("timm", ("patch_embed.proj.weight",), ("blocks.0.",), Converted, True)
+        >>> vit = CheckpointFilter("timm", ("patch_embed.proj.weight",), ("blocks.0.",), {}, "head", True)
         >>> keys = ["patch_embed.proj.weight", "blocks.0.norm1.weight"]
         >>> both = {f"{part}.backbone.{key}": torch.ones(1) for part in ("student", "teacher") for key in keys}
-        >>> find_encoder(both, [vit], "teacher").prefix
+        >>> find_encoder(both, [vit], "teacher")[1]
         'teacher.backbone.'
     """
-    candidates = _candidates(tensors, filters, key)
-    if len(candidates) > 1:
-        of_branch = [candidate for candidate in candidates if _is_teacher(candidate[1]) == (branch == "teacher")]
-        candidates = of_branch or candidates
-    if len(candidates) > 1:
-        prefixes = [prefix for _, prefix in candidates]
-        raise ValueError(f"the checkpoint holds {len(candidates)} encoders, below {prefixes}: choose one by key=")
-    if not candidates:
-        return None
-    found, prefix = candidates[0]
-    state = {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-    return FoundEncoder(found, prefix, state, [name for name in tensors if not name.startswith(prefix)])
-
-
-def rename_keys(
-    state: Mapping[str, torch.Tensor], rules: Mapping[str, str], dropped: str, layer_norm_eps: float | None
-) -> Converted:
-    """
-    Translate key names by regular expressions that each match a whole key.
-
-    Args:
-        state: the encoder's state dict.
-        rules: pattern to replacement; the first that matches is taken.
-        dropped: pattern of the begin of keys to leave out on purpose.
-        layer_norm_eps: to hand on.
-
-    Returns:
-        The renamed tensors; keys that match nothing are "unexpected".
-
-    Example:
-        >>> state = {"fc.weight": torch.ones(1), "head.bias": torch.ones(1), "odd": torch.ones(1)}
-        >>> result = rename_keys(state, {r"fc\\.(weight|bias)": r"linear.\\1"}, "head", None)
-        >>> list(result.tensors), result.dropped, result.unexpected
-        (['linear.weight'], ['head.bias'], ['odd'])
-    """
-    result = Converted({}, layer_norm_eps=layer_norm_eps)
-    for name, tensor in state.items():
-        matches = ((re.fullmatch(pattern, name), new) for pattern, new in rules.items())
-        new_name = next((match.expand(new) for match, new in matches if match), None)
-        if new_name is not None:
-            result.tensors[new_name] = tensor
-        else:
-            (result.dropped if re.match(dropped, name) else result.unexpected).append(name)
-    return result
-
-
-def _candidates(
-    tensors: Mapping[str, torch.Tensor], filters: Sequence[CheckpointFilter], key: str | None
-) -> list[tuple[CheckpointFilter, str]]:
     below = "" if key is None else key.rstrip(".") + "."
     names = [name for name in tensors if name.startswith(below)]
     if not names:
@@ -152,13 +104,55 @@ def _candidates(
     candidates = []
     for candidate in filters:
         for anchor in candidate.anchors:
-            prefixes = [name[: -len(anchor)] for name in names if f".{name}".endswith(f".{anchor}")]
-            for prefix in prefixes:
-                bodies = tuple(prefix + body for body in candidate.body)
-                if any(name.startswith(bodies) for name in names):
+            for prefix in [name[: -len(anchor)] for name in names if f".{name}".endswith(f".{anchor}")]:
+                if any(name.startswith(tuple(prefix + body for body in candidate.body)) for name in names):
                     candidates.append((candidate, prefix))
-    return candidates
+    candidates = [each for each in candidates if is_teacher(each[1]) == (branch == "teacher")] or candidates
+    if len(candidates) > 1:
+        prefixes = [prefix for _, prefix in candidates]
+        raise ValueError(f"the checkpoint holds {len(candidates)} encoders, below {prefixes}: choose one by key=")
+    return candidates[0] if candidates else None
 
 
-def _is_teacher(prefix: str) -> bool:
+def is_teacher(prefix: str) -> bool:
+    """Whether a prefix names the moving average of two networks."""
     return not TEACHER_WORDS.isdisjoint(re.split(r"[._]", prefix.lower()))
+
+
+def convert_names(checkpoint: Checkpoint, source: CheckpointFilter, prefix: str = "") -> Conversion:
+    r"""
+    Translate the key names below a prefix; keys without a name in this package are "unexpected" or "dropped".
+
+    Args:
+        checkpoint: the whole of it.
+        source: its format.
+        prefix: what precedes the encoder's keys; all others are "dropped".
+
+    Returns:
+        The encoder's tensors under this package's names.
+
+    Example:
+        >>> tensors = {"fc.weight": torch.ones(1), "head.bias": torch.ones(1), "odd": torch.ones(1)}
+        >>> source = CheckpointFilter("timm", (), (), {r"fc\.(weight|bias)": r"linear.\1"}, "head", True)
+        >>> result = convert_names(Checkpoint("vit.pth", tensors), source)
+        >>> list(result.tensors), result.report.dropped, result.report.unexpected
+        (['linear.weight'], ['head.bias'], ['odd'])
+    """
+    report = LoadReport(checkpoint.name, source.name, prefix)
+    result = Conversion(source, {}, report, layer_norm_eps=source.layer_norm_eps)
+    for path, tensor in checkpoint.tensors.items():
+        name = path.removeprefix(prefix)
+        matches = ((re.fullmatch(pattern, name), new) for pattern, new in source.rules.items())
+        if not path.startswith(prefix):
+            report.dropped.append(path)
+            continue
+        if re.search(PREFIX_TOKENS, name):
+            result.prefix_tokens += tensor.shape[1] if tensor.ndim == 3 else 1
+        new_name = next((match.expand(new) for match, new in matches if match), None)
+        if new_name is not None:
+            result.tensors[new_name] = tensor
+        else:
+            (report.dropped if re.match(source.dropped, name) else report.unexpected).append(name)
+    if source.finish is not None:
+        source.finish(result)
+    return result

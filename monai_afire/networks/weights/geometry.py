@@ -1,17 +1,98 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Fitting weights to another image size, patch size, number of channels and normalisation."""
+"""Fitting weights to another image size, patch size, number of channels and normalization."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from monai_afire.networks.blocks.position_embedding import along_axes, resize_matrix, resize_position_embedding
+from monai_afire.networks.weights.filters import Conversion
 
-__all__ = ["convert_channels", "resize_matrix", "resize_patch_kernel", "resize_position_embedding", "source_grid"]
+__all__ = [
+    "convert_channels",
+    "fit_patch_embedding",
+    "resize_matrix",
+    "resize_patch_kernel",
+    "resize_position_embedding",
+    "source_grid",
+]
+
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+def fit_patch_embedding(conversion: Conversion, layer: str, patch_size: Sequence[int], encoder: Any) -> None:
+    """
+    Bring a patch embedding to an encoder's channels, normalization and patch size, in place.
+
+    Args:
+        conversion: the checkpoint under the encoder's names; changed.
+        layer: name of the convolution.
+        patch_size: its kernel in the encoder.
+        encoder: has ``in_channels``, ``mean`` and ``std``.
+
+    Raises:
+        ValueError: when it cannot be made to fit, or the normalization is out of range.
+
+    Example:
+        >>> from monai_afire.networks.nets.vit_encoder import ViTEncoder
+        >>> from monai_afire.networks.weights.report import LoadReport
+        >>> from monai_afire.networks.weights.vit import TIMM
+        >>> encoder = ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2)
+        >>> tensors = {"proj.weight": torch.rand(24, 3, 14, 14), "proj.bias": torch.rand(24)}
+        >>> conversion = Conversion(TIMM, tensors, LoadReport("vit.pth", "timm"))
+        >>> fit_patch_embedding(conversion, "proj", (16, 16), encoder)
+        >>> conversion.report.resized
+        ['proj.weight (24, 3, 14, 14) -> (24, 1, 16, 16)']
+    """
+    tensors, report, normalization = conversion.tensors, conversion.report, conversion.normalization
+    name = f"{layer}.weight"
+    if name not in tensors:
+        return
+    old_shape = tuple(tensors[name].shape)
+    kernel = _as_kernel(tensors[name], name, patch_size)
+    bias = tensors.get(f"{layer}.bias", torch.zeros(kernel.shape[0], dtype=kernel.dtype))
+    if normalization is None and conversion.source.of_photographs and kernel.shape[1] == 3:
+        normalization = IMAGENET
+        report.notes.append(
+            "the patch embedding is converted from ImageNet's normalization of RGB images; if the checkpoint's was "
+            "another, pass source_normalization"
+        )
+    old = None if normalization is None else _normalization(normalization, kernel.shape[1])
+    # one value stands for all channels
+    mean, std = (value.detach().cpu().flatten().expand(encoder.in_channels) for value in (encoder.mean, encoder.std))
+    kernel, bias = convert_channels(kernel.cpu(), bias.cpu(), old, (mean, std))
+    if kernel.shape[2:] != tuple(patch_size):
+        kernel = resize_patch_kernel(kernel, tuple(patch_size))
+    tensors[name], tensors[f"{layer}.bias"] = kernel, bias
+    if tuple(kernel.shape) != old_shape:
+        report.resized.append(f"{name} {old_shape} -> {tuple(kernel.shape)}")
+
+
+def _as_kernel(weight: torch.Tensor, name: str, patch_size: Sequence[int]) -> torch.Tensor:
+    """A convolution's kernel ``(D, C, *patch)``, from a perceptron's ``(D, *patch x C)`` too."""
+    if weight.ndim == 2 and weight.shape[1] % math.prod(patch_size) == 0:
+        return weight.reshape(weight.shape[0], *patch_size, -1).movedim(-1, 1)
+    if weight.ndim != 2 + len(patch_size):
+        raise ValueError(
+            f"{name} is {tuple(weight.shape)} in the checkpoint, the encoder's patches are {tuple(patch_size)}: build "
+            "the encoder with the checkpoint's spatial_dims and patch_size"
+        )
+    return weight
+
+
+def _normalization(normalization: tuple[Any, Any], channels: int) -> tuple[torch.Tensor, torch.Tensor]:
+    mean, std = (torch.as_tensor(value, dtype=torch.float64).flatten() for value in normalization)
+    if mean.numel() not in (1, channels) or std.numel() not in (1, channels) or not (std > 0).all():
+        raise ValueError(
+            f"source_normalization must be (mean, std > 0), one value or one for each of {channels} channels, got "
+            f"{normalization}"
+        )
+    return mean, std
 
 
 def resize_patch_kernel(kernel: torch.Tensor, new_size: Sequence[int]) -> torch.Tensor:
@@ -120,11 +201,9 @@ def _mixture(old: int, new: int) -> torch.Tensor:
     """``(old, new)``: the channels of the checkpoint's images as a mixture of those of the encoder's."""
     if old == new:
         return torch.eye(old, dtype=torch.float64)
-    if new == 1:
-        return torch.ones(old, 1, dtype=torch.float64)
-    if old == 1:
-        return torch.full((1, new), 1 / new, dtype=torch.float64)
-    raise ValueError(
-        f"a patch embedding of {old} channels cannot be made into one of {new}: build the encoder with in_channels="
-        f"{old} or 1"
-    )
+    if 1 not in (old, new):
+        raise ValueError(
+            f"a patch embedding of {old} channels cannot be made into one of {new}: build the encoder with "
+            f"in_channels={old} or 1"
+        )
+    return torch.full((old, new), 1 / new, dtype=torch.float64)

@@ -1,29 +1,44 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Loading pre-trained weights into an encoder: the one place that owns the order of steps."""
+"""Loading pre-trained weights into an encoder: find, translate, fit, check, load."""
 
 from __future__ import annotations
 
 import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
-from monai_afire.networks.weights.architectures import Architecture, architecture_of, encoders_of
+from monai_afire.networks.nets.encoders.adapted_encoder import AdaptedEncoder
+from monai_afire.networks.nets.encoders.build import build_encoder, is_encoder_name, missing_parts
+from monai_afire.networks.nets.swin_encoder import SwinEncoder
+from monai_afire.networks.nets.vit_encoder import ViTEncoder
 from monai_afire.networks.weights.checkpoint_files import Checkpoint, read_checkpoint
-from monai_afire.networks.weights.exact import load_exactly
-from monai_afire.networks.weights.filters import Converted, FoundEncoder, find_encoder
-from monai_afire.networks.weights.patch_embedding import SourceImages
-from monai_afire.networks.weights.released import RELEASED, released_encoder
+from monai_afire.networks.weights.filters import (
+    CheckpointFilter,
+    Conversion,
+    convert_names,
+    find_encoder,
+    is_teacher,
+)
 from monai_afire.networks.weights.report import LoadReport, shorten
+from monai_afire.networks.weights.swin import SWIN_SOURCES, fit_swin, swin_arguments
+from monai_afire.networks.weights.vit import VIT_SOURCES, fit_vit, vit_arguments
 
-__all__ = ["load_encoder_weights"]
+__all__ = ["encoders_of", "load_encoder_weights"]
 
 logger = logging.getLogger(__name__)
+
+# formats by the argument `source`; the fit of tensors to an encoder; arguments of an encoder that tensors fit
+ARCHITECTURES: dict[type[nn.Module], tuple[Any, Any, Any]] = {
+    ViTEncoder: (VIT_SOURCES, fit_vit, vit_arguments),
+    SwinEncoder: (SWIN_SOURCES, fit_swin, swin_arguments),
+}
 
 
 def load_encoder_weights(
@@ -66,8 +81,8 @@ def load_encoder_weights(
     *Attention heads.* Their number is not in a ViT's checkpoint; ``ViTEncoder`` must be built with the right one.
 
     *Encoders of other libraries* (:class:`monai_afire.networks.AdaptedEncoder`) take a file that has every tensor their
-    tokens depend on, of its shape, or the name of their model ("hub:...", "timm:..."): nothing is converted, and of the
-    arguments only ``key`` and ``branch`` count.
+    tokens depend on, of its shape, or the name of their model ("hub:...", "timm:..."): nothing is converted, so
+    ``source``, ``source_normalization`` and ``source_grid`` do not count.
 
     Args:
         net: a ``ViTEncoder``, ``SwinEncoder`` or adapted encoder, or a network with one as `encoder` (``AFiRe``,
@@ -107,126 +122,192 @@ def load_encoder_weights(
         >>> len(report.loaded), report.missing, report.resized
         (19, [], ['patch_embedding.patch_embeddings.weight (24, 3, 16, 16) -> (24, 1, 8, 8)'])
     """
-    if branch not in ("teacher", "student"):
-        raise ValueError(f"branch must be 'teacher' or 'student', got {branch!r}")
-    encoders = encoders_of(net)
-    encoder = encoders[0]
-    architecture = architecture_of(encoder)
-    if architecture is None:
-        return load_exactly(encoders, path_or_state_dict, key, branch)
-    if source not in architecture.sources:
-        raise ValueError(f"source must be one of {list(architecture.sources)}, got {source!r}")
-
-    checkpoint = read_checkpoint(released_encoder() if path_or_state_dict == RELEASED else path_or_state_dict)
-    found = find_encoder(checkpoint.tensors, architecture.sources[source], branch, key)
-    if found is None:
-        raise ValueError(_nothing_matched(checkpoint, encoder, source))
-    converted = found.filter.convert(found.state)
-    _check_finite(converted.tensors, checkpoint.name)
-    shapes = {name: tuple(tensor.shape) for name, tensor in converted.tensors.items()}
-    images = _source_images(checkpoint.header, encoder, source_normalization, source_grid)
-    architecture.fit(converted, found.filter, encoder, images)
-    _fill_absent_biases(converted, encoder)
-    report = _report(checkpoint, found, converted, encoder, architecture, shapes)
-    if not allow_incomplete_blocks:
-        _check_blocks(report)
+    check_branch(branch)
+    encoders = targets = encoders_of(net)
+    encoder: Any = encoders[0]
+    rules = next((rules for kind, rules in ARCHITECTURES.items() if isinstance(encoder, kind)), None)
+    if rules is None:
+        targets = [each.model if isinstance(each, AdaptedEncoder) else each for each in encoders]
+        conversion = _convert_exactly(encoder, targets[0], path_or_state_dict, key, branch)
+        needed, arguments = "", {}
+    else:
+        sources, fit, arguments_of = rules
+        if source not in sources:
+            raise ValueError(f"source must be one of {list(sources)}, got {source!r}")
+        conversion = _convert(encoder, read_checkpoint(path_or_state_dict), sources[source], key, branch)
+        conversion.normalization = source_normalization or conversion.normalization
+        conversion.grid = conversion.grid if source_grid is None else tuple(source_grid)
+        fit(conversion, encoder)
+        _fill_absent_biases(conversion, encoder)
+        needed, arguments = r"\bblocks\.\d+\.(attn|mlp)\.", arguments_of(conversion.tensors)
+    report = _compare(conversion, targets[0], getattr(encoder, "unused", ()), arguments)
+    absent = [name for name in report.missing if re.search(needed, name)]
+    if absent and not allow_incomplete_blocks:
+        raise ValueError(_lacks(report, absent))
     if strict and (report.missing or report.unexpected):
         raise ValueError(f"the checkpoint does not fit exactly, and strict is set:\n{report}")
-
-    for target in encoders:
-        target.load_state_dict({name: converted.tensors[name] for name in report.loaded}, strict=False)
-    if layer_norm_eps is None:
-        layer_norm_eps = checkpoint.header.get("layer_norm_eps", converted.layer_norm_eps)
-    _set_layer_norm_eps(encoders, layer_norm_eps, report)
+    for target in targets:
+        target.load_state_dict({name: conversion.tensors[name] for name in report.loaded}, strict=False)
+    _set_layer_norm_eps(encoders, conversion.layer_norm_eps if layer_norm_eps is None else layer_norm_eps, report)
     incomplete = bool(report.missing or report.unexpected)
     logger.log(logging.WARNING if incomplete else logging.INFO, str(report))
     return report
 
 
-def _source_images(
-    header: dict[str, Any], encoder: Any, normalization: tuple[Any, Any] | None, grid: Sequence[int] | None
-) -> SourceImages:
-    """The user's word before the file's."""
-    heads, expected = header.get("num_heads"), encoder.blocks[0].attn.num_heads if header else None
-    if heads != expected:
-        raise ValueError(
-            f"the file's encoder has {heads} attention heads, the network's {expected}: build it with num_heads={heads}"
+def check_branch(branch: str) -> None:
+    """Refuse what names neither of two encoders."""
+    if branch not in ("teacher", "student"):
+        raise ValueError(f"branch must be 'teacher' or 'student', got {branch!r}")
+
+
+def encoders_of(net: nn.Module) -> list[nn.Module]:
+    """
+    The encoder(s) of a network: itself, or its `encoder` and, where there is one, its `teacher_encoder`.
+
+    Args:
+        net: an encoder or a network that has one.
+
+    Returns:
+        The encoder, then the teacher.
+
+    Raises:
+        TypeError: when there is no known encoder.
+
+    Example:
+        >>> encoder = ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2)
+        >>> encoders_of(nn.ModuleDict({"encoder": encoder})) == encoders_of(encoder)
+        True
+    """
+    if not missing_parts(net):
+        return [net]
+    parts = dict(net.named_children())
+    if "encoder" not in parts or missing_parts(parts["encoder"]):
+        raise TypeError(
+            f"{type(net).__name__} is no ViTEncoder, SwinEncoder or adapted encoder and has none as its 'encoder' (its "
+            f"parts: {', '.join(parts) or 'none'}): pass the network as it is before compilation or distribution"
         )
+    return [parts[name] for name in ("encoder", "teacher_encoder") if name in parts]
+
+
+def _convert(
+    encoder: Any, checkpoint: Checkpoint, sources: Sequence[CheckpointFilter], key: str | None, branch: str
+) -> Conversion:
+    """The encoder in a checkpoint under this package's names, with what the header of an export says of it."""
+    found = find_encoder(checkpoint.tensors, sources, branch, key)
+    if found is None:
+        formats = ", ".join(each.name for each in sources)
+        raise ValueError(
+            f"no encoder weights found in {checkpoint.name} (names of {formats}). Its keys: "
+            f"{shorten(list(checkpoint.tensors))}. The encoder's: {shorten(list(encoder.state_dict()))}. Is it a "
+            f"{type(encoder).__name__} with its patch embedding? Rename other names to timm's or MONAI's."
+        )
+    conversion = convert_names(checkpoint, *found)
+    header = checkpoint.header
     if header:
-        normalization = normalization or (header["mean"], header["std"])
-        grid = grid or [size // patch for size, patch in zip(header["img_size"], header["patch_size"], strict=True)]
-    return SourceImages(normalization, None if grid is None else tuple(grid), heads_are_known=bool(header))
+        own, conversion.num_heads = encoder.blocks[0].attn.num_heads, header["num_heads"]
+        if conversion.num_heads != own:
+            raise ValueError(
+                f"the file's encoder has {conversion.num_heads} attention heads, the network's {own}: build it with "
+                f"num_heads={conversion.num_heads}"
+            )
+        conversion.normalization = header["mean"], header["std"]
+        sizes = zip(header["img_size"], header["patch_size"], strict=True)
+        conversion.grid = tuple(size // patch for size, patch in sizes)
+        conversion.layer_norm_eps = header["layer_norm_eps"]
+    return conversion
 
 
-def _nothing_matched(checkpoint: Checkpoint, encoder: nn.Module, source: str) -> str:
-    return (
-        f"no encoder weights found in {checkpoint.name} (source={source!r}). Its keys: "
-        f"{shorten(list(checkpoint.tensors))}. The encoder's: {shorten(list(encoder.state_dict()))}. Is it a "
-        f"checkpoint of this architecture ({type(encoder).__name__}), with its patch embedding? Rename other names to "
-        "timm's or MONAI's."
-    )
+def _convert_exactly(
+    encoder: Any,
+    target: nn.Module,
+    path_or_state_dict: str | os.PathLike | Mapping[str, Any],
+    key: str | None,
+    branch: str,
+) -> Conversion:
+    """The tensors in a checkpoint that have a network's own names; nothing is translated."""
+    if is_encoder_name(path_or_state_dict):
+        other: Any = build_encoder(str(path_or_state_dict), encoder)
+        checkpoint = Checkpoint(str(path_or_state_dict), _floating(other), {})
+    else:
+        checkpoint = read_checkpoint(path_or_state_dict)
+    expected = _floating(target)
+    prefix = _common_prefix(checkpoint, expected, key, branch)
+    source = CheckpointFilter(type(target).__name__, (), (), {}, "", of_photographs=False)
+    found = {name: checkpoint.tensors[prefix + name] for name in expected if prefix + name in checkpoint.tensors}
+    inside = [name.removeprefix(prefix) for name in checkpoint.tensors if name.startswith(prefix)]
+    dropped = [name for name in inside if name not in expected]
+    return Conversion(source, found, LoadReport(checkpoint.name, source.name, prefix, dropped=dropped))
 
 
-def _check_blocks(report: LoadReport) -> None:
-    absent = [name for name in report.missing if re.search(r"\bblocks\.\d+\.(attn|mlp)\.", name)]
-    if absent:
+def _floating(module: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: tensor for name, tensor in module.state_dict().items() if tensor.is_floating_point()}
+
+
+def _common_prefix(checkpoint: Checkpoint, expected: Mapping[str, Any], key: str | None, branch: str) -> str:
+    """What precedes the encoder's names in the file: where most of them are, in the branch that is asked for."""
+    paths = [path.split(".") for path in checkpoint.tensors]
+    splits = ((path[:start], path[start:]) for path in paths for start in range(len(path)))
+    counts = Counter("".join(f"{part}." for part in before) for before, name in splits if ".".join(name) in expected)
+    within = {prefix: n for prefix, n in counts.items() if key is None or prefix.startswith(f"{key}.")}
+    if not within:
         raise ValueError(
-            f"{report.file} lacks {len(absent)} attention and MLP tensors of the encoder's blocks ({shorten(absent)}): "
-            "these would keep their random values. If the keys that mean nothing to the encoder "
-            f"({shorten(report.unexpected) or 'none'}) are theirs, rename them to timm's or MONAI's names; if the "
-            "checkpoint has fewer blocks, build an encoder of its depth, or set allow_incomplete_blocks=True"
+            f"no weights of this encoder found in {checkpoint.name}. Its keys: {shorten(list(checkpoint.tensors))}. "
+            f"The encoder's: {shorten(list(expected))}. Is it a checkpoint of this model?"
         )
+    most = [prefix for prefix, n in within.items() if n == max(within.values())]
+    of_branch = [prefix for prefix in most if is_teacher(prefix) == (branch == "teacher")] or most
+    if len(of_branch) > 1:
+        raise ValueError(f"{checkpoint.name} has several encoders, {', '.join(sorted(of_branch))}: name one as key")
+    return of_branch[0]
 
 
-def _check_finite(tensors: Mapping[str, torch.Tensor], file: str) -> None:
+def _fill_absent_biases(conversion: Conversion, encoder: nn.Module) -> None:
+    """A layer that has no bias in the source has a bias of zero in the encoder."""
+    tensors, filled = conversion.tensors, []
+    for name, tensor in encoder.state_dict().items():
+        if name.endswith(".bias") and name not in tensors and name.removesuffix("bias") + "weight" in tensors:
+            tensors[name] = torch.zeros(tensor.shape)
+            filled.append(name)
+    if filled:
+        note = f"{len(filled)} biases that the source does not have are zero: {shorten(filled)}"
+        conversion.report.notes.append(note)
+
+
+def _compare(
+    conversion: Conversion, target: nn.Module, unused: Collection[str], arguments: Mapping[str, Any]
+) -> LoadReport:
+    """Complete the report; a tensor that is not finite or of another shape is an error."""
+    report, tensors = conversion.report, conversion.tensors
+    expected = {name: tuple(tensor.shape) for name, tensor in _floating(target).items()}
+    wrong = [name for name in tensors if name in expected and tuple(tensors[name].shape) != expected[name]]
+    if wrong:
+        given = "".join(f"{name}={value}, " for name, value in arguments.items())
+        raise ValueError(
+            f"{len(wrong)} tensors of {report.file} do not fit the encoder, first {wrong[0]}: "
+            f"{tuple(tensors[wrong[0]].shape)} in the file, {expected[wrong[0]]} in the encoder; build it with the "
+            f"checkpoint's settings: {given}the number of heads and the image size of that model"
+        )
     bad = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
     if bad:
         raise ValueError(
-            f"{file} has NaN or infinite values in {len(bad)} tensors ({shorten(bad)}): its training diverged or the "
-            "file is damaged; take an earlier checkpoint"
+            f"{report.file} has NaN or infinite values in {len(bad)} tensors ({shorten(bad)}): take an earlier "
+            "checkpoint, or copy the file again"
         )
+    report.loaded = [name for name in expected if name in tensors]
+    # never used, so their absence is no news
+    needless = {name for name in expected if "norm_cross_attn" in name}.union(unused)
+    report.missing = [name for name in expected if name not in tensors and name not in needless]
+    report.unexpected += [name for name in tensors if name not in expected]
+    return report
 
 
-def _fill_absent_biases(converted: Converted, encoder: nn.Module) -> None:
-    """A layer that has no bias in the source has a bias of zero in the encoder."""
-    filled = []
-    for name, tensor in encoder.state_dict().items():
-        weight = name.removesuffix(".bias") + ".weight"
-        if name.endswith(".bias") and name not in converted.tensors and weight in converted.tensors:
-            converted.tensors[name] = torch.zeros(tensor.shape)
-            filled.append(name)
-    if filled:
-        converted.notes.append(f"{len(filled)} biases that the source does not have are zero: {shorten(filled)}")
-
-
-def _report(
-    checkpoint: Checkpoint,
-    found: FoundEncoder,
-    converted: Converted,
-    encoder: nn.Module,
-    architecture: Architecture,
-    shapes: Mapping[str, tuple[int, ...]],
-) -> LoadReport:
-    """Compare names and shapes; a shape that still differs is an error."""
-    expected = {name: tuple(tensor.shape) for name, tensor in encoder.state_dict().items()}
-    tensors = converted.tensors
-    wrong = [name for name in tensors if name in expected and tuple(tensors[name].shape) != expected[name]]
-    if wrong:
-        raise ValueError(
-            f"{len(wrong)} tensors of {checkpoint.name} do not fit the encoder, first {wrong[0]}: {shapes[wrong[0]]} "
-            f"in the file, {expected[wrong[0]]} in the encoder; build it with the checkpoint's settings: "
-            f"{architecture.settings(tensors)}, and the number of heads of that model"
-        )
-    return LoadReport(
-        file=checkpoint.name,
-        layout=found.filter.name,
-        prefix=found.prefix,
-        loaded=[name for name in expected if name in tensors],
-        missing=[name for name in expected if name not in tensors and architecture.unused not in name],
-        unexpected=converted.unexpected + [name for name in tensors if name not in expected],
-        resized=converted.resized,
-        dropped=converted.dropped + found.others,
-        notes=converted.notes,
+def _lacks(report: LoadReport, absent: Sequence[str]) -> str:
+    total = len(report.loaded) + len(report.missing)
+    return (
+        f"{report.file} lacks {len(absent)} of the {total} tensors of this encoder ({shorten(absent)}), which would "
+        f"keep their values. Take a checkpoint of this model (files of Hugging Face are read as hub:FOLDER), rename "
+        f"keys that mean nothing to the encoder ({shorten(report.unexpected) or 'none'}) to timm's or MONAI's names, "
+        "or, for a checkpoint with fewer blocks, build an encoder of its depth or set allow_incomplete_blocks=True"
     )
 
 

@@ -1,279 +1,48 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Files of networks that say what they hold: network, pre-processing, class names, and a digest of the tensors."""
+"""Files of whole networks: written with a description, read back, and built from it."""
 
 from __future__ import annotations
 
-import argparse
-import hashlib
 import json
-import logging
 import os
+import re
 import warnings
-from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
+from torch import nn
 
-from monai_afire.networks.definition import build_network, definition_of
+from monai_afire.networks.definition import build_network
 from monai_afire.networks.nets.afire import AFiRe
-from monai_afire.networks.weights.checkpoint_files import read_own
-from monai_afire.networks.weights.released import RELEASED, released_encoder
-from monai_afire.utils.files import is_safetensors
-
-__all__ = [
-    "Description",
-    "ModelFile",
-    "Preprocessing",
-    "describe",
-    "pretrained_afire",
-    "read_description",
-    "tensor_digest",
-    "with_description",
-]
-
-logger = logging.getLogger(__name__)
-
-FORMAT = 1
-HEADER = "description"  # entry of a safetensors header and of an exported graph's metadata, as JSON
-ENTRY = "monai_afire"  # entry of the metadata of a state dict
-TASKS = {
-    "AnomalyDetector": "anomaly detector",
-    "TransferClassifier": "classifier",
-    "UPerNet": "segmenter",
-    **{name: f"pre-trained {name} network" for name in ("AFiRe", "PEAC", "ACE", "DINO", "MAE")},
-}
-_COPY_AGAIN = (
-    "copy it again from where it is whole; if a training run on this machine wrote it, delete it and run that once "
-    "more with resume set to true (--resume true), which writes it from checkpoint.pt"
+from monai_afire.networks.weights.checkpoint_files import read_own, read_pickle, read_safetensors, write_pickle
+from monai_afire.networks.weights.description import (
+    ENTRY,
+    HEADER,
+    TASKS,
+    Description,
+    Preprocessing,
+    describe,
+    parse_description,
+    tensor_digest,
+    with_description,
 )
+from monai_afire.networks.weights.loading import load_encoder_weights
+from monai_afire.networks.weights.older_files import described_by_header, described_by_options
+from monai_afire.networks.weights.released import weights_file
+from monai_afire.utils.distributed import global_rank
+from monai_afire.utils.files import is_safetensors, joined_path, keep_previous
 
+__all__ = ["ModelFile", "check_fits", "load_network", "pretrained_afire", "read_description", "save_network"]
 
-@dataclass(frozen=True)
-class Preprocessing:
-    """
-    How images become the input of a network.
-
-    Args:
-        image_size: pixels along each axis, or one number for all axes.
-        channels: 1 for gray, 3 for color.
-        spatial_dims: 2 for pictures, 3 for volumes.
-        spacing: millimeters per pixel that images are resampled to, one number or one per axis; None for no resampling.
-        intensity_window: lowest and highest value of the window; None for the one in the file.
-        standardize: whether the contrast is standardized.
-
-    Raises:
-        ValueError: when a value is out of range.
-
-    Example:
-        >>> Preprocessing(image_size=0)
-        Traceback (most recent call last):
-        ValueError: image_size is 0, needs whole numbers from 1 to 16384
-    """
-
-    image_size: int | list[int]
-    channels: int = 1
-    spatial_dims: int = 2
-    spacing: float | list[float] | None = None
-    intensity_window: list[float] | None = None
-    standardize: bool = False
-
-    def __post_init__(self) -> None:
-        _require(_all(self.image_size, int, 1, 16_384), "image_size", self.image_size, "whole numbers from 1 to 16384")
-        _require(_all(self.channels, int, 1, 3), "channels", self.channels, "1, 2 or 3")
-        _require(self.spatial_dims in (2, 3), "spatial_dims", self.spatial_dims, "2 or 3")
-        _require(self.spacing is None or _all(self.spacing, float, 1e-6, 1e6), "spacing", self.spacing, "null or > 0")
-        window = self.intensity_window
-        fits = window is None or (isinstance(window, list) and len(window) == 2 and _all(window, float, -1e9, 1e9))
-        _require(fits and (window is None or window[0] < window[1]), "intensity_window", window, "null or [low, high]")
-        _require(isinstance(self.standardize, bool), "standardize", self.standardize, "true or false")
-
-
-@dataclass(frozen=True)
-class Description:
-    """
-    What a file says about the network in it.
-
-    Args:
-        task: what the network is for, such as "classifier" or "pre-trained AFiRe network".
-        network: its definition, see :func:`monai_afire.networks.definition_of`; None for a class of another package.
-        preprocessing: of the images.
-        class_names: names of the outputs in their order; None where there are none.
-        label_kind: "multilabel" or "multiclass" of a classifier.
-        settings: other values that later steps need, such as the size of a grid.
-        digest: of the tensors, see :func:`tensor_digest`.
-        version: of this package.
-        format: of the description.
-
-    Raises:
-        ValueError: when an entry is of the wrong type.
-    """
-
-    task: str
-    network: dict[str, Any] | None = None
-    preprocessing: Preprocessing | None = None
-    class_names: list[str] | None = None
-    label_kind: str | None = None
-    settings: dict[str, Any] = field(default_factory=dict)
-    digest: str | None = None
-    version: str = ""
-    format: int = FORMAT
-
-    def __post_init__(self) -> None:
-        _require(isinstance(self.task, str) and bool(self.task), "task", self.task, "a text")
-        _require(self.network is None or isinstance(self.network, dict), "network", self.network, "a definition")
-        names = self.class_names
-        are_names = names is None or (isinstance(names, list) and all(isinstance(each, str) for each in names))
-        _require(are_names, "class_names", names, "a list of texts")
-        kinds = (None, "multilabel", "multiclass")
-        _require(self.label_kind in kinds, "label_kind", self.label_kind, "multilabel or multiclass")
-        _require(isinstance(self.settings, dict), "settings", self.settings, "a dictionary")
-        _require(self.digest is None or isinstance(self.digest, str), "digest", self.digest, "a text")
-        _require(self.format == FORMAT, "format", self.format, f"{FORMAT}: a newer version of this package wrote it")
-
-    def as_data(self) -> dict[str, Any]:
-        """The description as JSON data."""
-        return asdict(self)
-
-    @classmethod
-    def from_data(cls, data: Any) -> Description:
-        """
-        Read a description, which may be of anybody's making.
-
-        Raises:
-            ValueError: when an entry is unknown, missing or wrong.
-
-        Example:
-            >>> Description.from_data({"task": "classifier", "network": 3})
-            Traceback (most recent call last):
-            ValueError: network is 3, needs a definition
-        """
-        known = {each.name for each in fields(cls)}
-        if not isinstance(data, Mapping) or "task" not in data or not set(data) <= known:
-            raise ValueError(f"the description has other entries than {', '.join(sorted(known))}")
-        preprocessing = data.get("preprocessing")
-        if preprocessing is not None:
-            try:
-                preprocessing = Preprocessing(**preprocessing)
-            except TypeError as error:
-                raise ValueError(f"preprocessing is wrong ({error})") from error
-        return cls(**{**data, "preprocessing": preprocessing})
-
-
-def describe(
-    network: Any,
-    task: str | None = None,
-    preprocessing: Mapping[str, Any] | None = None,
-    class_names: Any = None,
-    label_kind: str | None = None,
-    settings: Mapping[str, Any] | None = None,
-) -> Description:
-    """
-    Describe a network for the file that it is written to.
-
-    Args:
-        network: unwrapped.
-        task: what it is for; None for the usual task of its class.
-        preprocessing: arguments of :class:`Preprocessing`, those that its encoder knows left out; None where they are
-            not known.
-        class_names: names of the outputs.
-        label_kind: of a classifier.
-        settings: other values that later steps need. With a pre-processing, the encoder adds its "patch_size".
-
-    Returns:
-        The description, without a digest.
-
-    Example:
-        >>> from monai_afire.networks import TransferClassifier, ViTEncoder
-        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
-        >>> describe(TransferClassifier(encoder, num_classes=1), class_names=["Nodule"]).task
-        'classifier'
-    """
-    from monai_afire import __version__  # the package imports this module
-
-    definition = definition_of(network)
-    if definition is None:
-        name = f"{type(network).__module__}.{type(network).__qualname__}"
-        logger.warning(f"{name} is of another package: its file holds no definition, so later steps need network_def")
-    if preprocessing is not None:
-        preprocessing, settings = _with_input_of(network, preprocessing, settings or {})
-    is_known = preprocessing is not None and "image_size" in preprocessing  # another library's network does not say
-    return Description(
-        task=task or TASKS.get(type(network).__name__, "encoder" if hasattr(network, "grid_size") else "network"),
-        network=definition,
-        preprocessing=Preprocessing(**_plain(preprocessing)) if is_known else None,
-        class_names=None if class_names is None else [str(name) for name in class_names],
-        label_kind=label_kind,
-        settings=_plain(settings or {}),
-        version=__version__,
-    )
-
-
-def _with_input_of(
-    network: Any, preprocessing: Mapping[str, Any], settings: Mapping[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Pre-processing and settings, completed by what the network's encoder says about its input."""
-    modules = network.modules() if isinstance(network, torch.nn.Module) else ()
-    encoder: Any = next(
-        (module for module in modules if hasattr(module, "in_channels") and hasattr(module, "img_size")), None
-    )
-    if encoder is None:
-        return dict(preprocessing), dict(settings)
-    image_size, patch_size = _one_for_all(encoder.img_size), _one_for_all(encoder.patch_size)
-    known = {"image_size": image_size, "channels": encoder.in_channels, "spatial_dims": len(encoder.img_size)}
-    return {**known, **preprocessing}, {"patch_size": patch_size, **settings}
-
-
-def _one_for_all(sizes: Any) -> Any:
-    """One number where all axes have the same."""
-    sizes = list(sizes)
-    return sizes[0] if len(set(sizes)) == 1 else sizes
-
-
-def tensor_digest(tensors: Mapping[str, torch.Tensor]) -> str:
-    """
-    SHA-256 of names, data types, shapes and bytes of tensors.
-
-    Example:
-        >>> a, b = torch.zeros(2), torch.ones(1)
-        >>> tensor_digest({"a": a, "b": b}) == tensor_digest({"b": b, "a": a}) != tensor_digest({"a": a, "b": b + 1})
-        True
-    """
-    digest = hashlib.sha256()
-    for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
-        digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return f"sha256:{digest.hexdigest()}"
-
-
-def with_description(
-    state_dict: Mapping[str, torch.Tensor], description: Description
-) -> OrderedDict[str, torch.Tensor]:
-    """
-    A state dict that carries a description of its network, with the digest of its tensors.
-
-    The description is in the metadata that PyTorch keeps beside the tensors of a state dict: ``torch.save`` writes it,
-    ``torch.load(..., weights_only=True)`` reads it, and ``load_state_dict`` ignores it.
-
-    Args:
-        state_dict: of a network; untouched.
-        description: see :func:`describe`.
-
-    Returns:
-        The same tensors by the same names.
-    """
-    described = OrderedDict(state_dict)
-    metadata = dict(getattr(state_dict, "_metadata", {}))
-    data = replace(description, digest=tensor_digest(state_dict)).as_data()
-    metadata[""] = {**metadata.get("", {}), ENTRY: data}
-    described._metadata = metadata  # type: ignore[attr-defined]
-    return described
+_COPY_AGAIN = "copy the file again, or let the run write it again from checkpoint.pt (--resume true)"
+_OWN_NAMES = ("patch_embedding.", "layers.")  # of encoders
+_STUDENT = re.compile(r"^(network\.)?(encoder|head)\.")
 
 
 def read_description(path: str | os.PathLike) -> Description | None:
@@ -293,19 +62,115 @@ def read_description(path: str | os.PathLike) -> Description | None:
         >>> read_description("no/model.pt") is None
         True
     """
-    path = file_of(path)
+    path = weights_file(path)
     if not path.is_file():
         return None
+    header: Mapping[str, str] = {}
+    state: Any = None
     try:
-        header, state = _safetensors_header(path) if is_safetensors(path) else ({}, _mapped_state(path))
-    except Exception:  # damage fails in a dozen ways, and says so again when the weights are loaded
+        if is_safetensors(path):
+            with safe_open(path, framework="pt") as content:
+                header = content.metadata() or {}
+        else:
+            state = _network_state(read_pickle(path, mmap=True), path)
+    except Exception:  # damage fails in a dozen ways; the loading of the weights says how
         return None
     return _description(path, header, state)
 
 
-def file_of(path: str | os.PathLike) -> Path:
-    """The file of a path, or of the word for the released encoder."""
-    return released_encoder() if path == RELEASED else Path(path)
+def save_network(
+    network: nn.Module,
+    path: str | os.PathLike | Sequence[str | os.PathLike],
+    description: Mapping[str, Any] | None = None,
+) -> Path:
+    """
+    Write a network's state dict for :func:`load_network`, complete or not at all; an older file is kept beside it.
+
+    Args:
+        network: unwrapped.
+        path: the file, or its parts to be joined. Only the first process of several writes it.
+        description: arguments of :func:`monai_afire.networks.describe` besides the network.
+
+    Returns:
+        The file.
+
+    Raises:
+        OSError: when it cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> path = save_network(nn.Linear(2, 1), [tempfile.mkdtemp(), "model.pt"])
+        >>> load_network(nn.Linear(2, 1), path)
+    """
+    file = joined_path(path)
+    if global_rank() == 0:
+        keep_previous(file)
+        write_pickle(with_description(network.state_dict(), describe(network, **(description or {}))), file)
+    return file
+
+
+def load_network(network: nn.Module, path: str | os.PathLike, hint: str = "") -> None:
+    """
+    Load the file that a run of a bundle has written (``model.pt``) into a network of the same class and arguments.
+
+    :meth:`monai_afire.networks.ModelFile.build` builds the network, too.
+
+    Args:
+        network: a network of the same settings.
+        path: the file; ``weights_only=True`` always.
+        hint: what to do if there is no such file, for the message.
+
+    Raises:
+        FileNotFoundError: when there is no such file.
+        ValueError: when the file is damaged or carries code.
+        RuntimeError: when it holds another network; the first differences are named.
+
+    Example:
+        >>> import tempfile
+        >>> path = os.path.join(tempfile.mkdtemp(), "model.pt")
+        >>> torch.save(nn.Linear(2, 1).state_dict(), path)
+        >>> load_network(nn.Linear(2, 1), path)
+    """
+    state = ModelFile(path, hint=hint).state_dict
+    found, expected = read_description(path), TASKS.get(type(network).__name__)
+    if found is not None and found.task in TASKS.values() and expected not in (None, found.task):
+        raise RuntimeError(f"{path} is for another task, {found.task} instead of {expected}: {hint or 'take another'}")
+    check_fits(state, network.state_dict(), path, "give the settings (sizes, layers) of the run that wrote it")
+    network.load_state_dict(state)
+
+
+def check_fits(
+    saved: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor], path: str | os.PathLike, remedy: str
+) -> None:
+    """
+    Compare names and shapes before anything is loaded.
+
+    Args:
+        saved: state dict of the file.
+        expected: state dict of the network.
+        path: the file, for the message.
+        remedy: what to do, for the message.
+
+    Raises:
+        RuntimeError: when they differ; the first differences are named.
+
+    Example:
+        >>> check_fits({"a": torch.ones(2)}, {"a": torch.ones(3)}, "model.pt", "use the same settings")
+        Traceback (most recent call last):
+        RuntimeError: model.pt holds another architecture (differences: 1, such as a is (2,) in the file, (3,) in
+        the network): use the same settings
+    """
+    in_file, in_network = ({name: tuple(each.shape) for name, each in s.items()} for s in (saved, expected))
+    differences = [
+        f"{name} is {in_file.get(name, 'missing')} in the file, {in_network.get(name, 'missing')} in the network"
+        for name in {**in_network, **in_file}
+        if in_file.get(name) != in_network.get(name)
+    ]
+    if differences:
+        some = "; ".join(differences[:3])
+        raise RuntimeError(
+            f"{path} holds another architecture (differences: {len(differences)}, such as {some}): {remedy}"
+        )
 
 
 class ModelFile:
@@ -344,16 +209,15 @@ class ModelFile:
     def description(self) -> Description:
         """What the file says about its network."""
         path = self._existing_file()
-        found = read_description(path)
-        if found is None:
-            found = _description(path, {}, self.state_dict)  # says what is wrong with a damaged file
+        # without one, the reading of the tensors says what is wrong with a damaged file
+        found = read_description(path) or _description(path, {}, self.state_dict)
         if found is None:
             raise ValueError(
-                f"{path} does not say how to build its network, since no bundle wrote it: build the network yourself "
-                "and use monai_afire.networks.load_network, or load_encoder_weights for an encoder"
+                f"{path} does not say how to build its network: build the network yourself and use load_network, or "
+                "load_encoder_weights for an encoder"
             )
         if self.task is not None and found.task != self.task:
-            raise ValueError(f"{path} is {_a(found.task)}, not {_a(self.task)}: {self.hint or 'take another file'}")
+            raise ValueError(f"{path} is {_a(found.task)}, not {_a(self.task)}: {self.hint or 'use another file'}")
         return found
 
     @property
@@ -363,35 +227,14 @@ class ModelFile:
             raise ValueError(f"{self.path} does not say how its images are pre-processed")
         return self.description.preprocessing
 
-    @property
-    def image_size(self) -> int | list[int]:
-        """Pixels along each axis, or one number for all axes."""
-        return self.preprocessing.image_size
-
-    @property
-    def channels(self) -> int:
-        """Channels of the images."""
-        return self.preprocessing.channels
-
-    @property
-    def spatial_dims(self) -> int:
-        """Axes of the images."""
-        return self.preprocessing.spatial_dims
-
-    @property
-    def spacing(self) -> float | list[float] | None:
-        """Millimeters per pixel; None for no resampling."""
-        return self.preprocessing.spacing
-
-    @property
-    def intensity_window(self) -> list[float] | None:
-        """Lowest and highest value of the window."""
-        return self.preprocessing.intensity_window
-
-    @property
-    def standardize(self) -> bool:
-        """Whether the contrast is standardized."""
-        return self.preprocessing.standardize
+    image_size = property(attrgetter("preprocessing.image_size"), doc="Pixels along each axis, or one number.")
+    channels = property(attrgetter("preprocessing.channels"), doc="Channels of the images.")
+    spatial_dims = property(attrgetter("preprocessing.spatial_dims"), doc="Axes of the images.")
+    spacing = property(attrgetter("preprocessing.spacing"), doc="Millimeters per pixel; None for no resampling.")
+    intensity_window = property(attrgetter("preprocessing.intensity_window"), doc="Ends of the window.")
+    standardize = property(attrgetter("preprocessing.standardize"), doc="Whether the contrast is standardized.")
+    label_kind = property(attrgetter("description.label_kind"), doc="Kind of labels of a classifier.")
+    settings = property(attrgetter("description.settings"), doc="Other values of the run that wrote the file.")
 
     @property
     def class_names(self) -> list[str]:
@@ -400,36 +243,26 @@ class ModelFile:
             raise ValueError(f"{self.path} has no class names")
         return self.description.class_names
 
-    @property
-    def label_kind(self) -> str | None:
-        """Of a classifier."""
-        return self.description.label_kind
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Other values of the run that wrote the file."""
-        return self.description.settings
-
     @cached_property
     def state_dict(self) -> dict[str, torch.Tensor]:
         """The network's tensors on the CPU; their digest is verified where the file has one."""
         path = self._existing_file()
-        header: dict[str, str] = {}
+        header: Mapping[str, str] = {}
         if is_safetensors(path):
-            state, header = _read_safetensors(path)
+            state, header = read_safetensors(path, _COPY_AGAIN)
         else:
             state = _network_state(read_own(path, _COPY_AGAIN), path)
         found = _description(path, header, state)
-        if found is not None and found.digest is not None and tensor_digest(state) != found.digest:
+        if found is not None and found.digest not in (None, tensor_digest(state)):
             raise ValueError(f"{path} is damaged: the digest of its tensors does not match; {_COPY_AGAIN}")
         return state
 
     def _existing_file(self) -> Path:
-        path = file_of(self.path)
+        path = weights_file(self.path)
         if not path.is_file():
             raise FileNotFoundError(
-                f"there are no weights {path} (in {Path.cwd()}): {self.hint or 'check the path'}; if a run has written "
-                "them elsewhere, name the file (--ckpt_path, --pretrained), or the folder of the bundle (--bundle_root)"
+                f"there are no weights {path} (in {Path.cwd()}): {self.hint or 'check the path'}, or name the file "
+                "(--ckpt_path, --pretrained) or the folder of the bundle (--bundle_root)"
             )
         return path
 
@@ -446,24 +279,24 @@ class ModelFile:
         Raises:
             ValueError: when the description is impossible, or does not fit the tensors.
         """
-        from monai_afire.networks.weights.loading import load_encoder_weights
-        from monai_afire.networks.weights.whole_network import check_fits
-
-        definition = self.description.network
+        definition, name = self.description.network, str(self.path)
         if definition is None:
-            raise ValueError(f"{self.path} holds a network of another package: build it yourself and load_network")
-        state = self.state_dict
-        if self.description.task == "encoder" and _is_foreign(state):
-            encoder = build_network(definition, str(self.path), **replaced)
-            load_encoder_weights(encoder, file_of(self.path), strict=True)
+            raise ValueError(f"{name} holds a network of another package: build it yourself and use load_network")
+        state, classes = self.state_dict, _classes(definition)
+        if self.description.task == "encoder" and not any(each.startswith(_OWN_NAMES) for each in state):
+            encoder = build_network(definition, name, **replaced)
+            load_encoder_weights(encoder, self.path, strict=True)  # translates another library's names
             return encoder.eval()
-        state = _with_teacher(state) if "AFiRe" in _classes(definition) else state
+        if "AFiRe" in classes and not any(".teacher_" in f".{each}" for each in state):
+            # a detector's file leaves the teacher out, which is the student then
+            students = [each for each in state if _STUDENT.match(each)]
+            state = {**state, **{_STUDENT.sub(r"\1teacher_\2.", each): state[each] for each in students}}
         remedy = "its description is of another network: copy the file again"
         try:
-            if not {"HuggingFaceEncoder", "TimmEncoder", "MONAIEncoder"} & _classes(definition):
-                check_fits(state, _shapes(definition, str(self.path), replaced), self.path, remedy)
-            network = build_network(definition, str(self.path), **replaced)
-            check_fits(state, network.state_dict(), self.path, remedy)
+            if not classes & {"HuggingFaceEncoder", "TimmEncoder", "MONAIEncoder"}:
+                check_fits(state, _shapes(definition, name, replaced), name, remedy)
+            network = build_network(definition, name, **replaced)
+            check_fits(state, network.state_dict(), name, remedy)
         except RuntimeError as error:
             raise ValueError(str(error)) from error
         network.load_state_dict(state)
@@ -520,11 +353,6 @@ def _classes(definition: Any) -> set[str]:
     return {str(definition.get("class"))}.union(*map(_classes, inner))
 
 
-def _is_foreign(state: Mapping[str, torch.Tensor]) -> bool:
-    """Whether an encoder's tensors have another library's names."""
-    return not any(name.startswith(("patch_embedding.", "layers.")) for name in state)
-
-
 def pretrained_afire(path: str | os.PathLike | None, hint: str = "", **arguments: Any) -> AFiRe:
     """
     An AFiRe network to go on training: that of a file, or a new one.
@@ -553,41 +381,6 @@ def pretrained_afire(path: str | os.PathLike | None, hint: str = "", **arguments
     return ModelFile(path, TASKS["AFiRe"], hint).build(contrast=True, restore=True, **temperature)
 
 
-TEACHER = {"teacher_encoder.": "encoder.", "teacher_head.": "head."}
-
-
-def _with_teacher(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """A detector's file may leave the teacher out: it is the student then."""
-    filled = dict(state)
-    if any(".teacher_" in f".{name}" for name in state):
-        return filled
-    for teacher, student in TEACHER.items():
-        for prefix in ("", "network."):
-            own = [name for name in state if name.startswith(prefix + student)]
-            filled |= {prefix + teacher + name.removeprefix(prefix + student): state[name] for name in own}
-    return filled
-
-
-def _safetensors_header(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
-    with safe_open(path, framework="pt") as content:
-        return content.metadata() or {}, {}
-
-
-def _read_safetensors(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    try:
-        with safe_open(path, framework="pt") as content:
-            header = content.metadata() or {}
-            return {name: content.get_tensor(name) for name in content.keys()}, header  # noqa: SIM118  no dictionary
-    except SafetensorError as error:
-        raise ValueError(f"{path} is no complete safetensors file ({error}); {_COPY_AGAIN}") from error
-
-
-def _mapped_state(path: Path) -> Any:
-    """The network's state dict with tensors that stay on the disk."""
-    with torch.serialization.safe_globals([argparse.Namespace]):
-        return _network_state(torch.load(path, map_location="cpu", weights_only=True, mmap=True), path)
-
-
 def _network_state(content: Any, path: Path) -> Any:
     """Of ``model.pt`` itself, or of the network in a checkpoint."""
     if isinstance(content, Mapping) and isinstance(content.get("network"), Mapping):
@@ -599,11 +392,9 @@ def _network_state(content: Any, path: Path) -> Any:
 
 def _description(path: Path, header: Mapping[str, str], state: Any) -> Description | None:
     """From a safetensors header or a state dict, or translated from what older versions wrote."""
-    from monai_afire.networks.weights.older_files import described_by_header, described_by_options
-
     try:
         if HEADER in header:
-            return Description.from_data(json.loads(header[HEADER]))
+            return parse_description(header[HEADER])
         if header:
             return described_by_header(header)
         metadata = getattr(state, "_metadata", None)
@@ -611,32 +402,13 @@ def _description(path: Path, header: Mapping[str, str], state: Any) -> Descripti
         data = whole.get(ENTRY) if isinstance(whole, Mapping) else None
         if not isinstance(data, Mapping):
             return None
-        return Description.from_data(data) if "format" in data else described_by_options(data, state)
+        return parse_description(json.dumps(data)) if "format" in data else described_by_options(data, state)
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} has a wrong description: {error}") from error
+        raise ValueError(
+            f"{path} has a wrong description: {error}; copy the file again, or update this package if a newer version "
+            "wrote it"
+        ) from error
 
 
 def _a(task: str) -> str:
     return f"an {task}" if task[0] in "aeiou" else f"a {task}"
-
-
-def _plain(value: Any) -> Any:
-    """JSON data of values that a config holds."""
-    if isinstance(value, Mapping):
-        return {str(name): _plain(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    return value.item() if hasattr(value, "item") else value
-
-
-def _all(value: Any, kind: type, low: float, high: float) -> bool:
-    values = value if isinstance(value, list) else [value]
-    kinds = (int, float) if kind is float else (int,)
-    return 0 < len(values) <= 3 and all(
-        isinstance(each, kinds) and not isinstance(each, bool) and low <= each <= high for each in values
-    )
-
-
-def _require(fits: bool, name: str, value: Any, needed: str) -> None:
-    if not fits:
-        raise ValueError(f"{name} is {value!r}, needs {needed}"[:300])

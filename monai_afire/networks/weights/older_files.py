@@ -12,13 +12,13 @@ from typing import Any
 import torch
 
 from monai_afire.networks.nets.encoders.build import is_encoder_name, parse_encoder_name
-from monai_afire.networks.weights.model_file import TASKS, Description, Preprocessing
+from monai_afire.networks.weights.description import TASKS, Description, Preprocessing
+from monai_afire.networks.weights.swin import swin_arguments
 
 __all__ = ["described_by_header", "described_by_options"]
 
 _OPTIONS = "options"
 _PREPROCESSING = {each.name for each in fields(Preprocessing)}
-_SWIN_TABLE = "relative_position_bias_table"
 _ARGUMENTS = {  # of each class, the options that have the argument's name
     "AFiRe": "num_clusters head_dim decoder_dim decoder_layers decoder_heads student_temperature contrast_space",
     "PEAC": "expander_dim expander_hidden_dim global_balance",
@@ -109,47 +109,38 @@ def _preprocessing(options: Mapping[str, Any]) -> Preprocessing | None:
 
 def _definition(options: Mapping[str, Any], state: Mapping[str, torch.Tensor], prefix: str) -> dict[str, Any] | None:
     """Of the network whose tensors have the prefix."""
-    names = [name.removeprefix(prefix) for name in state if name.startswith(prefix)]
-    found = (cls for cls, tensor in _TENSORS.items() if any(name.startswith(tensor) for name in names))
-    kind = next(found, None)
+    state = _below(state, prefix)
+    kind = next((kind for kind, tensor in _TENSORS.items() if any(name.startswith(tensor) for name in state)), None)
     if kind is None:
         return None
-    arguments = {name: options[name] for name in _ARGUMENTS[kind].split() if name in options}
-    renamed = _RENAMED.get(kind, {})
-    arguments |= {name: options[option] for name, option in renamed.items() if option in options}
+    names = {name: name for name in _ARGUMENTS[kind].split()} | _RENAMED.get(kind, {})
+    arguments = {name: options[option] for name, option in names.items() if option in options}
     if kind == "AnomalyDetector":
         inner = _definition(options, state, "network.")
-        arguments["network"] = inner or _encoder(options, state, "network.encoder.")
-    else:
-        arguments["encoder"] = _encoder(options, state, f"{prefix}encoder.")
+        return {"class": kind, "arguments": {**arguments, "network": inner or _encoder(options, state, "network.")}}
     if kind in ("TransferClassifier", "UPerNet"):
-        arguments["num_classes"] = state[f"{prefix}classifier.weight"].shape[0]
-    return {"class": kind, "arguments": arguments}
+        arguments["num_classes"] = state["classifier.weight"].shape[0]
+    return {"class": kind, "arguments": {**arguments, "encoder": _encoder(options, state)}}
 
 
-def _encoder(options: Mapping[str, Any], state: Mapping[str, torch.Tensor], prefix: str) -> dict[str, Any] | None:
+def _encoder(options: Mapping[str, Any], state: Mapping[str, torch.Tensor], prefix: str = "") -> dict[str, Any] | None:
+    """Of the encoder of the network whose tensors have the prefix."""
+    state = _below(state, f"{prefix}encoder.")
     shape = {"in_channels": options.get("channels", 1), "img_size": options.get("image_size", 128)}
     if is_encoder_name(options.get("encoder")):
-        name = parse_encoder_name(options["encoder"])
-        kind = {"hub": "HuggingFaceEncoder", "timm": "TimmEncoder"}[name.library]
-        return {"class": kind, "arguments": {**shape, "model": name.model, "pretrained": False}}
+        library, model, _ = parse_encoder_name(options["encoder"])
+        kind = {"hub": "HuggingFaceEncoder", "timm": "TimmEncoder"}[library]
+        return {"class": kind, "arguments": {**shape, "model": model, "pretrained": False}}
     shape["spatial_dims"] = options.get("spatial_dims", 2)
-    if f"{prefix}patch_embed.norm.weight" in state:
-        return {"class": "SwinEncoder", "arguments": {**shape, **_swin_arguments(state, prefix)}}
-    if f"{prefix}patch_embedding.position_embeddings" not in state:
+    if "patch_embed.norm.weight" in state:
+        # the window stays unknown: the tables of relative positions only say how it is cut to the grid
+        shape["patch_size"] = list(state["patch_embed.proj.weight"].shape[2:])
+        return {"class": "SwinEncoder", "arguments": {**shape, **swin_arguments(state)}}
+    if "patch_embedding.position_embeddings" not in state:
         return None  # another library's, which an overlay described
     own = ("patch_size", "hidden_size", "num_layers", "num_heads")
     return {"class": "ViTEncoder", "arguments": {**shape, **{name: options[name] for name in own if name in options}}}
 
 
-def _swin_arguments(state: Mapping[str, torch.Tensor], prefix: str) -> dict[str, Any]:
-    """All but the window, of which the tables of relative positions only say how it is cut to the grid."""
-    heads: dict[str, int] = {}
-    depths: dict[str, int] = {}
-    for name, tensor in state.items():
-        if name.startswith(prefix) and name.endswith(_SWIN_TABLE):
-            stage = name.removeprefix(prefix).split(".")[1]
-            heads[stage], depths[stage] = tensor.shape[-1], depths.get(stage, 0) + 1
-    width = state[f"{prefix}patch_embed.norm.weight"].shape[0]
-    patch = list(state[f"{prefix}patch_embed.proj.weight"].shape[2:])
-    return {"embed_dim": width, "patch_size": patch, "depths": list(depths.values()), "num_heads": list(heads.values())}
+def _below(state: Mapping[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}

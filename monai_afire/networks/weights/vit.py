@@ -1,106 +1,211 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Fitting a converted checkpoint to a :class:`ViTEncoder`."""
+"""Weights for ViTs: key names of timm, Hugging Face and MONAI, and the fit of position and patch embeddings."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from monai_afire.networks.weights.filters import CheckpointFilter, Converted
-from monai_afire.networks.weights.geometry import resize_position_embedding, source_grid
-from monai_afire.networks.weights.patch_embedding import SourceImages, fit_patch_embedding
-from monai_afire.networks.weights.vit_filters import EMBEDDING, POSITIONS
+from monai_afire.networks.weights.filters import CheckpointFilter, Conversion
+from monai_afire.networks.weights.geometry import fit_patch_embedding, resize_position_embedding, source_grid
 
-__all__ = ["fit_vit", "vit_settings"]
+__all__ = ["VIT_SOURCES", "fit_vit", "vit_arguments"]
+
+EMBEDDING = "patch_embedding.patch_embeddings"
+POSITIONS = "patch_embedding.position_embeddings"
+
+TIMM_RULES = {
+    r"patch_embed\.proj\.(weight|bias)": rf"{EMBEDDING}.\1",
+    r"pos_embed": POSITIONS,
+    r"(blocks\.\d+\.norm[12]|blocks\.\d+\.attn\.qkv|norm|fc_norm)\.(weight|bias)": r"\1.\2",
+    r"(blocks\.\d+)\.attn\.proj\.(weight|bias)": r"\1.attn.out_proj.\2",
+    r"(blocks\.\d+)\.mlp\.fc([12])\.(weight|bias)": r"\1.mlp.linear\2.\3",
+    r"(blocks\.\d+)\.(?:ls([12])\.gamma|gamma_([12]))": r"\1.layer_scale\2\3",
+}
+TIMM_DROPPED = r"(cls|dist|reg|mask)_token$|register_tokens$|head|decoder_|pre_logits"
+
+# transformers 5 has other names in memory ("layers.0.attention.q_proj") than in files
+HF_BLOCK = r"(?:encoder\.layer|layers)\.(\d+)"
+HUGGING_FACE_RULES = {
+    r"embeddings\.patch_embeddings\.projection\.(weight|bias)": rf"{EMBEDDING}.\1",
+    r"embeddings\.position_embeddings": POSITIONS,
+    HF_BLOCK + r"\.attention(?:\.attention)?\.([qkv])(?:uery|ey|alue|_proj)\.(weight|bias)": r"blocks.\1.attn.\2.\3",
+    HF_BLOCK + r"\.attention\.(?:output\.dense|o_proj)\.(weight|bias)": r"blocks.\1.attn.out_proj.\2",
+    HF_BLOCK + r"\.(?:layernorm_before|norm1)\.(weight|bias)": r"blocks.\1.norm1.\2",
+    HF_BLOCK + r"\.(?:layernorm_after|norm2)\.(weight|bias)": r"blocks.\1.norm2.\2",
+    HF_BLOCK + r"\.(?:intermediate\.dense|mlp\.fc1)\.(weight|bias)": r"blocks.\1.mlp.linear1.\2",
+    HF_BLOCK + r"\.(?:output\.dense|mlp\.fc2)\.(weight|bias)": r"blocks.\1.mlp.linear2.\2",
+    HF_BLOCK + r"\.layer_scale([12])\.lambda1": r"blocks.\1.layer_scale\2",
+    r"layernorm\.(weight|bias)": r"norm.\1",
+}
+HUGGING_FACE_DROPPED = r"embeddings\.(cls_token|mask_token|register_tokens)$|pooler\.|classifier\.|decoder\."
+
+MONAI_RULES = {
+    # a perceptron's linear layer stands behind a reshaping layer
+    r"patch_embedding\.patch_embeddings\.1\.(weight|bias)": rf"{EMBEDDING}.\1",
+    r"(patch_embedding\.patch_embeddings\.(?:weight|bias)|patch_embedding\.position_embeddings)": r"\1",
+    r"(blocks\.\d+\.(?:norm1|norm2|norm_cross_attn|attn\.qkv|attn\.out_proj|mlp\.linear[12])\.(?:weight|bias))": r"\1",
+    r"(norm\.(?:weight|bias))": r"\1",
+}
+MONAI_DROPPED = r"cls_token$|classification_head\.|blocks\.\d+\.cross_attn\.|conv3d_transpose"
 
 # heads of the published models by width; the number is not in a state dict
 PUBLISHED_HEADS = {192: 3, 384: 6, 768: 12, 1024: 16, 1280: 16}
 
 
-def fit_vit(converted: Converted, source: CheckpointFilter, encoder: Any, images: SourceImages) -> None:
+def _finish_timm(conversion: Conversion) -> None:
+    tensors, report = conversion.tensors, conversion.report
+    for part in ("weight", "bias"):
+        pooled = tensors.pop(f"fc_norm.{part}", None)
+        if pooled is not None and f"norm.{part}" in tensors:
+            report.dropped.append(f"fc_norm.{part}")
+        elif pooled is not None:
+            tensors[f"norm.{part}"] = pooled
+            report.notes.append(f"fc_norm.{part}, made for the mean of the tokens, is used for each token")
+    _fold_layer_scale(conversion)
+
+
+def _finish_hugging_face(conversion: Conversion) -> None:
+    if any(".layer_scale" in name for name in conversion.tensors):
+        conversion.layer_norm_eps = 1e-6  # DINOv2
+    _merge_query_key_value(conversion.tensors)
+    _fold_layer_scale(conversion)
+
+
+def _fold_layer_scale(conversion: Conversion) -> None:
+    """Multiply LayerScale's factors into the layer before it, which is exact."""
+    tensors = conversion.tensors
+    scales = [name for name in tensors if ".layer_scale" in name]
+    for name in scales:
+        scale = tensors.pop(name)
+        block, number = name.split(".layer_scale")
+        layer = f"{block}.attn.out_proj" if number == "1" else f"{block}.mlp.linear2"
+        for key, shape in ((f"{layer}.weight", (-1, 1)), (f"{layer}.bias", (-1,))):
+            if key in tensors:
+                tensors[key] = tensors[key] * scale.reshape(shape)
+    if scales:
+        conversion.report.notes.append(f"{len(scales)} LayerScale factors are multiplied into the weights")
+
+
+def _merge_query_key_value(tensors: dict[str, torch.Tensor]) -> None:
+    for name in [name for name in tensors if name.endswith(".attn.q.weight")]:
+        attention = name.removesuffix(".q.weight")
+        for part in ("weight", "bias"):
+            parts = [tensors.pop(f"{attention}.{which}.{part}", None) for which in "qkv"]
+            present = [tensor for tensor in parts if tensor is not None]
+            if present:
+                # a projection without bias adds nothing
+                filled = [torch.zeros_like(present[0]) if tensor is None else tensor for tensor in parts]
+                tensors[f"{attention}.qkv.{part}"] = torch.cat(filled)
+
+
+TIMM = CheckpointFilter(
+    "timm",
+    ("patch_embed.proj.weight",),
+    ("blocks.0.",),
+    TIMM_RULES,
+    TIMM_DROPPED,
+    of_photographs=True,
+    layer_norm_eps=1e-6,
+    finish=_finish_timm,
+)
+HUGGING_FACE = CheckpointFilter(
+    "huggingface",
+    ("embeddings.patch_embeddings.projection.weight",),
+    ("encoder.layer.0.", "layers.0."),
+    HUGGING_FACE_RULES,
+    HUGGING_FACE_DROPPED,
+    of_photographs=True,
+    layer_norm_eps=1e-12,
+    finish=_finish_hugging_face,
+)
+MONAI_ANCHORS = (f"{EMBEDDING}.weight", f"{EMBEDDING}.1.weight")
+MONAI = CheckpointFilter("monai", MONAI_ANCHORS, ("blocks.0.",), MONAI_RULES, MONAI_DROPPED, of_photographs=False)
+
+VIT_SOURCES: dict[str, tuple[CheckpointFilter, ...]] = {
+    "auto": (MONAI, TIMM, HUGGING_FACE),
+    "timm": (TIMM,),
+    "dino": (TIMM,),
+    "mae": (TIMM,),
+    "afire": (MONAI, TIMM),
+    "huggingface": (HUGGING_FACE,),
+    "monai": (MONAI,),
+}
+
+
+def fit_vit(conversion: Conversion, encoder: Any) -> None:
     """
     Bring patch and position embedding into the encoder's shapes, in place; the rest stays as it is.
 
     Args:
-        converted: the checkpoint under the encoder's names; changed.
-        source: the filter it came through.
+        conversion: the checkpoint under the encoder's names; changed.
         encoder: a ``ViTEncoder``.
-        images: what is known about the checkpoint's images.
 
     Raises:
         ValueError: when a shape cannot be made to fit.
 
     Example:
         >>> from monai_afire.networks.nets.vit_encoder import ViTEncoder
-        >>> from monai_afire.networks.weights.vit_filters import MONAI
+        >>> from monai_afire.networks.weights.report import LoadReport
         >>> small, large = (ViTEncoder(img_size=s, hidden_size=24, num_layers=1, num_heads=2) for s in (32, 64))
-        >>> converted = Converted(dict(small.state_dict()))
-        >>> fit_vit(converted, MONAI, large, SourceImages())
-        >>> converted.tensors["patch_embedding.position_embeddings"].shape
+        >>> conversion = Conversion(MONAI, dict(small.state_dict()), LoadReport("vit.pt", "monai"))
+        >>> fit_vit(conversion, large)
+        >>> conversion.tensors["patch_embedding.position_embeddings"].shape
         torch.Size([1, 16, 24])
     """
-    tensors = converted.tensors
-    fit_patch_embedding(converted, EMBEDDING, encoder.patch_size, source, encoder, images)
-    if POSITIONS in tensors:
-        _fit_positions(converted, source, encoder.grid_size, images.grid)
-    heads = None if images.heads_are_known else PUBLISHED_HEADS.get(encoder.hidden_size)
-    if source.of_photographs and heads not in (None, encoder.blocks[0].attn.num_heads):
-        converted.notes.append(
-            f"the encoder has {encoder.blocks[0].attn.num_heads} attention heads, published models of width "
-            f"{encoder.hidden_size} have {heads}: a checkpoint does not tell, a wrong number spoils the features"
+    fit_patch_embedding(conversion, EMBEDDING, encoder.patch_size, encoder)
+    if POSITIONS in conversion.tensors:
+        _fit_positions(conversion, encoder.grid_size)
+    heads, published = encoder.blocks[0].attn.num_heads, PUBLISHED_HEADS.get(encoder.hidden_size)
+    if conversion.source.of_photographs and conversion.num_heads is None and published not in (None, heads):
+        conversion.report.notes.append(
+            f"the encoder has {heads} attention heads, published models of width {encoder.hidden_size} have "
+            f"{published}; a checkpoint does not hold the number, and a wrong one spoils the features"
         )
 
 
-def vit_settings(tensors: dict[str, torch.Tensor]) -> str:
+def vit_arguments(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
     """
-    The settings of an encoder that such tensors fit, for messages.
+    Arguments of ``ViTEncoder`` that show in its tensors.
 
     Args:
         tensors: by the encoder's key names.
 
     Returns:
-        Keyword arguments of ``ViTEncoder``.
+        "num_layers", and where the tensors are there "hidden_size" and "mlp_dim".
 
     Example:
-        >>> vit_settings({"norm.weight": torch.ones(8), "blocks.0.mlp.linear1.weight": torch.ones(32, 8)})
-        'hidden_size=8, mlp_dim=32, num_layers=1'
+        >>> vit_arguments({"norm.weight": torch.ones(8), "blocks.0.mlp.linear1.weight": torch.ones(32, 8)})
+        {'hidden_size': 8, 'mlp_dim': 32, 'num_layers': 1}
     """
-    settings = []
-    if "norm.weight" in tensors:
-        settings.append(f"hidden_size={tensors['norm.weight'].shape[0]}")
-    if "blocks.0.mlp.linear1.weight" in tensors:
-        settings.append(f"mlp_dim={tensors['blocks.0.mlp.linear1.weight'].shape[0]}")
+    widths = {"hidden_size": "norm.weight", "mlp_dim": "blocks.0.mlp.linear1.weight"}
+    arguments = {argument: tensors[name].shape[0] for argument, name in widths.items() if name in tensors}
     numbers = [int(name.split(".")[1]) for name in tensors if name.startswith("blocks.")]
-    return ", ".join([*settings, f"num_layers={max(numbers, default=-1) + 1}"])
+    return {**arguments, "num_layers": max(numbers, default=-1) + 1}
 
 
-def _fit_positions(
-    converted: Converted, source: CheckpointFilter, target: tuple[int, ...], given_grid: tuple[int, ...] | None
-) -> None:
-    embedding, prefix_tokens = converted.tensors[POSITIONS].cpu(), converted.prefix_tokens
+def _fit_positions(conversion: Conversion, target: tuple[int, ...]) -> None:
+    embedding, given, prefix_tokens = conversion.tensors[POSITIONS].cpu(), conversion.grid, conversion.prefix_tokens
     found = None
-    if embedding.ndim == 3 and given_grid is not None:
-        skip = embedding.shape[1] - math.prod(given_grid)
-        found = (skip, given_grid) if 0 <= skip <= prefix_tokens and len(given_grid) == len(target) else None
+    if embedding.ndim == 3 and given is not None:
+        skip = embedding.shape[1] - math.prod(given)
+        found = (skip, given) if 0 <= skip <= prefix_tokens and len(given) == len(target) else None
     elif embedding.ndim == 3:
-        found = source_grid(embedding.shape[1], prefix_tokens, target, same_first=not source.of_photographs)
+        same_first = not conversion.source.of_photographs
+        found = source_grid(embedding.shape[1], prefix_tokens, target, same_first)
     if found is None:
         raise ValueError(
-            f"{POSITIONS} is {tuple(embedding.shape)} in the checkpoint (up to {prefix_tokens} of it class or register "
-            f"tokens), the encoder's grid is {target}"
-            + (f", source_grid is {given_grid}" if given_grid else "")
-            + ": pass the checkpoint's number of patches along each axis as source_grid"
+            f"{POSITIONS} is {tuple(embedding.shape)} in the checkpoint (up to {prefix_tokens} of them are class or "
+            f"register tokens), the encoder's grid is {target}, source_grid is {given}: pass the checkpoint's number "
+            "of patches along each axis as source_grid"
         )
     skip, grid = found
-    converted.tensors[POSITIONS] = embedding[:, skip:]
+    conversion.tensors[POSITIONS] = embedding[:, skip:]
     if grid != target:
-        converted.tensors[POSITIONS] = resize_position_embedding(embedding[:, skip:], grid, target)
-        converted.resized.append(f"{POSITIONS} of {_by(grid)} patches -> {_by(target)}")
-
-
-def _by(grid: Sequence[int]) -> str:
-    return " x ".join(map(str, grid))
+        conversion.tensors[POSITIONS] = resize_position_embedding(embedding[:, skip:], grid, target)
+        old, new = (" x ".join(map(str, each)) for each in (grid, target))
+        conversion.report.resized.append(f"{POSITIONS} of {old} patches -> {new}")

@@ -4,10 +4,19 @@
 
 from __future__ import annotations
 
-from monai_afire.transforms.grid_crop.array import GRID_CROP_SETTINGS, GridCropPair
 from monai_afire.transforms.grid_crop.correspondence import matching_patches, overlap_masks
 from monai_afire.transforms.grid_crop.cover import ResizeToCover, ResizeToCoverD, ResizeToCoverd, ResizeToCoverDict
-from monai_afire.transforms.grid_crop.dictionary import GridCropPairD, GridCropPaird, GridCropPairDict
+from monai_afire.transforms.grid_crop.pair import (
+    GRID_CROP_SETTINGS,
+    GridCropPair,
+    GridCropPairD,
+    GridCropPaird,
+    GridCropPairDict,
+    RandGridCropPair,
+    RandGridCropPairD,
+    RandGridCropPaird,
+    RandGridCropPairDict,
+)
 
 __all__ = [
     "GRID_CROP_SETTINGS",
@@ -15,6 +24,10 @@ __all__ = [
     "GridCropPaird",
     "GridCropPairD",
     "GridCropPairDict",
+    "RandGridCropPair",
+    "RandGridCropPaird",
+    "RandGridCropPairD",
+    "RandGridCropPairDict",
     "ResizeToCover",
     "ResizeToCoverd",
     "ResizeToCoverD",

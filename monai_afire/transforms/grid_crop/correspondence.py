@@ -7,22 +7,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from monai.utils import ensure_tuple
 from torch import Tensor
 
-from monai_afire.transforms.grid_crop.geometry import check_positive
+from monai_afire.transforms.checks import check_positive
 
 
 def check_patches(
     offset_1: Tensor, offset_2: Tensor, crops: Sequence[int], patch_cells: Sequence[int]
 ) -> tuple[tuple[int, int], tuple[int, int]]:
     """Check the arguments that the functions below share, and return cells and patches per axis of both crops."""
-    crops, patch_cells = check_positive("crops", ensure_tuple(crops)), check_positive("patch_cells", patch_cells)
+    crops, patch_cells = check_positive("crops", crops), check_positive("patch_cells", patch_cells)
     if offset_1.ndim != 2 or offset_1.shape != offset_2.shape or offset_1.shape[1] < 1:
-        raise ValueError(
-            f"offset_1 and offset_2 must both be (B, spatial dims), got {tuple(offset_1.shape)} and "
-            f"{tuple(offset_2.shape)}."
-        )
+        shapes = f"{tuple(offset_1.shape)} and {tuple(offset_2.shape)}"
+        raise ValueError(f"offset_1 and offset_2 must both be (B, spatial dims), got {shapes}.")
     if offset_1.is_floating_point() or offset_2.is_floating_point():
         raise ValueError(f"Offsets must be whole numbers of cells, got {offset_1.dtype} and {offset_2.dtype}.")
     if len(crops) != 2 or len(patch_cells) != 2 or any(k % p for k, p in zip(crops, patch_cells, strict=True)):

@@ -1,23 +1,19 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Arithmetic of the grid crops: allowed offsets, resizing and affine matrices."""
+"""Geometry of the grid crops: allowed offsets, resized boxes and their affine matrices."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
+from monai.data import MetaTensor
+from monai.utils import convert_to_dst_type, convert_to_tensor
 from torch import Tensor
 from torch.nn import functional as F
-
-
-def check_positive(name: str, values: Sequence[int]) -> tuple[int, ...]:
-    """Return the values as a tuple if all are whole numbers of at least 1."""
-    if not values or any(isinstance(v, bool) or not isinstance(v, (int, np.integer)) or v < 1 for v in values):
-        raise ValueError(f"{name} must be whole and at least 1 in every axis, got {tuple(values)}.")
-    return tuple(int(v) for v in values)
 
 
 @lru_cache(maxsize=64)
@@ -27,15 +23,14 @@ def offset_pairs(cells: int, crops: tuple[int, int], min_overlap: int, align: in
     overlap = np.minimum(first + crops[0], second + crops[1]) - np.maximum(first, second)
     pairs = np.argwhere((overlap >= min_overlap) & ((first - second) % align == 0))
     if not len(pairs):
-        raise ValueError(
-            f"No two crops of {crops} cells fit into {cells} cells with an overlap of at least {min_overlap} and a "
-            f"relative offset that is a multiple of {align}: take smaller crops, a larger grid (with jitter one cell "
-            f"per axis is lost) or a smaller min_overlap."
-        )
+        rule = f"an overlap of at least {min_overlap} and a relative offset that is a multiple of {align}"
+        remedy = "take smaller crops, a larger grid (with jitter one cell per axis is lost) or a smaller min_overlap"
+        raise ValueError(f"No two crops of {crops} cells fit into {cells} cells with {rule}: {remedy}.")
     pairs.flags.writeable = False
     return pairs
 
 
+@torch.no_grad()
 def resize_separable(image: Tensor, size: Sequence[int]) -> Tensor:
     """Resize an image linearly, with antialiasing, one axis after the other, in any number of dimensions."""
     for axis, length in enumerate(size, start=1):
@@ -59,7 +54,32 @@ def cover_size(spatial_size: Sequence[int], target: Sequence[int]) -> list[int]:
     return [max(round(length * scale), goal) for goal, length in zip(target, spatial_size, strict=True)]
 
 
-def moved_affine(affine: Tensor, scale: np.ndarray, first_pixel: np.ndarray) -> Tensor:
+def float_values(image: Tensor) -> Tensor:
+    """A plain copy or view of an image in float32, or in float64 if it has that type."""
+    plain = convert_to_tensor(image, track_meta=False)
+    return plain.to(torch.promote_types(plain.dtype, torch.float32))
+
+
+def resized_box(values: Tensor, image: Tensor, start: np.ndarray, size: np.ndarray, out_size: Sequence[int]) -> Any:
+    """
+    A box of ``values``, which show the whole of ``image``, at another size, with the type and metadata of the image.
+
+    Integer images give the type of the values. The affine matrix of a MetaTensor follows.
+    """
+    box = (slice(None), *(slice(first, first + length) for first, length in zip(start, size, strict=True)))
+    # a copy: a box that needs no resizing is a view of the values, perhaps of the image itself
+    result = resize_separable(values[box], out_size).clone(memory_format=torch.contiguous_format)
+    result = result.to(image.dtype) if image.is_floating_point() else result
+    if not isinstance(image, MetaTensor):
+        return result
+    crop: MetaTensor = convert_to_dst_type(result, image, dtype=result.dtype)[0]
+    to_image = np.asarray(image.shape[1:]) / np.asarray(values.shape[1:])
+    scale = np.asarray(size) / np.asarray(out_size)
+    crop.affine = _moved_affine(image.affine, scale * to_image, (start + 0.5 * scale) * to_image - 0.5)
+    return crop
+
+
+def _moved_affine(affine: Tensor, scale: np.ndarray, first_pixel: np.ndarray) -> Tensor:
     """Affine matrix of a crop whose pixel p lies at ``first_pixel + scale * p`` of the image with the given matrix."""
     moved = affine.clone()
     dims = len(scale)

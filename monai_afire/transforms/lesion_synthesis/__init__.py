@@ -4,23 +4,27 @@
 
 from __future__ import annotations
 
-from monai_afire.transforms.lesion_synthesis.anat_paste import AnatPaste, segment_lungs
-from monai_afire.transforms.lesion_synthesis.array import LesionVariants, SynthLesionMask
-from monai_afire.transforms.lesion_synthesis.batched import add_lesion_maps, render_lesion_maps, synth_lesion_masks
-from monai_afire.transforms.lesion_synthesis.cut_paste import CutPaste
-from monai_afire.transforms.lesion_synthesis.dictionary import (
+from monai_afire.transforms.lesion_synthesis.anat_paste import (
+    AnatPaste,
     AnatPasteD,
     AnatPasted,
     AnatPasteDict,
+    RandAnatPaste,
+    RandAnatPasteD,
+    RandAnatPasted,
+    RandAnatPasteDict,
+    segment_lungs,
+)
+from monai_afire.transforms.lesion_synthesis.batched import add_lesion_maps, render_lesion_maps, synth_lesion_masks
+from monai_afire.transforms.lesion_synthesis.cut_paste import (
+    CutPaste,
     CutPasteD,
     CutPasted,
     CutPasteDict,
-    LesionVariantsD,
-    LesionVariantsd,
-    LesionVariantsDict,
-    SynthLesionMaskD,
-    SynthLesionMaskd,
-    SynthLesionMaskDict,
+    RandCutPaste,
+    RandCutPasteD,
+    RandCutPasted,
+    RandCutPasteDict,
 )
 from monai_afire.transforms.lesion_synthesis.otsu import otsu_threshold
 from monai_afire.transforms.lesion_synthesis.parameters import (
@@ -29,31 +33,59 @@ from monai_afire.transforms.lesion_synthesis.parameters import (
     draw_lesion_parameters,
     num_lesion_uniforms,
 )
+from monai_afire.transforms.lesion_synthesis.synth_lesion_mask import (
+    RandSynthLesionMask,
+    RandSynthLesionMaskD,
+    RandSynthLesionMaskd,
+    RandSynthLesionMaskDict,
+    SynthLesionMask,
+    SynthLesionMaskD,
+    SynthLesionMaskd,
+    SynthLesionMaskDict,
+)
+from monai_afire.transforms.lesion_synthesis.variants import (
+    LesionVariants,
+    LesionVariantsD,
+    LesionVariantsd,
+    LesionVariantsDict,
+)
 
 __all__ = [
-    "synth_lesion_masks",
-    "LesionParameters",
-    "LesionSettings",
-    "draw_lesion_parameters",
-    "num_lesion_uniforms",
-    "render_lesion_maps",
-    "add_lesion_maps",
-    "otsu_threshold",
-    "segment_lungs",
-    "LesionVariants",
-    "SynthLesionMask",
     "AnatPaste",
-    "CutPaste",
-    "LesionVariantsd",
-    "LesionVariantsD",
-    "LesionVariantsDict",
-    "SynthLesionMaskd",
-    "SynthLesionMaskD",
-    "SynthLesionMaskDict",
-    "AnatPasted",
     "AnatPasteD",
     "AnatPasteDict",
-    "CutPasted",
+    "AnatPasted",
+    "CutPaste",
     "CutPasteD",
     "CutPasteDict",
+    "CutPasted",
+    "LesionParameters",
+    "LesionSettings",
+    "LesionVariants",
+    "LesionVariantsD",
+    "LesionVariantsDict",
+    "LesionVariantsd",
+    "RandAnatPaste",
+    "RandAnatPasteD",
+    "RandAnatPasteDict",
+    "RandAnatPasted",
+    "RandCutPaste",
+    "RandCutPasteD",
+    "RandCutPasteDict",
+    "RandCutPasted",
+    "RandSynthLesionMask",
+    "RandSynthLesionMaskD",
+    "RandSynthLesionMaskDict",
+    "RandSynthLesionMaskd",
+    "SynthLesionMask",
+    "SynthLesionMaskD",
+    "SynthLesionMaskDict",
+    "SynthLesionMaskd",
+    "add_lesion_maps",
+    "draw_lesion_parameters",
+    "num_lesion_uniforms",
+    "otsu_threshold",
+    "render_lesion_maps",
+    "segment_lungs",
+    "synth_lesion_masks",
 ]

@@ -11,8 +11,9 @@ import torch
 from scipy import ndimage
 from torch import Tensor
 
-from monai_afire.transforms.lesion_synthesis.array import LesionVariants
+from monai_afire.transforms.checks import check_range
 from monai_afire.transforms.lesion_synthesis.otsu import random_foreground_points
+from monai_afire.transforms.lesion_synthesis.variants import LesionVariants, LesionVariantsd
 
 LUNG_AREA = (0.01, 0.3)  # share of the image that one lung may take up
 NUM_THRESHOLDS = 12  # tried between the darkest tenth and the median of the brighter half of the image
@@ -98,22 +99,17 @@ class AnatPaste(LesionVariants):
         prob: float = 1.0,
     ) -> None:
         super().__init__(num_masks, prob)
-        for name, value in (("patch_size", patch_size), ("strength", strength)):
-            if len(value) != 2 or not 0 < value[0] <= value[1] <= 1:
-                raise ValueError(f"{name} must be a range (low, high) with 0 < low <= high <= 1, got {value!r}.")
+        self.patch_size = check_range("patch_size", patch_size, 1)
+        self.strength = check_range("strength", strength, 1)
         if not 0 < softness < 1:
             raise ValueError(f"softness must be in (0, 1), got {softness!r}.")
-        self.patch_size = tuple(patch_size)
-        self.strength = tuple(strength)
         self.softness = softness
 
     def num_uniforms(self, spatial_dims: int) -> tuple[int, ...]:
         """(N, 5): height, width, strength, place in the lungs, source of the patch."""
         if spatial_dims != 2:
-            raise ValueError(
-                f"AnatPaste finds the lungs in 2-D radiographs (C, H, W), got {spatial_dims} spatial dimensions. Use "
-                f"SynthLesionMask or CutPaste for volumes."
-            )
+            found = f"AnatPaste finds lungs in 2-D radiographs, got {spatial_dims} spatial dimensions"
+            raise ValueError(f"{found}: for volumes take SynthLesionMask or CutPaste.")
         return self.num_masks, 5
 
     def synthesize(self, image: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
@@ -131,16 +127,14 @@ class AnatPaste(LesionVariants):
         strength = weakest + (strongest - weakest) * uniforms[:, 2]
         lesion_images = image.repeat(self.num_masks, 1, 1, 1)
         maps = torch.zeros_like(lesion_images[:, :1])
-        for n, (target, source, size) in enumerate(
-            zip(*(p.tolist() for p in points), sides.int().tolist(), strict=True)
-        ):
+        boxes = zip(*(p.tolist() for p in points), sides.int().tolist(), strict=True)
+        for n, (target, source, size) in enumerate(boxes):
             paste, cut = (_box(point, size, gray.shape) for point in (target, source))
             weight = strength[n] * self._soft_weight(depth, paste)
-            patch = gray[cut]
-            rows, columns = paste
-            normal = image[:, rows, columns]
-            lesion_images[n, :, rows, columns] = (normal + weight * (patch - normal)).clamp_(0, 1).to(image.dtype)
-            maps[n, 0, rows, columns] = weight.to(image.dtype)
+            every_channel = (slice(None), *paste)
+            normal = image[every_channel]
+            lesion_images[n][every_channel] = (normal + weight * (gray[cut] - normal)).clamp_(0, 1).to(image.dtype)
+            maps[n, 0][paste] = weight.to(image.dtype)
         return lesion_images, maps
 
     def _soft_weight(self, depth: Tensor, box: tuple[slice, ...]) -> Tensor:
@@ -150,6 +144,29 @@ class AnatPaste(LesionVariants):
         rim = rim * rim * (3 - 2 * rim)
         rows, columns = (_hill(length, depth) for length in inside.shape)
         return rim * rows.unsqueeze(1) * columns
+
+
+class AnatPasted(LesionVariantsd):
+    """
+    Dictionary-based wrapper of ``AnatPaste``: adds N lesion variants and their maps; ``keys`` do not change.
+
+    Args:
+        keys: keys of the normal images (C, *S), floating point in [0, 1]. All keys share one random draw.
+        lesion_key: new key of the lesion images (N, C, *S), "lesion_image" by default; one per key.
+        mask_key: new key of the lesion maps (N, 1, *S), "lesion_mask" by default; one per key.
+        settings: as for ``AnatPaste``.
+        allow_missing_keys: do not raise an error if a key is missing.
+
+    Raises:
+        ValueError: on settings out of range; when called, on an image of wrong shape, dtype or range.
+    """
+
+    array_class = AnatPaste
+
+
+RandAnatPaste = AnatPaste
+AnatPasteD = AnatPasteDict = AnatPasted
+RandAnatPasteD = RandAnatPasteDict = RandAnatPasted = AnatPasted
 
 
 def _hill(length: int, like: Tensor) -> Tensor:

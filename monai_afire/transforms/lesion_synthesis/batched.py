@@ -4,12 +4,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import torch
 from monai.utils import convert_to_tensor
 from torch import Tensor
 
+from monai_afire.transforms.checks import check_image_range, check_positive
 from monai_afire.transforms.lesion_synthesis.parameters import (
     LesionParameters,
     LesionSettings,
@@ -17,40 +18,6 @@ from monai_afire.transforms.lesion_synthesis.parameters import (
     num_lesion_uniforms,
 )
 from monai_afire.transforms.lesion_synthesis.rendering import render_boxes, render_dense
-
-ROUNDING = 1e-5  # how far rounding in an earlier transform may carry a value out of [0, 1]
-
-
-def check_image_range(images: Tensor, channel_axis: int, check_values: bool = True) -> None:
-    """Check that images are floating point, have 2 or 3 spatial dimensions and lie in [0, 1]."""
-    layout = "(B, C, *S)" if channel_axis else "(C, *S)"
-    if images.ndim - channel_axis - 1 not in (2, 3) or images.numel() == 0:
-        raise ValueError(
-            f"Lesion synthesis needs non-empty images {layout} with 2 or 3 spatial dimensions, got shape "
-            f"{tuple(images.shape)}. Add a missing channel axis with EnsureChannelFirst."
-        )
-    if not images.is_floating_point():
-        raise ValueError(
-            f"Lesion synthesis needs floating-point images in [0, 1], got {images.dtype}. Scale stored integers first, "
-            f"for example with ScaleIntensityRanged(keys, a_min, a_max, b_min=0.0, b_max=1.0, clip=True)."
-        )
-    if not check_values:
-        return
-    low, high = (float(v) for v in torch.aminmax(images.detach()))
-    if not (low >= -ROUNDING and high <= 1 + ROUNDING):
-        found = "NaN" if low != low else f"values from {low:g} to {high:g}"
-        raise ValueError(
-            f"Lesion synthesis needs images in [0, 1] because lesions are added in these units, got {found}. Scale the "
-            f"images before (ScaleIntensityRanged with clip=True, or ScaleIntensity) and normalise them "
-            f"(NormalizeIntensity, mean and standard deviation) after lesion synthesis."
-        )
-
-
-def check_num_masks(num_masks: int) -> int:
-    """Check the number N of lesion variants and return it as an int."""
-    if int(num_masks) != num_masks or num_masks < 1:
-        raise ValueError(f"num_masks must be a whole number of at least 1, got {num_masks!r}.")
-    return int(num_masks)
 
 
 def render_lesion_maps(images: Tensor, parameters: LesionParameters, backend: str = "auto") -> Tensor:
@@ -61,7 +28,7 @@ def render_lesion_maps(images: Tensor, parameters: LesionParameters, backend: st
         images: (B, C, *S), floating point in [0, 1]; the texture comes from the mean of the channels.
         parameters: the lesions, from ``draw_lesion_parameters``.
         backend: "boxes" (lesion by lesion, only the pixels near it), "dense" (the whole batch at once, no host
-            synchronisation) or "auto": "boxes" on a CPU, "dense" elsewhere. Both give the same maps up to rounding.
+            synchronization) or "auto": "boxes" on a CPU, "dense" elsewhere. Both give the same maps up to rounding.
 
     Returns:
         M (B, N, 1, *S), not negative, in float32 or the wider type of ``images``.
@@ -96,15 +63,11 @@ def add_lesion_maps(images: Tensor, maps: Tensor) -> Tensor:
 def synth_lesion_masks(
     images: Tensor,
     num_masks: int = 1,
-    num_lesions: Sequence[int] = (1, 4),
-    lesion_size: Sequence[float] = (16, 64),
-    gamma: float = 0.5,
-    amplitude: Sequence[float] = (0.15, 0.5),
-    rotate: bool = True,
-    irregularity: float = 0.3,
+    *settings: Any,
     generator: torch.Generator | None = None,
     backend: str = "auto",
     validate: bool | None = None,
+    **named_settings: Any,
 ) -> tuple[Tensor, Tensor]:
     r"""
     Add synthetic lesions to a batch of normal images: N lesion variants of each, with their maps (AFiRe, Eq. 2-5).
@@ -113,25 +76,18 @@ def synth_lesion_masks(
         M_i^n = \sum_{r=1}^{R} a_r\, \eta_r \cdot \delta_r, \qquad x_i'^n = \mathrm{clip}_{[0,1]}(x_i \oplus M_i^n)
 
     :math:`\eta` is a texture cut out of the image itself around a random bright (Otsu-foreground) pixel and resized to
-    the lesion, :math:`\delta` a profile that falls from 1 at the centre to exactly 0 on an ellipse
+    the lesion, :math:`\delta` a profile that falls from 1 at the center to exactly 0 on an ellipse
     (``lesion_profile``), :math:`a` a random strength. Lesions lie anywhere in the image, as wholes.
 
     The returned map is M itself, before clipping: where it is 0 the image is unchanged; where the image is already 1,
-    M may be positive without visible change. Its mean over a patch against its mean over the image tells abnormal from
-    normal tokens. In a constant image the texture is that constant; in an all-black image M is therefore 0.
+    M may be positive without visible change. Its mean over a patch against its mean over the image separates abnormal
+    from normal tokens. In a constant image the texture is that constant; in an all-black image M is therefore 0.
 
     Args:
-        images: (B, C, *S), floating point in [0, 1] (*before* normalisation), 2 or 3 spatial dimensions, any device.
+        images: (B, C, *S), floating point in [0, 1] (*before* normalization), 2 or 3 spatial dimensions, any device.
             All channels get the same map; its texture comes from their mean.
         num_masks: number N of lesion variants per image.
-        num_lesions: smallest and largest number R of lesions per variant.
-        lesion_size: range of the axis lengths of a lesion: pixels for an image of side 224 (scaled with each side of
-            the image), or fractions of the side if below 1. Never less than 3 pixels.
-        gamma: width of the profile.
-        amplitude: range of the strength :math:`a`; 1 adds the texture at full brightness. The default gives opacities
-            from barely visible to obvious on radiographs; above about 0.6 most lesions saturate to plain white.
-        rotate: turn each lesion at random.
-        irregularity: depth of the irregularity of the boundary, 0 (an ellipse) to 0.5.
+        settings: as for ``LesionSettings``, such as ``num_lesions`` and ``amplitude``.
         generator: source of random numbers, on the device of ``images``; the default generator if None.
         backend: "auto", "boxes" or "dense", see ``render_lesion_maps``.
         validate: check that the values are in [0, 1]. None: on a CPU only, since elsewhere it waits for the device.
@@ -151,14 +107,12 @@ def synth_lesion_masks(
         >>> torch.equal(lesion_images, (images.unsqueeze(1) + maps).clamp(0, 1))
         True
     """
-    settings = LesionSettings(num_lesions, lesion_size, gamma, amplitude, rotate, irregularity)
-    check_num_masks(num_masks)
+    lesions = LesionSettings(*settings, **named_settings)
+    check_positive("num_masks", num_masks)
     images = convert_to_tensor(images, track_meta=False)  # a batch's metadata does not fit its variants
-    check_image_range(
-        images, channel_axis=1, check_values=images.device.type == "cpu" if validate is None else validate
-    )
-    shape = (images.shape[0], num_masks, int(num_lesions[1]), num_lesion_uniforms(images.ndim - 2))
+    check_image_range(images, batched=True, validate=validate)
+    shape = (images.shape[0], num_masks, int(lesions.num_lesions[1]), num_lesion_uniforms(images.ndim - 2))
     uniforms = torch.rand(shape, generator=generator, device=images.device)
-    parameters = draw_lesion_parameters(images, settings, uniforms)
+    parameters = draw_lesion_parameters(images, lesions, uniforms)
     maps = render_lesion_maps(images, parameters, backend)
     return add_lesion_maps(images, maps), maps.to(images.dtype)

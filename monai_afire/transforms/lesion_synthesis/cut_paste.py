@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from monai_afire.transforms.lesion_synthesis.array import LesionVariants
+from monai_afire.transforms.checks import check_range
+from monai_afire.transforms.lesion_synthesis.variants import LesionVariants, LesionVariantsd
 
 
 class CutPaste(LesionVariants):
@@ -26,7 +27,7 @@ class CutPaste(LesionVariants):
         aspect_ratio: range of the ratio of the rectangle's sides (relative to the image's sides; of each further to the
             first axis), drawn log-uniformly.
         jitter: the pasted intensities are multiplied by a random factor in [1 - jitter, 1 + jitter] and clipped to
-            [0, 1]; 0 pastes them as they are.
+            [0, 1]; 0 pastes them unchanged.
         prob: probability of lesions; otherwise the variants are copies of the image, and their maps are 0.
 
     Raises:
@@ -48,14 +49,12 @@ class CutPaste(LesionVariants):
         prob: float = 1.0,
     ) -> None:
         super().__init__(num_masks, prob)
-        if len(area) != 2 or not 0 < area[0] <= area[1] < 1:
-            raise ValueError(f"area must be a range (low, high) with 0 < low <= high < 1, got {area!r}.")
-        if len(aspect_ratio) != 2 or not 0 < aspect_ratio[0] <= aspect_ratio[1]:
-            raise ValueError(f"aspect_ratio must be a range (low, high) with 0 < low <= high, got {aspect_ratio!r}.")
+        self.area = check_range("area", area, 1)
+        if area[1] == 1:
+            raise ValueError(f"area must be below 1, so that something of the image stays, got {area!r}.")
+        self.aspect_ratio = check_range("aspect_ratio", aspect_ratio)
         if not 0 <= jitter < 1:
             raise ValueError(f"jitter must be in [0, 1), got {jitter!r}.")
-        self.area = tuple(area)
-        self.aspect_ratio = tuple(aspect_ratio)
         self.jitter = jitter
 
     def num_uniforms(self, spatial_dims: int) -> tuple[int, ...]:
@@ -67,17 +66,14 @@ class CutPaste(LesionVariants):
         lesion_images = image.repeat(self.num_masks, *[1] * image.ndim)
         maps = torch.zeros_like(lesion_images[:, :1])
         spatial_shape = image.shape[1:]
-        for variant, numbers in enumerate(uniforms.tolist()):
-            brightness, area, *rest = numbers
-            dims = len(spatial_shape)
+        dims = len(spatial_shape)
+        for variant, (brightness, area, *rest) in enumerate(uniforms.tolist()):
             ratios, source, target = rest[: dims - 1], rest[dims - 1 : 2 * dims - 1], rest[2 * dims - 1 :]
             sides = self._rectangle(area, ratios, spatial_shape)
-            cut, paste = (_place(position, sides, spatial_shape) for position in (source, target))
+            cut, paste = ((slice(None), *_place(position, sides, spatial_shape)) for position in (source, target))
             factor = 1 + self.jitter * (2 * brightness - 1)
-            every_channel = slice(None)
-            source_box, target_box = (every_channel, *cut), (every_channel, *paste)
-            lesion_images[variant][target_box] = (image[source_box] * factor).clamp_(0, 1)
-            maps[variant][target_box] = 1
+            lesion_images[variant][paste] = (image[cut] * factor).clamp_(0, 1)
+            maps[variant][paste] = 1
         return lesion_images, maps
 
     def _rectangle(self, area: float, ratios: Sequence[float], spatial_shape: Sequence[int]) -> list[int]:
@@ -91,7 +87,30 @@ class CutPaste(LesionVariants):
         return [min(side, max(1, round(f * side))) for f, side in zip(fractions, spatial_shape, strict=True)]
 
 
+class CutPasted(LesionVariantsd):
+    """
+    Dictionary-based wrapper of ``CutPaste``: adds N lesion variants and their maps; ``keys`` do not change.
+
+    Args:
+        keys: keys of the normal images (C, *S), floating point in [0, 1]. All keys share one random draw.
+        lesion_key: new key of the lesion images (N, C, *S), "lesion_image" by default; one per key.
+        mask_key: new key of the lesion maps (N, 1, *S), "lesion_mask" by default; one per key.
+        settings: as for ``CutPaste``.
+        allow_missing_keys: do not raise an error if a key is missing.
+
+    Raises:
+        ValueError: on settings out of range; when called, on an image of wrong shape, dtype or range.
+    """
+
+    array_class = CutPaste
+
+
+RandCutPaste = CutPaste
+CutPasteD = CutPasteDict = CutPasted
+RandCutPasteD = RandCutPasteDict = RandCutPasted = CutPasted
+
+
 def _place(position: Sequence[float], sides: Sequence[int], spatial_shape: Sequence[int]) -> tuple[slice, ...]:
-    """A box inside the image; each position in [0, 1) stands for one of the places at which it fits."""
+    """A box inside the image; each position in [0, 1) selects one of the places at which it fits."""
     starts = [min(int(u * (s - b + 1)), s - b) for u, b, s in zip(position, sides, spatial_shape, strict=True)]
     return tuple(slice(start, start + side) for start, side in zip(starts, sides, strict=True))

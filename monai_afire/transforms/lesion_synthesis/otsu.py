@@ -12,9 +12,9 @@ from monai_afire.utils.device import widest_float
 
 def otsu_threshold(images: Tensor, num_bins: int = 256) -> Tensor:
     """
-    Otsu's threshold of each image, for a whole batch at once and without host synchronisation.
+    Otsu's threshold of each image, for a whole batch at once and without host synchronization.
 
-    The threshold maximises the between-class variance of the image's histogram, whose ``num_bins`` bins span its own
+    The threshold maximizes the between-class variance of the image's histogram, whose ``num_bins`` bins span its own
     range [min, max]. It equals ``skimage.filters.threshold_otsu`` to one bin width. A constant image has no two
     classes; its threshold is defined as its only value.
 

@@ -12,10 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from monai_afire.transforms.checks import check_positive, check_range
 from monai_afire.transforms.lesion_synthesis.otsu import random_foreground_points
 
 REFERENCE_SIDE = 224  # the image side for which the paper gives lesion sizes in pixels
-SMALLEST_LESION = 3.0  # pixels; a smaller ellipse may lie between the pixel centres and leave no trace
+SMALLEST_LESION = 3.0  # pixels; a smaller ellipse may lie between the pixel centers and leave no trace
 NUM_HARMONICS = 2  # harmonics along the boundary of an irregular lesion: 3 and 4 lobes
 
 
@@ -30,7 +31,9 @@ class LesionSettings:
             are pixels for an image of side 224 and scale with the image: (16, 64) means 1/14 ... 2/7 of each side at
             every image size. Numbers in (0, 1) are these fractions themselves.
         gamma: width of the profile ``exp(-rho ** 2 / gamma)``; small: a sharp peak, large: a parabola. At least 0.02.
-        amplitude: range of the lesion's random strength, drawn uniformly; 1 adds the texture at full brightness.
+        amplitude: range of the lesion's random strength, drawn uniformly; 1 adds the texture at full brightness. The
+            default gives opacities from barely visible to obvious on radiographs; above about 0.6 most lesions
+            saturate to plain white.
         rotate: turn each lesion by a random angle (a random rotation in 3-D).
         irregularity: how far the boundary of a lesion may be pulled inwards, 0 (an exact ellipse) to 0.5. The lesion
             stays inside its ellipse.
@@ -48,21 +51,15 @@ class LesionSettings:
 
     def __post_init__(self) -> None:
         for name in ("num_lesions", "lesion_size", "amplitude"):
-            value = getattr(self, name)
-            if not isinstance(value, Sequence) or len(value) != 2 or not 0 < value[0] <= value[1]:
-                raise ValueError(f"{name} must be a range (low, high) with 0 < low <= high, got {value!r}.")
-        if any(int(n) != n for n in self.num_lesions):
-            raise ValueError(f"num_lesions must be whole numbers, got {self.num_lesions!r}.")
+            check_range(name, getattr(self, name))
+        check_positive("num_lesions", self.num_lesions)
         if (self.lesion_size[0] < 1) != (self.lesion_size[1] < 1):
             raise ValueError(
-                f"lesion_size must be two fractions of the image side below 1 or two pixel lengths of at least 1 for a "
-                f"{REFERENCE_SIDE} image, got {self.lesion_size!r}."
+                f"lesion_size must be two fractions below 1 or two pixel lengths, got {self.lesion_size!r}."
             )
         if self.lesion_size[1] > REFERENCE_SIDE:
-            raise ValueError(
-                f"lesion_size is in pixels for an image of side {REFERENCE_SIDE} and scales with the image, so that "
-                f"{self.lesion_size!r} is larger than the image. Give fractions of the side, such as (0.07, 0.29)."
-            )
+            image = f"the image, whose side counts as {REFERENCE_SIDE} pixels"
+            raise ValueError(f"lesion_size {self.lesion_size!r} is larger than {image}: give fractions below 1.")
         if not 0.02 <= self.gamma < float("inf"):
             raise ValueError(f"gamma must be a finite number of at least 0.02, got {self.gamma!r}.")
         if not 0 <= self.irregularity <= 0.5:
@@ -124,7 +121,7 @@ def draw_lesion_parameters(images: Tensor, settings: LesionSettings, uniforms: T
     Turn uniform random numbers into lesions for the given images.
 
     The box around each lesion lies inside the image (where the image is large enough to hold it), and so does the
-    patch from which its texture comes. The texture patch is centred on a random bright (Otsu-foreground) pixel and
+    patch from which its texture comes. The texture patch is centered on a random bright (Otsu-foreground) pixel and
     moved inside where it would cross the border of the image; its sides are drawn independently from the same range as
     those of the lesion. Axes are never shorter than 3 pixels, so that every lesion covers a pixel.
 

@@ -50,7 +50,7 @@ def render_boxes(images: Tensor, parameters: LesionParameters) -> Tensor:
 
 
 def render_dense(images: Tensor, parameters: LesionParameters) -> Tensor:
-    """Lesion maps of the whole batch at once and without host synchronisation: the way for a GPU."""
+    """Lesion maps of the whole batch at once and without host synchronization: the way for a GPU."""
     spatial_shape = images.shape[2:]
     maps = images.new_zeros((*parameters.active.shape[:2], spatial_shape.numel()))
     all_lesions = _Lesions.of(parameters, spatial_shape)

@@ -7,8 +7,13 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from os import PathLike
+from typing import Any
 
 import numpy as np
+import torch
+from monai.data import MetaTensor
+from monai.data.meta_obj import get_track_meta
+from monai.utils import ImageMetaKey, MetaKeys, SpaceKeys
 
 
 class RadiographError(ValueError):
@@ -24,7 +29,7 @@ class RadiographWarning(UserWarning):
 
 @dataclass(frozen=True)
 class SizeLimits:
-    """Sizes that are accepted. They are checked on the header, before memory is taken for the pixels.
+    """Sizes that are accepted. They are checked on the header, before memory is allocated for the pixels.
 
     Args:
         min_size: smallest height and width in pixels.
@@ -59,7 +64,7 @@ class RadiographPixels:
     Attributes:
         values: the numbers of the file, ``(H, W)``; already in [0, 1] when ``scaled_by`` is set.
         file_format: "DICOM", "PNG", "JPEG", "TIFF", "BMP", "NIfTI", "MetaImage" or "NRRD".
-        photometric: how the file states its colours, such as "MONOCHROME1", "RGB" or "PALETTE".
+        photometric: how the file states its colors, such as "MONOCHROME1", "RGB" or "PALETTE".
         bits: bits per sample that the file declares.
         spacing: distance of rows and of columns in mm, None where the file does not say.
         affine: RAS affine ``(4, 4)`` of the axes (row, column, normal).
@@ -117,6 +122,23 @@ def planar_affine(spacing: tuple[float, float] | None = None) -> np.ndarray:
     affine = np.zeros((4, 4))
     affine[1, 0], affine[0, 1], affine[2, 2], affine[3, 3] = -row, -column, 1.0, 1.0
     return affine
+
+
+def loaded_image(
+    values: torch.Tensor, path: str, affine: np.ndarray, original_affine: np.ndarray, **facts: Any
+) -> torch.Tensor:
+    """A loaded image ``(C, *S)`` with the metadata that MONAI's transforms use, plain where metadata is off."""
+    if not get_track_meta():
+        return values
+    meta = {
+        ImageMetaKey.FILENAME_OR_OBJ: path,
+        MetaKeys.SPATIAL_SHAPE.value: np.asarray(values.shape[1:]),
+        MetaKeys.ORIGINAL_CHANNEL_DIM.value: 0,
+        MetaKeys.AFFINE.value: torch.as_tensor(affine, dtype=torch.float64),
+        MetaKeys.ORIGINAL_AFFINE.value: original_affine.astype(np.float64),
+        MetaKeys.SPACE.value: SpaceKeys.RAS.value,
+    }
+    return MetaTensor(values, meta={**meta, **facts})
 
 
 def rgb_to_gray(rgb: np.ndarray) -> np.ndarray:

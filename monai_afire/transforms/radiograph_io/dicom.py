@@ -31,38 +31,39 @@ PALETTE = "PALETTE COLOR"
 _GRAY = ("MONOCHROME1", "MONOCHROME2", PALETTE)
 _YBR = ("YBR_FULL", "YBR_FULL_422")  # which pydicom turns into RGB
 _OF_JPEG_2000 = ("YBR_ICT", "YBR_RCT")  # which the decoder of JPEG 2000 turns into RGB
-_COLOURS = ("RGB", *_YBR, *_OF_JPEG_2000)
+_COLORS = ("RGB", *_YBR, *_OF_JPEG_2000)
 _REMEDY = "export it as RGB or in gray"
 _BYTE = 8
 _OVERLAY_GROUPS, _BIT_POSITION = range(0x6000, 0x6020, 2), 0x0102  # of overlays within the pixels, retired
 
 
-def check_colours(path: str, dataset: pydicom.Dataset) -> None:
-    """Refuse colours that nobody here turns into red, green and blue, before any pixel is decoded."""
+def check_colors(path: str, dataset: pydicom.Dataset) -> None:
+    """Refuse colors that nothing here turns into red, green and blue, before any pixel is decoded."""
     photometric, samples = str(dataset.PhotometricInterpretation), int(dataset.get("SamplesPerPixel") or 1)
-    if photometric not in (*_GRAY, *_COLOURS):
-        known = ", ".join((*_GRAY, *_COLOURS))
-        raise refuse(path, f"states its colours as {photometric}, which is none of {known}", _REMEDY)
     expected = 1 if photometric in _GRAY else 3
-    if samples != expected:
-        reason = f"has {samples} samples per pixel where its photometric interpretation {photometric} needs {expected}"
-        raise refuse(path, reason, _REMEDY)
-    if expected == 3 and dataset.get("PixelRepresentation") == 1:
-        raise refuse(path, f"is a colour picture ({photometric}) of signed numbers, where black is not known", _REMEDY)
     syntax = dataset.file_meta.get("TransferSyntaxUID") if "file_meta" in vars(dataset) else None
-    if photometric in _OF_JPEG_2000 and (syntax is None or "JPEG 2000" not in pydicom.uid.UID(syntax).name):
-        reason = f"states its colours as {photometric}, which JPEG 2000 alone has, and is not compressed so"
+    is_jpeg_2000 = syntax is not None and "JPEG 2000" in pydicom.uid.UID(syntax).name
+    reason = ""
+    if photometric not in (*_GRAY, *_COLORS):
+        reason = f"states its colors as {photometric}, which is none of {', '.join((*_GRAY, *_COLORS))}"
+    elif samples != expected:
+        reason = f"has {samples} samples per pixel where its photometric interpretation {photometric} needs {expected}"
+    elif expected == 3 and dataset.get("PixelRepresentation") == 1:
+        reason = f"is a color picture ({photometric}) of signed numbers, where black is not known"
+    elif photometric in _OF_JPEG_2000 and not is_jpeg_2000:
+        reason = f"states its colors as {photometric}, which JPEG 2000 alone has, and is not compressed so"
+    elif photometric in _YBR and int(dataset.BitsAllocated) != _BYTE:
+        reason = f"is a color picture ({photometric}) of {dataset.BitsAllocated} bits, not of 8"
+    if reason:
         raise refuse(path, reason, _REMEDY)
-    if photometric in _YBR and int(dataset.BitsAllocated) != _BYTE:
-        raise refuse(path, f"is a colour picture ({photometric}) of {dataset.BitsAllocated} bits, not of 8", _REMEDY)
 
 
 def look_up_palette(path: str, dataset: pydicom.Dataset, stored: np.ndarray) -> np.ndarray:
-    """Colours ``(H, W, 3)`` of indices ``(H, W)`` into the palette of a file."""
+    """Colors ``(H, W, 3)`` of indices ``(H, W)`` into the palette of a file."""
     try:
         count, first, bits = (int(number) for number in dataset.RedPaletteColorLookupTableDescriptor)
         count = count or 2**16
-        # pydicom counts entries in the type of the colours: an index beyond 255 would come round to 0
+        # pydicom counts entries in the type of the colors: an index beyond 255 would wrap to 0
         if bits == _BYTE and count > 2**_BYTE:
             raise ValueError(f"{count} entries of 8 bits, more than 256")
         return apply_color_lut(np.clip(stored.astype(np.int64), first, first + count - 1), dataset)[..., :3]
@@ -70,16 +71,16 @@ def look_up_palette(path: str, dataset: pydicom.Dataset, stored: np.ndarray) -> 
         raise refuse(path, f"has no usable palette ({first_line(error)})", _REMEDY) from error
 
 
-def colour_fractions(dataset: pydicom.Dataset, colours: np.ndarray) -> np.ndarray:
-    """Colours as they are if they have 8 bits, else as fractions of the most that the file can state, float32."""
+def color_fractions(dataset: pydicom.Dataset, colors: np.ndarray) -> np.ndarray:
+    """Colors unchanged if they have 8 bits, else as fractions of the largest number of the file's type, float32."""
     bits = int(dataset.get("BitsStored") or dataset.BitsAllocated)
     if dataset.PhotometricInterpretation == PALETTE:
         bits = int(dataset.RedPaletteColorLookupTableDescriptor[2])
-        if colours.max() >= 2**_BYTE:  # 8 bits in the upper half of 16, as older palettes have them
+        if colors.max() >= 2**_BYTE:  # 8 bits in the upper half of 16, as older palettes have them
             bits = 16
     if bits <= _BYTE:
-        return colours.astype(np.uint8)
-    return (colours / (2.0**bits - 1.0)).clip(0.0, 1.0).astype(np.float32)
+        return colors.astype(np.uint8)
+    return (colors / (2.0**bits - 1.0)).clip(0.0, 1.0).astype(np.float32)
 
 
 _PIXEL_KEYWORDS = ("PixelData", "FloatPixelData", "DoubleFloatPixelData")
@@ -89,7 +90,7 @@ _MAX_HEADER_BYTES = 2**24  # of a deflated data set, besides its pixels
 _LACKS_DECODER = ("missing dependencies", "does not support", "not supported")
 
 
-def read_dicom(path: str, limits: SizeLimits, use_window: bool = True, colour: bool = False) -> RadiographPixels:
+def read_dicom(path: str, limits: SizeLimits, use_window: bool = True, color: bool = False) -> RadiographPixels:
     """Read a DICOM file as one picture, a gray one with its modality transformation and, if asked, its window."""
     _check_inflated_size(path, limits)
     if is_member(path):
@@ -99,13 +100,13 @@ def read_dicom(path: str, limits: SizeLimits, use_window: bool = True, colour: b
     _check_header(path, dataset, limits)
     stored = _decode(path, dataset)
     if stored.ndim == 3:
-        if colour:
-            return _pixels(dataset, colour_fractions(dataset, stored))
-        text = f"is a colour picture ({dataset.PhotometricInterpretation}), reduced to gray"
-        warn_about(path, f"{text} (channels 3 keeps the colours)")
+        if color:
+            return _pixels(dataset, color_fractions(dataset, stored))
+        text = f"is a color picture ({dataset.PhotometricInterpretation}), reduced to gray"
+        warn_about(path, f"{text} (channels 3 keeps the colors)")
         stored = rgb_to_gray(stored)
     padding = _padding(dataset, stored)
-    pixels = _modality(path, dataset, stored)
+    pixels = _modality(dataset, stored)
     pixels.padding = padding
     if use_window:
         _apply_window(path, dataset, stored, pixels)
@@ -115,7 +116,7 @@ def read_dicom(path: str, limits: SizeLimits, use_window: bool = True, colour: b
 def _check_inflated_size(path: str, limits: SizeLimits) -> None:
     """Refuse a deflated data set that would inflate to more than the largest accepted picture needs."""
     maximum = 4 * limits.max_pixels + _MAX_HEADER_BYTES
-    with open_file(path) as stream:  # to where the deflated part begins, on the very way that pydicom goes
+    with open_file(path) as stream:  # read as pydicom does, up to where the deflated part begins
         pydicom.filereader.read_preamble(stream, force=True)
         file_meta = pydicom.filereader._read_file_meta_info(stream)
         if file_meta.get("TransferSyntaxUID") != pydicom.uid.DeflatedExplicitVRLittleEndian:
@@ -148,7 +149,7 @@ def _check_header(path: str, dataset: pydicom.Dataset, limits: SizeLimits) -> No
     if frames != 1:
         reason = f"holds {frames} frames of {dataset.Columns} x {dataset.Rows} pixels where one picture is expected"
         raise refuse(path, reason, "save the wanted frame as a file of its own")
-    check_colours(path, dataset)
+    check_colors(path, dataset)
     limits.check(path, int(dataset.Rows), int(dataset.Columns))
     orientation = [str(direction)[:1] for direction in dataset.get("PatientOrientation") or ()]
     if len(orientation) == 2 and (orientation[0] in ("H", "F") or orientation[1] == "H"):
@@ -173,14 +174,13 @@ def _decode(path: str, dataset: pydicom.Dataset) -> np.ndarray:
             raise _undecodable(path, dataset.file_meta.TransferSyntaxUID) from error
         stored = decode_with_gdcm(path, dataset)
     if stored.shape[:2] != (int(dataset.Rows), int(dataset.Columns)):
-        raise refuse(
-            path, f"decodes to the shape {stored.shape}, not to its {dataset.Rows} rows and {dataset.Columns} columns"
-        )
+        stated = f"{dataset.Rows} rows and {dataset.Columns} columns"
+        raise refuse(path, f"decodes to the shape {stored.shape}, not to its {stated}")
     return look_up_palette(path, dataset, stored) if dataset.PhotometricInterpretation == PALETTE else stored
 
 
 def _check_compressed_size(path: str, dataset: pydicom.Dataset) -> None:
-    """Refuse a compressed picture of another size than the header's, before memory is taken for it."""
+    """Refuse a compressed picture of another size than the header's, before memory is allocated for it."""
     if not dataset.file_meta.TransferSyntaxUID.is_encapsulated:
         return
     try:
@@ -197,7 +197,7 @@ def _check_compressed_size(path: str, dataset: pydicom.Dataset) -> None:
 
 
 def _is_plain_gray(dataset: pydicom.Dataset) -> bool:
-    """Whether pixels are unsigned gray numbers as they are in memory."""
+    """Whether pixels are unsigned gray numbers, stored as in memory."""
     unsigned_gray = dataset.get("PixelRepresentation") != 1 and str(dataset.PhotometricInterpretation) in _GRAY
     return unsigned_gray and not dataset.file_meta.TransferSyntaxUID.is_encapsulated and "PixelData" in dataset
 
@@ -218,7 +218,7 @@ def _uncompressed(path: str, dataset: pydicom.Dataset) -> np.ndarray:
     if any((group, _BIT_POSITION) in dataset and dataset[group, _BIT_POSITION].value for group in _OVERLAY_GROUPS):
         return stored & (2**bits - 1)
     if (needed := int(stored.max()).bit_length()) > bits:
-        warn_about(path, f"states {bits} bits and has numbers of {needed}, which are taken")
+        warn_about(path, f"states {bits} bits and has numbers of {needed}, which are read")
         dataset.BitsStored = needed
     return stored
 
@@ -249,30 +249,24 @@ def _padding(dataset: pydicom.Dataset, stored: np.ndarray) -> np.ndarray | None:
     return mask if bool(mask.any()) and not bool(mask.all()) else None
 
 
-def _modality(path: str, dataset: pydicom.Dataset, stored: np.ndarray) -> RadiographPixels:
+def _modality(dataset: pydicom.Dataset, stored: np.ndarray) -> RadiographPixels:
     """Apply the modality transformation, up to a factor that :func:`scale_to_unit` does not see."""
     pixels = _pixels(dataset, stored)
-    bits = pixels.bits
-    signed = dataset.get("PixelRepresentation") == 1 and stored.dtype.kind == "i"
-    declared: tuple[float, float] | None = (
-        (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1) - 1) if signed else (0.0, 2.0**bits - 1)
-    )
-    values, floor, units = stored, None if signed else 0.0, (1.0, 0.0)
-    if stored.dtype.kind == "f":
-        declared, floor = None, None
+    bits, signed = pixels.bits, dataset.get("PixelRepresentation") == 1 and stored.dtype.kind == "i"
     if dataset.get("ModalityLUTSequence"):
-        values, bits, _ = _looked_up(dataset, dataset.ModalityLUTSequence[0], stored)
-        declared, floor = (0.0, 2.0**bits - 1), 0.0
+        pixels.values, bits, _ = _looked_up(dataset, dataset.ModalityLUTSequence[0], stored)
+        signed = False
     else:
-        slope = float(dataset.get("RescaleSlope") or 1.0)
-        intercept = float(dataset.get("RescaleIntercept") or 0.0)
+        slope, intercept = float(dataset.get("RescaleSlope") or 1.0), float(dataset.get("RescaleIntercept") or 0.0)
         pixels.inverted ^= slope < 0
-        units = (slope, intercept)
-        if signed:  # only the intercept tells which of the negative numbers means "no signal"
-            shift = intercept / slope
-            values = stored.astype(np.int32) + int(shift) if shift.is_integer() else stored + shift
-            declared, units = (declared[0] + shift, declared[1] + shift) if declared else None, (slope, 0.0)
-    pixels.values, pixels.declared_range, pixels.floor, pixels.slope = values, declared, floor, units
+        pixels.slope = slope, intercept
+    if signed:  # only the intercept shows which negative number means "no signal"
+        shift = intercept / slope
+        pixels.values = stored.astype(np.int32) + int(shift) if shift.is_integer() else stored + shift
+        pixels.declared_range = shift - 2.0 ** (bits - 1), shift + 2.0 ** (bits - 1) - 1
+        pixels.slope = slope, 0.0
+    elif pixels.values.dtype.kind != "f":
+        pixels.declared_range, pixels.floor = (0.0, 2.0**bits - 1), 0.0
     return pixels
 
 
@@ -310,37 +304,37 @@ def _apply_window(path: str, dataset: pydicom.Dataset, stored: np.ndarray, pixel
     if not pixels.photometric.startswith("MONOCHROME"):
         return
     try:
-        has_table = bool(dataset.get("ModalityLUTSequence"))
-        modality = pixels.values if has_table else np.asarray(apply_modality_lut(stored, dataset))
-        if dataset.get("WindowCenter") not in (None, "") and dataset.get("WindowWidth") not in (None, ""):
-            shown, shown_range, name = *_first_window(dataset, modality), "window"
-        elif dataset.get("VOILUTSequence"):
-            shown, shown_range, name = *_voi_lut(dataset, modality), "voi_lut"
-        else:
-            return
-    except Exception as error:
+        displayed = _displayed(dataset, stored, pixels)
+    except Exception as error:  # a damaged table can raise anything
         warn_about(path, f"has an unusable window ({first_line(error)}); scaled by its own range")
         return
+    if displayed is None:
+        return
+    shown, (low, high), name = displayed
     inside = shown if pixels.padding is None else shown[~pixels.padding]
     if inside.min() == inside.max() and stored.min() != stored.max():
-        low, high = shown_range
         warn_about(path, f"has a window ({low:g} to {high:g}) that shows a blank picture; scaled by its own range")
         return
     if _shows_low_bright(dataset):
-        shown, shown_range = 1.0 - shown, (shown_range[1], shown_range[0])
-    pixels.values, pixels.scaled_by, pixels.intensity_range = shown.astype(np.float32), name, shown_range
+        shown, low, high = 1.0 - shown, high, low
+    pixels.values, pixels.scaled_by, pixels.intensity_range = shown.astype(np.float32), name, (low, high)
 
 
-def _first_window(dataset: pydicom.Dataset, modality: np.ndarray) -> tuple[np.ndarray, tuple[float, float]]:
-    center, width = (float(np.ravel(dataset[keyword].value)[0]) for keyword in ("WindowCenter", "WindowWidth"))
-    shown = window_to_unit(modality.astype(np.float64), center, width, str(dataset.get("VOILUTFunction") or "LINEAR"))
-    return shown, (center - width / 2, center + width / 2)
-
-
-def _voi_lut(dataset: pydicom.Dataset, modality: np.ndarray) -> tuple[np.ndarray, tuple[float, float]]:
-    """Look the numbers up in the first VOI LUT."""
-    found, bits, inputs = _looked_up(dataset, dataset.VOILUTSequence[0], modality)
-    return np.clip(found / (2.0**bits - 1.0), 0.0, 1.0), inputs
+def _displayed(
+    dataset: pydicom.Dataset, stored: np.ndarray, pixels: RadiographPixels
+) -> tuple[np.ndarray, tuple[float, float], str] | None:
+    """The picture in [0, 1] by the first window or the first VOI LUT, its range, and which of them it was."""
+    has_table = bool(dataset.get("ModalityLUTSequence"))
+    modality = pixels.values if has_table else np.asarray(apply_modality_lut(stored, dataset))
+    if dataset.get("WindowCenter") not in (None, "") and dataset.get("WindowWidth") not in (None, ""):
+        center, width = (float(np.ravel(dataset[keyword].value)[0]) for keyword in ("WindowCenter", "WindowWidth"))
+        function = str(dataset.get("VOILUTFunction") or "LINEAR")
+        shown = window_to_unit(modality.astype(np.float64), center, width, function)
+        return shown, (center - width / 2, center + width / 2), "window"
+    if dataset.get("VOILUTSequence"):
+        found, bits, inputs = _looked_up(dataset, dataset.VOILUTSequence[0], modality)
+        return np.clip(found / (2.0**bits - 1.0), 0.0, 1.0), inputs, "voi_lut"
+    return None
 
 
 def _looked_up(

@@ -104,7 +104,7 @@ def _gunzip_head(head: bytes) -> bytes:
 
 
 def _starts_like_dicom(head: bytes) -> bool:
-    """Recognise a data set without preamble: it starts with an element of group 0002 or 0008."""
+    """Recognize a data set without preamble: it starts with an element of group 0002 or 0008."""
     if len(head) < 16 or head[:2] not in (b"\x02\x00", b"\x08\x00") or head[3] != 0:
         return False
     explicit = head[4:6].isalpha() and head[4:6].isupper()
@@ -171,7 +171,5 @@ def single_path(filename: PathLike | Sequence[PathLike]) -> str:
     if isinstance(names, (list, tuple)) and len(names) == 1 and isinstance(names[0], (str, os.PathLike)):
         return os.path.expanduser(os.fspath(names[0]))
     if isinstance(names, (list, tuple)) and len(names) > 1:
-        raise RadiographError(
-            f"{names[0]}, ...: {len(names)} files for one picture; give each file an item of its own."
-        )
+        raise refuse(f"{names[0]}, ...", f"{len(names)} files for one picture", "give each file an item of its own")
     raise RadiographError(f"a file name is expected, got {type(filename).__name__}; give the path as text.")

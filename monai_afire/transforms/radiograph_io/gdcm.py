@@ -31,7 +31,7 @@ def decode_with_gdcm(path: str, dataset: pydicom.Dataset) -> np.ndarray:
     """Decode the one gray frame of a data set whose transfer syntax is one of ``GDCM_SYNTAXES``."""
     name = dataset.file_meta.TransferSyntaxUID.name
     if int(dataset.get("SamplesPerPixel") or 1) != 1:
-        reason = f"is a colour picture compressed as {name}, of which only gray pictures are decoded"
+        reason = f"is a color picture compressed as {name}, of which only gray pictures are decoded"
         raise refuse(path, reason, "store it in gray or uncompressed")
     try:
         frame = pydicom.encaps.get_frame(dataset.PixelData, 0, number_of_frames=1)
@@ -64,7 +64,7 @@ def decode_frame(frame: bytes, syntax: str, rows: int, columns: int, precision: 
 
 
 def _check_frame(frame: bytes, dataset: pydicom.Dataset) -> int:
-    """Compare a frame with the header of its file before memory is taken for it; the decoder itself trusts both."""
+    """Compare a frame with the header of its file before memory is allocated for it; the decoder itself trusts both."""
     precision, rows, columns, samples = _frame_header(frame)
     if (rows, columns, samples) != (int(dataset.Rows), int(dataset.Columns), 1):
         found = f"the frame has {rows} rows, {columns} columns and {samples} samples"

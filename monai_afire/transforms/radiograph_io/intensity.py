@@ -13,20 +13,19 @@ from monai_afire.transforms.radiograph_io.common import RadiographPixels, refuse
 _WIDEST_SPAN = 2.0**64  # of the numbers of a file: what the widest integers hold
 
 
-def repair_nonfinite(path: str, pixels: RadiographPixels) -> None:
+def repaired(path: str, values: np.ndarray) -> np.ndarray:
     """Replace NaN and -Inf by the smallest finite number, +Inf by the largest, with a warning that counts them."""
-    values = pixels.values
     if values.dtype.kind != "f":
-        return
+        return values
     finite = np.isfinite(values)
     bad = int(values.size - np.count_nonzero(finite))
     if bad == 0:
-        return
+        return values
     if bad == values.size:
         raise refuse(path, f"has no finite pixel: all {bad} are NaN or infinite", "export it again")
     low, high = values[finite].min(), values[finite].max()
-    pixels.values = np.nan_to_num(values, nan=low, neginf=low, posinf=high)
     warn_about(path, f"has {bad} pixels that are NaN or infinite, replaced by its smallest and largest finite number")
+    return np.nan_to_num(values, nan=low, neginf=low, posinf=high)
 
 
 def check_span(path: str, values: np.ndarray) -> None:
@@ -35,7 +34,7 @@ def check_span(path: str, values: np.ndarray) -> None:
         return
     low, high = float(values.min()), float(values.max())
     if not high - low <= _WIDEST_SPAN:
-        reason = f"holds numbers from {low:.3g} to {high:.3g}, which no detector gives and may stand for missing pixels"
+        reason = f"holds numbers from {low:.3g} to {high:.3g}, which no detector gives and may mean missing pixels"
         raise refuse(path, reason, "replace those by NaN, or export it again")
 
 
@@ -65,7 +64,7 @@ def scale_to_unit(pixels: RadiographPixels, scaling: str) -> tuple[np.ndarray, t
     inside = values if pixels.padding is None or pixels.padding.all() else values[~pixels.padding]
     mirror: float | None = None
     if pixels.inverted and scaling == "depth" and (declared := _plausible_range(inside, pixels.declared_range)):
-        # Mirroring within the declared range gives the very numbers of the MONOCHROME2 twin, scaled by the same rule.
+        # Mirroring within the declared range gives the numbers of the MONOCHROME2 twin, scaled by the same rule.
         mirror = int(sum(declared)) if values.dtype.kind in "iu" else sum(declared)
         values, inside = mirror - values, mirror - inside
     low, high = depth_range(inside, pixels.floor) if scaling == "depth" else (float(inside.min()), float(inside.max()))

@@ -30,7 +30,7 @@ _TIFF_BITS, _TIFF_PHOTOMETRIC, _TIFF_WHITE_IS_ZERO = 258, 262, 0
 
 
 def read_picture(
-    path: str, file_format: str, limits: SizeLimits, raw: bool = False, colour: bool = False
+    path: str, file_format: str, limits: SizeLimits, raw: bool = False, color: bool = False
 ) -> RadiographPixels:
     """Read a PNG, JPEG, TIFF or BMP file as one upright gray picture."""
     # A stream, not a name: Pillow would map the file into memory, where it ignores the orientation of a TIFF.
@@ -42,12 +42,11 @@ def read_picture(
         except Exception as error:
             if file_format == "TIFF":
                 return _read_unusual_tiff(path, limits, error)
-            reason = f"has a {file_format} signature but a damaged or unsupported header"
-            raise refuse(path, reason, "save it again as a 16-bit PNG") from error
+            raise _bad_header(path, file_format) from error
         limits.check(path, image.height, image.width)
         _require_single(path, image, file_format)
         _load(path, image, file_format)
-        return _to_pixels(path, ImageOps.exif_transpose(image), image, file_format, raw, colour)
+        return _to_pixels(path, ImageOps.exif_transpose(image), image, file_format, raw, color)
 
 
 def _require_single(path: str, image: Image.Image, file_format: str) -> None:
@@ -64,6 +63,7 @@ def _require_single(path: str, image: Image.Image, file_format: str) -> None:
 
 
 def _load(path: str, image: Image.Image, file_format: str) -> None:
+    """Decode the pixels."""
     if ImageFile.LOAD_TRUNCATED_IMAGES:
         text = "PIL.ImageFile.LOAD_TRUNCATED_IMAGES is set: a file that is cut would be read as a half-gray picture"
         warnings.warn(f"{text}; set it to False.", stacklevel=2)
@@ -75,26 +75,34 @@ def _load(path: str, image: Image.Image, file_format: str) -> None:
 
 
 def _to_pixels(
-    path: str, image: Image.Image, source: Image.Image, file_format: str, raw: bool = False, colour: bool = False
+    path: str, image: Image.Image, source: Image.Image, file_format: str, raw: bool = False, color: bool = False
 ) -> RadiographPixels:
-    mode = source.mode
-    tags = getattr(source, "tag_v2", {})
-    gray = _to_values(path, image, raw, colour)
+    """The picture of an image. ``source`` is the image before it was turned; only it has the header."""
+    mode, tags = source.mode, getattr(source, "tag_v2", {})
+    values = _to_values(path, image, raw, color)
     bits = 1 if mode == "1" else 16 if mode.startswith("I;16") else 32 if mode in ("I", "F") else 8
     if file_format == "TIFF":
         bits = int(np.max(tags.get(_TIFF_BITS, bits)))
     elif mode == "I":  # the mode of 16-bit PNG files before Pillow 11.3
         bits = 16
     white_is_zero = tags.get(_TIFF_PHOTOMETRIC) == _TIFF_WHITE_IS_ZERO
+    pixels = _pixels(values, file_format, "PALETTE" if mode in _PALETTE_MODES else mode, bits, white_is_zero)
+    # Pillow turns WhiteIsZero round itself for up to 8 bits, and leaves it as stored beyond.
+    pixels.inverted &= bits > 8
+    return pixels
+
+
+def _pixels(values: np.ndarray, file_format: str, mode: str, bits: int, white_is_zero: bool) -> RadiographPixels:
+    """A picture without position."""
     return RadiographPixels(
-        values=gray,
+        values=values.astype(values.dtype.newbyteorder("="), copy=False),
         file_format=file_format,
-        photometric="WHITE_IS_ZERO" if white_is_zero else "PALETTE" if mode in _PALETTE_MODES else mode,
+        photometric="WHITE_IS_ZERO" if white_is_zero else mode,
         bits=bits,
         affine=planar_affine(),
-        # Pillow turns WhiteIsZero round itself for up to 8 bits, and leaves it as stored beyond.
-        inverted=white_is_zero and bits > 8,
-        declared_range=(0.0, 2.0**bits - 1.0) if gray.dtype.kind == "u" else None,
+        inverted=white_is_zero,
+        # whole numbers: 2**64 - 1 is no floating-point number
+        declared_range=(0, 2**bits - 1) if values.dtype.kind == "u" else None,
     )
 
 
@@ -115,19 +123,15 @@ def _read_unusual_tiff(path: str, limits: SizeLimits, error: Exception) -> Radio
     except RadiographError:
         raise
     except Exception:
-        reason = "has a TIFF signature but a damaged or unsupported header"
-        raise refuse(path, reason, "save it again as a 16-bit PNG") from error
+        raise _bad_header(path, "TIFF") from error
     white_is_zero = int(page.photometric) == _TIFF_WHITE_IS_ZERO
-    return RadiographPixels(
-        values=values.astype(values.dtype.newbyteorder("=")),
-        file_format="TIFF",
-        photometric="WHITE_IS_ZERO" if white_is_zero else str(values.dtype),
-        bits=values.dtype.itemsize * 8,
-        affine=planar_affine(),
-        inverted=white_is_zero,
-        # whole numbers: 2**64 - 1 is no floating-point number
-        declared_range=(0, 2 ** (8 * values.dtype.itemsize) - 1) if values.dtype.kind == "u" else None,
-    )
+    return _pixels(values, "TIFF", str(values.dtype.newbyteorder("=")), values.dtype.itemsize * 8, white_is_zero)
+
+
+def _bad_header(path: str, file_format: str) -> RadiographError:
+    """The error of a header that no library reads."""
+    reason = f"has a {file_format} signature but a damaged or unsupported header"
+    return refuse(path, reason, "save it again as a 16-bit PNG")
 
 
 def _has_second_page(tiff: Any) -> bool:
@@ -138,24 +142,24 @@ def _has_second_page(tiff: Any) -> bool:
         return False
 
 
-def _to_values(path: str, image: Image.Image, raw: bool, colour: bool) -> np.ndarray:
-    """Numbers ``(H, W)`` of a picture of any mode, ``(H, W, 3)`` of one in colour where that is to be kept."""
+def _to_values(path: str, image: Image.Image, raw: bool, color: bool) -> np.ndarray:
+    """Numbers ``(H, W)`` of a picture of any mode, ``(H, W, 3)`` of one in color where that is to be kept."""
     if image.mode == "1":
         image = image.convert("L")
     if image.mode in _GRAY_MODES or image.mode.startswith("I;16") or (raw and image.mode == "P"):
-        values = np.asarray(image)
-        return values.astype(values.dtype.newbyteorder("="))
+        return np.asarray(image)
     if image.mode in ("LA", "La"):
         return np.asarray(image.getchannel(0))
-    # Through RGBA: the colours under a transparent pixel are kept, not mixed with a background.
+    # Through RGBA: the colors under a transparent pixel are kept, not mixed with a background.
     rgb = image.convert("RGBA").convert("RGB") if image.mode in ("P", "PA", "RGBA", "RGBa") else image.convert("RGB")
-    if colour:
+    if color:
         return np.asarray(rgb)
-    _warn_about_colour(path, rgb)
+    _warn_about_color(path, rgb)
     return np.asarray(rgb.convert("L"))
 
 
-def _warn_about_colour(path: str, rgb: Image.Image) -> None:
+def _warn_about_color(path: str, rgb: Image.Image) -> None:
+    """Warn about a picture that is not gray by more than compression makes it."""
     small = np.asarray(rgb.resize((64, 64), Image.Resampling.BOX)).astype(np.int16)
     if float((small.max(axis=-1) - small.min(axis=-1)).mean()) > 8:
-        warn_about(path, "is a colour picture, perhaps no radiograph; reduced to gray (channels 3 keeps the colours)")
+        warn_about(path, "is a color picture, perhaps no radiograph; reduced to gray (channels 3 keeps the colors)")

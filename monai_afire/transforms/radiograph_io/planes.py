@@ -181,9 +181,7 @@ def _find_data(path: str, file_format: str) -> tuple[str, int, dict[str, str]]:
         return path, os.path.getsize(path) - end.end(), fields
     beside = os.path.join(os.path.dirname(path), name)
     if os.path.basename(name) != name or not os.path.isfile(beside):
-        raise refuse(
-            path, f"has its pixels in {name!r}, which is no file beside it", "copy both, or save one .mha file"
-        )
+        raise refuse(path, f"has its pixels in {name!r}, which is no file beside it", "copy both, or save one .mha")
     return beside, os.path.getsize(beside), fields
 
 

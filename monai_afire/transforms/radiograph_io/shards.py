@@ -14,6 +14,7 @@ import io
 import os
 import re
 import tempfile
+import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ INDEX_NAME = "shards.npy"
 INDEX_TYPE = np.dtype([("key", "<u8"), ("shard", "<u4"), ("crc", "<u4"), ("offset", "<u8"), ("size", "<u8")])
 # begins with what it looks for, and then looks back that a folder ended there: a list has very many paths
 _SHARD = re.compile(r"radiographs-(\d{6})(?<![^/\\].{18})\.tar[/\\]", re.DOTALL)
-_OPEN_SHARDS = 64  # of a process at once: a thousand files is often all that it may open
+_OPEN_SHARDS = 64  # of a process at once, in all threads: a thousand files is often all that it may open
 _REMEDY = "write the shards again"
 
 
@@ -38,7 +39,7 @@ def shard_name(number: int) -> str:
 
 
 def member_key(name: str) -> int:
-    """64 bits that stand for a member's name, relative with "/", in the index."""
+    """64-bit hash of a member's name, relative with "/", for the index."""
     return int.from_bytes(hashlib.blake2b(name.encode(errors="surrogateescape"), digest_size=8).digest(), "little")
 
 
@@ -49,12 +50,11 @@ def is_member(path: str | os.PathLike) -> bool:
 
 def shard_folder(path: str) -> str | None:
     """Folder of the shards that a path leads into, with its slash, None for a file of its own."""
-    match = _SHARD.search(path)
-    return None if match is None else _folder(path, match)
+    return _split(path)[0] if is_member(path) else None
 
 
 def without_shard(path: str) -> str:
-    """The path that a member would have if its shard were no file: that of the file it was written from, by its end."""
+    """The path without the shard, which ends like that of the file that the member was written from."""
     return _SHARD.sub("", path, count=1)
 
 
@@ -64,12 +64,14 @@ def open_file(path: str) -> BinaryIO:
 
 
 def read_member(path: str, limit: int | None = None) -> bytes:
-    """Bytes of a file within a shard."""
-    folder, number, name = _split(path)
-    entry = _entry(path, folder, number, name)
+    """Bytes of a file within a shard, at most ``limit`` of them; all of them are checked."""
+    folder, number, _ = _split(path)
+    entry = _entry(path)
     size = int(entry["size"]) if limit is None else min(limit, int(entry["size"]))
     try:
-        content = _opened(os.path.join(folder, shard_name(number))).read(size, int(entry["offset"]))
+        shard = _opened(os.path.join(folder, shard_name(number)), os.getpid(), threading.get_ident())
+        shard.seek(int(entry["offset"]))
+        content = shard.read(size)
     except OSError as error:
         raise refuse(path, f"its shard cannot be read ({error.strerror or error})", "check the disk") from error
     if len(content) < size:
@@ -98,9 +100,8 @@ def local_file(path: str) -> Iterator[str]:
 
 def member_state(path: str) -> tuple[int, int] | None:
     """Size and checksum of a member as the index has them, None where it is not in it."""
-    folder, number, name = _split(path)
     try:
-        entry = _entry(path, folder, number, name)
+        entry = _entry(path)
     except RadiographError:
         return None
     return int(entry["size"]), int(entry["crc"])
@@ -114,14 +115,9 @@ def absent_members(paths: Sequence[str]) -> list[str]:
         by_folder.setdefault(folder, []).append((path, number, member_key(name)))
     absent: list[str] = []
     for folder, members in by_folder.items():
-        index = _index(folder, members[0][0])
-        keys = np.fromiter((key for _, _, key in members), dtype=np.uint64, count=len(members))
-        shards = np.fromiter((number for _, number, _ in members), dtype=np.uint32, count=len(members))
-        if not len(index):
-            return list(paths)
-        places = np.minimum(np.searchsorted(index["key"], keys), len(index) - 1)
-        known = (index["key"][places] == keys) & (index["shard"][places] == shards)
-        absent.extend(members[place][0] for place in np.flatnonzero(~known))
+        names, numbers, keys = zip(*members, strict=True)
+        _, known = _look_up(_index(folder, names[0]), keys, numbers)
+        absent.extend(names[place] for place in np.flatnonzero(~known))
     return absent
 
 
@@ -131,41 +127,15 @@ def forget_shards() -> None:
     _mapped.cache_clear()
 
 
-class _Shard:
-    """A shard that stays open, read from any place by any thread and any process forked later."""
-
-    def __init__(self, path: str) -> None:
-        self.descriptor = -1
-        self.path = path
-        if hasattr(os, "pread"):
-            self.descriptor = os.open(path, os.O_RDONLY)
-
-    def read(self, size: int, offset: int) -> bytes:
-        """So many bytes from there, fewer at the end of the file."""
-        if self.descriptor < 0:  # no reading without a shared position on this system
-            with open(self.path, "rb") as stream:
-                stream.seek(offset)
-                return stream.read(size)
-        content = os.pread(self.descriptor, size, offset)
-        while len(content) < size:  # a single call reads 2 GiB at most, and may stop sooner on a network's disk
-            part = os.pread(self.descriptor, size - len(content), offset + len(content))
-            if not part:
-                break
-            content += part
-        return content
-
-    def __del__(self) -> None:
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-
-
 @lru_cache(maxsize=_OPEN_SHARDS)
-def _opened(path: str) -> _Shard:
-    return _Shard(path)
+def _opened(path: str, process: int, thread: int) -> BinaryIO:
+    """A shard that stays open; each process and thread reads at its own position."""
+    return open(path, "rb")
 
 
 @lru_cache(maxsize=8)
 def _mapped(path: str) -> np.ndarray:
+    """An index, mapped into memory."""
     index = np.load(path, mmap_mode="r", allow_pickle=False)
     if index.dtype != INDEX_TYPE or index.ndim != 1:
         raise ValueError(f"holds {index.dtype} of the shape {index.shape}")
@@ -183,11 +153,21 @@ def _index(folder: str, path: str) -> np.ndarray:
         raise refuse(path, f"the index {INDEX_NAME} of its shard cannot be read ({error})", _REMEDY) from error
 
 
-def _entry(path: str, folder: str, number: int, name: str) -> np.void:
+def _look_up(index: np.ndarray, keys: Sequence[int], numbers: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Place of each member in an index, and whether it is there, in its shard."""
+    if not len(index):
+        return np.zeros(len(keys), int), np.zeros(len(keys), bool)
+    wanted = np.asarray(keys, dtype=np.uint64)
+    places = np.minimum(np.searchsorted(index["key"], wanted), len(index) - 1)
+    return places, (index["key"][places] == wanted) & (index["shard"][places] == np.asarray(numbers))
+
+
+def _entry(path: str) -> np.void:
+    """What the index says of a member."""
+    folder, number, name = _split(path)
     index = _index(folder, path)
-    key = member_key(name)
-    place = int(np.searchsorted(index["key"], np.uint64(key)))
-    if place == len(index) or int(index[place]["key"]) != key or int(index[place]["shard"]) != number:
+    [place], [known] = _look_up(index, [member_key(name)], [number])
+    if not known:
         raise refuse(path, "is not in its shard", "check the name, or write the shards again")
     return index[place]
 
@@ -197,8 +177,4 @@ def _split(path: str) -> tuple[str, int, str]:
     match = _SHARD.search(path)
     if match is None:
         raise ValueError(f"{path}: is no path of a member of a shard")
-    return _folder(path, match), int(match.group(1)), path[match.end() :].replace(os.sep, "/")
-
-
-def _folder(path: str, match: re.Match[str]) -> str:
-    return path[: match.start()] or "."
+    return path[: match.start()] or ".", int(match.group(1)), path[match.end() :].replace(os.sep, "/")

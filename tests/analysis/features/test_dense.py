@@ -67,9 +67,9 @@ def test_one_pass_without_a_stride() -> None:
     assert shifts_per_axis(encoder) == (1, 1)
 
 
-def test_swin_and_anisotropic_strides() -> None:
+def test_swin() -> None:
     encoder = SwinEncoder(img_size=32, patch_size=2, embed_dim=8, depths=(1, 1), num_heads=(2, 2))
-    assert dense_features(encoder, torch.rand(1, 1, 32, 32), (2, 4)).shape == (1, 16, 16, 8)
+    assert dense_features(encoder, torch.rand(1, 1, 32, 32), 2).shape == (1, 16, 16, 16)
 
 
 def test_volumes() -> None:

@@ -103,14 +103,6 @@ def test_a_mask_is_a_path_or_null(tmp_path: Path, value: Any) -> None:
         load_radiograph_datalist(datalist=path, section="test", path_keys=("image", "mask"))
 
 
-def test_null_counts_as_a_path_key_by_its_place(tmp_path: Path) -> None:
-    path = write_list(tmp_path, {"image": None, "mask": "m.png"})
-    (item,) = load_radiograph_datalist(
-        datalist=path, section="test", path_keys=("mask", "image"), required_keys=("mask",)
-    )
-    assert item == {"image": None, "mask": str(tmp_path / "m.png")}
-
-
 # ---- the phantom
 
 

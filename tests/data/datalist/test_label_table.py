@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from monai_afire.data.datalist.checks import DatalistError
-from monai_afire.data.datalist.labelled_items import check_label_table
+from monai_afire.data.datalist.labels import check_label_table
 
 
 def label_items(*labels: Any) -> list[dict[str, Any]]:

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from monai_afire.data.datalist.labelled_items import check_label_table, class_names, labelled_items
+from monai_afire.data.datalist.labelled_items import labelled_items
+from monai_afire.data.datalist.labels import check_label_table, class_names
 from monai_afire.data.datalist.loading import DatalistError
 from monai_afire.data.phantom import LANDMARK_NAMES, LESION_KINDS, ORGAN_NAMES
 

@@ -140,9 +140,9 @@ def test_arrays_are_labels_too() -> None:
     assert {"5", "6"} <= set(names(label_subset(cohort, 0.06)))
 
 
-def test_items_are_new_and_the_keys_can_have_other_names() -> None:
-    cohort: list[Item] = [{"image": f"{n}", "subject": n // 2, "finding": int(n == 30)} for n in range(40)]
-    chosen = label_subset(cohort, 0.1, label_key="finding", patient_key="subject")
+def test_items_are_new_and_the_label_can_have_another_name() -> None:
+    cohort: list[Item] = [{"image": f"{n}", "patient_id": n // 2, "finding": int(n == 30)} for n in range(40)]
+    chosen = label_subset(cohort, 0.1, label_key="finding")
     assert "30" in names(chosen)
     assert "31" in names(chosen)
     chosen[0]["new"] = 1

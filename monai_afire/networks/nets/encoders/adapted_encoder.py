@@ -77,10 +77,7 @@ class AdaptedEncoder(RadiographEncoder):
                 a grid that whole patches of the image fill.
         """
         if in_channels not in (1, model_channels):
-            raise ValueError(
-                f"the model takes images of {model_channels} channels, and in_channels is {in_channels}: give "
-                f"{model_channels}, or 1 for gray images"
-            )
+            raise ValueError(f"the model takes images of {model_channels} channels, and in_channels is {in_channels}")
         per_channel = (1, -1, *[1] * len(img_size))
         for name, values in (("model_mean", mean), ("model_std", std)):
             given = torch.as_tensor(values, dtype=torch.float32).flatten().expand(model_channels)
@@ -163,18 +160,14 @@ class AdaptedEncoder(RadiographEncoder):
         """
         blocks = self.blocks()
         if not blocks:
-            raise NotImplementedError(
-                f"the order of the layers of {type(self.model).__name__} is not known: give layer_decay 1, which has "
-                "one learning rate for all"
-            )
+            raise NotImplementedError(f"the layers of {type(self.model).__name__} are not known: give layer_decay 1")
         number = {id(parameter): k for k, block in enumerate(blocks, 1) for parameter in block.parameters()}
         layers: list[list[nn.Parameter]] = [[] for _ in range(len(blocks) + 1)]
         current = 0
         for parameter in self.model.parameters():  # in the order of registration
             current = number.get(id(parameter), current)
-            if current == len(blocks) and id(parameter) not in number:
-                continue
-            layers[current].append(parameter)
+            if current < len(blocks) or id(parameter) in number:
+                layers[current].append(parameter)
         return layers
 
     def _probed_maps(self, probe: torch.Tensor) -> list[torch.Tensor]:
@@ -183,8 +176,7 @@ class AdaptedEncoder(RadiographEncoder):
                 return self.encode_maps(probe)
         except Exception as error:  # every library has its own
             raise ValueError(
-                f"{type(self.model).__name__} does not take images {tuple(probe.shape)} ({error}): give the image size "
-                "that it was made for, or a multiple of its patch"
+                f"{type(self.model).__name__} does not take images {tuple(probe.shape)} ({error}): give another size"
             ) from error
 
     def _without_effect(self, probe: torch.Tensor) -> frozenset[str]:
@@ -197,8 +189,8 @@ class AdaptedEncoder(RadiographEncoder):
             gradients = torch.autograd.grad(tokens.sum(), list(named.values()), allow_unused=True)
         if tokens.shape[1:] != (math.prod(self.grid_size), self.hidden_size):
             raise ValueError(
-                f"{type(self.model).__name__} gives tokens {tuple(tokens.shape)} for an image of {self.img_size} "
-                f"pixels, which are not one for each of {self.grid_size} patches"
+                f"{type(self.model).__name__} gives tokens {tuple(tokens.shape)}, not one for each of {self.grid_size} "
+                "patches"
             )
         return frozenset(name for name, each in zip(named, gradients, strict=True) if each is None)
 
@@ -206,8 +198,7 @@ class AdaptedEncoder(RadiographEncoder):
 def _stride(img_size: Sequence[int], map_size: Sequence[int]) -> tuple[int, ...]:
     if any(size % cells for size, cells in zip(img_size, map_size, strict=True)):
         raise ValueError(
-            f"an image of {tuple(img_size)} pixels gives a map of {tuple(map_size)}, which whole patches do not fill: "
-            "give an image size that is a multiple of the model's patch"
+            f"an image of {tuple(img_size)} pixels gives a map of {tuple(map_size)}, which whole patches do not fill"
         )
     return tuple(size // cells for size, cells in zip(img_size, map_size, strict=True))
 
@@ -216,3 +207,8 @@ def _normalized(features: torch.Tensor) -> torch.Tensor:
     """Over the channels of ``(B, C, *S)``."""
     last = features.movedim(1, -1)
     return F.layer_norm(last, last.shape[-1:]).movedim(-1, 1)
+
+
+def first_line(error: Exception) -> str:
+    """Of the message of a library, for a message of ours."""
+    return (str(error).strip() or type(error).__name__).split("\n")[0][:300]

@@ -5,8 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -20,16 +19,8 @@ LIBRARIES = {"hub": True, "timm": False}
 _WEIGHTS = {"pretrained": True, "random": False}
 
 
-@dataclass(frozen=True)
-class EncoderName:
-    """
-    A model of another library.
-
-    Attributes:
-        library: "hub" (Hugging Face transformers) or "timm".
-        model: name or folder.
-        pretrained: whether its weights are meant to be loaded.
-    """
+class EncoderName(NamedTuple):
+    """A model of another library: "hub" or "timm", name or folder, and whether its weights are to be loaded."""
 
     library: str
     model: str
@@ -76,27 +67,13 @@ def parse_encoder_name(text: str) -> EncoderName:
     if library not in LIBRARIES or not model:
         raise ValueError(
             f"encoder {text!r} names no encoder: give hub:FOLDER, hub:OWNER/NAME or timm:NAME, with :pretrained or "
-            ":random behind it where the weights are to be or not to be loaded, or null for the bundle's own"
+            ":random behind it, or null for the bundle's own"
         )
     return EncoderName(library, model, pretrained)
 
 
-# what the networks, studies and optimizers of this package use, beside the call itself
-INTERFACE = {
-    "in_channels": "channels of the images",
-    "img_size": "spatial size of the images in pixels, a tuple",
-    "patch_size": "pixels per token along each axis, a tuple",
-    "grid_size": "tokens along each axis, a tuple",
-    "hidden_size": "width of the tokens",
-    "feature_channels": "channels of each feature map, finest first",
-    "feature_strides": "pixels per element of each feature map, finest first, tuples",
-    "mean": "tensor (1, C, 1, 1), mean intensity in [0, 1]",
-    "std": "tensor (1, C, 1, 1), its standard deviation",
-    "normalize": "method: images in [0, 1] to mean 0 and standard deviation 1",
-    "denormalize": "method: back, clipped to [0, 1]",
-    "feature_maps": "method: images to maps (B, C_i, *S_i), the tokens last",
-    "parameters_by_depth": "method: parameters of each layer, first layer first",
-}
+# what networks, studies and optimizers use beside the call itself; RadiographEncoder describes it
+INTERFACE = (*RadiographEncoder.__annotations__, "normalize", "denormalize", "feature_maps", "parameters_by_depth")
 
 
 def missing_parts(encoder: nn.Module) -> list[str]:
@@ -140,7 +117,7 @@ def as_encoder(encoder: nn.Module, img_size: Sequence[int] | int | None = None) 
         ((4, 4), 24)
         >>> as_encoder(nn.Linear(2, 2))
         Traceback (most recent call last):
-        TypeError: Linear is no encoder, it has no in_channels (channels of the images), ...
+        TypeError: Linear is no encoder, it has no in_channels, img_size, ...
     """
     missing = missing_parts(encoder)
     if not missing:
@@ -153,12 +130,10 @@ def as_encoder(encoder: nn.Module, img_size: Sequence[int] | int | None = None) 
         return HuggingFaceEncoder(encoder, img_size)
     if "timm" in roots:
         return TimmEncoder(encoder, img_size)
-    named = ", ".join(f"{name} ({INTERFACE[name]})" for name in missing)
     hint = "; of a pre-training network pass its .encoder" if hasattr(encoder, "encoder") else ""
     raise TypeError(
-        f"{type(encoder).__name__} is no encoder, it has no {named}: pass a ViTEncoder, SwinEncoder, MONAI's ViT or "
-        "SwinTransformer, or a model of transformers or timm, or subclass RadiographEncoder and call its "
-        f"set_interface(){hint}"
+        f"{type(encoder).__name__} is no encoder, it has no {', '.join(missing)}: pass a ViTEncoder, SwinEncoder, or a "
+        f"network of MONAI, transformers or timm, or subclass RadiographEncoder and call its set_interface(){hint}"
     )
 
 
@@ -199,18 +174,13 @@ def build_encoder(
     else:
         name = parse_encoder_name(encoder)
         if len(own.img_size) != 2:
-            raise ValueError(
-                f"encoder {encoder!r} takes pictures, and the images have {len(own.img_size)} axes: leave the encoder "
-                "out, or spatial_dims"
-            )
+            raise ValueError(f"encoder {encoder!r} takes pictures, and the images have {len(own.img_size)} axes")
         adapter = {"hub": HuggingFaceEncoder, "timm": TimmEncoder}[name.library]
         built = adapter(name.model, own.img_size, own.in_channels, pretrained=name.pretrained and pretrained)
+    if built.in_channels != own.in_channels:
+        raise ValueError(f"the encoder takes {built.in_channels} channels, and the images have {own.in_channels}")
     for option, attribute in (("image_size", "img_size"), ("patch_size", "patch_size")):
         given, needed = getattr(own, attribute), getattr(built, attribute)
         if given != needed:
             raise ValueError(f"{option} is {given}, and the encoder's is {needed}: give --{option} {needed[0]}")
-    if built.in_channels != own.in_channels:
-        raise ValueError(
-            f"the encoder takes {built.in_channels} channels, and the images have {own.in_channels}: build it for these"
-        )
     return built

@@ -18,7 +18,7 @@ from monai.utils import ensure_tuple_rep
 from torch import nn
 
 from monai_afire.networks.definition import keeps_arguments
-from monai_afire.networks.nets.encoders.adapted_encoder import IMAGENET_MEAN, IMAGENET_STD, AdaptedEncoder
+from monai_afire.networks.nets.encoders.adapted_encoder import IMAGENET_MEAN, IMAGENET_STD, AdaptedEncoder, first_line
 from monai_afire.networks.nets.radiograph_encoder import spread_layers
 
 logger = logging.getLogger(__name__)
@@ -70,11 +70,9 @@ class HuggingFaceEncoder(AdaptedEncoder):
     ) -> None:
         super().__init__()
         missing: set[str] = set()
-        source = None
-        if isinstance(model, nn.Module):
-            self.model: Any = model
-        else:
-            source = _existing(model)
+        source = None if isinstance(model, nn.Module) else _existing(model)
+        self.model: Any = model
+        if source is not None:
             self.model, missing = _read_model(source, pretrained)
         config = self.model.config
         own_mean, own_std = _normalization(source) if mean is None or std is None else (mean, std)
@@ -82,13 +80,13 @@ class HuggingFaceEncoder(AdaptedEncoder):
         if size is None:
             raise ValueError(f"the config of {type(self.model).__name__} has no image_size: give img_size")
         image_shape = ensure_tuple_rep(size, 2)
-        self._token = _token_size(config, image_shape)
-        self._grid = tuple(pixels // token for pixels, token in zip(image_shape, self._token, strict=True))
-        self._arguments = {"output_hidden_states": True}
+        token = _token_size(config, image_shape)
+        self._grid = tuple(pixels // each for pixels, each in zip(image_shape, token, strict=True))
+        can_interpolate = "interpolate_pos_encoding" in inspect.signature(self.model.forward).parameters
+        self._sized = {"interpolate_pos_encoding": True} if can_interpolate else {}
+        self._with_maps = {**self._sized, "output_hidden_states": True}
         if getattr(config, "depths", None) is not None:
-            self._arguments["output_hidden_states_before_downsampling"] = True
-        if "interpolate_pos_encoding" in inspect.signature(self.model.forward).parameters:
-            self._arguments["interpolate_pos_encoding"] = True
+            self._with_maps["output_hidden_states_before_downsampling"] = True
         self.adapt(
             in_channels,
             getattr(config, "num_channels", 3),
@@ -99,17 +97,16 @@ class HuggingFaceEncoder(AdaptedEncoder):
         if needed := sorted(missing - self.unused):
             raise ValueError(
                 f"{source} lacks {len(needed)} tensors that the tokens of {type(self.model).__name__} depend on, such "
-                f"as {', '.join(needed[:3])}: they would be random. Take the files of one model ({_FILES}), or give "
-                f"hub:{source}:random for random weights throughout"
+                f"as {', '.join(needed[:3])}: get the files of one model ({_FILES}), or give hub:{source}:random"
             )
 
     def encode(self, pixels: torch.Tensor) -> torch.Tensor:
         """Tokens ``(B, L, D)`` without class and register tokens."""
-        return self._patches(self.model(pixel_values=pixels, **self._sized()).last_hidden_state)
+        return self._patches(self.model(pixel_values=pixels, **self._sized).last_hidden_state)
 
     def encode_maps(self, pixels: torch.Tensor) -> list[torch.Tensor]:
         """Maps ``(B, C_i, *S_i)``: of four blocks, or of a Swin's stages."""
-        output = self.model(pixel_values=pixels, **self._arguments)
+        output = self.model(pixel_values=pixels, **self._with_maps)
         last = self._on_grid(output.last_hidden_state)
         stages = getattr(output, "reshaped_hidden_states", None)
         if stages is not None:  # the first is what enters the first stage
@@ -122,16 +119,9 @@ class HuggingFaceEncoder(AdaptedEncoder):
         config = self.model.config
         depths = getattr(config, "depths", None)
         count = getattr(config, "num_hidden_layers", 0) if depths is None else len(depths)
-        lists = [each for each in self.model.modules() if isinstance(each, nn.ModuleList) and len(each) == count > 0]
-        if not lists:
-            return []
-        if depths is None:
-            return list(lists[0])
-        return [block for stage in lists[0] for block in getattr(stage, "blocks", [])]
-
-    def _sized(self) -> dict[str, bool]:
-        """Arguments of a pass that needs no features of other layers."""
-        return {name: value for name, value in self._arguments.items() if name == "interpolate_pos_encoding"}
+        modules = (each for each in self.model.modules() if isinstance(each, nn.ModuleList) and len(each) == count > 0)
+        stages = list(next(modules, []))
+        return stages if depths is None else [block for stage in stages for block in getattr(stage, "blocks", [])]
 
     def _patches(self, tokens: torch.Tensor) -> torch.Tensor:
         """Without what stands before the patches' tokens."""
@@ -150,8 +140,8 @@ def _existing(model: str | os.PathLike) -> str:
         return str(folder)
     if looks_like_a_path or isinstance(model, os.PathLike):
         raise FileNotFoundError(
-            f"there is no folder {folder} (in {Path.cwd()}): give one with {_FILES}, such as `hf download OWNER/NAME "
-            "--local-dir FOLDER` writes it"
+            f"there is no folder {folder} (in {Path.cwd()}): give one with {_FILES} (`hf download OWNER/NAME "
+            "--local-dir FOLDER`)"
         )
     return name
 
@@ -176,27 +166,25 @@ def _read_model(source: str, pretrained: bool) -> tuple[nn.Module, set[str]]:
         )
     except Exception as error:  # of the library, of the network, of the file
         raise ValueError(
-            f"{source} cannot be read as a model of transformers ({_first_line(error)}): give a folder with {_FILES}, "
-            "or the name of a model on the hub that this machine can reach and has access to"
+            f"{source} cannot be read as a model of transformers ({first_line(error)}): give a folder with {_FILES}, "
+            "or the name of a model on the hub that this machine can reach"
         ) from error
     if info["mismatched_keys"]:
-        wrong = sorted(map(str, info["mismatched_keys"]))
+        wrong = ", ".join(sorted(map(str, info["mismatched_keys"]))[:3])
         raise ValueError(
-            f"{len(wrong)} tensors of {source} have another shape than its config.json says, first {wrong[0]}: take "
-            "the files of one model"
+            f"tensors of {source} have another shape than its config.json says: {wrong}; download it again"
         )
     if info["unexpected_keys"]:
-        unexpected = sorted(info["unexpected_keys"])
-        logger.info(f"{len(unexpected)} tensors of {source} are not used, such as {unexpected[0]}")
+        logger.info(f"{source} has tensors that are not used: {', '.join(sorted(info['unexpected_keys'])[:3])}")
     return model, set(info["missing_keys"])
 
 
 def _normalization(source: str | None) -> tuple[Any, Any]:
     """Mean and standard deviation of intensities in [0, 1] that the model was trained with."""
-    content = None if source is None else _preprocessing(source)
-    if content is None:
+    content = {} if source is None else _preprocessing(source)
+    if not content:
         logger.warning(
-            f"{source or 'the model'} comes without {_PREPROCESSING}: its images are normalised with ImageNet's mean "
+            f"{source or 'the model'} comes without {_PREPROCESSING}: its images are normalized with ImageNet's mean "
             "and standard deviation; give mean and std if it was trained with others"
         )
         return IMAGENET_MEAN, IMAGENET_STD
@@ -211,22 +199,21 @@ def _normalization(source: str | None) -> tuple[Any, Any]:
         raise ValueError(f"{source}: image_mean {mean} or image_std {std} of {_PREPROCESSING} is no number") from error
 
 
-def _preprocessing(source: str) -> dict[str, Any] | None:
-    path: str | None = os.path.join(source, _PREPROCESSING)
-    if not os.path.isdir(source):
-        from transformers.utils import cached_file
+def _preprocessing(source: str) -> dict[str, Any]:
+    """The settings of the model's images; empty where it comes without."""
+    from transformers.utils import cached_file
 
-        path = cached_file(source, _PREPROCESSING, _raise_exceptions_for_missing_entries=False)
-    if path is None or not os.path.isfile(path):
-        return None
+    try:
+        path = cached_file(source, _PREPROCESSING)
+    except OSError:
+        return {}
+    if path is None:
+        return {}
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # no JSON, nested too deep, or no text
-        raise ValueError(f"{path} is not valid JSON ({_first_line(error)}): download the model again") from error
-    content = content.get("image_processor", content) if isinstance(content, dict) else content
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} does not hold an object of settings: download the model again")
-    return content
+        return content.get("image_processor", content)
+    except (AttributeError, ValueError, RecursionError) as error:  # no object, no JSON, nested too deep, or no text
+        raise ValueError(f"{path} is no JSON object ({first_line(error)}): download the model again") from error
 
 
 def _token_size(config: Any, img_size: Sequence[int]) -> tuple[int, ...]:
@@ -242,7 +229,3 @@ def _token_size(config: Any, img_size: Sequence[int]) -> tuple[int, ...]:
             f"{tuple(fitting)} (--image_size {fitting[0]} --patch_size {token[0]})"
         )
     return token
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).split("\n")[0][:300]

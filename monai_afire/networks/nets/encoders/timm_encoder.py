@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from monai.utils import ensure_tuple_rep
 from torch import nn
 
 from monai_afire.networks.definition import keeps_arguments
-from monai_afire.networks.nets.encoders.adapted_encoder import IMAGENET_MEAN, IMAGENET_STD, AdaptedEncoder
+from monai_afire.networks.nets.encoders.adapted_encoder import IMAGENET_MEAN, IMAGENET_STD, AdaptedEncoder, first_line
 from monai_afire.networks.nets.radiograph_encoder import NUM_FEATURE_MAPS, spread_layers
 
 
@@ -55,14 +56,11 @@ class TimmEncoder(AdaptedEncoder):
         self.model: Any = model if isinstance(model, nn.Module) else _create(model, img_size, pretrained)
         if not hasattr(self.model, "forward_intermediates"):
             raise ValueError(
-                f"{type(self.model).__name__} has no forward_intermediates(), by which timm gives features of several "
-                "layers: choose another model, such as a vision transformer"
+                f"{type(self.model).__name__} has no forward_intermediates(): choose another model of timm"
             )
         config = getattr(self.model, "pretrained_cfg", None) or {}
-        size = img_size
-        if size is None:
-            embedding = getattr(self.model, "patch_embed", None)
-            size = getattr(embedding, "img_size", None) or config.get("input_size", (3, 224, 224))[1:]
+        own_size = getattr(getattr(self.model, "patch_embed", None), "img_size", None)
+        size = img_size or own_size or config.get("input_size", (3, 224, 224))[1:]
         channels = next(p for p in self.model.parameters() if p.ndim == 4).shape[1]  # of the first convolution
         self.adapt(
             in_channels,
@@ -78,22 +76,23 @@ class TimmEncoder(AdaptedEncoder):
 
     def encode_maps(self, pixels: torch.Tensor) -> list[torch.Tensor]:
         """Maps ``(B, C_i, *S_i)``: of four blocks, or of the last four stages of a hierarchical network."""
-        if isinstance(getattr(self.model, "blocks", None), (nn.ModuleList, nn.Sequential)):
-            layers = spread_layers(len(self.model.blocks))
-            final, different = self.model.forward_intermediates(pixels, indices=sorted(set(layers)))
-            by_layer = dict(zip(sorted(set(layers)), different, strict=True))
-            maps = [by_layer[layer] for layer in layers]
-        else:
-            final, maps = self.model.forward_intermediates(pixels, indices=NUM_FEATURE_MAPS)
+        blocks = self._plain_blocks()
+        layers = spread_layers(len(blocks)) if blocks else []
+        different = sorted(set(layers))  # of few blocks some count twice, which timm gives once
+        final, maps = self.model.forward_intermediates(pixels, indices=different or NUM_FEATURE_MAPS)
+        maps = [maps[different.index(layer)] for layer in layers] or maps
         tokens = self._tokens(final)
         return [*maps[:-1], tokens.transpose(1, 2).unflatten(2, maps[-1].shape[2:])]
 
     def blocks(self) -> list[nn.Module]:
         """The model's blocks, counted through its stages."""
-        if isinstance(getattr(self.model, "blocks", None), (nn.ModuleList, nn.Sequential)):
-            return list(self.model.blocks)
         stages = getattr(self.model, "layers", None) or getattr(self.model, "stages", None) or ()
-        return [block for stage in stages for block in getattr(stage, "blocks", ())]
+        return self._plain_blocks() or [block for stage in stages for block in getattr(stage, "blocks", ())]
+
+    def _plain_blocks(self) -> list[nn.Module]:
+        """The blocks of a model without stages."""
+        blocks = getattr(self.model, "blocks", None)
+        return list(blocks) if isinstance(blocks, (nn.ModuleList, nn.Sequential)) else []
 
     def _tokens(self, features: torch.Tensor) -> torch.Tensor:
         """``(B, L, D)`` from timm's form of features: tokens, or a map with its channels last or first."""
@@ -109,23 +108,21 @@ def _create(name: str, img_size: Sequence[int] | int | None, pretrained: bool) -
         import timm
     except (ImportError, RuntimeError) as error:  # the latter where torch and torchvision are of different builds
         raise ImportError(f"{error}; {name} is built by timm: pip install 'monai-afire[timm]'") from error
-    settings: dict[str, Any] = {"pretrained": pretrained, "num_classes": 0}
+    build = functools.partial(timm.create_model, name, pretrained=pretrained, num_classes=0)
     try:
         if img_size is None:
-            return timm.create_model(name, **settings)
+            return build()
         try:
-            return timm.create_model(name, img_size=ensure_tuple_rep(img_size, 2), **settings)
+            return build(img_size=ensure_tuple_rep(img_size, 2))
         except TypeError as error:
             if "img_size" not in str(error):
                 raise
-            return timm.create_model(name, **settings)  # convolutions take images of any size
+            return build()  # convolutions take images of any size
     except Exception as error:  # of timm, of the network, of the file
         close = timm.list_models(f"*{name.split('.')[0].split('_')[0]}*")[:3]
-        remedy = f", or another name, such as {', '.join(close)}" if close else ""
-        first_line = (str(error).strip() or type(error).__name__).split("\n")[0]
         raise ValueError(
-            f"timm cannot build {name!r} for images of {img_size} pixels ({first_line}): check the name "
-            f"(timm.list_models()){remedy}, and whether this machine reaches the weights, if they are asked for"
+            f"timm cannot build {name!r} for images of {img_size} pixels ({first_line(error)}): check the name "
+            f"(similar: {', '.join(close) or 'none'}), and whether this machine reaches its weights"
         ) from error
 
 

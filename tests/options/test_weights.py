@@ -12,8 +12,7 @@ import torch
 from torch import nn
 
 from monai_afire.networks.weights.model_file import Description, Preprocessing, with_description
-from monai_afire.options import BundleCall, OptionError, check_call, described_options
-from monai_afire.options.carried import encoder_options
+from monai_afire.options import ENCODER_OPTIONS, BundleCall, OptionError, check_call, described_options
 from tests.options.bundle_configs import call_of
 
 ADAPT = ["afire/train", "afire/finetune_anomaly"]
@@ -78,6 +77,13 @@ def test_a_transfer_may_have_another_resolution(tmp_path: Path) -> None:
     assert "--hidden_size: 192 contradicts" in refused(TRANSFER, encoder_weights=path, hidden_size=192)
 
 
+def test_an_encoder_with_random_weights_may_have_the_shape_of_a_file(tmp_path: Path) -> None:
+    """As the experiments compare them."""
+    config = checked(TRANSFER, encoder_weights=save(tmp_path / "model.pt"), **{"load_encoder::_disabled_": True})
+    assert {name: config[name] for name in ENCODER} == ENCODER
+    assert config["load_encoder"]["_disabled_"] is True
+
+
 def test_an_overlay_in_place_of_a_default_is_given(tmp_path: Path) -> None:
     path = save(tmp_path / "model.pt")
     message = refused(["afire/train", "afire/paper", "afire/finetune_anomaly"], pretrained=path)
@@ -88,7 +94,9 @@ def test_an_overlay_in_place_of_a_default_is_given(tmp_path: Path) -> None:
 def test_values_that_go_together_in_the_file_are_no_problem_beside_defaults(tmp_path: Path) -> None:
     path = save(tmp_path / "model.pt", {"image_size": 90, "patch_size": 9, "hidden_size": 100})
     checked(ADAPT, pretrained=path)
-    assert "patch_size 9 does not divide image_size 100" in refused(TRANSFER, encoder_weights=path, image_size=100)
+    assert "an image of (100, 100) pixels cannot be cut into patches of (9, 9)" in refused(
+        TRANSFER, encoder_weights=path, image_size=100
+    )
 
 
 def test_a_resumed_run_goes_by_its_checkpoint_before_its_start(tmp_path: Path) -> None:
@@ -121,7 +129,7 @@ def test_released_weights_need_no_shape() -> None:
     own = {"image_size": 64, "patch_size": 8, "hidden_size": 192, "num_layers": 6, "num_heads": 6, "standardize": True}
     config = checked(TRANSFER, encoder_weights="released")
     assert {name: config[name] for name in own} == own
-    assert own.keys() <= encoder_options()
+    assert own.keys() <= set(ENCODER_OPTIONS)
     assert "--num_layers: 5 contradicts" in refused(TRANSFER, encoder_weights="released", num_layers=5)
 
 

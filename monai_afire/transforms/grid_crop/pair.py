@@ -1,40 +1,36 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Array transform that cuts two overlapping crops of whole grid cells out of an image (PEAC, ACE)."""
+"""Two overlapping crops of whole grid cells out of an image (PEAC, ACE)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
+from monai.config import KeysCollection
 from monai.config.type_definitions import NdarrayOrTensor
-from monai.data import MetaTensor
 from monai.data.meta_obj import get_track_meta
 from monai.transforms import Randomizable, Transform
-from monai.utils import TransformBackends, convert_to_dst_type, convert_to_tensor, ensure_tuple, ensure_tuple_rep
+from monai.utils import TransformBackends, convert_to_tensor, ensure_tuple
 from torch import Tensor
 
+from monai_afire.transforms.base import RandomArrayTransformd, no_last_draw
+from monai_afire.transforms.checks import check_positive, check_shape, per_axis
 from monai_afire.transforms.grid_crop.geometry import (
-    check_positive,
     cover_size,
-    moved_affine,
+    float_values,
     offset_pairs,
     resize_separable,
+    resized_box,
 )
 
 # The arguments of ``GridCropPair`` and ``GridCropPaird`` in the papers' settings.
-GRID_CROP_SETTINGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
-    {
-        "peac_448": MappingProxyType({"grid": 19, "cell": 32, "crops": (14, 14), "jitter": True, "align": 1}),
-        "peac_224": MappingProxyType({"grid": 19, "cell": 16, "crops": (14, 14), "jitter": True, "align": 1}),
-        "ace_448": MappingProxyType(
-            {"grid": 32, "cell": 32, "crops": (14, 28), "out_size": 448, "jitter": False, "align": 2}
-        ),
-    }
-)
+GRID_CROP_SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "peac_448": {"grid": 19, "cell": 32, "crops": (14, 14), "jitter": True, "align": 1},
+    "peac_224": {"grid": 19, "cell": 16, "crops": (14, 14), "jitter": True, "align": 1},
+    "ace_448": {"grid": 32, "cell": 32, "crops": (14, 28), "out_size": 448, "jitter": False, "align": 2},
+}
 
 
 class GridCropPair(Randomizable, Transform):
@@ -63,6 +59,7 @@ class GridCropPair(Randomizable, Transform):
         ValueError: on settings out of range or no possible pair of crops.
 
     Example:
+        >>> import torch
         >>> transform = GridCropPair(**GRID_CROP_SETTINGS["peac_224"]).set_random_state(seed=0)
         >>> crop_1, crop_2, offset_1, offset_2 = transform(torch.rand(1, 400, 320))
         >>> tuple(crop_1.shape), tuple(crop_2.shape), offset_1.shape, offset_1.dtype
@@ -81,21 +78,20 @@ class GridCropPair(Randomizable, Transform):
         align: int = 1,
         min_overlap: int = 1,
     ) -> None:
-        self.grid, self.cell = check_positive("grid", ensure_tuple(grid)), check_positive("cell", ensure_tuple(cell))
-        self.crops = check_positive("crops", ensure_tuple(crops))
-        self.out_size = None if out_size is None else check_positive("out_size", ensure_tuple(out_size))
-        (self.align,) = check_positive("align", (align,))
-        (self.min_overlap,) = check_positive("min_overlap", (min_overlap,))
+        self.grid, self.cell = check_positive("grid", grid), check_positive("cell", cell)
+        self.crops = check_positive("crops", crops)
+        self.out_size = None if out_size is None else check_positive("out_size", out_size)
+        (self.align,), (self.min_overlap,) = check_positive("align", align), check_positive("min_overlap", min_overlap)
         self.jitter = bool(jitter)
         if len(self.crops) != 2:
             raise ValueError(f"crops must be two numbers of cells, (k1, k2), got {self.crops}.")
         for cells in self.grid:
-            self.axis_pairs(cells)
+            self._axis_pairs(cells)
         self.offset_1: np.ndarray | None = None
         self.offset_2: np.ndarray | None = None
         self.pixel_offset: np.ndarray | None = None
 
-    def axis_pairs(self, grid: int) -> np.ndarray:
+    def _axis_pairs(self, grid: int) -> np.ndarray:
         """Allowed pairs of offsets (pairs, 2) along an axis of ``grid`` cells."""
         return offset_pairs(grid - self.jitter, (self.crops[0], self.crops[1]), self.min_overlap, self.align)
 
@@ -106,25 +102,15 @@ class GridCropPair(Randomizable, Transform):
         Args:
             spatial_dims: number of spatial dimensions of the image.
         """
-        grid, cell = self.per_axis("grid", spatial_dims), self.per_axis("cell", spatial_dims)
+        grid, cell = per_axis("grid", self.grid, spatial_dims), per_axis("cell", self.cell, spatial_dims)
         shift = [self.R.randint(pixels) if self.jitter else 0 for pixels in cell]
-        tables = [self.axis_pairs(cells) for cells in grid]
+        tables = [self._axis_pairs(cells) for cells in grid]
         pairs = np.stack([table[self.R.randint(len(table))] for table in tables]).astype(np.int64)
         self.pixel_offset, self.offset_1, self.offset_2 = np.asarray(shift, np.int64), pairs[:, 0], pairs[:, 1]
 
-    def per_axis(self, name: str, spatial_dims: int) -> tuple[int, ...]:
-        """The setting ``name`` with one number for each axis."""
-        value: tuple[int, ...] = getattr(self, name)
-        if len(value) not in (1, spatial_dims):
-            raise ValueError(
-                f"{name} has {len(value)} numbers, but the image has {spatial_dims} spatial dimensions: give one "
-                f"number, or one for each of them."
-            )
-        return value if len(value) == spatial_dims else ensure_tuple_rep(value[0], spatial_dims)
-
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> tuple[Tensor, Tensor, np.ndarray, np.ndarray]:
         """
-        Cut two crops out of an image, which itself stays as it is.
+        Cut two crops out of an image without changing it.
 
         Args:
             img: image (C, *S) of any size and value range; integer images give float32 crops. A MetaTensor gives
@@ -140,43 +126,81 @@ class GridCropPair(Randomizable, Transform):
             RuntimeError: when ``randomize`` is False and nothing was drawn for this number of dimensions before.
         """
         image = convert_to_tensor(img, track_meta=get_track_meta())
-        spatial_dims = image.ndim - 1
-        if spatial_dims < 1 or 0 in image.shape:
-            raise ValueError(f"The image must be (C, *S) with no empty axis, got shape {tuple(image.shape)}.")
+        check_shape(image)
+        dims = image.ndim - 1
         if randomize:
-            self.randomize(spatial_dims)
+            self.randomize(dims)
         shift, offset_1, offset_2 = self.pixel_offset, self.offset_1, self.offset_2
-        if shift is None or offset_1 is None or offset_2 is None or len(shift) != spatial_dims:
-            raise RuntimeError(
-                f"GridCropPair cannot repeat its last crops: there are none with {spatial_dims} spatial dimensions. "
-                f"Call it with randomize=True first."
-            )
-        plain = convert_to_tensor(image, track_meta=False)
-        compute_dtype = torch.float64 if plain.dtype == torch.float64 else torch.float32
-        cell, grid = self.per_axis("cell", spatial_dims), self.per_axis("grid", spatial_dims)
-        target = [cells * pixels for cells, pixels in zip(grid, cell, strict=True)]
-        with torch.no_grad():
-            covered = resize_separable(plain.to(compute_dtype), cover_size(plain.shape[1:], target))
-            corner = (np.asarray(covered.shape[1:]) - target) // 2 + shift
-            crop_1, crop_2 = (
-                self.cut(covered, image, corner + offset * cell, np.asarray(cell) * crop)
-                for offset, crop in zip((offset_1, offset_2), self.crops, strict=True)
-            )
-        return crop_1, crop_2, offset_1.copy(), offset_2.copy()
+        if shift is None or offset_1 is None or offset_2 is None or len(shift) != dims:
+            raise no_last_draw(self, f"an image of {dims} spatial dimensions")
+        cell = np.asarray(per_axis("cell", self.cell, dims))
+        target = np.asarray(per_axis("grid", self.grid, dims)) * cell
+        covered = resize_separable(float_values(image), cover_size(image.shape[1:], target.tolist()))
+        corner = (np.asarray(covered.shape[1:]) - target) // 2 + shift
+        crops = []
+        for offset, crop in zip((offset_1, offset_2), self.crops, strict=True):
+            size = cell * crop
+            out_size = size.tolist() if self.out_size is None else per_axis("out_size", self.out_size, dims)
+            crops.append(resized_box(covered, image, corner + offset * cell, size, out_size))
+        return crops[0], crops[1], offset_1.copy(), offset_2.copy()
 
-    def cut(self, covered: Tensor, image: Tensor, start: np.ndarray, size: np.ndarray) -> Tensor:
-        """Cut one crop out of the resized image, resize it and give it the type and metadata of the image."""
-        box = [slice(None), *(slice(first, first + length) for first, length in zip(start, size, strict=True))]
-        result = covered[tuple(box)]
-        out_size = size if self.out_size is None else np.asarray(self.per_axis("out_size", len(size)))
-        # A crop that needed no resizing still is a view of the resized (or of the given) image.
-        result = resize_separable(result, out_size.tolist()).clone(memory_format=torch.contiguous_format)
-        result = result.to(image.dtype) if image.is_floating_point() else result
-        if not isinstance(image, MetaTensor):
-            return result
-        crop_image: MetaTensor = convert_to_dst_type(result, image, dtype=result.dtype)[0]
-        to_covered = np.asarray(image.shape[1:]) / np.asarray(covered.shape[1:])
-        scale = size / out_size
-        first_pixel = (start + 0.5 * scale) * to_covered - 0.5
-        crop_image.affine = moved_affine(image.affine, scale * to_covered, first_pixel)
-        return crop_image
+
+class GridCropPaird(RandomArrayTransformd):
+    """
+    Dictionary-based wrapper of ``GridCropPair``: adds ``<key>_1``, ``<key>_2``, ``offset_1`` and ``offset_2``.
+
+    All keys share one random draw, hence one pair of offsets; ``keys`` do not change.
+
+    Args:
+        keys: keys of the images (C, *S).
+        settings: as for ``GridCropPair``.
+        offset_keys: new keys of the offsets in cells, int64 arrays (spatial dims,).
+        allow_missing_keys: do not raise an error if a key is missing.
+
+    Raises:
+        ValueError: on settings out of range, or when the new keys are not all different.
+
+    Example:
+        >>> import torch
+        >>> transform = GridCropPaird("image", **GRID_CROP_SETTINGS["ace_448"]).set_random_state(seed=0)
+        >>> data = transform({"image": torch.rand(1, 512, 400)})
+        >>> {key: tuple(value.shape) for key, value in data.items()}
+        {'image': (1, 512, 400), 'image_1': (1, 448, 448), 'image_2': (1, 448, 448), 'offset_1': (2,), 'offset_2': (2,)}
+    """
+
+    array_class = GridCropPair
+
+    def __init__(
+        self,
+        keys: KeysCollection,
+        *settings: Any,
+        offset_keys: Sequence[str] = ("offset_1", "offset_2"),
+        allow_missing_keys: bool = False,
+        **named_settings: Any,
+    ) -> None:
+        self.offset_keys = ensure_tuple(offset_keys)
+        if len(self.offset_keys) != 2:
+            raise ValueError(f"offset_keys must be two keys, got {self.offset_keys}.")
+        new_keys = (*(f"{key}_{n}" for key in ensure_tuple(keys) for n in (1, 2)), *self.offset_keys)
+        super().__init__(keys, GridCropPair(*settings, **named_settings), new_keys, allow_missing_keys)
+
+    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
+        """
+        Add two crops per key and their offsets to a copy of the data.
+
+        Args:
+            data: dictionary with the images (C, *S).
+
+        Returns:
+            The data with the new entries.
+        """
+        output = dict(data)
+        for key, (crop_1, crop_2, offset_1, offset_2) in self.transformed(data):
+            output.update({f"{key}_1": crop_1, f"{key}_2": crop_2})
+            output.update(zip(self.offset_keys, (offset_1, offset_2), strict=True))
+        return output
+
+
+RandGridCropPair = GridCropPair
+GridCropPairD = GridCropPairDict = GridCropPaird
+RandGridCropPairD = RandGridCropPairDict = RandGridCropPaird = GridCropPaird

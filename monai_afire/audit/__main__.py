@@ -1,0 +1,44 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""``python -m monai_afire.audit FOLDER``: are these images fit for training?"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from monai_afire.audit.audit import EXCLUDED, audit_images
+from monai_afire.audit.checks import CHECKS
+from monai_afire.data.datalist.checks import DatalistError
+
+_DESCRIPTION = """\
+Check the radiographs of a folder or a datalist: unreadable, blank, turned, mirrored, inverted, duplicates, patients in
+several splits, and more. Writes a page, a table, the numbers, and a cleaned datalist. No image is changed or deleted.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser("monai-afire audit", description=_DESCRIPTION)
+    parser.add_argument("dataset_dir", metavar="FOLDER", help="of the images, or that names in the datalist start from")
+    parser.add_argument("--datalist", help="JSON file with sections of images (default: all images of the folder)")
+    parser.add_argument("--output_dir", default="audit", help="folder of the results (default: audit)")
+    names = [check.name for check in CHECKS]
+    text = "checks whose images the cleaned datalist leaves out (default: %(default)s)"
+    parser.add_argument("--exclude", nargs="*", choices=names, default=EXCLUDED, metavar="CHECK", help=text)
+    parser.add_argument("--num_workers", type=int, default=0, help="processes that read files (default: 0, this one)")
+    parser.add_argument("--shown", type=int, default=24, help="pictures per check on the page (default: 24)")
+    options = parser.parse_args(arguments)
+    try:
+        print(audit_images(**vars(options)))
+    except (DatalistError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    folder, images = options.output_dir, options.dataset_dir
+    print(f"\nOpen {folder}/audit.html. Train with --dataset_dir {images} --datalist {folder}/datalist.json")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

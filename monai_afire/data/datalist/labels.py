@@ -1,0 +1,404 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Labels of items: names of classes, their check, and which items are normal."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from monai_afire.data.datalist.checks import DatalistError, item_name
+from monai_afire.data.datalist.loading import read_sections
+from monai_afire.data.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES
+from monai_afire.data.phantom.lesions import LESION_KINDS
+from monai_afire.data.shards.folders import listed_shards
+from monai_afire.utils.distributed import global_rank
+from monai_afire.utils.files import atomic_path, check_writable
+from monai_afire.utils.folder_lock import folder_lock
+from monai_afire.utils.garbage_collection import garbage_collection_paused
+from monai_afire.utils.labels import check_label_kind
+from monai_afire.utils.text import first_few
+
+_NAMES_FILE = "class_names.json"
+_PHANTOM_NAMES = {"label": LESION_KINDS, "organs": ORGAN_NAMES, "landmarks": LANDMARK_NAMES}
+_HEADERS = {
+    "label": ("finding_names", "labels"),
+    "findings": ("finding_names",),
+    "organs": ("organ_names",),
+    "landmarks": ("landmark_names",),
+}
+_PLAIN_LABELS, _PLAIN_TYPES = frozenset((1, 0, -1, None)), {int, type(None)}
+_LABEL_KEYS = ("abnormal", "label")
+_UNCERTAIN = -1  # of "abnormal", where the labels do not say
+
+
+# ---- names of classes
+
+
+def class_names(
+    datalist: str | None = None,
+    dataset_dir: str | None = None,
+    num_classes: int | None = None,
+    key: str = "label",
+    weights: str | None = None,
+) -> list[str]:
+    """
+    Names of the classes, organs or landmarks of a data set.
+
+    Args:
+        datalist: JSON file whose header may hold them: "finding_names" or "labels" for "label", "finding_names" for
+            "findings", "organ_names" and "landmark_names" for the others.
+        dataset_dir: folder of images. Without it and a datalist, the names are those of the phantom.
+        num_classes: how many names are expected; None for as many as there are. With one class, the second of two
+            names: that of the positives.
+        key: "label", "findings", "organs" or "landmarks", or another key, whose names are numbered.
+        weights: file of a network that knows names, in whose order they are then; a list without names gets its.
+
+    Returns:
+        The names, "class 0", "class 1", ... where there are none.
+
+    Raises:
+        DatalistError: when the datalist cannot be read, or its names are not as many as expected, or not those of the
+            weights.
+
+    Example:
+        >>> class_names(), class_names(dataset_dir="radiographs", num_classes=2)
+        (['nodule', 'consolidation', 'effusion', 'cardiomegaly', 'pneumothorax'], ['class 0', 'class 1'])
+    """
+    if weights:
+        return classes_of_weights(weights, datalist, dataset_dir, num_classes, key)[0]
+    names: list[str] = []
+    datalist = datalist or listed_shards(dataset_dir)
+    if datalist:
+        content = read_sections(Path(datalist).expanduser())
+        found = [names for header in _HEADERS.get(key, ()) if (names := _header_names(content.get(header)))]
+        # a list may name findings as well as classes: the names that are as many as expected
+        fitting = [names for names in found if len(names) == num_classes or (num_classes == 1 and len(names) == 2)]
+        names = (fitting or found or [[]])[0]
+    elif not dataset_dir:
+        names = list(_PHANTOM_NAMES.get(key, ()))
+    source = datalist or dataset_dir or "the phantom"
+    if not names and num_classes is None:
+        raise DatalistError(f"{source}: has no names for {key!r}; give num_classes, to number them.")
+    if not names:
+        return _numbered(key, num_classes or 0)
+    if num_classes == 1 and len(names) == 2:
+        return names[1:]
+    if num_classes not in (None, len(names)):
+        raise DatalistError(
+            f"{source}: has {len(names)} names for {key!r} ({first_few(names)}), but {num_classes} classes are "
+            "expected; correct num_classes or the list's header."
+        )
+    return names
+
+
+def _numbered(key: str, count: int) -> list[str]:
+    """Names of classes that have none."""
+    return [f"{'class' if key == 'label' else key} {number}" for number in range(count)]
+
+
+def classes_of_weights(
+    weights: str, datalist: str | None, dataset_dir: str | None, num_classes: int | None, key: str
+) -> tuple[list[str], list[int]]:
+    """Names of the classes in the order of the weights, and the place of each in the list's labels."""
+    listed = class_names(datalist, dataset_dir, num_classes, key)
+    known = saved_class_names(weights, default=listed)
+    if len(known) == len(listed) and listed == _numbered(key, len(listed)):  # the list has no names to compare
+        return known, list(range(len(known)))
+    return known, class_order(known, listed, datalist or dataset_dir or "the phantom")
+
+
+def _header_names(value: Any) -> list[str]:
+    """Names from a header: a list, or the name of each number; none of anything else."""
+    if isinstance(value, Mapping):
+        numbers = {str(number) for number in range(len(value))}
+        value = [value[str(number)] for number in range(len(value))] if set(value) == numbers else ()
+    return [str(name) for name in value] if isinstance(value, (list, tuple)) else []
+
+
+def save_class_names(names: Sequence[str], model_dir: str | os.PathLike) -> None:
+    """
+    Write the names of the classes into the folder of a model; in a process group the main rank does.
+
+    Args:
+        names: of the classes, organs or landmarks, in the order of the network's outputs.
+        model_dir: folder of the weights, made if it is missing.
+
+    Raises:
+        OSError: when the folder cannot be written to.
+        RuntimeError: when another process is training in it.
+    """
+    if global_rank():
+        return
+    with folder_lock(check_writable(model_dir)), atomic_path(Path(model_dir) / _NAMES_FILE) as temporary:
+        temporary.write_text(json.dumps(list(names), indent=2))
+
+
+def saved_class_names(weights: str | os.PathLike, default: Sequence[str] = ()) -> list[str]:
+    """
+    Read the names of the classes of a model, from the file beside it or from its own.
+
+    Args:
+        weights: the model's file, beside which the names are.
+        default: names where there is no such file, and the weights do not carry them.
+
+    Returns:
+        The names.
+
+    Raises:
+        ValueError: when the file does not hold names, or there is neither a file nor a default.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> save_class_names(["effusion", "nodule"], folder)
+        >>> saved_class_names(f"{folder}/model.pt")
+        ['effusion', 'nodule']
+    """
+    path = Path(weights).parent / _NAMES_FILE
+    if not path.is_file():
+        from monai_afire.networks import read_description  # networks need no data
+
+        description = read_description(weights)
+        default = (description and description.class_names) or default
+        if not default:
+            raise ValueError(f"there are no names of the classes in {path}: train.json writes them, or name them")
+        return list(default)
+    try:
+        names = json.loads(path.read_text())
+    except (ValueError, RecursionError) as error:  # what is no JSON, is nested too deep, or no text
+        raise ValueError(f"{path} is not valid JSON ({error}): write a list of the classes' names") from error
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{path} does not hold a list of names, but {names!r}")
+    return names
+
+
+def class_order(of_weights: Sequence[str], listed: Sequence[str], source: str | os.PathLike) -> list[int]:
+    """
+    Place in a list's labels of each class of the weights.
+
+    Args:
+        of_weights: names in the order of the network's outputs.
+        listed: names in the order of the labels.
+        source: the list, for messages.
+
+    Raises:
+        DatalistError: when the names are not the same; the message has both orders.
+
+    Example:
+        >>> class_order(["effusion", "nodule"], ["nodule", "effusion"], "list.json")
+        [1, 0]
+    """
+    if sorted(of_weights) != sorted(listed):
+        orders = f"the list names the classes {', '.join(listed)}; the weights know {', '.join(of_weights)}"
+        raise DatalistError(f"{source}: {orders}. Give a list of the same names, in any order, or other weights.")
+    return [list(listed).index(name) for name in of_weights]
+
+
+# ---- check of labels
+
+
+@garbage_collection_paused()
+def check_label_table(
+    items: Sequence[Mapping[str, Any]],
+    num_classes: int,
+    section: str = "training",
+    source: str = "datalist",
+    names: Sequence[str] | None = None,
+    key: str = "label",
+    label_kind: str = "multilabel",
+) -> list[dict[str, Any]]:
+    """
+    Check the labels of all items before a loss does it with a less clear message.
+
+    Args:
+        items: items of a section. Their labels are lists of ``num_classes`` values, 1 (present), 0 (absent), -1
+            (uncertain) or None (not mentioned); or each is the number of a class, from 0 to ``num_classes`` - 1. With
+            one class, the number is 1, 0 or -1.
+        num_classes: number of classes.
+        section: name of the section, for messages. In "training", a class that has no positives or no negatives, so
+            that nothing can be learnt of it, gives a warning.
+        source: name of the datalist, for messages.
+        names: of the classes, for messages; see :func:`class_names`.
+        key: key of the labels.
+        label_kind: "multilabel", or "multiclass": each label is the number of a class, from 0 to ``num_classes`` - 1,
+            or -1 where it is unknown.
+
+    Returns:
+        New items whose labels are ``int``, or lists of ``int`` and None: 1.0 counts as 1, NaN as None.
+
+    Raises:
+        DatalistError: when a label is missing, of the wrong length or out of range, or when lists and numbers are
+            mixed. The message names items and values.
+        ValueError: when the number of classes fits neither the names nor the kind of labels.
+
+    Example:
+        >>> check_label_table([{"image": "a.png", "label": [0, 2]}], num_classes=2, section="test")
+        Traceback (most recent call last):
+        ...
+        monai_afire.data.datalist.checks.DatalistError: datalist: section 'test' has 1 wrong label: item 0 (a.png):
+        2 for class 1; accepted are 1 (present), 0 (absent), -1 (uncertain) and null in lists of 2, or numbers from 0
+        to 1.
+    """
+    names = [f"class {k}" for k in range(num_classes)] if names is None else list(names)
+    if num_classes < 1 or len(names) != num_classes:
+        raise ValueError(f"num_classes must be at least 1 and the number of names, got {num_classes} and {names}")
+    check_label_kind(label_kind, num_classes)
+    labels: list[Any] = []
+    wrong: list[str] = []
+    for number, item in enumerate(items):
+        try:
+            labels.append(_plain_label(item.get(key), names, label_kind))
+        except ValueError as error:
+            wrong.append(f"{item_name(item, number)}: {error}")
+    if wrong:
+        numbers = f"numbers from 0 to {num_classes - 1}" if num_classes > 1 else "single numbers of these"
+        many = "label" if len(wrong) == 1 else "labels"
+        accepted = f"1 (present), 0 (absent), -1 (uncertain) and null in lists of {num_classes}, or {numbers}"
+        if label_kind == "multiclass":
+            accepted = f"{numbers}, or -1 (unknown), as label_kind is 'multiclass': lists of findings are 'multilabel'"
+        text = f"section {section!r} has {len(wrong):,} wrong {many}: {first_few(wrong)}"
+        raise DatalistError(f"{source}: {text}; accepted are {accepted}.")
+    is_list = [isinstance(label, list) for label in labels]
+    if len(set(is_list)) == 2:
+        one, other = (item_name(items[number], number) for number in map(is_list.index, (True, False)))
+        text = f"mixes lists of labels ({one}) and class numbers ({other}); give all items labels of one kind."
+        raise DatalistError(f"{source}: section {section!r} {text}")
+    if section == "training" and labels:
+        _warn_about_constant_classes(labels, names, source)
+    return [{**item, key: label} for item, label in zip(items, labels, strict=True)]
+
+
+def _plain_label(value: Any, names: Sequence[str], label_kind: str) -> int | list[int | None]:
+    """A label as a plain number, or a list of plain numbers and None."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    is_multiclass = label_kind == "multiclass"
+    if isinstance(value, (list, tuple)):
+        if is_multiclass:
+            raise ValueError(f"the list {value!r}")
+        if len(value) != len(names):
+            raise ValueError(f"{len(value)} values {value!r}")
+        if set(map(type, value)) <= _PLAIN_TYPES and _PLAIN_LABELS.issuperset(value):  # nearly all, and quickly seen
+            return list(value)
+        return [None if entry != entry else _finding(entry, name) for entry, name in zip(value, names, strict=True)]
+    if len(names) == 1:
+        value = _finding(value, "the class")
+        if value is None:
+            raise ValueError("no label")
+        return value
+    number = _integer(value, "the class")
+    if not (-1 if is_multiclass else 0) <= number < len(names):
+        raise ValueError(f"class {number}")
+    return number
+
+
+def _finding(value: Any, name: str) -> int | None:
+    """1, 0, -1 or None."""
+    number = None if value is None else _integer(value, name)
+    if number not in (1, 0, -1, None):
+        raise ValueError(f"{value!r} for {name}")
+    return number
+
+
+def _integer(value: Any, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not float(value).is_integer():
+        raise ValueError("no label" if value is None else f"{value!r} for {name}")
+    return int(value)
+
+
+def _warn_about_constant_classes(labels: Sequence[Any], names: Sequence[str], source: str) -> None:
+    """Warn of classes that a training section has no positives or no negatives of."""
+    table = np.array(labels, dtype=float).reshape(len(labels), -1)  # None is NaN
+    if table.shape[1] < len(names):
+        table = table == np.arange(len(names))
+    for value, what in ((1, "positives"), (0, "negatives")):
+        found = (table == value).any(axis=0)
+        lacking = [name for name, is_there in zip(names, found, strict=True) if not is_there]
+        if lacking:
+            text = f"section 'training' has no {what} of {len(lacking)} of {len(names)} classes"
+            warnings.warn(f"{source}: {text}, which cannot be learnt: {first_few(lacking)}.", stacklevel=3)
+
+
+# ---- normal and abnormal items
+
+
+def abnormal_label(item: Mapping[str, Any]) -> int | None:
+    """
+    1 for an abnormal, 0 for a normal item, None where the list does not say.
+
+    "abnormal" counts before "label", which may be a class (0 is normal) or a list of findings (none is normal). NaN is
+    an empty cell; an "abnormal" of -1 says that the labels do not tell.
+
+    Raises:
+        DatalistError: for a label that is no number.
+
+    Example:
+        >>> [abnormal_label(item) for item in ({"label": 1}, {"label": [0, 0]}, {"abnormal": -1, "label": 0}, {})]
+        [1, 0, None, None]
+    """
+    given = [value for key in _LABEL_KEYS if (value := item.get(key)) is not None and value == value]
+    if not given or item.get("abnormal") == _UNCERTAIN:
+        return None
+    value = given[0]
+    try:
+        return int(any(v is not None and v > 0 for v in (value if isinstance(value, (list, tuple)) else [value])))
+    except TypeError as error:
+        raise DatalistError(f"{item.get('image', 'an item')}: the label {value!r} is no number: give 0 or 1") from error
+
+
+def without_doubtful(items: Sequence[Mapping[str, Any]], source: str | os.PathLike) -> list[Mapping[str, Any]]:
+    """Leave out items whose label is there, but says neither normal nor abnormal: NaN, or an "abnormal" of -1."""
+    doubtful = {
+        number
+        for number, item in enumerate(items)
+        if abnormal_label(item) is None and any(item.get(key) is not None for key in _LABEL_KEYS)
+    }
+    if doubtful:
+        text = f"left {len(doubtful):,} of {len(items):,} items out, whose label says neither normal nor abnormal"
+        warnings.warn(f"{source}: {text} (NaN or -1): item {first_few(sorted(doubtful))}.", stacklevel=3)
+    return [item for number, item in enumerate(items) if number not in doubtful]
+
+
+@garbage_collection_paused()
+def normal_items(
+    items: Sequence[Mapping[str, Any]], limit: int | None = None, quiet: bool = False
+) -> list[dict[str, Any]]:
+    """
+    The items that are not labelled abnormal, nor as not known, evenly thinned out to at most ``limit``.
+
+    Args:
+        items: of a datalist; those without a label are taken as normal.
+        limit: largest number of items to return; None for all.
+        quiet: False warns of abnormal items, which may be in a training section by mistake.
+
+    Returns:
+        New items with "image" and "label" alone.
+
+    Raises:
+        DatalistError: when none is left.
+        ValueError: for a limit below 1.
+
+    Example:
+        >>> normal_items([{"image": "a", "label": 0}, {"image": "b"}], limit=1)
+        [{'image': 'a', 'label': 0}]
+    """
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit must be at least 1, or None for all, got {limit}")
+    known = without_doubtful(items, "the data")
+    labelled = [{"image": item["image"], "label": abnormal_label(item) or 0} for item in known]
+    normal = [item for item in labelled if not item["label"]]
+    if abnormal := [number for number, item in enumerate(labelled) if item["label"]]:
+        text = f"left {len(abnormal)} abnormal of {len(labelled)} training items out: item {first_few(abnormal)}"
+        if not quiet:
+            warnings.warn(f"the data: {text}.", stacklevel=3)
+    if not normal:
+        raise DatalistError("the data: no item has the label 0 of a normal image; check the labels.")
+    return normal if limit is None else normal[:: math.ceil(len(normal) / limit)]

@@ -1,0 +1,53 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Check of the shapes that a loss is called with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+
+def check_shapes(hint: str = "", **expected: tuple[torch.Tensor, str]) -> None:
+    """
+    Refuse tensors whose shapes do not fit together.
+
+    Args:
+        hint: remedy, for the message.
+        expected: by name, a tensor and its axes, such as ``(q, "B, L, K")``. The same letter is the same size in all
+            tensors. A number is itself. One name with a star stands for one or more axes.
+
+    Raises:
+        ValueError: with the expected and the observed shapes.
+
+    Example:
+        >>> check_shapes(q=(torch.zeros(2, 3, 4), "B, L, K"), normal=(torch.zeros(2, 4), "B, L"))
+        Traceback (most recent call last):
+        ValueError: expected q (B, L, K) and normal (B, L), got (2, 3, 4) and (2, 4)
+    """
+    sizes: dict[str, object] = {}
+    if all(_fits(tensor.shape, axes.split(", "), sizes) for tensor, axes in expected.values()):
+        return
+    wanted = _listed([f"{name} ({axes})" for name, (_, axes) in expected.items()])
+    found = _listed([str(tuple(tensor.shape)) for tensor, _ in expected.values()])
+    raise ValueError(f"expected {wanted}, got {found}" + (f": {hint}" if hint else ""))
+
+
+def _fits(shape: torch.Size, axes: Sequence[str], sizes: dict[str, object]) -> bool:
+    """Whether a shape has these axes, with the sizes that are known; notes those that are new."""
+    found: list[object] = list(shape)
+    for place, name in enumerate(axes):
+        if name.startswith("*"):
+            end = place + 1 + max(0, len(shape) - len(axes))
+            found = [*shape[:place], shape[place:end], *shape[end:]]
+    if len(shape) < len(axes) or len(found) != len(axes):
+        return False
+    for name, size in zip(axes, found, strict=True):
+        if size != (int(name.split()[0]) if name[0].isdigit() else sizes.setdefault(name, size)):
+            return False
+    return True
+
+
+def _listed(texts: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))

@@ -1,0 +1,313 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Which objective without findings lifts a small convolutional encoder over itself from scratch on findings of NIH.
+
+``python -m tests.benchmarks.convolutional_pretraining --data /path/to/sets --arm masked --epochs 5`` pre-trains the
+encoder of the arm ``residual`` of ``nih_findings`` on images without findings, then fine-tunes it with two recipes.
+``--arm scratch`` fine-tunes only. Everything that is interrupted continues at its last epoch; ``--table`` prints the
+validation results. Test images are never read. The protocol is in docs/reports/convolutional_pretraining.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.optim.lr_scheduler import OneCycleLR
+from torch.optim.swa_utils import update_bn
+from tqdm import tqdm
+
+from monai_afire.losses import MaskedReconstructionLoss
+from monai_afire.networks import RadiographEncoder
+from monai_afire.networks.blocks.patches import patchify
+from monai_afire.optimizers import weight_decay_groups
+from monai_afire.transforms import synth_lesion_masks
+from tests.benchmarks import nih_findings
+from tests.benchmarks.nih_findings import ARMS, MeanToken, Recipe, Set, augmented, batches, features_of, read_set
+from tests.benchmarks.radiograph_sets import other_normals, pictures, radiograph_table
+
+SIZE = 64
+HIDDEN = 0.6  # share of the patches that the encoder does not see
+VIEW_SIZE = 48  # of the views that are contrasted: convolutions take any size, and smaller ones are faster
+TEMPERATURE = 0.2
+REFRESHED = 2048  # images that the statistics of batch normalization are taken from at the end
+RECIPES = {
+    "as_scratch": Recipe(learning_rate=2e-3, layer_decay=1.0, warm_head=False),
+    "careful": Recipe(learning_rate=1e-3, layer_decay=0.7, warm_head=True),
+}
+
+
+@dataclass(frozen=True)
+class Unlabeled:
+    """Images ``(M, 1, H, W)`` in [0, 1]; headers ``(M, 3)`` are age / 20 years, male, and view PA, or NaN."""
+
+    images: torch.Tensor
+    headers: torch.Tensor
+
+    def rows(self, number: int | None, with_headers: bool) -> np.ndarray:
+        """Numbers of all images that can be used, or of some of them in a fixed order."""
+        known = torch.isfinite(self.headers).all(1) if with_headers else torch.ones(len(self.images), dtype=torch.bool)
+        return np.random.default_rng(0).permutation(np.flatnonzero(known.numpy()))[:number]
+
+
+def without_test(data: Set) -> Set:
+    """The training and validation images only."""
+    kept = (data.table["section"] != "test").to_numpy()
+    return Set(data.table[kept].reset_index(drop=True), data.images[torch.from_numpy(kept)], data.labels[kept])
+
+
+def unlabeled_images(folder: Path, findings: Set, cache: Path) -> Unlabeled:
+    """Training images of NIH 7k, adult normals that NIH 7k lacks, and ChildCXR's training patients."""
+    training = findings.table.iloc[findings.rows("training")]
+    file = cache / f"unlabeled_{SIZE}.npy"
+    if not file.is_file():
+        shared = set(pd.read_csv(folder / "nih_cxr_7k" / "manifest.csv")["same_image_in_adult_normals"].dropna())
+        normals = [path for path in other_normals(folder / "adult_normals" / "images") if path.name not in shared]
+        children = radiograph_table(folder / "childcxr")
+        paths = [*map(str, normals), *children.loc[children["section"] == "training", "image"]]
+        images, _ = pictures(paths, SIZE)
+        np.save(file, images.numpy().astype(np.float16))
+    others = torch.from_numpy(np.load(file)).float()
+    age = pd.to_numeric(training["age"], errors="coerce") / 20
+    headers = np.stack([age, training["sex"] == "M", training["view"] == "PA"], axis=1).astype(np.float32)
+    unknown = torch.full((len(others), headers.shape[1]), torch.nan)
+    own = findings.images[torch.from_numpy(findings.rows("training"))]
+    return Unlabeled(torch.cat([own, others]), torch.cat([torch.from_numpy(headers), unknown]))
+
+
+class Objective(nn.Module):
+    """An encoder with what its pre-training adds; ``forward`` is the loss of images ``(B, 1, H, W)``."""
+
+    with_headers = False
+    batch_size = 64
+
+    def __init__(self, encoder: RadiographEncoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+
+class Restoration(Objective):
+    """Hidden patches, and those under painted lesions if wanted, are restored from the other patches."""
+
+    def __init__(self, encoder: RadiographEncoder, lesions: bool = False) -> None:
+        super().__init__(encoder)
+        self.lesions = lesions
+        width, pixels = encoder.hidden_size, math.prod(encoder.patch_size)
+        layers = [nn.Conv2d(width, width, 3, padding=1), nn.GELU(), nn.Conv2d(width, pixels, 1)]
+        self.decoder = nn.Sequential(*layers)
+        self.loss = MaskedReconstructionLoss()
+
+    def forward(self, images: torch.Tensor, headers: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """Squared error of the hidden and the changed patches."""
+        patch, grid = self.encoder.patch_size, self.encoder.grid_size
+        tokens = math.prod(grid)
+        places = torch.rand(len(images), tokens, generator=generator).argsort(1)
+        hidden = places < round(HIDDEN * tokens)
+        counted, seen = hidden, images
+        if self.lesions:
+            variants, maps = synth_lesion_masks(images, generator=generator)
+            seen = variants[:, 0]
+            counted = hidden | (patchify(maps[:, 0], patch) > 0).any(-1)
+        mask = hidden.view(-1, 1, *grid).float()
+        mask = F.interpolate(mask, size=images.shape[2:])
+        seen = torch.lerp(seen, images.mean((2, 3), keepdim=True), mask)
+        features = self.encoder(seen).transpose(1, 2).unflatten(2, grid)
+        restored = self.decoder(features).flatten(2).transpose(1, 2)
+        return self.loss(restored, patchify(images, patch), counted)
+
+
+class Contrast(Objective):
+    """SimCLR (Chen et al., ICML 2020): two views of an image are closer than those of other images."""
+
+    batch_size = 128
+
+    def __init__(self, encoder: RadiographEncoder) -> None:
+        super().__init__(encoder)
+        width = encoder.hidden_size
+        self.projection = nn.Sequential(nn.Linear(width, width), nn.ReLU(inplace=True), nn.Linear(width, 64))
+
+    def forward(self, images: torch.Tensor, headers: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """InfoNCE over the 2 B views."""
+        views = [view_of(images, generator) for _ in range(2)]
+        projected = [self.projection(self.encoder.encode_any_size(view).mean(1)).float() for view in views]
+        return info_nce(F.normalize(torch.cat(projected), dim=1))
+
+
+class Headers(Objective):
+    """Age, sex and view, which are no findings, but not free of labels either."""
+
+    with_headers = True
+
+    def __init__(self, encoder: RadiographEncoder) -> None:
+        super().__init__(encoder)
+        self.head = nn.Linear(encoder.hidden_size, 3)
+
+    def forward(self, images: torch.Tensor, headers: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """Squared error of the age (in units of 20 years) plus the cross-entropies of sex and view."""
+        outputs = self.head(self.encoder(augmented(images, 0.5, generator)).mean(1)).float()
+        age = F.mse_loss(outputs[:, 0], headers[:, 0])
+        return age + 2 * F.binary_cross_entropy_with_logits(outputs[:, 1:], headers[:, 1:])
+
+
+OBJECTIVES: dict[str, Callable[[RadiographEncoder], Objective]] = {
+    "masked": Restoration,
+    "lesions": lambda encoder: Restoration(encoder, lesions=True),
+    "contrast": Contrast,
+    "headers": Headers,
+}
+
+
+def view_of(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """A crop of 50 to 100 % of the area, turned by up to 15 degrees, mirrored, with other gamma, blur and noise."""
+    draws = torch.rand(len(images), 7, generator=generator)
+    side = (0.5 + 0.5 * draws[:, 0]).sqrt()
+    angle, mirror = math.radians(15) * (2 * draws[:, 1] - 1), torch.where(draws[:, 2] < 0.5, -1.0, 1.0)
+    shift = (2 * draws[:, 3:5] - 1) * (1 - side)[:, None]
+    cosine, sine = angle.cos() * side, angle.sin() * side
+    rows = [torch.stack([cosine * mirror, -sine, shift[:, 0]], 1), torch.stack([sine * mirror, cosine, shift[:, 1]], 1)]
+    shape = [len(images), 1, VIEW_SIZE, VIEW_SIZE]
+    grid = F.affine_grid(torch.stack(rows, 1), shape, align_corners=False)
+    moved = F.grid_sample(images, grid, padding_mode="reflection", align_corners=False)
+    blurred = F.avg_pool2d(F.pad(moved, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
+    moved = torch.lerp(moved, blurred, draws[:, 5].view(-1, 1, 1, 1))
+    curved = moved.clamp(1e-4, 1) ** (1.5 ** (2 * draws[:, 6] - 1)).view(-1, 1, 1, 1)
+    return (curved + 0.03 * torch.randn(shape, generator=generator)).clamp(0, 1)
+
+
+def info_nce(projected: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy of finding the other view among all; rows k and k + B of unit length are one image's."""
+    similarities = projected @ projected.T / TEMPERATURE
+    similarities.fill_diagonal_(-torch.inf)
+    partners = torch.arange(len(projected)).roll(len(projected) // 2)
+    return F.cross_entropy(similarities, partners)
+
+
+class Pretraining:
+    """Pre-training by one objective: a state that each epoch moves on, and that a file keeps."""
+
+    def __init__(self, name: str, data: Unlabeled, number: int | None, epochs: int, file: Path) -> None:
+        self.data, self.epochs, self.file = data, epochs, file
+        network = features_of(ARMS["residual"], seed=0)
+        assert isinstance(network, MeanToken)
+        self.objective = OBJECTIVES[name](network.encoder).to(memory_format=torch.channels_last)
+        self.rows = data.rows(number, self.objective.with_headers)
+        self.optimizer = torch.optim.AdamW(weight_decay_groups(self.objective, 0.05), 1e-3)
+        steps = sum(1 for _ in batches(self.rows, self.objective.batch_size, torch.Generator())) * epochs
+        self.schedule = OneCycleLR(self.optimizer, 2e-3, steps, pct_start=0.15, cycle_momentum=False)
+        self.generator = torch.Generator().manual_seed(0)
+        self.history: list[float] = []
+        if file.is_file():
+            self._resume()
+
+    def run(self, weights: Path) -> None:
+        """Pre-train to the end and write the encoder's weights."""
+        with tqdm(total=self.epochs, initial=len(self.history), desc=self.file.stem) as bar:
+            while len(self.history) < self.epochs:
+                self.epoch()
+                bar.set_postfix(loss=f"{self.history[-1]:.4f}")
+                bar.update()
+        # hidden patches and smaller views give other statistics of batch normalization than whole images
+        images = self.data.images[torch.from_numpy(self.rows[:REFRESHED])]
+        with torch.autocast("cpu", torch.bfloat16):
+            update_bn(images.split(self.objective.batch_size), self.objective.encoder)
+        torch.save(self.objective.encoder.state_dict(), weights)
+        weights.with_suffix(".json").write_text(json.dumps({"images": len(self.rows), "loss": self.history}))
+
+    def epoch(self) -> None:
+        """One pass over the images, then the file."""
+        self.objective.train()
+        losses = []
+        for numbers in batches(self.rows, self.objective.batch_size, self.generator):
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = self.objective(self.data.images[numbers], self.data.headers[numbers], self.generator)
+            self.optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(self.objective.parameters(), 3.0)
+            self.optimizer.step()
+            self.schedule.step()
+            losses.append(loss.item())
+        self.history.append(float(np.mean(losses)))
+        self._save()
+
+    def _save(self) -> None:
+        parts = {"objective": self.objective, "optimizer": self.optimizer, "schedule": self.schedule}
+        state = {name: part.state_dict() for name, part in parts.items()}
+        rest = {"history": self.history, "generator": self.generator.get_state()}
+        torch.save({**state, **rest}, self.file.with_suffix(".tmp"))
+        self.file.with_suffix(".tmp").replace(self.file)
+
+    def _resume(self) -> None:
+        state = torch.load(self.file, weights_only=True)
+        self.objective.load_state_dict(state["objective"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.schedule.load_state_dict(state["schedule"])
+        self.history = state["history"]
+        self.generator.set_state(state["generator"])
+
+
+def table(output: Path) -> pd.DataFrame:
+    """Validation AUC of each arm, recipe and share of the labels: its mean, deviation and single draws."""
+    rows = []
+    for file in sorted(output.glob("*_*_*.npz")):
+        arm, fraction, seed = file.stem.rsplit("_", 2)
+        found = json.loads(file.with_suffix(".json").read_text())
+        rows.append((fraction, arm, int(seed), found["validation"]))
+    found = pd.DataFrame(rows, columns=["fraction", "arm", "seed", "AUC"])
+    draws = found.pivot_table(index=["fraction", "arm"], columns="seed", values="AUC")
+    return draws.assign(mean=draws.mean(axis=1), sd=draws.std(axis=1)).round(4)
+
+
+def main() -> None:
+    """Run from the repository's root."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with nih_cxr_7k, adult_normals and childcxr")
+    parser.add_argument("--output", type=Path, default=Path("results/convolutional_pretraining"))
+    parser.add_argument("--arm", choices=["scratch", *OBJECTIVES])
+    parser.add_argument("--epochs", type=int, default=5, help="of the pre-training")
+    parser.add_argument("--images", type=int, help="how many to pre-train on; all without it")
+    parser.add_argument("--recipes", nargs="*", default=list(RECIPES), choices=[*RECIPES, "probe"])
+    parser.add_argument("--fractions", type=float, nargs="+", default=[0.1], help="of the training patients")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--tuning-epochs", type=int, default=30)
+    parser.add_argument("--table", action="store_true")
+    options = parser.parse_args()
+    cache = options.output / "cache"
+    cache.mkdir(parents=True, exist_ok=True)
+    findings = without_test(read_set(options.data / "nih_cxr_7k", SIZE, cache))
+    if options.arm:
+        name = options.arm + (f"{options.images}" if options.images else "")
+        weights = None if options.arm == "scratch" else options.output / f"{name}.weights.pt"
+        if weights and not weights.is_file():
+            data = unlabeled_images(options.data, findings, cache)
+            file = options.output / f"{name}.pretraining.pt"
+            Pretraining(options.arm, data, options.images, options.epochs, file).run(weights)
+        fine_tune(name, weights, findings, options)
+    if options.table:
+        print(table(options.output).to_string())
+
+
+def fine_tune(name: str, weights: Path | None, findings: Set, options: argparse.Namespace) -> None:
+    """Every recipe, share of the patients and seed; what is there is kept."""
+    for fraction in options.fractions:
+        for recipe in options.recipes:
+            arm = replace(ARMS["residual"], weights=str(weights) if weights else None)
+            if recipe == "probe":
+                arm = replace(arm, kind="probe")
+            else:
+                arm = replace(arm, recipe=replace(RECIPES[recipe], epochs=options.tuning_epochs))
+            for seed in options.seeds:
+                run_name = f"{name}-{recipe}"
+                nih_findings.run(run_name, arm, lambda _: findings, fraction, seed, options.output)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The benchmark of objectives for the convolutional encoder, on made images."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tests.benchmarks.convolutional_pretraining import (
+    OBJECTIVES,
+    Headers,
+    Pretraining,
+    Restoration,
+    Unlabeled,
+    info_nce,
+    view_of,
+    without_test,
+)
+from tests.benchmarks.nih_findings import ARMS, FINDINGS, MeanToken, Set, features_of
+
+
+@pytest.fixture
+def data() -> Unlabeled:
+    """Twenty-four smooth images; the first sixteen have headers."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.nn.functional.interpolate(torch.rand(24, 1, 8, 8, generator=generator), size=64, mode="bilinear")
+    headers = torch.rand(24, 3, generator=generator).round()
+    headers[16:] = torch.nan
+    return Unlabeled(images, headers)
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    for objective in OBJECTIVES.values():
+        monkeypatch.setattr(type(objective(encoder())), "batch_size", 4)
+
+
+def encoder() -> torch.nn.Module:
+    network = features_of(ARMS["residual"], seed=0)
+    assert isinstance(network, MeanToken)
+    return network.encoder
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_every_objective_trains_the_encoder_that_the_arm_then_loads(name: str, data: Unlabeled, tmp_path: Path) -> None:
+    training = Pretraining(name, data, None, 1, tmp_path / "run.pt")
+    training.run(tmp_path / "weights.pt")
+    loaded = features_of(replace(ARMS["residual"], weights=str(tmp_path / "weights.pt")), seed=1).encoder
+    untrained = encoder().state_dict()
+    for key, value in training.objective.encoder.state_dict().items():
+        if not value.is_floating_point():  # how many batches were counted plays no part
+            continue
+        torch.testing.assert_close(loaded.state_dict()[key], value, msg=key)
+        if key.endswith("conv1.weight"):
+            assert not torch.equal(value, untrained[key]), key
+
+
+def test_a_resumed_pretraining_equals_an_undisturbed_one(data: Unlabeled, tmp_path: Path) -> None:
+    whole = Pretraining("masked", data, 8, 2, tmp_path / "whole.pt")
+    whole.run(tmp_path / "whole.weights.pt")
+    Pretraining("masked", data, 8, 2, tmp_path / "cut.pt").epoch()
+    resumed = Pretraining("masked", data, 8, 2, tmp_path / "cut.pt")
+    assert len(resumed.history) == 1
+    resumed.run(tmp_path / "cut.weights.pt")
+    assert resumed.history == whole.history
+    expected = torch.load(tmp_path / "whole.weights.pt", weights_only=True)
+    for key, value in torch.load(tmp_path / "cut.weights.pt", weights_only=True).items():
+        torch.testing.assert_close(value, expected[key])
+
+
+def test_restoration_sees_no_hidden_pixel_and_counts_no_other(data: Unlabeled, monkeypatch: pytest.MonkeyPatch) -> None:
+    objective = Restoration(encoder()).eval()
+    seen = []
+    monkeypatch.setattr(objective.encoder, "forward", lambda images: seen.append(images) or torch.zeros(2, 64, 256))
+    counted = []
+    monkeypatch.setattr(objective.loss, "forward", lambda _, __, hidden: counted.append(hidden) or hidden.sum())
+    images = data.images[:2]
+    objective(images, data.headers[:2], torch.Generator().manual_seed(0))
+    changed = (seen[0] != images).unflatten(2, (8, 8)).unflatten(4, (8, 8)).any(5).any(3).flatten(1)
+    torch.testing.assert_close(changed, counted[0])
+    assert counted[0].sum(1).tolist() == [38, 38]
+    hidden = seen[0][0, 0].unflatten(0, (8, 8)).unflatten(2, (8, 8)).transpose(1, 2).reshape(64, 64)[counted[0][0]]
+    torch.testing.assert_close(hidden, images[0].mean().expand_as(hidden))
+
+
+def test_contrast_prefers_the_other_view_of_the_same_image() -> None:
+    codes = torch.eye(6)
+    assert info_nce(torch.cat([codes, codes])) < 0.1
+    assert info_nce(torch.cat([codes, codes.roll(1, 0)])) > 1
+
+
+def test_views_differ_and_stay_in_range(data: Unlabeled) -> None:
+    generator = torch.Generator().manual_seed(0)
+    first, second = view_of(data.images, generator), view_of(data.images, generator)
+    assert first.shape == (24, 1, 48, 48)
+    assert first.min() >= 0
+    assert first.max() <= 1
+    assert (first - second).abs().mean() > 0.02
+
+
+def test_only_images_with_headers_are_drawn_for_them(data: Unlabeled) -> None:
+    assert sorted(data.rows(None, Headers.with_headers)) == list(range(16))
+    assert len(data.rows(None, False)) == 24
+    np.testing.assert_array_equal(data.rows(5, False), data.rows(None, False)[:5])
+
+
+def test_test_images_are_dropped() -> None:
+    table = pd.DataFrame({"section": ["training", "test", "validation"], "patient_id": ["a", "b", "c"]})
+    images = torch.arange(3.0).view(3, 1, 1, 1)
+    kept = without_test(Set(table, images, np.zeros((3, len(FINDINGS)), np.float32)))
+    assert kept.images.flatten().tolist() == [0, 2]
+    assert kept.table["patient_id"].tolist() == ["a", "c"]
+    assert kept.rows("test").size == 0
