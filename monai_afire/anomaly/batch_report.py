@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binomtest, ks_2samp
 
 GROUPS = ("sex", "age", "view", "scanner")
-_AGE_BANDS = (0, 20, 40, 60, 80, np.inf)
+_AGE_BANDS = (0, 20, 40, 60, 80)
 _SMALLEST_SAMPLE = 20  # images on either side, below which no test is made
 DRIFT_LEVEL = 0.001  # p-value below which the difference is reported
 
@@ -53,9 +54,10 @@ class Drift:
     def __str__(self) -> str:
         driven = f" The difference is largest for {self.group}." if self.group else ""
         return (
-            f"These {self.images} images differ from the detector's normal images ({self.score}: p = {self.p_value:.2g}; "
-            f"{100 * self.below_median:.0f} % are below the normal median, 50 % are expected).{driven} Disease raises "
-            "scores, too. For another scanner or hospital, fit the detector to its own normal images."
+            f"These {self.images} images differ from the detector's normal images "
+            f"({self.score}: p = {self.p_value:.2g}; {100 * self.below_median:.0f} % are below the normal median, "
+            f"50 % are expected).{driven} Disease raises scores, too. "
+            "For another scanner or hospital, fit the detector to its own normal images."
         )
 
 
@@ -101,12 +103,12 @@ def _finite(values: ArrayLike) -> NDArray[np.float64]:
 
 def _largest_group(values: NDArray, normal: NDArray, groups: Mapping[str, Sequence[str]]) -> str:
     """The group whose scores differ most, if a property has several groups of at least 20 images."""
-    differences = {}
+    differences: dict[str, float] = {}
     for name, members in groups.items():
         table = pd.Series(values).groupby(np.asarray(members, dtype=object))
         sizable = {key: part for key, part in table if key and len(part) >= _SMALLEST_SAMPLE}
         if len(sizable) > 1:
-            differences |= {f"{name} {key}": ks_2samp(part, normal).statistic for key, part in sizable.items()}
+            differences |= {f"{name} {key}": float(ks_2samp(part, normal).statistic) for key, part in sizable.items()}
     return max(differences, key=lambda key: differences[key], default="")
 
 
@@ -143,7 +145,11 @@ def flag_rates(table: pd.DataFrame) -> pd.DataFrame:
 
 def _age_bands(ages: pd.Series) -> pd.Series:
     """Years as text -> "40 to 59", "" for unknown."""
-    bands = pd.cut(pd.to_numeric(ages, errors="coerce"), _AGE_BANDS, right=False)
-    return bands.map(
-        lambda band: f"{band.left:.0f} or more" if np.isinf(band.right) else f"{band.left:.0f} to {band.right - 1:.0f}"
-    ).astype(object).fillna("")
+    names = [f"{low} to {high - 1}" for low, high in pairwise(_AGE_BANDS)]
+    bands = pd.cut(
+        pd.to_numeric(ages, errors="coerce"),
+        [*_AGE_BANDS, np.inf],
+        right=False,
+        labels=[*names, f"{_AGE_BANDS[-1]} or more"],
+    )
+    return bands.astype(object).fillna("")
