@@ -13,10 +13,13 @@ a hospital, ``released`` keeps a fitted detector in one file. The handlers of an
 
 from __future__ import annotations
 
+from monai_afire.anomaly.batch_report import Drift, flag_rates, measure_drift
+from monai_afire.anomaly.conformal import conformal_p_values, discoveries
 from monai_afire.anomaly.detector import AnomalyDetector
 from monai_afire.anomaly.evaluation import DetectorAUC, evaluate_scores
 from monai_afire.anomaly.field_of_view import LungView, fixed_view, moved, random_views
 from monai_afire.anomaly.items import detection_items, lesion_truth, validation_items
+from monai_afire.anomaly.lung_zones import lung_zone
 from monai_afire.anomaly.masked_restoration import MaskedRestorationInferer, complementary_masks
 from monai_afire.anomaly.normal_statistics import ImageDensity, NormalMemory, TokenDensity
 from monai_afire.anomaly.released import load_detector, save_detector, with_student_as_teacher
@@ -38,6 +41,7 @@ __all__ = [
     "SCORE_NAMES",
     "AnomalyDetector",
     "DetectorAUC",
+    "Drift",
     "FrozenEncoder",
     "ImageDensity",
     "LungView",
@@ -49,13 +53,18 @@ __all__ = [
     "aggregate_tokens",
     "anomaly_score",
     "complementary_masks",
+    "conformal_p_values",
     "detection_items",
+    "discoveries",
     "evaluate_scores",
     "fixed_view",
+    "flag_rates",
     "hottest_place",
     "interior_tokens",
     "lesion_truth",
     "load_detector",
+    "lung_zone",
+    "measure_drift",
     "moved",
     "prototype_distance",
     "random_views",

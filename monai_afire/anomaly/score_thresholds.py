@@ -11,7 +11,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import nn
 
+from monai_afire.anomaly.conformal import conformal_p_values
 from monai_afire.metrics.binary_classification import best_f1_threshold
+
+_CALIBRATION_SIZE = 1024  # normal images whose scores are kept: a p-value can be as small as 0.001
 
 
 class ScoreThresholds(nn.Module):
@@ -19,7 +22,8 @@ class ScoreThresholds(nn.Module):
     What a detector keeps of the scores of validation images: a threshold for each, and the normal ones' percentiles.
 
     ``normal_scores`` ``(101, scores)`` are what 0, 1, ..., 100 % of the normal validation images stay below. Not the
-    images that the network was fitted to, whose scores are lower.
+    images that the network was fitted to, whose scores are lower. ``calibration_scores`` ``(1024, scores)`` are the
+    scores of those images themselves, NaN where there were fewer, for p-values; of more, a random part is kept.
 
     Args:
         score_names: names of the scores, in their order.
@@ -27,12 +31,15 @@ class ScoreThresholds(nn.Module):
 
     thresholds: torch.Tensor
     normal_scores: torch.Tensor
+    calibration_scores: torch.Tensor
 
     def __init__(self, score_names: Sequence[str]) -> None:
         super().__init__()
         self.score_names = tuple(score_names)
         self.register_buffer("thresholds", torch.full((len(self.score_names),), torch.nan))
         self.register_buffer("normal_scores", torch.full((101, len(self.score_names)), torch.nan))
+        self.register_buffer("calibration_scores", torch.full((_CALIBRATION_SIZE, len(self.score_names)), torch.nan))
+        self.register_load_state_dict_pre_hook(_without_calibration)
 
     @torch.no_grad()
     def fit_thresholds(
@@ -67,6 +74,7 @@ class ScoreThresholds(nn.Module):
             raise ValueError("no normal validation image to fit a threshold on: add some with label 0")
         shares = torch.linspace(0, 1, len(self.normal_scores))
         self.normal_scores.copy_(torch.quantile(scores[~abnormal], shares, dim=0))
+        self._keep_calibration(scores[~abnormal])
         if specificity is not None:
             self.thresholds.copy_(torch.quantile(scores[~abnormal], specificity, dim=0))
         elif abnormal.any():
@@ -74,6 +82,13 @@ class ScoreThresholds(nn.Module):
             self.thresholds.copy_(torch.tensor(best))
         else:
             raise ValueError("the best F1 needs abnormal validation images: add some, or give a specificity")
+
+    def _keep_calibration(self, normal: torch.Tensor) -> None:
+        """Keep the scores of normal images, of many a random part: the largest or first would bias the p-values."""
+        if len(normal) > _CALIBRATION_SIZE:
+            normal = normal[torch.randperm(len(normal), generator=torch.Generator().manual_seed(0))[:_CALIBRATION_SIZE]]
+        self.calibration_scores.fill_(torch.nan)
+        self.calibration_scores[: len(normal)] = normal
 
     @torch.no_grad()
     def set_specificity(self, specificity: float) -> None:
@@ -123,3 +138,47 @@ class ScoreThresholds(nn.Module):
         """
         normal = self.normal_scores[:, self.score_names.index(name)].double().cpu().numpy()
         return np.interp(np.asarray(scores, dtype=float), normal, np.linspace(0, 100, len(normal)))
+
+    def calibration(self, name: str = "fused") -> NDArray[np.float64]:
+        """
+        One of the scores of the normal validation images.
+
+        Args:
+            name: of the score.
+
+        Returns:
+            ``(n,)``; none before :meth:`fit_thresholds`, or in a file of version 1.0.
+
+        Example:
+            >>> scores = ScoreThresholds(["fused"])
+            >>> scores.fit_thresholds(torch.arange(3.0)[:, None])
+            >>> scores.calibration().tolist()
+            [0.0, 1.0, 2.0]
+        """
+        kept = self.calibration_scores[:, self.score_names.index(name)].double().cpu().numpy()
+        return kept[np.isfinite(kept)]
+
+    def p_values(self, scores: ArrayLike, name: str = "fused") -> NDArray[np.float64]:
+        """
+        Conformal p-values, see :func:`monai_afire.anomaly.conformal_p_values`.
+
+        Args:
+            scores: ``(M,)``.
+            name: which of the scores they are.
+
+        Returns:
+            ``(M,)``; NaN before :meth:`fit_thresholds`.
+
+        Example:
+            >>> scores = ScoreThresholds(["fused"])
+            >>> scores.fit_thresholds(torch.arange(9.0)[:, None])
+            >>> scores.p_values([-1, 100]).tolist()
+            [1.0, 0.1]
+        """
+        return conformal_p_values(scores, self.calibration(name))
+
+
+def _without_calibration(module: nn.Module, state_dict: dict[str, torch.Tensor], prefix: str, *_: object) -> None:
+    """A file of version 1.0 has no scores of normal images: it loads, and has no p-values."""
+    missing = torch.full_like(module.calibration_scores, torch.nan)  # type: ignore[arg-type]
+    state_dict.setdefault(f"{prefix}calibration_scores", missing)

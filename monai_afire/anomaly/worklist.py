@@ -4,17 +4,18 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import os
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from pydicom.dataset import Dataset
 
+from monai_afire.anomaly.conformal import discoveries
 from monai_afire.anomaly.header_view import VIEW_ELEMENTS, other_than_frontal_chest
 from monai_afire.anomaly.secondary_capture import read_source
 from monai_afire.utils.files import atomic_path
@@ -30,7 +31,10 @@ _DECISIONS = {"1": "above", "0": "below", "": ""}
 _PATIENT_THIRDS = (("left", "", "right"), ("back", "", "front"), ("lower", "", "upper"))
 _OTHER_VIEW = "other_view"
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what spreadsheets run (OWASP, CSV injection)
-_COLUMNS = ("rank", "score", "threshold", "decision", "percentile", "hottest", "image")
+_GROUP_NAMES = ("sex", "age", "view", "scanner")
+_GROUP_ELEMENTS = ("PatientSex", "PatientAge", "ViewPosition", "Manufacturer", "ManufacturerModelName")
+FALSE_DISCOVERY_RATE = 0.1
+_FEW_NORMALS = 200  # fewer cannot make a p-value below 0.005
 
 
 @dataclass(frozen=True)
@@ -38,21 +42,32 @@ class WorklistSummary:
     """
     How many images were scored, how many are above the threshold, and how many are not frontal chest radiographs.
 
-    Without a threshold the second number is None. The third comes from the DICOM headers.
+    Without a threshold the second number is None. The third comes from the DICOM headers. The last two are the number
+    of images at a false discovery rate of 10 % and the smallest possible p-value, None without p-values.
 
     Example:
-        >>> print(WorklistSummary(650, 37))
-        37 of 650 above the threshold
+        >>> print(WorklistSummary(650, 37, discoveries=12, smallest_p=1 / 301))
+        37 of 650 above the threshold; 12 at a false discovery rate of 10 % (p-values from 300 normal images)
+        >>> print(WorklistSummary(650, 37, discoveries=0, smallest_p=1 / 21))
+        37 of 650 above the threshold; 0 at a false discovery rate of 10 % (p-values from 20 normal images: none is
+        below 0.048; use at least 200)
     """
 
     images: int
     above: int | None
     other_views: int = 0
+    discoveries: int | None = None
+    smallest_p: float | None = None
 
     def __str__(self) -> str:
         text = f"{self.above} of {self.images} above the threshold"
         if self.above is None:
             text = f"{self.images} images by score; the detector has no threshold"
+        if self.discoveries is not None and self.smallest_p:
+            normal = round(1 / self.smallest_p) - 1
+            few = f": none is below {self.smallest_p:.2g}; use at least {_FEW_NORMALS}" if normal < _FEW_NORMALS else ""
+            text += f"; {self.discoveries} at a false discovery rate of {100 * FALSE_DISCOVERY_RATE:.0f} %"
+            text += f" (p-values from {normal} normal images{few})"
         if not self.other_views:
             return text
         return f"{text}; {self.other_views} are no frontal chest radiographs by their headers (column {_OTHER_VIEW})"
@@ -97,44 +112,73 @@ def write_worklist(
     percentiles: Callable[[NDArray[np.float64]], NDArray[np.float64]],
     sources: Mapping[str, str],
     patient_identifiers: bool = False,
+    p_values: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None,
 ) -> WorklistSummary:
     """
     Sort the table of scores by the fused score, and say of each image where it is and, of DICOM files, what it is.
 
     Args:
-        scores: CSV table with the columns "image", "fused", "abnormal" ("1", "0", or "" without a threshold) and
-            "hottest"; equal scores keep its order.
+        scores: CSV table with the columns "image", "fused", "abnormal" ("1", "0", or "" without a threshold),
+            "hottest" and possibly "lung_zone"; equal scores keep its order.
         path: the work-list, written whole or not at all. "rank" from 1, "score", "threshold", "decision" ("above",
-            "below" or ""), "percentile", "hottest", "image", the UIDs of study, series and
-            instance, the accession number, and "other_view", what the header says against a frontal chest radiograph.
-            A cell that a spreadsheet would run as a formula begins with an apostrophe.
+            "below" or ""), "percentile", "p_value", "discovery" ("yes" for the images at a false discovery rate of
+            10 %), "hottest", "lung_zone", "image", the UIDs of study, series and instance, the accession number,
+            "other_view", what the header says against a frontal chest radiograph, and "sex", "age" in years, "view"
+            and "scanner". A cell that a spreadsheet would run as a formula begins with an apostrophe.
         threshold: of the fused score, NaN for none.
         percentiles: share of the normal images below each score in per cent, NaN where it is not known.
         sources: name in the table -> file, for the headers of DICOM files.
         patient_identifiers: add "patient_id", "patient_name" and "patient_birth_date".
+        p_values: conformal p-values of scores, NaN where they are not known; None leaves the columns empty.
 
     Returns:
         The numbers.
     """
-    with Path(scores).open(newline="", encoding="utf-8", errors="replace") as file:
-        rows = [[row[name] for name in ("fused", "abnormal", "hottest", "image")] for row in csv.DictReader(file)]
-    rows.sort(key=lambda row: -float(row[0]))
-    shares = percentiles(np.array([float(row[0]) for row in rows]))
+    table = pd.read_csv(scores, dtype=str, keep_default_na=False, encoding_errors="replace")
+    table["score"] = table["fused"].astype(float)
+    table = table.sort_values("score", ascending=False, kind="stable", ignore_index=True)
+    values = table["score"].to_numpy()
+    p = np.full(len(values), np.nan) if p_values is None else p_values(values)
+    found = discoveries(p, FALSE_DISCOVERY_RATE)
+    worklist = pd.DataFrame(
+        {
+            "rank": range(1, len(table) + 1),
+            "score": table["fused"],
+            "threshold": f"{threshold:.6g}" if math.isfinite(threshold) else "",
+            "decision": table["abnormal"].map(_DECISIONS),
+            "percentile": [f"{share:.1f}" if math.isfinite(share) else "" for share in percentiles(values)],
+            "p_value": [f"{each:.4g}" if math.isfinite(each) else "" for each in p],
+            "discovery": np.where(found, "yes", ""),
+            "hottest": table["hottest"],
+            "lung_zone": table.get("lung_zone", ""),
+        }
+    )
     elements = {**_UIDS, **(_IDENTIFIERS if patient_identifiers else {})}
-    other_views = 0
-    limit = f"{threshold:.6g}" if math.isfinite(threshold) else ""
-    with atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8", errors="replace") as file:
-        table = csv.writer(file)
-        table.writerow([*_COLUMNS, *elements, _OTHER_VIEW])
-        for rank, ((score, abnormal, hottest, image), share) in enumerate(zip(rows, shares, strict=True), start=1):
-            percentile = f"{share:.1f}" if math.isfinite(share) else ""
-            header = header_of(sources.get(image, image), elements.values())
-            texts = [image, *(str(header.get(keyword) or "") for keyword in elements.values())]
-            other_view = other_than_frontal_chest(header)
-            other_views += bool(other_view)
-            cells = [rank, score, limit, _DECISIONS[abnormal], percentile, hottest]
-            table.writerow([*cells, *(harmless(text) for text in (*texts, other_view))])
-    return WorklistSummary(len(rows), sum(row[1] == "1" for row in rows) if limit else None, other_views)
+    described = [_described(image, sources.get(image, image), elements) for image in table["image"]]
+    names = ["image", *elements, _OTHER_VIEW, *_GROUP_NAMES]
+    worklist = pd.concat([worklist, pd.DataFrame(described, columns=names)], axis=1)
+    with atomic_path(path) as temporary:
+        worklist.to_csv(temporary, index=False, lineterminator="\r\n", encoding="utf-8", errors="replace")
+    return WorklistSummary(
+        len(worklist),
+        int((worklist["decision"] == "above").sum()) if math.isfinite(threshold) else None,
+        int((worklist[_OTHER_VIEW] != "").sum()),
+        *((int(found.sum()), float(p_values(np.array([np.inf]))[0])) if np.isfinite(p).any() and p_values else ()),
+    )
+
+
+def _described(image: str, source: str, elements: Mapping[str, str]) -> list[str]:
+    """Name of an image, elements of its header, and the groups that it belongs to."""
+    header = header_of(source, [*elements.values(), *_GROUP_ELEMENTS])
+    texts = [
+        image,
+        *(str(header.get(keyword) or "") for keyword in elements.values()),
+        other_than_frontal_chest(header),
+    ]
+    sex, age, view, maker, model = (str(header.get(keyword) or "").strip() for keyword in _GROUP_ELEMENTS)
+    years = re.fullmatch(r"(\d{1,3})Y", age)
+    texts += [sex, str(int(years[1])) if years else "", view, f"{maker} {model}".strip()]
+    return [harmless(text) for text in texts]
 
 
 def harmless(text: str) -> str:

@@ -10,11 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
+import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from monai_afire.anomaly.batch_report import GROUPS, Drift, flag_rates
 from monai_afire.utils.files import atomic_path
 
 _TEMPLATE = "worklist.html"
+_EMPTY = dict.fromkeys(("p_value", "discovery", "lung_zone", "sex", "age", "view", "scanner"), "")
 
 
 def write_worklist_page(
@@ -22,6 +25,7 @@ def write_worklist_page(
     path: str | os.PathLike,
     thumbnail_of: Callable[[str], Path],
     picture_of: Callable[[str], Path],
+    drift: Drift | None = None,
 ) -> None:
     """
     Write the work-list as an HTML page: pictures in the order of the list, filters, marks, and their export.
@@ -35,6 +39,7 @@ def write_worklist_page(
         path: the page, written whole or not at all; beside or above the pictures.
         thumbnail_of: name in the table -> its thumbnail, radiograph and heat map side by side.
         picture_of: name in the table -> the larger picture that opens on a click.
+        drift: shown above the list if it is clear.
 
     Example:
         >>> import tempfile
@@ -50,7 +55,7 @@ def write_worklist_page(
     """
     folder = Path(path).parent
     with Path(worklist).open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+        rows = [{**_EMPTY, **row} for row in csv.DictReader(file)]
     for row in rows:
         row["thumbnail"] = _link(thumbnail_of(row["image"]), folder)
         picture = picture_of(row["image"])
@@ -59,8 +64,13 @@ def write_worklist_page(
     environment = Environment(
         loader=PackageLoader("monai_afire.anomaly", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    above = sum(row["decision"] == "above" for row in rows)
-    page = environment.get_template(_TEMPLATE).render(rows=rows, above=above)
+    page = environment.get_template(_TEMPLATE).render(
+        rows=rows,
+        above=sum(row["decision"] == "above" for row in rows),
+        drift=drift if drift is not None and drift.is_clear else None,
+        groups=flag_rates(pd.DataFrame(rows, columns=["decision", *GROUPS])).to_dict("records"),
+        scanners=sorted({row["scanner"] for row in rows} - {""}),
+    )
     with atomic_path(path) as temporary:
         temporary.write_text(page, encoding="utf-8", errors="replace")
 

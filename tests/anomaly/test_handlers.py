@@ -266,7 +266,9 @@ def test_a_resumed_run_has_all_images_on_its_work_list(tmp_path: Path, capsys: p
     assert [row["rank"] for row in rows] == ["1", "2", "3", "4", "5", "6"]
     second.print_summary()
     above = sum(row["decision"] == "above" for row in rows)
-    assert capsys.readouterr().out.splitlines()[-1] == f"{above} of 6 above the threshold"
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert said.startswith(f"{above} of 6 above the threshold; 0 at a false discovery rate of 10 %")
+    assert "p-values from 20 normal images: none is below 0.048" in said
 
 
 def test_percentiles_are_shares_of_the_normal_images() -> None:

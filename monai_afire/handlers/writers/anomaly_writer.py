@@ -15,19 +15,24 @@ from typing import Any
 
 import nibabel
 import numpy as np
+import pandas as pd
+import torch
 from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from monai_afire.anomaly.batch_report import Drift, measure_drift
 from monai_afire.anomaly.detector import HEAT_UNIT, AnomalyDetector
 from monai_afire.anomaly.header_view import other_than_frontal_chest
+from monai_afire.anomaly.lung_zones import lung_zone
 from monai_afire.anomaly.secondary_capture import NoStudyError, read_source, secondary_capture
 from monai_afire.anomaly.worklist import WorklistSummary, harmless, header_of, hottest_place, write_worklist
 from monai_afire.anomaly.worklist_page import write_worklist_page
 from monai_afire.handlers.writers.pictures import batch_picture, in_proportion, resized_maps
 from monai_afire.handlers.writers.prediction_writer import warn_if_implausible
 from monai_afire.handlers.writers.result_tables import ResultTables, written_name
+from monai_afire.networks.nets.lung_finder import LungFinder
 from monai_afire.utils.file_geometry import FileGeometry
 from monai_afire.utils.files import atomic_path, output_path
 from monai_afire.visualize.heat_map import heat_panels, overlay_heat_map
@@ -246,10 +251,11 @@ class AnomalyWriter(ResultTables):
         self.without_study: list[str] = []
         self.low, self.high = self.detector.heat_range.tolist()
         self.thresholds = self.detector.thresholds.tolist()
+        self.lung_finder = LungFinder.released().to(self.detector.thresholds.device)
 
     def header(self) -> Sequence[str]:
         """File, decision, scores with the fused one first, and the place of the strongest heat."""
-        return ["image", _DECISION, *reversed(self.detector.score_names), "hottest"]
+        return ["image", _DECISION, *reversed(self.detector.score_names), "hottest", "lung_zone"]
 
     def collect(self, engine: Engine) -> None:
         """Add the rows of a batch and hand the rest to the threads."""
@@ -258,6 +264,7 @@ class AnomalyWriter(ResultTables):
         scores = outputs["scores"].float().cpu()
         heat = self.detector.heat_map(outputs["maps"][:, -1])[:, 0].float().cpu().numpy()
         tokens = outputs["tokens"].float().cpu().numpy()
+        lungs = self._lungs(batch[CommonKeys.IMAGE])
         # a comparison with NaN is false: such an image would be called normal
         for row, source in self.accepted(batch, scores.isfinite().all(1)):
             if self.strict_view and (view := other_than_frontal_chest(header_of(source))):
@@ -266,7 +273,8 @@ class AnomalyWriter(ResultTables):
             values = scores[row].tolist()
             decision = int(values[-1] >= self.thresholds[-1]) if np.isfinite(self.thresholds[-1]) else ""
             numbers = [f"{value:.6g}" for value in reversed(values)]
-            self.add_row([source, decision, *numbers, hottest_place(heat[row], self.low)])
+            zone = "" if lungs is None else lung_zone(heat[row], lungs[row], self.low)
+            self.add_row([source, decision, *numbers, hottest_place(heat[row], self.low), zone])
             if self.saved:
                 result = self._result(batch, row, source, heat[row], tokens[row], values[-1])
                 for kind in self.saved:
@@ -277,25 +285,47 @@ class AnomalyWriter(ResultTables):
         table = self.folder / self.table_name
         sources = {written_name(item["image"]): item["image"] for item in self.items}
         worklist = self.folder / _WORKLIST
-        percentiles = self.detector.normal_percentiles
+        percentiles, p_values = self.detector.normal_percentiles, self.detector.p_values
         self.summary = write_worklist(
-            table, worklist, self.thresholds[-1], percentiles, sources, self.patient_identifiers
+            table, worklist, self.thresholds[-1], percentiles, sources, self.patient_identifiers, p_values
         )
+        drift = self._drift(table, worklist)
+        if drift is not None and drift.is_clear:
+            logger.warning(str(drift))
         if "thumbnails" in self.saved:
-            self._write_page(worklist, sources)
+            self._write_page(worklist, sources, drift)
         warn_if_implausible(table, [_DECISION], _ADAPT)
         if self.without_study:
             logger.warning(
                 f"{len(self.without_study)} images have no Secondary Capture, such as: {self.without_study[0]}"
             )
 
-    def _write_page(self, worklist: Path, sources: Mapping[str, str]) -> None:
+    @torch.no_grad()
+    def _lungs(self, images: torch.Tensor) -> NDArray[np.float32] | None:
+        """Probability of lung ``(B, h, w)`` in gray pictures, to name places by; None for volumes and colors."""
+        if images.ndim != 4 or images.shape[1] != 1:
+            return None
+        return self.lung_finder(images.to(self.detector.thresholds.device))[:, 0].cpu().numpy()
+
+    def _drift(self, table: Path, worklist: Path) -> Drift | None:
+        """Difference of this folder's scores from those of normal images, and the scanner or view behind it."""
+        names = [name for name in ("fused", "token_mean_density") if name in self.detector.score_names]
+        scores = pd.read_csv(table, usecols=["image", *names], dtype={"image": str}, keep_default_na=False)
+        scores = scores.sort_values("fused", ascending=False, kind="stable", ignore_index=True)  # as in the work-list
+        groups = pd.read_csv(worklist, usecols=["view", "scanner"], dtype=str, keep_default_na=False)
+        return measure_drift(
+            {name: scores[name].to_numpy() for name in names},
+            {name: self.detector.calibration(name) for name in names},
+            {name: groups[name].tolist() for name in groups},
+        )
+
+    def _write_page(self, worklist: Path, sources: Mapping[str, str], drift: Drift | None) -> None:
         listed = {harmless(name): source for name, source in sources.items()}
 
         def picture(kind: str) -> Callable[[str], Path]:
             return lambda name: output_path(self.folder / kind, listed.get(name, name), self.root, ".jpg")
 
-        write_worklist_page(worklist, self.folder / _PAGE, picture("thumbnails"), picture("overlays"))
+        write_worklist_page(worklist, self.folder / _PAGE, picture("thumbnails"), picture("overlays"), drift)
 
     def print_summary(self) -> None:
         """Say how many images are above the threshold; for the command line."""

@@ -1,0 +1,68 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Conformal p-values of anomaly scores, and the images that remain at a false discovery rate."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import false_discovery_control
+
+
+def conformal_p_values(scores: ArrayLike, normal_scores: ArrayLike) -> NDArray[np.float64]:
+    r"""
+    Share of normal images that score at least as high, so small values mean abnormal.
+
+    .. math:: p(x) = \frac{1 + |\{i : s_i \ge s(x)\}|}{n + 1}
+
+    with the scores :math:`s_i` of n normal images that the detector was not fitted to (Bates et al., Annals of
+    Statistics 2023). If x is normal and exchangeable with them, :math:`P(p(x) \le \alpha) \le \alpha` for every n.
+    No p-value is below 1 / (n + 1).
+
+    Args:
+        scores: ``(M,)``, the larger the more abnormal.
+        normal_scores: ``(n,)``; NaN is left out.
+
+    Returns:
+        ``(M,)`` in (0, 1]; NaN without normal scores.
+
+    Example:
+        >>> conformal_p_values([0.5, 2.0, 9.0], [0, 1, 2, 3]).tolist()
+        [0.8, 0.6, 0.2]
+    """
+    values, normal = np.asarray(scores, dtype=float), np.asarray(normal_scores, dtype=float)
+    normal = np.sort(normal[np.isfinite(normal)])
+    if not len(normal):
+        return np.full(values.shape, np.nan)
+    at_least = len(normal) - np.searchsorted(normal, values, side="left")
+    return (1 + at_least) / (1 + len(normal))
+
+
+def discoveries(p_values: ArrayLike, rate: float) -> NDArray[np.bool_]:
+    """
+    Images that the procedure of Benjamini and Hochberg calls abnormal.
+
+    On average, at most a share ``rate`` of them is normal. This holds for conformal p-values, too (Bates et al. 2023).
+
+    Args:
+        p_values: ``(M,)`` in [0, 1], or NaN for unknown.
+        rate: false discovery rate in (0, 1).
+
+    Returns:
+        ``(M,)``.
+
+    Raises:
+        ValueError: for a rate out of range.
+
+    Example:
+        >>> discoveries([0.01, 0.02, 0.2, 0.9], rate=0.1).tolist()
+        [True, True, False, False]
+    """
+    if not 0 < rate < 1:
+        raise ValueError(f"the false discovery rate must be in (0, 1), got {rate}")
+    values = np.asarray(p_values, dtype=float)
+    found = np.zeros(values.shape, dtype=bool)
+    known = np.isfinite(values)
+    if known.any():
+        found[known] = false_discovery_control(values[known]) <= rate
+    return found
