@@ -112,7 +112,7 @@ def _add_option(parser: argparse.ArgumentParser, field: dataclasses.Field) -> No
         parser.add_argument(f"--{field.name}", action="store_true", help=explanation)
         return
     several = isinstance(default, tuple)
-    shown = " ".join(default) if several else default
+    shown = " ".join(default) if isinstance(default, tuple) else default
     parser.add_argument(
         f"--{field.name}",
         default=default,
