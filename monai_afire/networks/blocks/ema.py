@@ -21,7 +21,8 @@ def update_ema(teachers: Sequence[nn.Module], students: Sequence[nn.Module], dec
 
     .. math:: \theta^T \leftarrow \lambda\theta^T + (1-\lambda)\theta^S
 
-    One fused operation over all tensors of all modules. Buffers stay as they are.
+    One fused operation over all parameters of all modules. Buffers are copied, since a teacher in evaluation mode does
+    not measure the statistics of its batch normalizations.
 
     Args:
         teachers: modules to move.
@@ -41,6 +42,10 @@ def update_ema(teachers: Sequence[nn.Module], students: Sequence[nn.Module], dec
     moving: list[torch.Tensor] = [parameter for module in teachers for parameter in module.parameters()]
     leading: list[torch.Tensor] = [parameter for module in students for parameter in module.parameters()]
     get_ema_multi_avg_fn(decay)(moving, leading, None)
+    with torch.no_grad():
+        for teacher, student in zip(teachers, students, strict=True):
+            for mine, given in zip(teacher.buffers(), student.buffers(), strict=True):
+                mine.copy_(given)
 
 
 class TeacherNetwork(nn.Module):

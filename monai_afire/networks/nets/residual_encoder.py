@@ -26,8 +26,8 @@ class ResidualEncoder(RadiographEncoder):
     MONAI's ``ResNet`` as an encoder: the last feature map is the grid of tokens, its four stages are the pyramid.
 
     Convolutions know that neighboring pixels belong together. With thousands of images rather than millions this is
-    worth more than the attention of a ViT. Group normalization (Wu and He, ECCV 2018) replaces batch normalization, so
-    that a moving-average teacher has no statistics of its own and the batch may be small.
+    worth more than the attention of a ViT. The stem has group normalization (Wu and He, ECCV 2018), the blocks have
+    batch normalization, since MONAI's ``ResNet`` gives its ``norm`` to the stem alone. So use batches of 16 or more.
 
     Args:
         in_channels: C, channels of the images.
