@@ -160,7 +160,7 @@ def read_safetensors(
         with safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
     except SafetensorError as error:
-        raise ValueError(f"{path} is not a readable safetensors file ({error}); {remedy}") from error
+        raise ValueError(f"{path} is not a readable and complete safetensors file ({error}); {remedy}") from error
 
 
 def read_own(path: str | os.PathLike, remedy: str) -> Any:
