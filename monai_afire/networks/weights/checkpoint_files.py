@@ -158,9 +158,11 @@ def read_safetensors(
     """
     try:
         with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+            # copies: tensors that lie in the file itself would change with it
+            return {name: file.get_tensor(name).clone() for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
     except SafetensorError as error:
-        raise ValueError(f"{path} is not a readable and complete safetensors file ({error}); {remedy}") from error
+        message = f"{path} is not a readable safetensors file, or not a complete one ({error}); {remedy}"
+        raise ValueError(message) from error
 
 
 def read_own(path: str | os.PathLike, remedy: str) -> Any:
