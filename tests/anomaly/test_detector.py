@@ -345,4 +345,4 @@ def fit_on_rank(rank: int, world_size: int) -> dict[str, torch.Tensor]:
 def test_every_process_fits_the_detector_of_one(tmp_path: Path) -> None:
     expected = fit_on_rank(0, 1)
     for state in run_on_two_ranks(fit_on_rank, tmp_path):
-        torch.testing.assert_close(state, expected)
+        torch.testing.assert_close(state, expected, equal_nan=True)  # NaN: no scores of normal images
