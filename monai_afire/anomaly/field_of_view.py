@@ -117,7 +117,7 @@ def fixed_view(images: torch.Tensor, number: int) -> torch.Tensor:
     """
     if number == 0:
         return images
-    count, dims, sign = len(images), images.ndim - 2, 1 if number % 2 else -1
+    count, dims, sign = images.shape[0], images.ndim - 2, 1 if number % 2 else -1
     zoom = torch.full((count, dims), math.exp(sign * _STEP_ZOOM) if number <= 2 else 1.0, device=images.device)
     turn = torch.full((count,), sign * _STEP_TURN if number in (3, 4) else 0.0, device=images.device)
     shift = torch.zeros(count, dims, device=images.device)
