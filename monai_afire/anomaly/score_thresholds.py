@@ -13,6 +13,7 @@ from torch import nn
 
 from monai_afire.anomaly.conformal import conformal_p_values
 from monai_afire.metrics.binary_classification import best_f1_threshold
+from monai_afire.utils.few_images import warn_if_few
 
 _CALIBRATION_SIZE = 1024  # normal images whose scores are kept: a p-value can be as small as 0.001
 
@@ -72,6 +73,7 @@ class ScoreThresholds(nn.Module):
         abnormal = torch.zeros(len(scores), dtype=torch.bool) if labels is None else labels.flatten().cpu() > 0
         if abnormal.all():
             raise ValueError("no normal validation image to fit a threshold on: add some with label 0")
+        warn_if_few(int((~abnormal).sum()), "thresholds and p-values follow from normal validation images,")
         shares = torch.linspace(0, 1, len(self.normal_scores))
         self.normal_scores.copy_(torch.quantile(scores[~abnormal], shares, dim=0))
         self.keep_calibration(scores[~abnormal])
