@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import inspect
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -64,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         of_set = commands.add_parser(
             name,
             help=reader_type.title,
-            description=f"{reader_type.title}\n\n{reader_type.layout}",
+            description=f"{reader_type.title}\n\n{inspect.getdoc(reader_type)}",
             epilog=f"reference: {reader_type.reference}" if reader_type.reference else None,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )

@@ -70,20 +70,21 @@ class LabelReader(ABC):
     """
     Reader of one set's label files.
 
-    A new set is a module with a subclass, and a line in :data:`monai_afire.data.readers.READERS`. Its options are
-    dataclass fields made with :func:`option`.
+    A new set is a module with a subclass, and a line in :data:`monai_afire.data.readers.READERS`. Its docstring is the
+    help of the command: where the files come from, and how they must lie. Its options are dataclass fields made with
+    :func:`option`.
+
+    Attributes:
+        title: name of the set.
+        reference: what to cite.
+        has_split: whether there is an official split.
+        has_masks: whether images come with `draw_mask`.
     """
 
     title: ClassVar[str]
-    """Name of the set."""
-    layout: ClassVar[str]
-    """Where its files come from and how they must lie, for ``--help``."""
     reference: ClassVar[str]
-    """What to cite."""
     has_split: ClassVar[bool] = False
-    """Whether there is an official split."""
     has_masks: ClassVar[bool] = False
-    """Whether images come with `draw_mask`."""
 
     @abstractmethod
     def read(self, root: Path, labels: Path, official: bool) -> LabelledSet:

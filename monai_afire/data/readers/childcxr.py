@@ -26,14 +26,18 @@ _PATIENT = re.compile(
 
 @dataclass
 class ChildCXRReader(LabelReader):
-    """Normal or pneumonia, by the name of the folder; the patient is in the file's name."""
+    """
+    Normal or pneumonia, by the name of the folder; the patient is in the file's name.
+
+    From https://data.mendeley.com/datasets/rscbjbr9sj (ChestXRay), or its edition on Kaggle (chest-xray-pneumonia) ::
+
+        ROOT/train/NORMAL/*.jpeg, ROOT/train/PNEUMONIA/*.jpeg
+        ROOT/test/NORMAL/*.jpeg,  ROOT/test/PNEUMONIA/*.jpeg
+
+    ROOT may be a folder around these; val, of the Kaggle edition, is taken with train; second copies are passed over.
+    """
 
     title = "ChildCXR"
-    layout = """\
-https://data.mendeley.com/datasets/rscbjbr9sj (ChestXRay), or its edition on Kaggle (chest-xray-pneumonia)
-  ROOT/train/NORMAL/*.jpeg, ROOT/train/PNEUMONIA/*.jpeg
-  ROOT/test/NORMAL/*.jpeg,  ROOT/test/PNEUMONIA/*.jpeg
-ROOT may be a folder around these; val, of the Kaggle edition, is taken with train; second copies are passed over."""
     reference = "Kermany et al., Cell 172 (2018)"
     has_split = True
 

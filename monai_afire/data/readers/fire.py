@@ -24,15 +24,18 @@ _NUMBERS = 4  # x and y in the first photograph, x and y in the second
 
 @dataclass
 class FIREReader(LabelReader):
-    """Items are pairs: "image" and "image_2" with "landmarks" and "landmarks_2", (row, column) of the same places."""
+    """
+    Items are pairs: "image" and "image_2" with "landmarks" and "landmarks_2", (row, column) of the same places.
+
+    From https://projects.ics.forth.gr/cvrl/fire ::
+
+        ROOT/Images/A01_1.jpg, A01_2.jpg ...                   in any subfolders
+        ROOT/Ground Truth/control_points_A01_1_2.txt ...       or below --labels; a line for each place: x1 y1 x2 y2
+    """
 
     exclude: tuple = option((), "pairs to leave out, such as P37, which published comparisons do not use")
 
     title = "FIRE"
-    layout = """\
-https://projects.ics.forth.gr/cvrl/fire
-  ROOT/Images/A01_1.jpg, A01_2.jpg ...                   in any subfolders
-  ROOT/Ground Truth/control_points_A01_1_2.txt ...       or below --labels; a line for each place: x1 y1 x2 y2"""
     reference = "Hernandez-Matas et al., Journal for Modeling in Ophthalmology 4 (2017)"
     has_split = True
 

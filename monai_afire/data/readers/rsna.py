@@ -24,20 +24,21 @@ _MAPPING = "pneumonia-challenge-dataset-mappings_2018.json"
 
 @dataclass
 class RSNAReader(LabelReader):
-    """Lung opacity or none, with "boxes" [x, y, width, height] in pixels of the 1024 x 1024 image, none for the
-    others.
+    """
+    Lung opacity or none, with "boxes" [x, y, width, height] in pixels of the 1024 x 1024 image, none for the others.
+
+    From https://www.kaggle.com/c/rsna-pneumonia-detection-challenge ::
+
+        ROOT/stage_2_train_labels.csv
+        ROOT/stage_2_detailed_class_info.csv   if there: which images are normal
+        ROOT/stage_2_train_images/*.dcm        the images, in any subfolders; converted ones, too
+        ROOT/pneumonia-challenge-dataset-mappings_2018.json
+                                               if there (from RSNA's page of the challenge): patients
     """
 
     three_classes: bool = option(False, "label 0 normal, 1 not normal but no opacity, 2 opacity; needs the class file")
 
     title = "RSNA Pneumonia"
-    layout = f"""\
-https://www.kaggle.com/c/rsna-pneumonia-detection-challenge
-  ROOT/stage_2_train_labels.csv
-  ROOT/stage_2_detailed_class_info.csv   if there: which images are normal
-  ROOT/stage_2_train_images/*.dcm        the images, in any subfolders; converted ones, too
-  ROOT/{_MAPPING}
-                                         if there (from RSNA's page of the challenge): patients"""
     reference = "Shih et al., Radiology: Artificial Intelligence 1 (2019)"
 
     def read(self, root: Path, labels: Path, official: bool) -> LabelledSet:

@@ -20,13 +20,17 @@ _PUBLISHED = 662
 
 @dataclass
 class ShenzhenReader(LabelReader):
-    """Normal or tuberculosis; one image of each patient."""
+    """
+    Normal or tuberculosis; one image of each patient.
+
+    From https://lhncbc.nlm.nih.gov/LHC-downloads/downloads.html (Shenzhen Hospital X-ray set) ::
+
+        ROOT/CXR_png/CHNCXR_0001_0.png ...   _0: normal, _1: tuberculosis; in any subfolders
+
+    Other files, such as lung masks, are passed over.
+    """
 
     title = "Shenzhen"
-    layout = """\
-https://lhncbc.nlm.nih.gov/LHC-downloads/downloads.html (Shenzhen Hospital X-ray set)
-  ROOT/CXR_png/CHNCXR_0001_0.png ...   _0: normal, _1: tuberculosis; in any subfolders
-Other files, such as lung masks, are passed over."""
     reference = "Jaeger et al., Quantitative Imaging in Medicine and Surgery 4 (2014)"
 
     def read(self, root: Path, labels: Path, official: bool) -> LabelledSet:

@@ -27,7 +27,13 @@ _SECTIONS = {
 
 @dataclass
 class TableReader(LabelReader):
-    """Any CSV table with a row for each image."""
+    """
+    Any CSV table with a row for each image.
+
+    Files::
+
+        ROOT/labels.csv with the columns image, label, patient_id, split
+    """
 
     table: str = option("labels.csv", "the table; a relative path starts from the folder of the label files")
     image_column: str = option("image", "column of the image, a path relative to ROOT")
@@ -39,8 +45,6 @@ class TableReader(LabelReader):
     split_column: str = option("split", "column of the section: train, val or test; if it is not there: by fractions")
 
     title = "label table"
-    layout = """\
-  ROOT/labels.csv with the columns image, label, patient_id, split"""
     reference = ""
     has_split = True
 

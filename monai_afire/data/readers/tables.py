@@ -21,8 +21,8 @@ from monai_afire.utils.text import first_few
 
 Value = TypeVar("Value")
 
+# texts of a finding: 1 present, 0 absent, -1 uncertain, None not mentioned
 FINDING_VALUES: dict[str, int | None] = {"1": 1, "0": 0, "-1": -1, "": None, "1.0": 1, "0.0": 0, "-1.0": -1}
-"""Texts of a finding: 1 present, 0 absent, -1 uncertain, None not mentioned."""
 
 _FOREIGN_CONTENT = (
     (b"PK\x03\x04", "a ZIP archive or a spreadsheet file; unpack it, or save it as CSV"),
