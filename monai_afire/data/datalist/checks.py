@@ -51,10 +51,7 @@ def parse_json(text: str, source: str | os.PathLike, remedy: str) -> Any:
         return json.loads(text, object_pairs_hook=unique)
     except DatalistError:
         raise
-    except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise DatalistError(f"{source}: is not valid JSON at {place}: {error.msg}; {remedy}.") from error
-    except (RecursionError, ValueError) as error:  # nested too deep; a number of thousands of digits
+    except (RecursionError, ValueError) as error:  # nested too deep; no JSON, or a number of thousands of digits
         raise DatalistError(f"{source}: its JSON cannot be read ({error}); {remedy}.") from error
 
 

@@ -47,8 +47,9 @@ def export_phantom(
     ``abnormal``, ``landmarks`` (row, column), ``boxes`` (x, y, width, height; one for each lesion, without padding),
     ``box_findings`` (kind of each box), ``patient_id``, ``sex`` and ``pixel_size``.
 
-    Volumes are those of `ChestVolumeDataset`, in whole Hounsfield units; masks hold 0 and 1, landmarks are voxels along
-    the axes right, front and up, boxes the first voxel along each axis and then the lengths.
+    Volumes are those of `ChestPhantomDataset` with ``spatial_dims=3``, in whole Hounsfield units; masks hold 0 and 1,
+    landmarks are voxels along the axes right, front and up, boxes the first voxel along each axis and then the
+    lengths.
 
     Args:
         out_dir: folder to write to, made if it is missing; files of an earlier phantom are replaced.

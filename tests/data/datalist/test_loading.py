@@ -109,8 +109,8 @@ def test_byte_order_mark_and_other_path_keys(write_list: WriteList, tmp_path: Pa
 @pytest.mark.parametrize(
     ("content", "section", "expected"),
     [
-        ('{"training": [{"image": "a.png"},\n', "training", "line 2, column 1"),
-        ("", "training", "line 1, column 1"),
+        ('{"training": [{"image": "a.png"},\n', "training", "line 2 column 1"),
+        ("", "training", "line 1 column 1"),
         ([{"image": "a.png"}], "training", "top level is an array"),
         ({"test": ["a.png"], "name": "x"}, "training", "no section 'training'; sections found: test."),
         ({"training": []}, "training", "section 'training' is empty"),
@@ -292,7 +292,7 @@ def test_folder_with_one_patient_or_unknown_section(tmp_path: Path) -> None:
 
 LISTS: dict[str, str] = {
     "list_missing_file.json": r"section 'training' .*item 1 does not exist: .*does_not_exist.png",
-    "list_malformed.json": "line 2, column 1",
+    "list_malformed.json": "line 2 column 1",
     "list_no_image_key.json": r"section 'training' .*'image': item 0",
     "list_no_training.json": "no section 'training'; sections found: test",
     "list_empty.json": "section 'training' is empty",
