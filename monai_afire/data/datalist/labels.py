@@ -107,12 +107,16 @@ def _numbered(key: str, count: int) -> list[str]:
 def classes_of_weights(
     weights: str, datalist: str | None, dataset_dir: str | None, num_classes: int | None, key: str
 ) -> tuple[list[str], list[int]]:
-    """Names of the classes in the order of the weights, and the place of each in the list's labels."""
+    """Names of the classes in the order of the weights, and the position of each in the list's labels."""
     listed = class_names(datalist, dataset_dir, num_classes, key)
     known = saved_class_names(weights, default=listed)
     if len(known) == len(listed) and listed == _numbered(key, len(listed)):  # the list has no names to compare
         return known, list(range(len(known)))
-    return known, class_order(known, listed, datalist or dataset_dir or "the phantom")
+    if sorted(known) != sorted(listed):
+        orders = f"the list names the classes {', '.join(listed)}; the weights know {', '.join(known)}"
+        source = datalist or dataset_dir or "the phantom"
+        raise DatalistError(f"{source}: {orders}. Give a list of the same names, in any order, or other weights.")
+    return known, [listed.index(name) for name in known]
 
 
 def _header_names(value: Any) -> list[str]:
@@ -175,28 +179,6 @@ def saved_class_names(weights: str | os.PathLike, default: Sequence[str] = ()) -
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ValueError(f"{path} does not hold a list of names, but {names!r}")
     return names
-
-
-def class_order(of_weights: Sequence[str], listed: Sequence[str], source: str | os.PathLike) -> list[int]:
-    """
-    Place in a list's labels of each class of the weights.
-
-    Args:
-        of_weights: names in the order of the network's outputs.
-        listed: names in the order of the labels.
-        source: the list, for messages.
-
-    Raises:
-        DatalistError: when the names are not the same; the message has both orders.
-
-    Example:
-        >>> class_order(["effusion", "nodule"], ["nodule", "effusion"], "list.json")
-        [1, 0]
-    """
-    if sorted(of_weights) != sorted(listed):
-        orders = f"the list names the classes {', '.join(listed)}; the weights know {', '.join(of_weights)}"
-        raise DatalistError(f"{source}: {orders}. Give a list of the same names, in any order, or other weights.")
-    return [list(listed).index(name) for name in of_weights]
 
 
 # ---- check of labels

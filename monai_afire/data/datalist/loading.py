@@ -93,7 +93,7 @@ def load_radiograph_datalist(
         return _folder_items(dataset_dir, section, validation_fraction, seed, volumes)
     source = Path(datalist).expanduser()
     content = read_sections(source) if content is None else content
-    check_leaks(content, section, source, base_folder(dataset_dir, source, content), leaks)
+    check_leaks(content, source, base_folder(dataset_dir, source, content), leaks)
     divide = hold_out and section in ("training", "validation") and "validation" not in content
     listed = "training" if divide else section
     items = _listed_items(content, listed, dataset_dir, source, path_keys)
