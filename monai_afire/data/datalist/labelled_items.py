@@ -81,10 +81,8 @@ def labelled_items(
         [(0, 'training_00000'), (1, 'training_00001')]
     """
     if label_fraction != 1 and num_shots is not None:
-        raise DatalistError(
-            f"both label_fraction={label_fraction} and num_shots={num_shots} are given; set the fraction to 1, or the "
-            "shots to None."
-        )
+        both = f"both label_fraction={label_fraction} and num_shots={num_shots} are given"
+        raise DatalistError(f"{both}; set the fraction to 1, or the shots to None.")
     if num_folds is None and fold != 0:
         raise DatalistError(f"fold {fold!r} is given without num_folds; give the number of folds, or leave fold out.")
     if section not in SECTIONS:

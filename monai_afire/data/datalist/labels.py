@@ -92,10 +92,8 @@ def class_names(
     if num_classes == 1 and len(names) == 2:
         return names[1:]
     if num_classes not in (None, len(names)):
-        raise DatalistError(
-            f"{source}: has {len(names)} names for {key!r} ({first_few(names)}), but {num_classes} classes are "
-            "expected; correct num_classes or the list's header."
-        )
+        text = f"has {len(names)} names for {key!r} ({first_few(names)}), but {num_classes} classes are expected"
+        raise DatalistError(f"{source}: {text}; correct num_classes or the list's header.")
     return names
 
 

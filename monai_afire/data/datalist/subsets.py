@@ -96,10 +96,8 @@ def few_shots(
     for number, patient in enumerate(patients):
         own.setdefault(patient, []).append(number)
     if len(own) < num_shots:
-        raise DatalistError(
-            f"{num_shots} shots of different patients are wanted, but there are {len(own)} patients with {len(items)} "
-            "items; choose a smaller number."
-        )
+        found = f"there are {len(own)} patients with {len(items)} items"
+        raise DatalistError(f"{num_shots} shots of different patients are wanted, but {found}; choose fewer.")
     of_patient = {
         patient: numbers[int.from_bytes(_digest(f"shot:{seed}", patient)[:8], "big") % len(numbers)]
         for patient, numbers in own.items()
@@ -150,10 +148,7 @@ def cross_validation_items(
         ['8.png', '9.png']
     """
     if not _is_count(num_folds) or num_folds < 3:
-        raise DatalistError(
-            f"the number of folds is {num_folds!r}; choose a whole number from 3: one fold to test, one to validate, "
-            "the others to train."
-        )
+        raise DatalistError(f"the number of folds is {num_folds!r}; choose a whole number from 3.")
     if not _is_count(fold) or not 0 <= fold < num_folds:
         raise DatalistError(f"fold is {fold!r}; with {num_folds} folds it is a whole number from 0 to {num_folds - 1}.")
     if section not in SECTIONS:
@@ -161,10 +156,8 @@ def cross_validation_items(
     patients = item_patients(items)
     classes = _classes_of_patients(items, patients, label_key)
     if len(classes) < num_folds:
-        raise DatalistError(
-            f"{len(classes)} patients with {len(items)} items cannot be divided into {num_folds} folds; choose at most "
-            "as many folds as there are patients."
-        )
+        text = f"{len(classes)} patients with {len(items)} items cannot be divided into {num_folds} folds"
+        raise DatalistError(f"{text}; choose at most as many folds.")
     part = _divide(classes, num_folds, f"folds:{seed}")
     own = {"test": {fold}, "validation": {(fold + 1) % num_folds}}
     wanted = own.get(section) or set(range(num_folds)) - own["test"] - own["validation"]

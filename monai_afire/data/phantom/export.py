@@ -104,10 +104,8 @@ def _refuse_foreign(path: Path) -> None:
     except (OSError, ValueError, RecursionError):
         content = None
     if not isinstance(content, dict) or content.get("name") != _NAME:
-        raise FileExistsError(
-            f"{path} is not the list of a phantom, and drawing one here would replace it: give the phantom another "
-            "folder (phantom_dir), or use the list (datalist)"
-        )
+        remedy = "give the phantom another folder (phantom_dir), or use the list (datalist)"
+        raise FileExistsError(f"{path} is not the list of a phantom, which would replace it: {remedy}")
 
 
 def _save_picture(array: np.ndarray, folder: Path, name: str) -> str:

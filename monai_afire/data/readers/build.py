@@ -52,10 +52,8 @@ def divide(images: Sequence[LabelledImage], how: Division) -> list[LabelledImage
     ranks = rows["section"].map(SECTIONS.index).groupby(rows["patient"])
     shared = rows["patient"][ranks.transform("nunique") > 1].unique()
     if len(shared) and not how.drop_overlap:
-        raise DatalistError(
-            f"the split has {len(shared)} patients in two sections: {first_few(shared)}; correct it, take another with "
-            "--split random, or leave them out of the earlier section with --drop_overlap."
-        )
+        text = f"the split has {len(shared)} patients in two sections: {first_few(shared)}"
+        raise DatalistError(f"{text}; correct it, or use --split random, or --drop_overlap.")
     kept = rows[rows["section"] == ranks.transform("max").map(dict(enumerate(SECTIONS)))].copy()
     if not (kept["section"] == "validation").any():
         _move(kept, "validation", how.val_fraction, how.seed)
@@ -239,10 +237,8 @@ def _present(images: Sequence[LabelledImage], root: Path, allow_missing: bool) -
     if not present:
         raise DatalistError(f"{root}: none of the {len(images):,} listed images is there: {absent}; check --root.")
     if absent and not allow_missing:
-        raise DatalistError(
-            f"{root}: {len(images) - len(present):,} of {len(images):,} listed images are not there: {absent}; "
-            "download them, or leave them out with --allow_missing."
-        )
+        text = f"{len(images) - len(present):,} of {len(images):,} listed images are not there: {absent}"
+        raise DatalistError(f"{root}: {text}; download them, or leave them out with --allow_missing.")
     return present
 
 

@@ -69,7 +69,6 @@ def _placed_files(root: Path) -> dict[tuple[str, int, str], str]:
     for section in ("training", "test"):
         if not any(key[0] == section for key in placed):
             folder = "train" if section == "training" else "test"
-            raise DatalistError(
-                f"{root}: no images in {folder}/NORMAL or {folder}/PNEUMONIA; set --root to where train and test lie."
-            )
+            text = f"no images in {folder}/NORMAL or {folder}/PNEUMONIA"
+            raise DatalistError(f"{root}: {text}; set --root to where train and test lie.")
     return dict(sorted(placed.items(), key=lambda pair: pair[1]))

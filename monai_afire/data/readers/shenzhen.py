@@ -42,9 +42,8 @@ class ShenzhenReader(LabelReader):
                 continue
             patient, label = match.group(1).upper(), int(match.group(2))
             if patient in images:
-                raise DatalistError(
-                    f"{root}: {patient} is there twice: {images[patient].name}, {relative}; set --root to one copy."
-                )
+                both = f"{images[patient].name}, {relative}"
+                raise DatalistError(f"{root}: {patient} is there twice: {both}; set --root to one copy.")
             item = {"label": label, "abnormal": label, "patient_id": patient, "view": "frontal"}
             images[patient] = LabelledImage(relative, os.path.join(root, *PurePosixPath(relative).parts), item)
         if not images:
