@@ -15,7 +15,6 @@ from monai_afire.data.phantom.anatomy import (
     LANDMARK_NAMES,
     ORGAN_NAMES,
     ChestAnatomy,
-    Patient,
 )
 from monai_afire.data.phantom.lesions import LESION_KINDS, DrawnChest, Lesion, draw_anatomy
 from monai_afire.data.phantom.rendering import airways, lung_depth
@@ -43,11 +42,6 @@ class ChestVolume(DrawnChest):
         affine: ``(4, 4)`` from voxels to millimetres.
     """
 
-    image: np.ndarray
-    organs: np.ndarray
-    landmarks: np.ndarray
-    lesions: tuple[Lesion, ...]
-    patient: Patient
     affine: np.ndarray
 
     @property
