@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from monai.utils import ensure_tuple
 
-from monai_afire.data.datalist.checks import DatalistError
+from monai_afire.data.datalist.checks import SECTIONS, DatalistError
 from monai_afire.data.datalist.patients import split_by_patient
 from monai_afire.data.readers.base import LabelledImage, LabelReader
 from monai_afire.data.readers.images import progress_bar, stem_of
@@ -24,8 +24,6 @@ from monai_afire.utils.few_images import FEW_IMAGES
 from monai_afire.utils.files import atomic_path, check_writable, save_png
 from monai_afire.utils.formatting import table_lines
 from monai_afire.utils.text import first_few
-
-SECTIONS = ("training", "validation", "test")
 
 
 @dataclass(frozen=True)
@@ -191,10 +189,8 @@ def write_datalist(
         shares = f"{test_fraction:.0%} to test, {val_fraction:.0%} of the others to validation"
         notes.append(f"no official split: the patients are divided at random with the seed {seed}, {shares}")
     if 0 < counts["validation"] < FEW_IMAGES:
-        notes.append(
-            f"validation has only {counts['validation']} images: what it chooses is largely chance; give it "
-            f"{FEW_IMAGES} or more by --val_fraction or the table"
-        )
+        few = f"validation has only {counts['validation']} images: what it chooses is largely chance"
+        notes.append(f"{few}; give it {FEW_IMAGES} or more by --val_fraction or the table")
     if dropped:
         notes.append(f"{dropped:,} images left out, whose patient is in a later section, too")
     return DatalistReport(
