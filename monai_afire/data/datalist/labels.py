@@ -312,7 +312,7 @@ def abnormal_label(item: Mapping[str, Any]) -> int | None:
     1 for an abnormal, 0 for a normal item, None where the list does not say.
 
     "abnormal" counts before "label", which may be a class (0 is normal) or a list of findings (none is normal). NaN is
-    an empty cell; an "abnormal" of -1 says that the labels do not tell.
+    an empty cell; an "abnormal" of -1 says that the labels do not say.
 
     Raises:
         DatalistError: for a label that is no number.

@@ -134,7 +134,7 @@ def _folder_items(
         raise DatalistError(f"{folder}: a folder without datalist has the sections {accepted}, not {section!r}.")
     shards = is_shard_folder(folder)
     if shards and volumes:
-        raise DatalistError(f"{folder}: shards hold pictures alone; give the folder of the volumes' own files.")
+        raise DatalistError(f"{folder}: shards contain 2D images only; give the folder of the volumes' own files.")
     names = shard_files(folder) if shards else scan_volumes(folder) if volumes else scan_radiographs(folder)
     if not names:
         raise DatalistError(f"no radiographs found under {folder}; supported: {supported_types()}.")

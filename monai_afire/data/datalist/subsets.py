@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from monai_afire.data.datalist.checks import SECTIONS, DatalistError
@@ -21,17 +22,14 @@ _NO_FINDING = "no finding"  # an item whose labels are all negative: rare enough
 
 
 def label_subset(
-    items: Sequence[Mapping[str, Any]],
-    fraction: float,
-    seed: int = 0,
-    label_key: str = "label",
+    items: Sequence[Mapping[str, Any]], fraction: float, seed: int = 0, label_key: str = "label"
 ) -> list[dict[str, Any]]:
     """
     All items of a fraction of the patients, to learn from few labels.
 
-    Subsets of one seed are nested: the patients of a smaller fraction are among those of a larger one. Patients come
-    in an order by chance, ahead of which are a few that have, between them, a positive of each class that occurs, and
-    an item without any finding. A subset of as many patients as there are classes, plus one, thus misses no class.
+    Subsets of one seed are nested: a larger fraction contains the patients of a smaller one. The order of the patients
+    is random. A few come first, who together have a positive of each class and an item without any finding. So a
+    subset with one patient more than there are classes misses no class.
 
     Args:
         items: items of a datalist.
@@ -62,10 +60,7 @@ def label_subset(
 
 
 def few_shots(
-    items: Sequence[Mapping[str, Any]],
-    num_shots: int,
-    seed: int = 0,
-    label_key: str = "label",
+    items: Sequence[Mapping[str, Any]], num_shots: int, seed: int = 0, label_key: str = "label"
 ) -> list[dict[str, Any]]:
     """
     A few items, each of another patient, nested: those of a smaller number are among those of a larger one.
@@ -166,7 +161,7 @@ def cross_validation_items(
 
 def _divide(classes: Mapping[str, set[Any]], num_folds: int, seed: str) -> dict[str, int]:
     """Fold of each patient: classes from rare to common, each patient to the fold that has the fewest of the class."""
-    order = _by_hash(classes, seed)
+    order = sorted(classes, key=partial(_digest, seed))
     frequency = Counter(name for members in classes.values() for name in members if name != _NO_FINDING)
     rare_first = sorted(frequency, key=lambda name: (frequency[name], str(name)))
     fold_of: dict[str, int] = {}
@@ -184,8 +179,8 @@ def _divide(classes: Mapping[str, set[Any]], num_folds: int, seed: str) -> dict[
 
 
 def _covering_order(classes: Mapping[str, set[Any]], seed: str) -> list[str]:
-    """Patients by chance, ahead of which are those that have, between them, all classes; each adds most new ones."""
-    order = _by_hash(classes, seed)
+    """Patients in random order, after those who together have all classes; each of these adds most new ones."""
+    order = sorted(classes, key=partial(_digest, seed))
     missing = set().union(*classes.values())
     first: list[str] = []
     while missing:
@@ -206,7 +201,7 @@ def _classes_of_patients(
 
 
 def _classes(label: Any) -> set[Any]:
-    """Classes that an item is a positive of."""
+    """Classes of which an item is a positive."""
     if hasattr(label, "tolist"):
         label = label.tolist()
     if isinstance(label, (list, tuple)):
@@ -214,10 +209,6 @@ def _classes(label: Any) -> set[Any]:
     # a number below 0 says that the class is not known
     is_known = isinstance(label, (int, float, str)) and known_text(label) and label not in (-1, "-1")
     return {label} if is_known else set()
-
-
-def _by_hash(names: Iterable[str], seed: str) -> list[str]:
-    return sorted(names, key=lambda name: _digest(seed, name))
 
 
 def _digest(seed: str, name: str) -> bytes:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-UNCERTAIN = -1  # of a finding that may be there, and of `abnormal` where the labels do not tell
+UNCERTAIN = -1  # of a finding that may be there, and of `abnormal` where the labels do not say
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class LabelledImage:
     Args:
         name: as the label files call it, for messages.
         file: its path, None if it is not there.
-        item: what the datalist says of it: always "label", "abnormal" (0, 1, or -1 if the labels do not tell),
+        item: what the datalist says of it: always "label", "abnormal" (0, 1, or -1 if the labels do not say),
             "patient_id" and "view" ("PA", "AP", "frontal", "lateral", "unknown", or as the set has it).
         section: "training", "validation" or "test" of the official split, None if there is no such split.
         draw_mask: makes its mask, a (rows, columns) array of 0 and 1.

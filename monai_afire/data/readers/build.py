@@ -141,7 +141,7 @@ def write_datalist(
         val_fraction: part of the patients outside test that goes into validation, where no official split says it.
         test_fraction: part of the patients that goes into test, where no official split says it.
         seed: of the choice of patients.
-        drop_overlap: leave patients that the official split has twice out of the earlier section.
+        drop_overlap: keep a patient who is in two sections of the official split in the later one alone.
         allow_missing: leave out images that are not on disk instead of refusing.
         normal_only: leave all but the normal images out of training and validation, and images of which the labels do
             not tell whether they are normal out of test, as training on normal images and anomaly detection need it.

@@ -34,7 +34,7 @@ class ChildCXRReader(LabelReader):
         ROOT/train/NORMAL/*.jpeg, ROOT/train/PNEUMONIA/*.jpeg
         ROOT/test/NORMAL/*.jpeg,  ROOT/test/PNEUMONIA/*.jpeg
 
-    ROOT may be a folder around these; val, of the Kaggle edition, is taken with train; second copies are passed over.
+    ROOT may be a folder around these; val, of the Kaggle edition, counts as train; second copies are left out.
     """
 
     title = "ChildCXR"

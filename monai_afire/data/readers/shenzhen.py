@@ -27,7 +27,7 @@ class ShenzhenReader(LabelReader):
 
         ROOT/CXR_png/CHNCXR_0001_0.png ...   _0: normal, _1: tuberculosis; in any subfolders
 
-    Other files, such as lung masks, are passed over.
+    Other files, such as lung masks, are left out.
     """
 
     title = "Shenzhen"

@@ -41,8 +41,8 @@ class TableReader(LabelReader):
     num_classes: int = option(0, "classes of a single column of numbers from 0; 0: its 0 and 1 are one finding")
     separator: str = option("", "text between the findings that a cell of a single column names, such as '|'")
     no_finding: str = option("No Finding", "what a cell without a finding holds, beside an empty one")
-    patient_column: str = option("patient_id", "column of the patient; if it is not there, the file's name tells")
-    split_column: str = option("split", "column of the section: train, val or test; if it is not there: by fractions")
+    patient_column: str = option("patient_id", "column of the patient; without it, the file's name is searched for one")
+    split_column: str = option("split", "column of the section: train, val or test; without it: by fractions")
 
     title = "label table"
     reference = ""

@@ -52,8 +52,9 @@ class Table:
 
     def require_cells(self, *names: str) -> None:
         """Refuse empty cells in some columns."""
-        empty = (self.cells[list(names)] == "").stack()
-        self.refuse(empty.index[empty], "empty cells", "fill them in, or delete the rows")
+        rows, columns = (self.cells[list(names)] == "").to_numpy().nonzero()
+        empty = zip(self.cells.index[rows], (names[column] for column in columns), strict=True)
+        self.refuse(empty, "empty cells", "fill them in, or delete the rows")
 
     def require_unique(self, name: str) -> None:
         """Refuse a column that has the same value twice."""
