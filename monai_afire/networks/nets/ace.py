@@ -104,10 +104,7 @@ class ACE(TeacherNetwork):
         super().__init__()
         encoder = as_encoder(encoder)
         if len(set(encoder.grid_size)) != 1:
-            raise ValueError(
-                f"the crops of GridCropPair have equally many cells on every axis, but the encoder's grid is "
-                f"{tuple(encoder.grid_size)}: build the encoder for such crops"
-            )
+            raise ValueError(f"the encoder's grid must have equally many cells on every axis, got {encoder.grid_size}")
         if not 0 <= center_momentum < 1:
             raise ValueError(f"center_momentum must be in [0, 1), got {center_momentum}")
         if not (compose or decompose or global_consistency):
@@ -171,8 +168,8 @@ class ACE(TeacherNetwork):
             return tokens.transpose(1, 2).unflatten(2, self.encoder.grid_size)
         if offset_1 is None or offset_2 is None:
             raise ValueError(
-                "ACE takes an image alone, or all of image_1, image_2, offset_1 and offset_2: name the latter three, "
-                "in this order, as extra keys of the trainer's prepare_batch"
+                "ACE takes an image alone, or all of image_1, image_2, offset_1, offset_2: name them, in this order, "
+                "as extra keys of the trainer's prepare_batch"
             )
         self._check_arguments(image_1, image_2, offset_1, offset_2)
         images = {1: image_1, 2: image_2}
@@ -189,8 +186,9 @@ class ACE(TeacherNetwork):
         if self.global_consistency:
             cells = self.encoder.grid_size[0]
             masks = overlap_masks(offset_1, offset_2, (cells, 2 * cells), (1, 2))
-            outputs["global_student"] = self._student_distribution(student, masks)
-            outputs["global_teacher"] = self._teacher_distribution(teacher, masks)
+            means = _mean_tokens(student, masks)
+            outputs["global_student"] = torch.log_softmax(means / self.student_temperature, dim=-1)
+            outputs["global_teacher"] = self._teacher_distribution(_mean_tokens(teacher, masks))
         return outputs
 
     def _matching_logits(self, teacher: torch.Tensor, student: torch.Tensor) -> torch.Tensor:
@@ -204,17 +202,9 @@ class ACE(TeacherNetwork):
             # scaled before the product, whose many pairs would be kept for the scale's gradient
             return teacher @ (self.logit_scale.exp() * student).mT
 
-    def _student_distribution(
-        self, tokens: dict[int, torch.Tensor], masks: tuple[torch.Tensor, torch.Tensor]
-    ) -> torch.Tensor:
-        return torch.log_softmax(_mean_tokens(tokens, masks) / self.student_temperature, dim=-1)
-
     @torch.no_grad()
-    def _teacher_distribution(
-        self, tokens: dict[int, torch.Tensor], masks: tuple[torch.Tensor, torch.Tensor]
-    ) -> torch.Tensor:
-        """With the centre of the passes before; then, when training, moves the centre."""
-        means = _mean_tokens(tokens, masks)
+    def _teacher_distribution(self, means: torch.Tensor) -> torch.Tensor:
+        """With the center of the passes before; then, when training, moves the center."""
         distribution = torch.softmax((means - self.center) / self.teacher_temperature, dim=-1)
         if self.training and self.centering:
             move_center(self.center, means.flatten(0, 1), self.center_momentum)
@@ -232,10 +222,7 @@ class ACE(TeacherNetwork):
             )
         shift = offset_1 - offset_2
         if shift.device.type == "cpu" and bool((shift % 2 != 0).any()):
-            raise ValueError(
-                f"offset_1 - offset_2 must be even for whole patches to correspond, got {shift.tolist()}: cut the "
-                "crops with align=2, as GRID_CROP_SETTINGS['ace_448'] does"
-            )
+            raise ValueError(f"offset_1 - offset_2 must be even, got {shift.tolist()}: cut the crops with align=2")
 
 
 def _encode(encoder: nn.Module, images: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
@@ -246,10 +233,7 @@ def _encode(encoder: nn.Module, images: dict[int, torch.Tensor]) -> dict[int, to
 
 def _mean_tokens(tokens: dict[int, torch.Tensor], masks: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
     """Mean token of each crop over its patches (B, L) in the overlap: (B, 2, D); 0 without an overlap."""
-    means = []
-    for crop, mask in enumerate(masks, start=1):
-        features = at_least_float32(tokens[crop])
-        weight = mask.to(features.dtype) / mask.sum(1, keepdim=True).clamp_min(1)
-        with torch.autocast(features.device.type, enabled=False):
-            means.append(torch.bmm(weight.unsqueeze(1), features).squeeze(1))
-    return torch.stack(means, dim=1)
+    features = at_least_float32(torch.stack([tokens[1], tokens[2]], dim=1))
+    mask = torch.stack(masks, dim=1).unsqueeze(2).to(features.dtype)
+    with torch.autocast(features.device.type, enabled=False):
+        return (mask / mask.sum(-1, keepdim=True).clamp_min(1) @ features).squeeze(2)

@@ -204,13 +204,12 @@ def _convert(
     conversion = convert_names(checkpoint, *found)
     header = checkpoint.header
     if header:
-        own, conversion.num_heads = encoder.blocks[0].attn.num_heads, header["num_heads"]
-        if conversion.num_heads != own:
+        own, heads = encoder.blocks[0].attn.num_heads, header["num_heads"]
+        if heads != own:
             raise ValueError(
-                f"the file's encoder has {conversion.num_heads} attention heads, the network's {own}: build it with "
-                f"num_heads={conversion.num_heads}"
+                f"the file has {heads} attention heads, not {own}: build the network with num_heads={heads}"
             )
-        conversion.normalization = header["mean"], header["std"]
+        conversion.num_heads, conversion.normalization = heads, (header["mean"], header["std"])
         sizes = zip(header["img_size"], header["patch_size"], strict=True)
         conversion.grid = tuple(size // patch for size, patch in sizes)
         conversion.layer_norm_eps = header["layer_norm_eps"]
@@ -289,10 +288,8 @@ def _compare(
         )
     bad = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
     if bad:
-        raise ValueError(
-            f"{report.file} has NaN or infinite values in {len(bad)} tensors ({shorten(bad)}): take an earlier "
-            "checkpoint, or copy the file again"
-        )
+        where = f"{len(bad)} tensors ({shorten(bad)})"
+        raise ValueError(f"{report.file} has NaN or infinite values in {where}: take an earlier checkpoint")
     report.loaded = [name for name in expected if name in tensors]
     # never used, so their absence is no news
     needless = {name for name in expected if "norm_cross_attn" in name}.union(unused)

@@ -188,18 +188,13 @@ class AdaptedEncoder(RadiographEncoder):
                 return frozenset()
             gradients = torch.autograd.grad(tokens.sum(), list(named.values()), allow_unused=True)
         if tokens.shape[1:] != (math.prod(self.grid_size), self.hidden_size):
-            raise ValueError(
-                f"{type(self.model).__name__} gives tokens {tuple(tokens.shape)}, not one for each of {self.grid_size} "
-                "patches"
-            )
+            raise ValueError(f"tokens {tuple(tokens.shape)} are not one for each of {self.grid_size} patches")
         return frozenset(name for name, each in zip(named, gradients, strict=True) if each is None)
 
 
 def _stride(img_size: Sequence[int], map_size: Sequence[int]) -> tuple[int, ...]:
     if any(size % cells for size, cells in zip(img_size, map_size, strict=True)):
-        raise ValueError(
-            f"an image of {tuple(img_size)} pixels gives a map of {tuple(map_size)}, which whole patches do not fill"
-        )
+        raise ValueError(f"an image of {img_size} pixels gives a map of {map_size}, which whole patches do not fill")
     return tuple(size // cells for size, cells in zip(img_size, map_size, strict=True))
 
 

@@ -171,9 +171,7 @@ def _read_model(source: str, pretrained: bool) -> tuple[nn.Module, set[str]]:
         ) from error
     if info["mismatched_keys"]:
         wrong = ", ".join(sorted(map(str, info["mismatched_keys"]))[:3])
-        raise ValueError(
-            f"tensors of {source} have another shape than its config.json says: {wrong}; download it again"
-        )
+        raise ValueError(f"tensors of {source} have another shape than its config.json says: {wrong}")
     if info["unexpected_keys"]:
         logger.info(f"{source} has tensors that are not used: {', '.join(sorted(info['unexpected_keys'])[:3])}")
     return model, set(info["missing_keys"])
@@ -204,7 +202,7 @@ def _preprocessing(source: str) -> dict[str, Any]:
     from transformers.utils import cached_file
 
     try:
-        path = cached_file(source, _PREPROCESSING)
+        path: Any = cached_file(source, _PREPROCESSING)
     except OSError:
         return {}
     try:

@@ -55,9 +55,7 @@ class TimmEncoder(AdaptedEncoder):
         super().__init__()
         self.model: Any = model if isinstance(model, nn.Module) else _create(model, img_size, pretrained)
         if not hasattr(self.model, "forward_intermediates"):
-            raise ValueError(
-                f"{type(self.model).__name__} has no forward_intermediates(): choose another model of timm"
-            )
+            raise ValueError(f"{type(self.model).__name__} has no forward_intermediates(): choose another model")
         config = getattr(self.model, "pretrained_cfg", None) or {}
         own_size = getattr(getattr(self.model, "patch_embed", None), "img_size", None)
         size = img_size or own_size or config.get("input_size", (3, 224, 224))[1:]
