@@ -31,6 +31,7 @@ CHECKED_BATCHES = (1, 3)
 OUTPUT_NAME = "pred"  # of a network that returns one tensor
 
 Outputs = dict[str, torch.Tensor]
+Program = torch.export.ExportedProgram
 Run = Callable[[torch.Tensor], Outputs]
 
 
@@ -118,9 +119,7 @@ def _differences(network: nn.Module, run: Run, image_shape: Sequence[int]) -> di
     return differences
 
 
-def _write_archive(
-    program: torch.export.ExportedProgram, path: Path, names: Sequence[str], metadata: Mapping[str, Any]
-) -> Run:
+def _write_archive(program: Program, path: Path, names: Sequence[str], metadata: Mapping[str, Any]) -> Run:
     with path.open("wb") as file:
         torch.export.save(program, file, extra_files={"metadata.json": json.dumps(json_safe(metadata))})
     with path.open("rb") as file:
@@ -128,9 +127,7 @@ def _write_archive(
     return lambda images: _named(module(images))
 
 
-def _write_onnx(
-    program: torch.export.ExportedProgram, path: Path, names: Sequence[str], metadata: Mapping[str, Any]
-) -> Run:
+def _write_onnx(program: Program, path: Path, names: Sequence[str], metadata: Mapping[str, Any]) -> Run:
     try:
         import onnxruntime
         import onnxscript  # noqa: F401  what torch.onnx needs

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from monai.networks.blocks.pos_embed_utils import build_sincos_position_embedding
@@ -76,6 +77,22 @@ class RestorationDecoder(nn.Module):
         nn.init.xavier_uniform_(self.projection.weight)
         nn.init.zeros_(self.projection.bias)
         init_linear(self.to_pixels)  # starts near the mean intensity: larger weights would have to unlearn noise
+
+    @classmethod
+    def for_encoder(cls, encoder: Any, *settings: Any, **others: Any) -> RestorationDecoder:
+        """
+        The decoder for an encoder's tokens, grid and patches.
+
+        Args:
+            encoder: a :class:`monai_afire.networks.RadiographEncoder`.
+            settings: the arguments from ``hidden_dim`` on.
+            others: the same by name.
+
+        Returns:
+            The decoder.
+        """
+        pixels = encoder.in_channels * math.prod(encoder.patch_size)
+        return cls(encoder.hidden_size, encoder.grid_size, pixels, *settings, **others)
 
     def forward(self, tokens: torch.Tensor, hidden: torch.Tensor | None = None) -> torch.Tensor:
         """

@@ -12,6 +12,7 @@ from torch import nn
 
 from monai_afire.networks.blocks.composition import Composer, Decomposer
 from monai_afire.networks.blocks.ema import TeacherNetwork, move_center
+from monai_afire.networks.blocks.shapes import check_shapes
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.build import as_encoder
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
@@ -171,7 +172,11 @@ class ACE(TeacherNetwork):
                 "ACE takes an image alone, or all of image_1, image_2, offset_1, offset_2: name them, in this order, "
                 "as extra keys of the trainer's prepare_batch"
             )
-        self._check_arguments(image_1, image_2, offset_1, offset_2)
+        places = (len(image_1), len(self.encoder.grid_size))
+        check_shapes(image_2=(image_2, image_1.shape), offset_1=(offset_1, places), offset_2=(offset_2, places))
+        shift = offset_1 - offset_2
+        if shift.device.type == "cpu" and bool((shift % 2 != 0).any()):
+            raise ValueError(f"offset_1 - offset_2 must be even, got {shift.tolist()}: cut the crops with align=2")
         images = {1: image_1, 2: image_2}
         in_student = {1: self.compose or self.global_consistency, 2: self.decompose or self.global_consistency}
         in_teacher = {2: in_student[1], 1: in_student[2]}  # each branch compares with the other crop
@@ -209,20 +214,6 @@ class ACE(TeacherNetwork):
         if self.training and self.centering:
             move_center(self.center, means.flatten(0, 1), self.center_momentum)
         return distribution
-
-    def _check_arguments(
-        self, image_1: torch.Tensor, image_2: torch.Tensor, offset_1: torch.Tensor, offset_2: torch.Tensor
-    ) -> None:
-        expected = (len(image_1), len(self.encoder.grid_size))
-        if image_1.shape != image_2.shape or offset_1.shape != expected or offset_2.shape != expected:
-            raise ValueError(
-                f"for first crops {tuple(image_1.shape)}, image_2 must be of this shape and both offsets {expected}, "
-                f"got {tuple(image_2.shape)}, {tuple(offset_1.shape)} and {tuple(offset_2.shape)}: do the keys of "
-                "prepare_batch stand in the order of the arguments?"
-            )
-        shift = offset_1 - offset_2
-        if shift.device.type == "cpu" and bool((shift % 2 != 0).any()):
-            raise ValueError(f"offset_1 - offset_2 must be even, got {shift.tolist()}: cut the crops with align=2")
 
 
 def _encode(encoder: nn.Module, images: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:

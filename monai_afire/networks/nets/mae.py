@@ -69,15 +69,8 @@ class MAE(nn.Module):
         if not hasattr(encoder, "visible_tokens"):
             raise TypeError(f"{type(encoder).__name__} cannot leave patches out: use a ViTEncoder")
         self.encoder = encoder
-        self.decoder = RestorationDecoder(
-            encoder.hidden_size,
-            encoder.grid_size,
-            encoder.in_channels * math.prod(encoder.patch_size),
-            decoder_dim,
-            decoder_layers,
-            decoder_heads,
-            mask_token_per_position=False,
-            use_checkpoint=use_checkpoint,
+        self.decoder = RestorationDecoder.for_encoder(
+            encoder, decoder_dim, decoder_layers, decoder_heads, False, use_checkpoint
         )
         self.normalize_target = normalize_target
 

@@ -12,6 +12,7 @@ from torch import nn
 from monai_afire.networks.blocks.ema import TeacherNetwork, move_center
 from monai_afire.networks.blocks.heads import ProjectionMLP, init_linear
 from monai_afire.networks.blocks.patches import patchify, unpatchify
+from monai_afire.networks.blocks.shapes import check_shapes
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.build import as_encoder
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
@@ -191,7 +192,12 @@ class PEAC(TeacherNetwork):
                 "PEAC takes an image, or all of image_1, image_2, distorted, order, shuffled, offset_1, offset_2; "
                 "name them, in this order, as extra keys of the trainer's prepare_batch"
             )
-        self._check_shapes(image_1, image_2, distorted, order, shuffled, offset_1, offset_2)
+        grid, batch, crop = self.encoder.grid_size, len(image_1), image_1.shape
+        check_shapes(image_2=(image_2, crop), distorted=(distorted, crop), order=(order, (batch, math.prod(grid))))
+        places = (batch, len(grid))
+        check_shapes(shuffled=(shuffled, (batch,)), offset_1=(offset_1, places), offset_2=(offset_2, places))
+        if self.local_consistency and len(set(grid)) != 1:
+            raise ValueError(f"local_consistency needs equally many cells on every axis, the encoder's grid is {grid}")
         outputs = {"order": order, "shuffled": shuffled.bool()}
         consistency = self.global_consistency or self.local_consistency
         tokens = self.encoder(torch.cat([distorted, image_2]) if consistency else distorted)
@@ -206,7 +212,7 @@ class PEAC(TeacherNetwork):
         if consistency:
             outputs |= self._embeddings(tokens, torch.cat([image_1, image_2]))
         if self.local_consistency:
-            cells = (self.encoder.grid_size[0],) * 2
+            cells = (grid[0],) * 2
             outputs["matches_1"] = matching_patches(offset_1, offset_2, cells)
             outputs["matches_2"] = matching_patches(offset_2, offset_1, cells)
         return outputs
@@ -249,17 +255,3 @@ class PEAC(TeacherNetwork):
 
     def _patches(self, images: torch.Tensor) -> torch.Tensor:
         return patchify(self.encoder.normalize(images), self.encoder.patch_size)
-
-    def _check_shapes(self, image_1: torch.Tensor, *others: torch.Tensor) -> None:
-        grid, batch, crop = self.encoder.grid_size, image_1.shape[0], tuple(image_1.shape)
-        offset = (batch, len(grid))
-        expected = {"image_2": crop, "distorted": crop, "order": (batch, math.prod(grid)), "shuffled": (batch,)}
-        expected |= {"offset_1": offset, "offset_2": offset}
-        for (name, shape), value in zip(expected.items(), others, strict=True):
-            if value.shape != shape:
-                raise ValueError(
-                    f"for first crops {crop} and a grid of {grid} patches, {name} must be {shape}, got "
-                    f"{tuple(value.shape)}: do the keys of prepare_batch stand in the order of the arguments?"
-                )
-        if self.local_consistency and len(set(grid)) != 1:
-            raise ValueError(f"local_consistency needs equally many cells on every axis, the encoder's grid is {grid}")

@@ -85,16 +85,9 @@ class ResidualEncoder(RadiographEncoder):
             bias_downsample=False,
             norm=("group", {"num_groups": widths[0] // _GROUP_WIDTH}),
         )
-        self.set_interface(
-            in_channels,
-            ensure_tuple_rep(img_size, spatial_dims),
-            ensure_tuple_rep(patch_size, spatial_dims),
-            hidden_size,
-            mean,
-            std,
-            widths,
-            [ensure_tuple_rep(patch_size // factor, spatial_dims) for factor in factors],
-        )
+        image_shape = ensure_tuple_rep(img_size, spatial_dims)
+        strides = [ensure_tuple_rep(patch_size // factor, spatial_dims) for factor in factors]
+        self.set_interface(in_channels, image_shape, strides[-1], hidden_size, mean, std, widths, strides)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """

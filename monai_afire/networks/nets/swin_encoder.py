@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import islice
 
 import numpy as np
 import torch
@@ -99,8 +99,7 @@ class SwinEncoder(RadiographEncoder):
         strides = [tuple(p * 2**stage for p in patch_shape) for stage in range(len(depths))]
         self.set_interface(in_channels, image_shape, token_shape, widths[-1], mean, std, widths, strides)
         first_grid = grid_size(image_shape, patch_shape)
-        rates = np.linspace(0, drop_path_rate, sum(depths)).tolist()
-        ends = list(accumulate(depths))
+        rates = iter(np.linspace(0, drop_path_rate, sum(depths)).tolist())
         self.window_size = windows
         self.patch_embed = PatchEmbed(patch_shape, in_channels, embed_dim, nn.LayerNorm, spatial_dims)
         self.layers = nn.ModuleList(
@@ -110,12 +109,12 @@ class SwinEncoder(RadiographEncoder):
                 num_heads=heads,
                 # MONAI looks positions up in the table of the full window even where the window is cut to the grid
                 window_size=tuple(min(w, n // 2**stage) for w, n in zip(windows, first_grid, strict=True)),
-                drop_path=rates[end - depth : end],
+                drop_path=list(islice(rates, depth)),
                 mlp_ratio=mlp_ratio,
                 qkv_bias=qkv_bias,
                 use_checkpoint=use_checkpoint,
             )
-            for stage, (width, depth, heads, end) in enumerate(zip(widths, depths, num_heads, ends, strict=True))
+            for stage, (width, depth, heads) in enumerate(zip(widths, depths, num_heads, strict=True))
         )
         self.downsamples = nn.ModuleList(PatchMergingV2(width, spatial_dims=spatial_dims) for width in widths[:-1])
         self.norm = nn.LayerNorm(widths[-1])

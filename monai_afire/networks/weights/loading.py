@@ -216,19 +216,12 @@ def _convert(
     return conversion
 
 
-def _convert_exactly(
-    encoder: Any,
-    target: nn.Module,
-    path_or_state_dict: str | os.PathLike | Mapping[str, Any],
-    key: str | None,
-    branch: str,
-) -> Conversion:
+def _convert_exactly(encoder: Any, target: nn.Module, weights: Any, key: str | None, branch: str) -> Conversion:
     """The tensors in a checkpoint that have a network's own names; nothing is translated."""
-    if is_encoder_name(path_or_state_dict):
-        other: Any = build_encoder(str(path_or_state_dict), encoder)
-        checkpoint = Checkpoint(str(path_or_state_dict), _floating(other), {})
+    if is_encoder_name(weights):
+        checkpoint = Checkpoint(weights, _floating(build_encoder(weights, encoder)))
     else:
-        checkpoint = read_checkpoint(path_or_state_dict)
+        checkpoint = read_checkpoint(weights)
     expected = _floating(target)
     prefix = _common_prefix(checkpoint, expected, key, branch)
     source = CheckpointFilter(type(target).__name__, (), (), {}, "", of_photographs=False)

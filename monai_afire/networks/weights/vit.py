@@ -99,14 +99,7 @@ def _merge_query_key_value(tensors: dict[str, torch.Tensor]) -> None:
 
 
 TIMM = CheckpointFilter(
-    "timm",
-    ("patch_embed.proj.weight",),
-    ("blocks.0.",),
-    TIMM_RULES,
-    TIMM_DROPPED,
-    of_photographs=True,
-    layer_norm_eps=1e-6,
-    finish=_finish_timm,
+    "timm", ("patch_embed.proj.weight",), ("blocks.0.",), TIMM_RULES, TIMM_DROPPED, True, 1e-6, finish=_finish_timm
 )
 HUGGING_FACE = CheckpointFilter(
     "huggingface",

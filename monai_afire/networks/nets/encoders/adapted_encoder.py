@@ -91,17 +91,10 @@ class AdaptedEncoder(RadiographEncoder):
         try:
             maps = [tuple(each.shape[1:]) for each in self._probed_maps(probe)]
             strides = [_stride(img_size, shape[1:]) for shape in maps]
-            shown = [each.mean() if in_channels == 1 else each for each in (self.model_mean, self.model_std)]
-            self.set_interface(
-                in_channels,
-                img_size,
-                strides[-1],
-                maps[-1][0],
-                shown[0].flatten().tolist(),
-                shown[1].flatten().tolist(),
-                [shape[0] for shape in maps],
-                strides,
-            )
+            widths = [shape[0] for shape in maps]
+            seen = (each.mean() if in_channels == 1 else each for each in (self.model_mean, self.model_std))
+            own_mean, own_std = (each.flatten().tolist() for each in seen)
+            self.set_interface(in_channels, img_size, strides[-1], widths[-1], own_mean, own_std, widths, strides)
             self.unused = self._without_effect(probe)
         finally:
             self.model.train(training)

@@ -60,13 +60,9 @@ class TimmEncoder(AdaptedEncoder):
         own_size = getattr(getattr(self.model, "patch_embed", None), "img_size", None)
         size = img_size or own_size or config.get("input_size", (3, 224, 224))[1:]
         channels = next(p for p in self.model.parameters() if p.ndim == 4).shape[1]  # of the first convolution
-        self.adapt(
-            in_channels,
-            channels,
-            ensure_tuple_rep(size, 2),
-            _of(config.get("mean", IMAGENET_MEAN), channels) if mean is None else mean,
-            _of(config.get("std", IMAGENET_STD), channels) if std is None else std,
-        )
+        mean = _of(config.get("mean", IMAGENET_MEAN), channels) if mean is None else mean
+        std = _of(config.get("std", IMAGENET_STD), channels) if std is None else std
+        self.adapt(in_channels, channels, ensure_tuple_rep(size, 2), mean, std)
 
     def encode(self, pixels: torch.Tensor) -> torch.Tensor:
         """Tokens ``(B, L, D)`` without class and register tokens."""
@@ -108,10 +104,8 @@ def _create(name: str, img_size: Sequence[int] | int | None, pretrained: bool) -
         raise ImportError(f"{error}; {name} is built by timm: pip install 'monai-afire[timm]'") from error
     build = functools.partial(timm.create_model, name, pretrained=pretrained, num_classes=0)
     try:
-        if img_size is None:
-            return build()
         try:
-            return build(img_size=ensure_tuple_rep(img_size, 2))
+            return build() if img_size is None else build(img_size=ensure_tuple_rep(img_size, 2))
         except TypeError as error:
             if "img_size" not in str(error):
                 raise
