@@ -214,10 +214,7 @@ class ModelFile:
         # without one, the reading of the tensors says what is wrong with a damaged file
         found = read_description(path) or _description(path, {}, self.state_dict)
         if found is None:
-            raise ValueError(
-                f"{path} does not say how to build its network: build the network yourself and use load_network, or "
-                "load_encoder_weights for an encoder"
-            )
+            raise ValueError(f"{path} does not say how to build its network: build it yourself and use load_network")
         if self.task is not None and found.task != self.task:
             raise ValueError(f"{path} is {_a(found.task)}, not {_a(self.task)}: {self.hint or 'use another file'}")
         return found
@@ -315,11 +312,9 @@ class ModelFile:
             ValueError: when one differs from the file's.
         """
         for name, value in given.items():
-            own = getattr(self, name)
-            if value != own:
-                raise ValueError(
-                    f"--{name}: {value} contradicts {self.path}, which was trained with {own}: leave it out"
-                )
+            if value != (own := getattr(self, name)):
+                reason = f"contradicts {self.path}, which was trained with {own}: leave it out"
+                raise ValueError(f"--{name}: {value} {reason}")
 
     def build_encoder(self) -> Any:
         """
