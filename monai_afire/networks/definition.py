@@ -55,7 +55,6 @@ _CHECKS = {
 _FLAG, _NAME = _one_or_more(StrictBool), _one_or_more(StrictStr)
 _MAX_DEPTH = 5
 _ARGUMENTS = "_constructor_arguments"
-_REMOVED = [("ViTEncoder", "stem", "patch")]  # arguments in older files whose only value left is this one
 
 
 def keeps_arguments(cls: Class) -> Class:
@@ -163,8 +162,7 @@ def class_named(name: str) -> type:
 def _build(definition: Mapping[str, Any], replaced: Mapping[str, Any]) -> Any:
     kind, parts = definition["class"], {}
     for name, value in definition["arguments"].items():
-        if (kind, name, value) not in _REMOVED:
-            parts[name] = _build(value, {}) if isinstance(value, Mapping) else value
+        parts[name] = _build(value, {}) if isinstance(value, Mapping) else value
     if kind in ("HuggingFaceEncoder", "TimmEncoder"):
         parts["pretrained"] = False  # the file has the weights
     return class_named(kind)(**{**parts, **replaced})
@@ -183,8 +181,6 @@ def _check(definition: Any, name: str, replaced: set[str], depth: int = 0) -> No
     known = inspect.signature(class_named(kind)).parameters
     for argument, value in definition["arguments"].items():
         entry = f"{kind}.{argument}"
-        if (kind, argument, value) in _REMOVED:
-            continue
         if argument not in known:
             raise ValueError(f"{name}: {entry} is no argument; {kind} has {', '.join(known)}")
         if isinstance(value, Mapping):

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The residual network under the interface that methods and heads rely on."""
+"""The residual network and the convolutional stem under the interface that methods and heads rely on."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from monai_afire.networks import (
     ResidualEncoder,
     TransferClassifier,
     UPerNet,
+    ViTEncoder,
     as_encoder,
     build_network,
     definition_of,
@@ -29,6 +30,11 @@ SMALL: dict[str, Any] = {"img_size": 32, "patch_size": 8, "hidden_size": 64}
 def res_net(**changed: Any) -> ResidualEncoder:
     torch.manual_seed(0)
     return ResidualEncoder(**{**SMALL, "depths": (1, 1, 1, 2), **changed}).eval()
+
+
+def stem_vit(**changed: Any) -> ViTEncoder:
+    torch.manual_seed(0)
+    return ViTEncoder(**{**SMALL, "num_layers": 2, "num_heads": 2, "stem": "convolution", **changed}).eval()
 
 
 def test_the_residual_network_is_monais() -> None:
@@ -57,13 +63,14 @@ def test_maps_and_tokens_have_the_sizes_that_are_announced(patch_size: int, spat
 
 
 def test_every_parameter_has_a_gradient_and_a_depth() -> None:
-    encoder = res_net().train()
-    encoder(torch.rand(2, 1, 32, 32)).square().sum().backward()
-    trained = {name for name, each in encoder.named_parameters() if each.requires_grad}
-    assert {name for name, each in encoder.named_parameters() if each.grad is not None} == trained
-    groups = layer_decay_groups(TransferClassifier(encoder, 2), 1e-3, layer_decay=0.5)
-    rates = {group["lr_scale"] for group in groups}
-    assert len(rates) == 1 + len(encoder.layers_by_depth())
+    for encoder in (res_net(), stem_vit()):
+        encoder.train()
+        encoder(torch.rand(2, 1, 32, 32)).square().sum().backward()
+        trained = {name for name, each in encoder.named_parameters() if each.requires_grad}
+        assert {name for name, each in encoder.named_parameters() if each.grad is not None} == trained
+        groups = layer_decay_groups(TransferClassifier(encoder, 2), 1e-3, layer_decay=0.5)
+        rates = {group["lr_scale"] for group in groups}
+        assert len(rates) == 1 + len(encoder.layers_by_depth())
 
 
 def test_images_of_other_sizes_are_encoded_alike() -> None:
@@ -75,8 +82,9 @@ def test_images_of_other_sizes_are_encoded_alike() -> None:
         encoder.encode_any_size(torch.rand(1, 1, 20, 32))
 
 
-def test_definitions_build_the_same_network() -> None:
-    encoder = res_net()
+@pytest.mark.parametrize("make", [res_net, stem_vit])
+def test_definitions_build_the_same_network(make: Any) -> None:
+    encoder = make()
     definition = definition_of(encoder)
     assert definition is not None
     other = build_network(definition)
@@ -85,8 +93,9 @@ def test_definitions_build_the_same_network() -> None:
     assert torch.equal(other.eval()(images), encoder(images))
 
 
-def test_methods_and_heads_take_it() -> None:
-    encoder = res_net()
+@pytest.mark.parametrize("make", [res_net, stem_vit])
+def test_methods_and_heads_take_them(make: Any) -> None:
+    encoder = make()
     assert as_encoder(encoder) is encoder
     image, lesion = torch.rand(2, 1, 32, 32), torch.rand(2, 1, 1, 32, 32)
     outputs = AFiRe(encoder, num_clusters=8, decoder_layers=1)(image, lesion, torch.zeros(2, 1, 1, 32, 32))
@@ -95,8 +104,8 @@ def test_methods_and_heads_take_it() -> None:
         for each in outputs.values()
         if isinstance(each, torch.Tensor) and each.is_floating_point()
     )
-    assert UPerNet(res_net(), num_classes=2, channels=8)(image).shape == (2, 2, 32, 32)
-    assert PEAC(res_net()).encoder.hidden_size == ACE(res_net()).encoder.hidden_size == 64
+    assert UPerNet(make(), num_classes=2, channels=8)(image).shape == (2, 2, 32, 32)
+    assert PEAC(make()).encoder.hidden_size == ACE(make()).encoder.hidden_size == 64
 
 
 @pytest.mark.parametrize(
@@ -112,3 +121,16 @@ def test_methods_and_heads_take_it() -> None:
 def test_impossible_residual_networks_are_refused(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         res_net(**changed)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"patch_size": 6, "img_size": 36}, "power of two"),
+        ({"patch_size": 16, "hidden_size": 68}, "not a multiple"),
+        ({"stem": "conv"}, "stem must be one of"),
+    ],
+)
+def test_impossible_stems_are_refused(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        stem_vit(**changed)

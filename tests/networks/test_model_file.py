@@ -215,15 +215,6 @@ HOSTILE: dict[str, Any] = {
 }
 
 
-def test_an_argument_that_is_no_more_is_read_over_at_its_only_value() -> None:
-    definition = {"class": "TransferClassifier", "arguments": {"num_classes": 2, "encoder": definition_of(vit())}}
-    definition["arguments"]["encoder"]["arguments"]["stem"] = "patch"
-    assert definition_of(build_network(definition).encoder) == definition_of(vit())
-    definition["arguments"]["encoder"]["arguments"]["stem"] = "convolution"
-    with pytest.raises(ValueError, match=r"ViTEncoder.stem is no argument"):
-        build_network(definition)
-
-
 @pytest.mark.parametrize("message", HOSTILE)
 def test_a_definition_is_not_trusted(message: str) -> None:
     begun = time.perf_counter()

@@ -163,14 +163,7 @@ def naive_feature_map(encoder: ViTEncoder, vit: ViT, images: torch.Tensor, layer
 @pytest.mark.parametrize("case", CASES[:3])
 @pytest.mark.parametrize(
     ("num_layers", "expected"),
-    [
-        (1, [0, 0, 0, 0]),
-        (2, [0, 0, 1, 1]),
-        (3, [0, 1, 2, 2]),
-        (4, [0, 1, 2, 3]),
-        (5, [1, 2, 3, 4]),
-        (12, [2, 5, 8, 11]),
-    ],
+    [(1, [0, 0, 0, 0]), (2, [0, 0, 1, 1]), (3, [0, 1, 2, 2]), (4, [0, 1, 2, 3]), (5, [1, 2, 3, 4])],
 )
 def test_feature_maps(case: dict[str, Any], num_layers: int, expected: list[int]) -> None:
     torch.manual_seed(3)
@@ -189,6 +182,29 @@ def test_feature_maps(case: dict[str, Any], num_layers: int, expected: list[int]
         sizes = [n // s for n, s in zip(encoder.img_size, strides, strict=True)]
         assert features.shape == (2, channels, *sizes)
     torch.testing.assert_close(maps[-1].flatten(2).transpose(1, 2), encoder(images), rtol=0, atol=1e-12)
+    chosen = encoder.feature_maps(images, layers=[num_layers - 1, 0])
+    torch.testing.assert_close(chosen[0], maps[-1])
+    torch.testing.assert_close(chosen[1], naive_feature_map(encoder, vit, images, 0), rtol=0, atol=1e-9)
+
+
+def test_twelve_blocks_give_the_usual_maps() -> None:
+    encoder = ViTEncoder(**options({"num_layers": 12})).eval()
+    images = torch.rand(1, 1, 32, 32)
+    for found, wanted in zip(encoder.feature_maps(images), encoder.feature_maps(images, [2, 5, 8, 11]), strict=True):
+        assert torch.equal(found, wanted)
+
+
+def test_feature_maps_run_no_more_blocks_than_needed() -> None:
+    encoder = ViTEncoder(**options({})).eval()
+    encoder.blocks[1].register_forward_hook(lambda *_: pytest.fail("the second block is not needed"))
+    (features,) = encoder.feature_maps(torch.rand(1, 1, 32, 32), layers=[0])
+    assert features.shape == (1, 24, 2, 2)
+
+
+@pytest.mark.parametrize("layers", [[], [2], [-1], [0, 5]])
+def test_blocks_that_do_not_exist_are_refused(layers: list[int]) -> None:
+    with pytest.raises(ValueError, match="0 to 1, got"):
+        ViTEncoder(**options({})).feature_maps(torch.rand(1, 1, 32, 32), layers=layers)
 
 
 def test_layers_by_depth_cover_all_but_the_last_norm() -> None:

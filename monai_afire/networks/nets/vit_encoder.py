@@ -13,6 +13,7 @@ from monai.utils import ensure_tuple_rep
 from torch import nn
 
 from monai_afire.networks.blocks.attention import prepare_transformer_blocks, through_blocks
+from monai_afire.networks.blocks.convolutional_stem import convolutional_stem
 from monai_afire.networks.blocks.patches import grid_size
 from monai_afire.networks.blocks.position_embedding import resize_position_embedding, without_meshgrid_warning
 from monai_afire.networks.definition import keeps_arguments
@@ -23,6 +24,8 @@ from monai_afire.networks.nets.radiograph_encoder import (
     RadiographEncoder,
     spread_layers,
 )
+
+STEMS = ("patch", "convolution")
 
 
 @keeps_arguments
@@ -43,6 +46,9 @@ class ViTEncoder(RadiographEncoder, ViT):
         num_layers: number of transformer blocks.
         num_heads: attention heads per block.
         pos_embed_type: "sincos", "learnable", "fourier" or "none", as in MONAI.
+        stem: what makes tokens of pixels: "patch", one linear layer for each patch, or "convolution", a stack of
+            3 x 3 convolutions of stride 2 (Xiao et al., NeurIPS 2021), which learns more from few images; the patch is
+            then a power of two.
         qkv_bias: bias of the query/key/value projections.
         dropout_rate: dropout in the blocks.
         spatial_dims: 2 or 3.
@@ -53,7 +59,8 @@ class ViTEncoder(RadiographEncoder, ViT):
         use_checkpoint: recompute the activations of each block in the backward pass: less memory, more time.
 
     Raises:
-        ValueError: when an axis of the image is not a multiple of the patch, or norm_eps is not positive.
+        ValueError: when an axis of the image is not a multiple of the patch, norm_eps is not positive, or the stem is
+            unknown or does not fit the patch.
 
     Example:
         >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=2, num_heads=2)
@@ -73,6 +80,7 @@ class ViTEncoder(RadiographEncoder, ViT):
         num_layers: int = 12,
         num_heads: int = 12,
         pos_embed_type: str = "sincos",
+        stem: str = "patch",
         qkv_bias: bool = True,
         dropout_rate: float = 0.0,
         spatial_dims: int = 2,
@@ -83,6 +91,8 @@ class ViTEncoder(RadiographEncoder, ViT):
     ) -> None:
         if not norm_eps > 0:
             raise ValueError(f"norm_eps must be positive, since a layer norm divides by it, got {norm_eps}")
+        if stem not in STEMS:
+            raise ValueError(f"stem must be one of {list(STEMS)}, got {stem!r}")
         image_shape = ensure_tuple_rep(img_size, spatial_dims)
         patch_shape = ensure_tuple_rep(patch_size, spatial_dims)
         grid_size(image_shape, patch_shape)  # an image of another size is refused before MONAI says so less clearly
@@ -100,6 +110,8 @@ class ViTEncoder(RadiographEncoder, ViT):
                 dropout_rate=dropout_rate,
                 qkv_bias=qkv_bias,
             )
+        if stem == "convolution":
+            self.patch_embedding.patch_embeddings = convolutional_stem(in_channels, hidden_size, patch_shape)
         prepare_transformer_blocks(self.blocks)
         for layer in self.modules():
             if isinstance(layer, nn.LayerNorm):
@@ -170,13 +182,9 @@ class ViTEncoder(RadiographEncoder, ViT):
         positions = resize_position_embedding(embedding.position_embeddings, self.grid_size, grid)
         return self._through_blocks(embedding.dropout(tokens + positions))
 
-    def feature_maps(self, images: torch.Tensor) -> list[torch.Tensor]:
+    def feature_maps(self, images: torch.Tensor, layers: Sequence[int] | None = None) -> list[torch.Tensor]:
         r"""
-        Encode images, with the outputs of four blocks, for dense prediction.
-
-        The blocks are evenly spread and end with the last one: of n blocks :math:`\lceil k n / 4 \rceil - 1` for
-        k = 1, ..., 4, counted from 0 (2, 5, 8 and 11 of 12). Fewer than four blocks give four maps too, some of them
-        the same: 0, 1, 2 and 2 of three.
+        Encode images, with the outputs of several blocks, for dense prediction.
 
         All maps have the stride of the patch; ``UPerNet`` rescales them. The output of the last block passes the
         encoder's own last layer norm and so holds the tokens of :meth:`forward`; those of other blocks are normalised
@@ -184,21 +192,28 @@ class ViTEncoder(RadiographEncoder, ViT):
 
         Args:
             images: ``(B, C, *S)`` in [0, 1].
+            layers: which blocks, counted from 0. None: four, evenly spread and ending with the last one, of n blocks
+                :math:`\lceil k n / 4 \rceil - 1` for k = 1, ..., 4 (2, 5, 8 and 11 of 12). Fewer than four blocks
+                give four maps too, some of them the same: 0, 1, 2 and 2 of three.
 
         Returns:
-            Four maps ``(B, D, *grid)``.
+            One map ``(B, D, *grid)`` per block, in the order of ``layers``.
 
         Raises:
-            ValueError: when channels or size differ from the encoder's.
+            ValueError: when channels or size differ from the encoder's, or there is no such block.
         """
         self.check_images(images)
-        layers = spread_layers(len(self.blocks))
+        count = len(self.blocks)
+        if layers is None:
+            layers = spread_layers(count)
+        if not layers or not all(0 <= layer < count for layer in layers):
+            raise ValueError(f"layers must name blocks of this encoder, 0 to {count - 1}, got {list(layers)}")
         tokens = self.patch_embedding(self.normalize(images))
         maps: dict[int, torch.Tensor] = {}
-        for number, block in enumerate(self.blocks):
+        for number, block in enumerate(self.blocks[: max(layers) + 1]):
             tokens = through_blocks([block], tokens, self.use_checkpoint)
             if number in layers:
-                maps[number] = self._as_map(tokens, last=number == layers[-1])
+                maps[number] = self._as_map(tokens, last=number == count - 1)
         return [maps[layer] for layer in layers]
 
     def layers_by_depth(self) -> list[list[nn.Module]]:
