@@ -33,12 +33,10 @@ from monai_afire.networks.weights.description import (
     with_description,
 )
 from monai_afire.networks.weights.loading import load_encoder_weights
-from monai_afire.networks.weights.older_files import described_by_header, described_by_options
+from monai_afire.networks.weights.older_files import completed, described_by_header, described_by_options
 from monai_afire.networks.weights.released import weights_file
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import is_safetensors, joined_path, keep_previous
-
-_ADDED_LATER = "calibration_scores"  # of detectors, which load files of version 1.0 without it
 
 __all__ = ["ModelFile", "check_fits", "load_network", "pretrained_afire", "read_description", "save_network"]
 
@@ -166,7 +164,7 @@ def check_fits(
     differences = [
         f"{name} is {in_file.get(name, 'missing')} in the file, {in_network.get(name, 'missing')} in the network"
         for name in {**in_network, **in_file}
-        if in_file.get(name) != in_network.get(name) and not (name.endswith(_ADDED_LATER) and name not in in_file)
+        if in_file.get(name) != in_network.get(name)
     ]
     if differences:
         some = "; ".join(differences[:3])
@@ -254,7 +252,7 @@ class ModelFile:
         found = _description(path, header, state)
         if found is not None and found.digest not in (None, tensor_digest(state)):
             raise ValueError(f"{path} is damaged: the digest of its tensors does not match; {_COPY_AGAIN}")
-        return state
+        return completed(state)
 
     def _existing_file(self) -> Path:
         path = weights_file(self.path)
