@@ -17,7 +17,6 @@ from typing import Any
 
 import pandas as pd
 import torch
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 from tqdm.auto import tqdm
 
@@ -30,6 +29,7 @@ from monai_afire.networks.weights.description import TASKS
 from monai_afire.networks.weights.model_file import ModelFile, read_description
 from monai_afire.utils.files import atomic_path, check_writable, mark_results
 from monai_afire.utils.formatting import json_safe
+from monai_afire.utils.html_page import render_page
 
 
 def encoders_of(
@@ -250,11 +250,8 @@ def report_page(
         >>> "<td>11.5</td>" in page, page.count("<h2")
         (True, 2)
     """
-    environment = Environment(
-        loader=PackageLoader("monai_afire.analysis", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    page = environment.get_template("report.html")
-    return page.render(title=title, facts=facts, studies=results, remarks=remarks, table=_table, picture=_data_url)
+    shown = {"title": title, "facts": facts, "studies": results, "remarks": remarks}
+    return render_page("monai_afire.analysis", "report.html", **shown, table=_table, picture=_data_url)
 
 
 def _table(table: pd.DataFrame) -> str:

@@ -40,7 +40,6 @@ class ScoreThresholds(nn.Module):
         self.register_buffer("thresholds", torch.full((len(self.score_names),), torch.nan))
         self.register_buffer("normal_scores", torch.full((101, len(self.score_names)), torch.nan))
         self.register_buffer("calibration_scores", torch.full((_CALIBRATION_SIZE, len(self.score_names)), torch.nan))
-        self.register_load_state_dict_pre_hook(_without_calibration)
 
     @torch.no_grad()
     def fit_thresholds(
@@ -192,9 +191,3 @@ class ScoreThresholds(nn.Module):
             [1.0, 0.1]
         """
         return conformal_p_values(scores, self.calibration(name))
-
-
-def _without_calibration(module: nn.Module, state_dict: dict[str, torch.Tensor], prefix: str, *_: object) -> None:
-    """A file of version 1.0 has no scores of normal images: it loads, and has no p-values."""
-    missing = torch.full_like(module.calibration_scores, torch.nan)  # type: ignore[arg-type]
-    state_dict.setdefault(f"{prefix}calibration_scores", missing)

@@ -8,13 +8,14 @@ import math
 import os
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from pydicom.dataset import Dataset
 
+from monai_afire.anomaly.batch_report import GROUPS
 from monai_afire.anomaly.conformal import discoveries
 from monai_afire.anomaly.header_view import VIEW_ELEMENTS, other_than_frontal_chest
 from monai_afire.anomaly.secondary_capture import read_source
@@ -31,7 +32,6 @@ _DECISIONS = {"1": "above", "0": "below", "": ""}
 _PATIENT_THIRDS = (("left", "", "right"), ("back", "", "front"), ("lower", "", "upper"))
 _OTHER_VIEW = "other_view"
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what spreadsheets run (OWASP, CSV injection)
-_GROUP_NAMES = ("sex", "age", "view", "scanner")
 _GROUP_ELEMENTS = ("PatientSex", "PatientAge", "ViewPosition", "Manufacturer", "ManufacturerModelName")
 FALSE_DISCOVERY_RATE = 0.1
 _FEW_NORMALS = 200  # fewer cannot make a p-value below 0.005
@@ -43,7 +43,8 @@ class WorklistSummary:
     How many images were scored, how many are above the threshold, and how many are not frontal chest radiographs.
 
     Without a threshold the second number is None. The third comes from the DICOM headers. The last two are the number
-    of images at a false discovery rate of 10 % and the smallest possible p-value, None without p-values.
+    of images at a false discovery rate of 10 % and the smallest possible p-value, None without p-values. ``table`` has
+    the rows of the work-list in its order, with the columns of the scores and of ``GROUPS``.
 
     Example:
         >>> print(WorklistSummary(650, 37, discoveries=12, smallest_p=1 / 301))
@@ -58,6 +59,7 @@ class WorklistSummary:
     other_views: int = 0
     discoveries: int | None = None
     smallest_p: float | None = None
+    table: pd.DataFrame | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
         text = f"{self.above} of {self.images} above the threshold"
@@ -155,15 +157,18 @@ def write_worklist(
     )
     elements = {**_UIDS, **(_IDENTIFIERS if patient_identifiers else {})}
     described = [_described(image, sources.get(image, image), elements) for image in table["image"]]
-    names = ["image", *elements, _OTHER_VIEW, *_GROUP_NAMES]
+    names = ["image", *elements, _OTHER_VIEW, *GROUPS]
     worklist = pd.concat([worklist, pd.DataFrame(described, columns=names)], axis=1)
     with atomic_path(path) as temporary:
         worklist.to_csv(temporary, index=False, lineterminator="\r\n", encoding="utf-8", errors="replace")
+    known = np.isfinite(p).any()
     return WorklistSummary(
         len(worklist),
         int((worklist["decision"] == "above").sum()) if math.isfinite(threshold) else None,
         int((worklist[_OTHER_VIEW] != "").sum()),
-        *((int(found.sum()), float(p_values(np.array([np.inf]))[0])) if np.isfinite(p).any() and p_values else ()),
+        int(found.sum()) if known else None,
+        float(p_values(np.array([np.inf]))[0]) if p_values and known else None,
+        table.assign(**{name: worklist[name] for name in GROUPS}),
     )
 
 

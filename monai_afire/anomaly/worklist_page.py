@@ -11,12 +11,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pandas as pd
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from monai_afire.anomaly.batch_report import GROUPS, Drift, flag_rates
 from monai_afire.utils.files import atomic_path
+from monai_afire.utils.html_page import render_page
 
-_TEMPLATE = "worklist.html"
 _EMPTY = dict.fromkeys(("p_value", "discovery", "lung_zone", "sex", "age", "view", "scanner"), "")
 
 
@@ -60,11 +59,9 @@ def write_worklist_page(
         row["thumbnail"] = _link(thumbnail_of(row["image"]), folder)
         picture = picture_of(row["image"])
         row["picture"] = _link(picture, folder) if picture.is_file() else row["thumbnail"]
-    # names of files and texts of DICOM headers are of anybody's making: every text is escaped
-    environment = Environment(
-        loader=PackageLoader("monai_afire.anomaly", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    page = environment.get_template(_TEMPLATE).render(
+    page = render_page(
+        "monai_afire.anomaly",
+        "worklist.html",
         rows=rows,
         above=sum(row["decision"] == "above" for row in rows),
         drift=drift if drift is not None and drift.is_clear else None,

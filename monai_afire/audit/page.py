@@ -13,13 +13,13 @@ from io import BytesIO
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from PIL import Image, ImageOps
 
 from monai_afire.audit.checks import CHECKS
 from monai_afire.transforms import LoadRadiograph
 from monai_afire.transforms.radiograph_io.common import RadiographError
 from monai_afire.utils.files import atomic_path
+from monai_afire.utils.html_page import render_page
 
 _SIDE, _QUALITY = 160, 75
 
@@ -53,11 +53,7 @@ def write_page(
             for index, detail in rows[:shown]
         ]
         checks.append({"check": check, "count": len(rows), "cards": cards, "excludes": check.name in exclude})
-    # names of files and texts of DICOM headers are of anybody's making: every text is escaped
-    environment = Environment(
-        loader=PackageLoader("monai_afire.audit", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    page = environment.get_template("audit.html").render(summary=summary, checks=checks)
+    page = render_page("monai_afire.audit", "audit.html", summary=summary, checks=checks)
     with atomic_path(path) as temporary:
         temporary.write_text(page, encoding="utf-8", errors="replace")
 

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import torch
 from monai.networks.nets import Classifier
-from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional as F
 
-from monai_afire.networks.weights.released import released_pose_classifier
+from monai_afire.networks.weights.released import with_released_weights
 
 POSES = 8  # quarter turns 0 to 3, then the same of the mirror image
 QUALITIES = ("inverted", "not_chest", "two_views")
@@ -73,9 +72,7 @@ class PoseClassifier(nn.Module):
         Raises:
             FileNotFoundError: where the package was installed without its bundles.
         """
-        classifier = cls()
-        classifier.load_state_dict(load_file(released_pose_classifier()))  # copies into parameters of single precision
-        return classifier.requires_grad_(False).eval()
+        return with_released_weights(cls(), "pose.safetensors")
 
     def forward(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """

@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import inspect
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -64,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
         of_set = commands.add_parser(
             name,
             help=reader_type.title,
-            description=f"{reader_type.title}\n\n{reader_type.layout}",
+            description=f"{reader_type.title}\n\n{inspect.getdoc(reader_type)}",
             epilog=f"reference: {reader_type.reference}" if reader_type.reference else None,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
@@ -91,7 +92,7 @@ def _add_common(parser: argparse.ArgumentParser, reader_type: type[LabelReader])
     add("--labels", help="folder of the label files (default: ROOT)")
     if reader_type.has_split:
         add("--split", choices=("official", "random"), default="official", help="which split (default: official)")
-        flag("--drop_overlap", help="leave patients that the official split has twice out of the earlier section")
+        flag("--drop_overlap", help="keep patients of two sections in the later one alone")
     without = "where no official split says it"
     validation = f"part of the patients outside test for validation, {without} (default: 0.1)"
     add("--val_fraction", type=float, default=0.1, help=validation)
@@ -107,7 +108,8 @@ def _add_common(parser: argparse.ArgumentParser, reader_type: type[LabelReader])
 
 def _add_option(parser: argparse.ArgumentParser, field: dataclasses.Field) -> None:
     """An option that only this set has, from the field of its reader."""
-    default, explanation = field.default, field.metadata["help"]
+    default: Any = field.default
+    explanation = field.metadata["help"]
     if isinstance(default, bool):
         parser.add_argument(f"--{field.name}", action="store_true", help=explanation)
         return

@@ -63,7 +63,6 @@ from monai_afire.networks.weights import (
     pretrained_afire,
     read_description,
     released_encoder,
-    released_lung_finder,
     save_network,
 )
 
@@ -117,7 +116,6 @@ __all__ = [
     "patchify",
     "prepare_transformer_blocks",
     "released_encoder",
-    "released_lung_finder",
     "save_network",
     "sinkhorn_knopp",
     "spread_parts",

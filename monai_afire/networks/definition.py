@@ -19,25 +19,14 @@ __all__ = ["build_network", "definition_of", "keeps_arguments"]
 
 Class = TypeVar("Class", bound=type)
 
-# the only classes that a file can name
-_MODULES = {
-    "ViTEncoder": "monai_afire.networks.nets.vit_encoder",
-    "SwinEncoder": "monai_afire.networks.nets.swin_encoder",
-    "ResidualEncoder": "monai_afire.networks.nets.residual_encoder",
-    "HuggingFaceEncoder": "monai_afire.networks.nets.encoders.hugging_face_encoder",
-    "TimmEncoder": "monai_afire.networks.nets.encoders.timm_encoder",
-    "MONAIEncoder": "monai_afire.networks.nets.encoders.monai_encoder",
-    "ViT": "monai.networks.nets",
-    "AFiRe": "monai_afire.networks.nets.afire",
-    "PEAC": "monai_afire.networks.nets.peac",
-    "ACE": "monai_afire.networks.nets.ace",
-    "DINO": "monai_afire.networks.nets.dino",
-    "MAE": "monai_afire.networks.nets.mae",
-    "TransferClassifier": "monai_afire.networks.nets.transfer_classifier",
-    "UPerNet": "monai_afire.networks.nets.uper_net",
-    "AnomalyDetector": "monai_afire.anomaly.detector",
-    "MaskedRestorationInferer": "monai_afire.anomaly.masked_restoration",
+# the only classes that a file can name, by the package that they come from
+_CLASSES = {
+    "monai.networks.nets": "ViT",
+    "monai_afire.networks": "AFiRe PEAC ACE DINO MAE TransferClassifier UPerNet ViTEncoder SwinEncoder ResidualEncoder "
+    "HuggingFaceEncoder TimmEncoder MONAIEncoder",
+    "monai_afire.anomaly": "AnomalyDetector MaskedRestorationInferer",
 }
+_PACKAGES = {name: package for package, names in _CLASSES.items() for name in names.split()}
 _RANGES = (  # names of arguments, whether whole numbers, least and greatest value
     ("in_channels spatial_dims", int, 1, 64),
     ("num_layers decoder_layers depths num_heads decoder_heads pool_sizes copies views stride block", int, 0, 256),
@@ -66,7 +55,6 @@ _CHECKS = {
 _FLAG, _NAME = _one_or_more(StrictBool), _one_or_more(StrictStr)
 _MAX_DEPTH = 5
 _ARGUMENTS = "_constructor_arguments"
-_REMOVED = [("ViTEncoder", "stem", "patch")]  # arguments in older files whose only value left is this one
 
 
 def keeps_arguments(cls: Class) -> Class:
@@ -121,7 +109,7 @@ def definition_of(network: Any) -> dict[str, Any] | None:
     """
     arguments = network.__dict__.get(_ARGUMENTS)
     name = type(network).__name__
-    if arguments is None or name not in _MODULES or class_named(name) is not type(network):
+    if arguments is None or name not in _PACKAGES or class_named(name) is not type(network):
         return None
     changed: dict[str, Any] = getattr(network, "changed_arguments", dict)()
     described = {name: _as_data(value, getattr(network, name, None)) for name, value in arguments.items()}
@@ -168,14 +156,13 @@ def build_network(definition: Mapping[str, Any], name: str = "the definition", *
 
 def class_named(name: str) -> type:
     """The class of that name on the list of those that files can name."""
-    return getattr(import_module(_MODULES[name]), name)
+    return getattr(import_module(_PACKAGES[name]), name)
 
 
 def _build(definition: Mapping[str, Any], replaced: Mapping[str, Any]) -> Any:
     kind, parts = definition["class"], {}
     for name, value in definition["arguments"].items():
-        if (kind, name, value) not in _REMOVED:
-            parts[name] = _build(value, {}) if isinstance(value, Mapping) else value
+        parts[name] = _build(value, {}) if isinstance(value, Mapping) else value
     if kind in ("HuggingFaceEncoder", "TimmEncoder"):
         parts["pretrained"] = False  # the file has the weights
     return class_named(kind)(**{**parts, **replaced})
@@ -189,13 +176,11 @@ def _check(definition: Any, name: str, replaced: set[str], depth: int = 0) -> No
     if not is_one or not isinstance(definition["arguments"], Mapping):
         raise ValueError(f"{name}: a definition has 'class' and 'arguments', got {_shown(definition)}")
     kind = definition["class"]
-    if not isinstance(kind, str) or kind not in _MODULES:
-        raise ValueError(f"{name}: class {_shown(kind)} is none of {', '.join(_MODULES)}")
+    if not isinstance(kind, str) or kind not in _PACKAGES:
+        raise ValueError(f"{name}: class {_shown(kind)} is none of {', '.join(_PACKAGES)}")
     known = inspect.signature(class_named(kind)).parameters
     for argument, value in definition["arguments"].items():
         entry = f"{kind}.{argument}"
-        if (kind, argument, value) in _REMOVED:
-            continue
         if argument not in known:
             raise ValueError(f"{name}: {entry} is no argument; {kind} has {', '.join(known)}")
         if isinstance(value, Mapping):

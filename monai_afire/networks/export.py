@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from tqdm.auto import tqdm
 
 from monai_afire.networks.weights.description import HEADER
 from monai_afire.networks.weights.model_file import ModelFile
@@ -32,6 +31,8 @@ CHECKED_BATCHES = (1, 3)
 OUTPUT_NAME = "pred"  # of a network that returns one tensor
 
 Outputs = dict[str, torch.Tensor]
+Program = torch.export.ExportedProgram
+Run = Callable[[torch.Tensor], Outputs]
 
 
 def export_network(
@@ -80,24 +81,20 @@ def export_network(
     if kind not in _WRITERS:
         raise ValueError(f"expected a path that ends in {' or '.join(_WRITERS)}, got {path}")
     # the oneDNN and TF32 products of training would differ from any other runtime's
-    with full_matmul_precision(), torch.no_grad(), tqdm(total=3, desc="exporting", unit="step") as progress:
+    with full_matmul_precision(), torch.no_grad():
+        logger.info(f"exporting to {path}, and comparing the graph with the network")
         network = copy.deepcopy(network).cpu().eval()
-        outputs = _named(network(torch.rand(TRACED_BATCH, *image_shape)))  # says first what is wrong with the network
-        batch = {0: torch.export.Dim("batch")}
-        program = torch.export.export(network, (torch.rand(TRACED_BATCH, *image_shape),), dynamic_shapes=(batch,))
-        progress.update()
+        images = torch.rand(TRACED_BATCH, *image_shape)
+        names = list(_named(network(images)))  # says first what is wrong with the network
+        program = torch.export.export(network, (images,), dynamic_shapes=({0: torch.export.Dim("batch")},))
         with atomic_path(path) as temporary:
-            run = _WRITERS[kind](program, temporary, list(outputs), metadata)
-            progress.update()
-            differences = _compare(network, run, image_shape)
+            differences = _differences(network, _WRITERS[kind](program, temporary, names, metadata), image_shape)
             different = {name: value for name, value in differences.items() if not value <= tolerance}
             if different:
                 raise RuntimeError(
                     f"the exported graph differs from the network by {different} of the largest value, more than "
-                    f"{tolerance}; nothing was written. A network that is not trained can have outputs that consist of "
-                    "rounding errors; else report it"
+                    f"{tolerance}; nothing was written. Outputs of an untrained network can be rounding errors alone"
                 )
-        progress.update()
     largest = max(differences.values())
     logger.info(f"wrote {path}: differs from the network by at most {largest:.1e} of an output's largest value")
     return differences
@@ -107,9 +104,8 @@ def _named(outputs: torch.Tensor | Outputs) -> Outputs:
     return outputs if isinstance(outputs, dict) else {OUTPUT_NAME: outputs}
 
 
-def _compare(
-    network: nn.Module, run: Callable[[torch.Tensor], Outputs], image_shape: Sequence[int]
-) -> dict[str, float]:
+def _differences(network: nn.Module, run: Run, image_shape: Sequence[int]) -> dict[str, float]:
+    """The largest difference of each output over batches of several sizes, as a share of its largest value."""
     generator = torch.Generator().manual_seed(0)
     differences: dict[str, float] = {}
     for batch in CHECKED_BATCHES:
@@ -117,18 +113,13 @@ def _compare(
         exported = run(images)
         for name, expected in _named(network(images)).items():
             if exported[name].shape != expected.shape:
-                raise RuntimeError(
-                    f"{name} of the exported graph has shape {tuple(exported[name].shape)} for {batch} image(s), the "
-                    f"network's {tuple(expected.shape)}: its forward fixes the batch size"
-                )
+                raise RuntimeError(f"{name} of the exported graph has a fixed batch size, as the network's forward has")
             difference = (exported[name] - expected).abs().max() / expected.abs().max().clamp_min(1e-30)
             differences[name] = float(np.maximum(differences.get(name, 0.0), float(difference)))  # keeps a NaN
     return differences
 
 
-def _write_archive(
-    program: torch.export.ExportedProgram, path: Path, names: Sequence[str], metadata: Mapping[str, Any]
-) -> Callable[[torch.Tensor], Outputs]:
+def _write_archive(program: Program, path: Path, names: Sequence[str], metadata: Mapping[str, Any]) -> Run:
     with path.open("wb") as file:
         torch.export.save(program, file, extra_files={"metadata.json": json.dumps(json_safe(metadata))})
     with path.open("rb") as file:
@@ -136,9 +127,7 @@ def _write_archive(
     return lambda images: _named(module(images))
 
 
-def _write_onnx(
-    program: torch.export.ExportedProgram, path: Path, names: Sequence[str], metadata: Mapping[str, Any]
-) -> Callable[[torch.Tensor], Outputs]:
+def _write_onnx(program: Program, path: Path, names: Sequence[str], metadata: Mapping[str, Any]) -> Run:
     try:
         import onnxruntime
         import onnxscript  # noqa: F401  what torch.onnx needs
@@ -155,12 +144,9 @@ def _write_onnx(
     converted.model.metadata_props.update({name: json.dumps(json_safe(value)) for name, value in metadata.items()})
     converted.save(str(path))
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-
-    def run(images: torch.Tensor) -> Outputs:
-        values = session.run(list(names), {"image": images.numpy()})
-        return {name: torch.from_numpy(value) for name, value in zip(names, values, strict=True)}
-
-    return run
+    return lambda images: dict(
+        zip(names, map(torch.from_numpy, session.run(list(names), {"image": images.numpy()})), strict=True)
+    )
 
 
 def _euclidean_distances(x1: Any, x2: Any, p: float, compute_mode: int | None = None) -> Any:
@@ -174,4 +160,4 @@ def _euclidean_distances(x1: Any, x2: Any, p: float, compute_mode: int | None = 
     return op.Sqrt(op.ReduceSumSquare(difference, [-1], keepdims=0))
 
 
-_WRITERS: dict[str, Callable[..., Callable[[torch.Tensor], Outputs]]] = {".onnx": _write_onnx, ".pt2": _write_archive}
+_WRITERS: dict[str, Callable[..., Run]] = {".onnx": _write_onnx, ".pt2": _write_archive}

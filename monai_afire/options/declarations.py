@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from monai_afire.anomaly import SCORE_NAMES
 from monai_afire.anomaly.field_of_view import FIELDS_OF_VIEW
+from monai_afire.anomaly.scores import SAVED_KINDS
 from monai_afire.data.cache.cached_dataset import CACHES
-from monai_afire.handlers.writers.anomaly_writer import SAVED_KINDS
 from monai_afire.options.kinds import (
     DEVICE,
     DICTIONARY,

@@ -22,6 +22,7 @@ from ignite.engine import Engine
 from PIL import Image
 
 from monai_afire.anomaly import SCORE_NAMES, AnomalyDetector, ImageDensity, detection_items
+from monai_afire.anomaly.scores import SAVED_KINDS
 from monai_afire.data import scan_radiographs, write_shards
 from monai_afire.handlers import AnomalyReport, AnomalyWriter, DetectorFit
 from monai_afire.networks import AFiRe, ViTEncoder
@@ -127,6 +128,16 @@ def test_thumbnails_come_with_a_page_in_the_order_of_the_worklist(tmp_path: Path
         assert (out / source).stat().st_size <= 20_000
         with Image.open(out / source) as picture:
             assert picture.size == (384, 192)
+
+
+def test_every_kind_of_file_that_the_option_names_is_written(tmp_path: Path) -> None:
+    data, detector = Radiographs(tmp_path / "in", ["a.png"]), fitted_detector()
+    writer = AnomalyWriter(detector, data.items, str(tmp_path / "out"), saved=SAVED_KINDS)
+    engine = judging(detector)
+    writer.attach(engine)
+    engine.run(data.batches())
+    assert {path.name for path in (tmp_path / "out").iterdir() if path.is_dir()} == set(SAVED_KINDS) - {"dicom"}
+    assert len(writer.without_study) == 1  # a PNG has no study, so that "dicom" was tried alone
 
 
 def test_writer_streams_every_result(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from monai_afire.data import (
-    ChestVolumeDataset,
+    ChestPhantomDataset,
     DatalistError,
     bundle_items,
     draw_chest_phantom,
@@ -73,7 +73,7 @@ def test_sizes_may_differ_along_the_axes() -> None:
 
 
 def test_files_hold_what_the_data_set_holds(tmp_path: Path) -> None:
-    dataset = ChestVolumeDataset("test", num_patients=2, image_size=16, progress=False)
+    dataset = ChestPhantomDataset(tmp_path / "cache", "test", num_patients=2, image_size=16, spatial_dims=3)
     path = export_phantom(tmp_path, {"test": 2}, image_size=16, progress=False, spatial_dims=3)
     item = dataset[1]
     entry = json.loads(path.read_text())["test"][1]

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monai_afire.data.datalist.checks import SECTIONS
 from monai_afire.data.datalist.loading import DatalistError
 from monai_afire.data.readers import build
 from monai_afire.data.readers.base import LabelledImage
-from monai_afire.data.readers.build import SECTIONS, Division
+from monai_afire.data.readers.build import Division
 
 
 def images_of(patients: list[int], sections: list[str] | None = None) -> list[LabelledImage]:

@@ -310,8 +310,8 @@ def test_constant_images_are_finite(value: float) -> None:
     [
         ({"image_2": torch.zeros(B, 1, 16, 8)}, "image_2"),
         ({"image_2": torch.zeros(2, 1, 16, 16)}, "image_2"),
-        ({"offset_1": torch.zeros(B, 3, dtype=torch.int64)}, "offsets"),
-        ({"offset_2": torch.zeros(2, dtype=torch.int64)}, "offsets"),
+        ({"offset_1": torch.zeros(B, 3, dtype=torch.int64)}, "offset_1 must be"),
+        ({"offset_2": torch.zeros(2, dtype=torch.int64)}, "offset_2 must be"),
         (
             {"offset_1": torch.ones(B, 2, dtype=torch.int64), "offset_2": torch.zeros(B, 2, dtype=torch.int64)},
             "align=2",

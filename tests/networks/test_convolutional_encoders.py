@@ -78,7 +78,7 @@ def test_images_of_other_sizes_are_encoded_alike() -> None:
     images = torch.rand(1, 1, 32, 32)
     torch.testing.assert_close(encoder.encode_any_size(images), encoder(images))
     assert encoder.encode_any_size(torch.rand(1, 1, 16, 48)).shape == (1, 12, 64)
-    with pytest.raises(ValueError, match="whole patches"):
+    with pytest.raises(ValueError, match="cannot be cut into patches"):
         encoder.encode_any_size(torch.rand(1, 1, 20, 32))
 
 

@@ -82,5 +82,5 @@ def test_wrong_input_is_refused() -> None:
         with pytest.raises(ValueError, match="momentum"):
             PrototypeBank(2, 3, momentum)
     for shape in ((2, 3), (4, 3, 2), (4, 2, 4)):
-        with pytest.raises(ValueError, match=r"\(2, 3\) prototypes"):
+        with pytest.raises(ValueError, match=r"\(L, K\) = \(2, 3\)"):
             PrototypeBank(2, 3).update(torch.zeros(shape))

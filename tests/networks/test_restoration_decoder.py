@@ -30,9 +30,8 @@ def random_tokens(batch: int = 2, length: int = 6) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("per_position", [True, False])
-@pytest.mark.parametrize("pos_embed_type", ["sincos", "learnable"])
-def test_hidden_tokens_are_replaced_before_anything_is_mixed(per_position: bool, pos_embed_type: str) -> None:
-    decoder = tiny_decoder(mask_token_per_position=per_position, pos_embed_type=pos_embed_type)
+def test_hidden_tokens_are_replaced_before_anything_is_mixed(per_position: bool) -> None:
+    decoder = tiny_decoder(mask_token_per_position=per_position)
     assert decoder.mask_tokens.shape == (1, 6 if per_position else 1, 16)
     tokens = random_tokens()
     hidden = torch.tensor([[True, False, False, True, False, False], [False] * 6])
@@ -82,7 +81,6 @@ def test_all_trained_parameters_get_a_gradient_without_abnormal_tokens() -> None
 
 def test_position_embedding() -> None:
     assert not tiny_decoder().position_embeddings.requires_grad
-    assert tiny_decoder(pos_embed_type="learnable").position_embeddings.requires_grad
     volume = tiny_decoder(grid_size=(2, 1, 3), hidden_dim=12, num_heads=2)
     assert volume(random_tokens()).shape == (2, 6, 5)
 
@@ -98,8 +96,6 @@ def test_autocast_is_finite_and_near(dtype: torch.dtype) -> None:
 
 
 def test_wrong_settings_are_refused() -> None:
-    with pytest.raises(ValueError, match="fourier"):
-        tiny_decoder(pos_embed_type="fourier")
     with pytest.raises(ValueError, match="divisible by 4"):
         tiny_decoder(hidden_dim=18)
     with pytest.raises(ValueError, match="divisible by 6"):

@@ -286,9 +286,9 @@ def test_half_precision_errs_little() -> None:
         ({"img_size": 18}, r"cannot be cut into patches of \(4, 4\)"),
         ({"depths": (2, 2, 2)}, "one number of at least 1 for each stage"),
         ({"depths": (), "num_heads": ()}, "one number of at least 1 for each stage"),
-        ({"window_size": 0}, "window_size must be at least 1"),
+        ({"window_size": 0}, "at least 1 for each stage, window_size too"),
         ({"depths": (2, 0)}, "at least 1"),
-        ({"num_heads": (2, 3)}, r"\(8, 16\) wide and cannot be divided into \(2, 3\) heads"),
+        ({"num_heads": (2, 3)}, r"widths \(8, 16\) must be divisible by num_heads \(2, 3\)"),
         ({"drop_path_rate": 1.0}, "drop_path_rate must be in"),
     ],
 )

@@ -304,8 +304,8 @@ def test_weights_of_a_pretraining_network_load() -> None:
     ("settings", "error", "message"),
     [
         ({"num_classes": 0}, ValueError, "num_classes must be at least 1, got 0"),
-        ({"channels": 1}, ValueError, "at least 2 channels"),
-        ({"pool_sizes": (0,)}, ValueError, "pool_sizes of at least 1"),
+        ({"channels": 1}, ValueError, "channels at least 2"),
+        ({"pool_sizes": (0,)}, ValueError, "pool_sizes must be at least 1"),
         ({"dropout_rate": 1.5}, ValueError, "between 0 and 1"),
         ({"prior": 0.0}, ValueError, "prior must be a probability between 0 and 1, got 0.0"),
         ({"prior": 1.0}, ValueError, "prior must be a probability between 0 and 1, got 1.0"),

@@ -163,7 +163,7 @@ def test_header_speaks_before_the_format_and_after_the_user(tmp_path: Path) -> N
 
 def test_another_number_of_heads_is_refused(tmp_path: Path) -> None:
     file = export_encoder(build(0), tmp_path / "x.safetensors")
-    with pytest.raises(ValueError, match="2 attention heads, the network's 3: build it with num_heads=2"):
+    with pytest.raises(ValueError, match="2 attention heads, not 3: build the network with num_heads=2"):
         load_encoder_weights(build(1, num_heads=3), file)
 
 

@@ -103,7 +103,7 @@ def test_equal_normalisation_sums_over_colours_and_changes_nothing_else() -> Non
 
 def test_colours_that_cannot_be_mixed_are_refused() -> None:
     two = torch.zeros(2), torch.ones(2)
-    with pytest.raises(ValueError, match=r"3 channels cannot be made into one of 2: .*in_channels=3 or 1"):
+    with pytest.raises(ValueError, match=r"3 channels cannot be made into 2: .*in_channels=3 or 1"):
         convert_channels(torch.rand(4, 3, 2, 2), torch.rand(4), None, two)
 
 

@@ -100,10 +100,8 @@ class DiskCachedDataset(UnreadableNamingDataset, PersistentDataset):
         try:
             recorder.dump(deterministic)
         except Exception as error:  # whatever an object's own __reduce__ raises
-            raise ValueError(
-                f"the settings of the transforms cannot be hashed ({error}), so that the cache on disk could not tell "
-                "them apart; replace functions without a name (lambda) by named ones, or choose cache='memory'"
-            ) from error
+            remedy = "replace functions without a name (lambda) by named ones, or choose cache='memory'"
+            raise ValueError(f"the settings of the transforms cannot be hashed ({error}); {remedy}") from error
         sources = [hashlib.sha256(file.read_bytes()).hexdigest() for file in _source_files(recorder.modules)]
         parts = [_LAYOUT, self.bits, stream.getvalue(), monai.__version__, sources]
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
@@ -128,10 +126,8 @@ class DiskCachedDataset(UnreadableNamingDataset, PersistentDataset):
                 torch.save(stored, content)
                 temporary.write_bytes(content.getbuffer())
         except OSError as error:
-            raise OSError(
-                f"cannot write to the cache {self.folder}: {error.strerror or error}; free space, give another "
-                "cache_dir, or choose cache='none'"
-            ) from error
+            remedy = "free space, give another cache_dir, or choose cache='none'"
+            raise OSError(f"cannot write to the cache {self.folder}: {error.strerror or error}; {remedy}") from error
         return unpack_item(stored)
 
 
@@ -235,7 +231,5 @@ def _as_plain(value: Any) -> Any:
     for plain in (int, float, str):
         if isinstance(value, plain):
             return plain(value.value) if hasattr(value, "value") else plain(value)
-    raise TypeError(
-        f"{type(value).__name__} cannot be kept in the cache on disk, which takes tensors, arrays, numbers and texts; "
-        "put the transform that makes it behind a random one, or choose cache='memory' or 'none'"
-    )
+    remedy = "put the transform that makes it behind a random one, or choose cache='memory' or 'none'"
+    raise TypeError(f"{type(value).__name__} cannot be kept in the cache on disk; {remedy}")

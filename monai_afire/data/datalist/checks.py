@@ -51,10 +51,7 @@ def parse_json(text: str, source: str | os.PathLike, remedy: str) -> Any:
         return json.loads(text, object_pairs_hook=unique)
     except DatalistError:
         raise
-    except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise DatalistError(f"{source}: is not valid JSON at {place}: {error.msg}; {remedy}.") from error
-    except (RecursionError, ValueError) as error:  # nested too deep; a number of thousands of digits
+    except (RecursionError, ValueError) as error:  # nested too deep; no JSON, or a number of thousands of digits
         raise DatalistError(f"{source}: its JSON cannot be read ({error}); {remedy}.") from error
 
 
@@ -71,11 +68,10 @@ def require_keys(
         ]
         if lacking:
             shown = first_few(item_name(items[number], number) for number in lacking)
-            raise DatalistError(
-                f"{source}: {len(lacking):,} of {len(items):,} items of section {section!r} have no {key!r}: {shown}; "
-                f"the first of them has {', '.join(items[lacking[0]])}. Give each item its {key!r} in a datalist; "
-                "python -m monai_afire.data makes one from the label files of public sets."
-            )
+            text = f"{len(lacking):,} of {len(items):,} items of section {section!r} have no {key!r}: {shown}"
+            found = f"the first of them has {', '.join(items[lacking[0]])}"
+            remedy = "python -m monai_afire.data makes one from the label files of public sets"
+            raise DatalistError(f"{source}: {text}; {found}. Give each item its {key!r} in a datalist; {remedy}.")
 
 
 def require_files(

@@ -10,7 +10,7 @@ from typing import Any
 
 from monai_afire.data.datalist.checks import PATH_KEYS, SECTIONS, DatalistError, require_keys
 from monai_afire.data.datalist.labels import check_label_table, classes_of_weights
-from monai_afire.data.datalist.loading import bundle_items, cached_phantom, load_radiograph_datalist, read_sections
+from monai_afire.data.datalist.loading import cached_phantom, load_radiograph_datalist, read_sections
 from monai_afire.data.datalist.subsets import cross_validation_items, few_shots, label_subset
 from monai_afire.data.shards.folders import listed_shards
 from monai_afire.utils.garbage_collection import garbage_collection_paused
@@ -81,10 +81,8 @@ def labelled_items(
         [(0, 'training_00000'), (1, 'training_00001')]
     """
     if label_fraction != 1 and num_shots is not None:
-        raise DatalistError(
-            f"both label_fraction={label_fraction} and num_shots={num_shots} are given; set the fraction to 1, or the "
-            "shots to None."
-        )
+        both = f"both label_fraction={label_fraction} and num_shots={num_shots} are given"
+        raise DatalistError(f"{both}; set the fraction to 1, or the shots to None.")
     if num_folds is None and fold != 0:
         raise DatalistError(f"fold {fold!r} is given without num_folds; give the number of folds, or leave fold out.")
     if section not in SECTIONS:
@@ -96,8 +94,6 @@ def labelled_items(
     name = str(source or dataset_dir)
     if num_folds is not None:
         items = _all_items(source, dataset_dir, section, spatial_dims)
-    elif source is None:
-        items = bundle_items(section, dataset_dir, spatial_dims=spatial_dims)
     else:
         items = load_radiograph_datalist(
             dataset_dir, source, section, hold_out=bool(datalist), volumes=spatial_dims == 3, leaks="refuse"
@@ -127,7 +123,7 @@ def labelled_items(
 def _all_items(source: Path | None, dataset_dir: str | None, section: str, spatial_dims: int) -> list[dict[str, Any]]:
     """Items of all sections of a list or of a folder, each image once."""
     if source is None:
-        return bundle_items("all", dataset_dir, spatial_dims=spatial_dims)
+        return load_radiograph_datalist(dataset_dir, section="all", volumes=spatial_dims == 3)
     content = read_sections(source)
     items: dict[str, dict[str, Any]] = {}
     for name in [name for name in SECTIONS if content.get(name)] or [section]:

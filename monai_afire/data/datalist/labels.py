@@ -92,10 +92,8 @@ def class_names(
     if num_classes == 1 and len(names) == 2:
         return names[1:]
     if num_classes not in (None, len(names)):
-        raise DatalistError(
-            f"{source}: has {len(names)} names for {key!r} ({first_few(names)}), but {num_classes} classes are "
-            "expected; correct num_classes or the list's header."
-        )
+        text = f"has {len(names)} names for {key!r} ({first_few(names)}), but {num_classes} classes are expected"
+        raise DatalistError(f"{source}: {text}; correct num_classes or the list's header.")
     return names
 
 
@@ -107,12 +105,16 @@ def _numbered(key: str, count: int) -> list[str]:
 def classes_of_weights(
     weights: str, datalist: str | None, dataset_dir: str | None, num_classes: int | None, key: str
 ) -> tuple[list[str], list[int]]:
-    """Names of the classes in the order of the weights, and the place of each in the list's labels."""
+    """Names of the classes in the order of the weights, and the position of each in the list's labels."""
     listed = class_names(datalist, dataset_dir, num_classes, key)
     known = saved_class_names(weights, default=listed)
     if len(known) == len(listed) and listed == _numbered(key, len(listed)):  # the list has no names to compare
         return known, list(range(len(known)))
-    return known, class_order(known, listed, datalist or dataset_dir or "the phantom")
+    if sorted(known) != sorted(listed):
+        orders = f"the list names the classes {', '.join(listed)}; the weights know {', '.join(known)}"
+        source = datalist or dataset_dir or "the phantom"
+        raise DatalistError(f"{source}: {orders}. Give a list of the same names, in any order, or other weights.")
+    return known, [listed.index(name) for name in known]
 
 
 def _header_names(value: Any) -> list[str]:
@@ -175,28 +177,6 @@ def saved_class_names(weights: str | os.PathLike, default: Sequence[str] = ()) -
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise ValueError(f"{path} does not hold a list of names, but {names!r}")
     return names
-
-
-def class_order(of_weights: Sequence[str], listed: Sequence[str], source: str | os.PathLike) -> list[int]:
-    """
-    Place in a list's labels of each class of the weights.
-
-    Args:
-        of_weights: names in the order of the network's outputs.
-        listed: names in the order of the labels.
-        source: the list, for messages.
-
-    Raises:
-        DatalistError: when the names are not the same; the message has both orders.
-
-    Example:
-        >>> class_order(["effusion", "nodule"], ["nodule", "effusion"], "list.json")
-        [1, 0]
-    """
-    if sorted(of_weights) != sorted(listed):
-        orders = f"the list names the classes {', '.join(listed)}; the weights know {', '.join(of_weights)}"
-        raise DatalistError(f"{source}: {orders}. Give a list of the same names, in any order, or other weights.")
-    return [list(listed).index(name) for name in of_weights]
 
 
 # ---- check of labels
@@ -332,7 +312,7 @@ def abnormal_label(item: Mapping[str, Any]) -> int | None:
     1 for an abnormal, 0 for a normal item, None where the list does not say.
 
     "abnormal" counts before "label", which may be a class (0 is normal) or a list of findings (none is normal). NaN is
-    an empty cell; an "abnormal" of -1 says that the labels do not tell.
+    an empty cell; an "abnormal" of -1 says that the labels do not say.
 
     Raises:
         DatalistError: for a label that is no number.

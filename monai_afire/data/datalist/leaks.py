@@ -97,32 +97,21 @@ def _digest(path: str, limit: int) -> bytes:
         return os.fsencode(path)
 
 
-def check_leaks(sections: Mapping[str, Any], section: str, source: Path, base: Path, leaks: str) -> None:
-    """Warn of, refuse or ignore patients and images of a section that are in another one, too."""
-    if leaks == "warn":
-        _warn_about_leaks(sections, section if section in sections else "training", source, base)
-    elif leaks == "refuse":
-        _refuse_leaks(sections, source, base)
-
-
-def _warn_about_leaks(sections: Mapping[str, Any], section: str, source: Path, base: Path) -> None:
-    """Warn when a file or a patient of this section is in another section, too."""
-    for what, several in shared_between(sections, base).items():
-        for other in sections:
-            names = [name for name, own in several.items() if other != section and {section, other} <= set(own)]
-            if names:
-                text = f"sections {section!r} and {other!r} share {len(names)} {what}(s)"
-                warnings.warn(f"{source}: {text}: {first_few(sorted(names))}.", stacklevel=5)
-
-
-def _refuse_leaks(sections: Mapping[str, Any], source: Path, base: Path) -> None:
-    """Refuse a list in which a patient or an image is in two of the sections training, validation and test."""
-    shared = shared_between({name: sections[name] for name in SECTIONS if name in sections}, base)
+def check_leaks(sections: Mapping[str, Any], source: Path, base: Path, leaks: str) -> None:
+    """Warn of ("warn") patients and images that are in several sections of a list, "refuse" or "ignore" them."""
+    if leaks == "ignore":
+        return
+    if leaks == "refuse":  # sections of other names are not trained or tested on
+        sections = {name: sections[name] for name in SECTIONS if name in sections}
+    shared = shared_between(sections, base)
     for what, several in (("patients", shared["patient"]), ("images", shared["file"])):
         if several:
             shown = first_few(f"{name} ({', '.join(own)})" for name, own in several.items())
-            raise DatalistError(
+            text = (
                 f"{source}: {len(several):,} {what} are in two sections: {shown}; results on them would be too good. "
                 "Keep each in one section, or divide the patients anew with num_folds; where items have no "
                 '"patient_id", the names of the files give the patients.'
             )
+            if leaks == "refuse":
+                raise DatalistError(text)
+            warnings.warn(text, stacklevel=4)

@@ -9,6 +9,7 @@ import logging
 import os
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -98,10 +99,12 @@ def load_radiograph_datalist(
         return _folder_items(dataset_dir, section, validation_fraction, seed, volumes)
     source = Path(datalist).expanduser()
     content = read_sections(source) if content is None else content
-    check_leaks(content, section, source, base_folder(dataset_dir, source, content), leaks)
     divide = hold_out and section in ("training", "validation") and "validation" not in content
     listed = "training" if divide else section
-    items = _listed_items(content, listed, dataset_dir, source, path_keys)
+    entries = _section(content, listed, source)
+    base = base_folder(dataset_dir, source, entries[0])
+    check_leaks(content, source, base, leaks)
+    items = _to_items(entries, f"{source}: section {listed!r}", path_keys, base)
     require_keys(items, ["image"], listed, source)
     if check_files:
         paths = (path for item in items for key in path_keys for path in ensure_tuple(item.get(key) or ()))
@@ -136,7 +139,7 @@ def _folder_items(
         raise DatalistError(f"{folder}: a folder without datalist has the sections {accepted}, not {section!r}.")
     shards = is_shard_folder(folder)
     if shards and volumes:
-        raise DatalistError(f"{folder}: shards hold pictures alone; give the folder of the volumes' own files.")
+        raise DatalistError(f"{folder}: shards contain 2D images only; give the folder of the volumes' own files.")
     names = shard_files(folder) if shards else scan_volumes(folder) if volumes else scan_radiographs(folder)
     if not names:
         raise DatalistError(f"no radiographs found under {folder}; supported: {supported_types()}.")
@@ -160,17 +163,13 @@ def read_sections(source: Path) -> dict[str, Any]:
     return content
 
 
-def base_folder(
-    dataset_dir: str | os.PathLike | None, source: Path, content: Mapping[str, Any], section: str = ""
-) -> Path:
-    """Folder that relative names of a list's section start from, by its first item; without a section, by any item."""
+def base_folder(dataset_dir: str | os.PathLike | None, source: Path, entry: Any) -> Path:
+    """Folder that relative names in a list start from, by one of its entries."""
     if not dataset_dir:
         return source.parent
     base = Path(dataset_dir).expanduser()
     if not base.is_dir():
         raise DatalistError(f"{base}: the folder dataset_dir does not exist; check the name.")
-    lists = [content.get(section)] if section else [content.get(name) for name in SECTIONS]
-    entry = next((entry for entries in lists if isinstance(entries, list) for entry in entries), None)
     name = entry.get("image") if isinstance(entry, dict) else entry
     if not isinstance(name, str) or os.path.exists(base / name):
         return base
@@ -184,14 +183,8 @@ def _is_below(path: Path, folder: Path) -> bool:
     return plain or folder.resolve() in path.resolve().parents
 
 
-def _listed_items(
-    content: Mapping[str, Any],
-    section: str,
-    dataset_dir: str | os.PathLike | None,
-    source: Path,
-    path_keys: Sequence[str],
-) -> list[dict[str, Any]]:
-    """Entries of a section, themselves, as dictionaries with absolute file names."""
+def _section(content: Mapping[str, Any], section: str, source: Path) -> list[Any]:
+    """Entries of a section, at least one."""
     if section not in content:
         found = ", ".join(name for name, value in content.items() if isinstance(value, list)) or "none"
         raise DatalistError(f"{source}: has no section {section!r}; sections found: {found}.")
@@ -200,13 +193,18 @@ def _listed_items(
         raise DatalistError(f"{source}: section {section!r} is {_kind(entries)}, where an array of items is expected.")
     if not entries:
         raise DatalistError(f"{source}: section {section!r} is empty; add items, or choose another section.")
-    base, folders = base_folder(dataset_dir, source, content, section), dict[str, str]()
+    return entries
+
+
+def _to_items(entries: Sequence[Any], where: str, path_keys: Sequence[str], base: Path) -> list[dict[str, Any]]:
+    """Entries of a section, themselves, as dictionaries with absolute file names."""
     items: list[dict[str, Any]] = []
+    folders: dict[str, str] = {}
     try:
         for entry in entries:
             items.append(_to_item(entry, path_keys, base, folders))
     except DatalistError as error:
-        raise DatalistError(f"{source}: section {section!r}, item {len(items)}{error}") from error
+        raise DatalistError(f"{where}, item {len(items)}{error}") from error
     return items
 
 
@@ -340,8 +338,9 @@ def cached_phantom(
     drawn["version"] = PHANTOM_VERSION
     recipe, datalist = Path(folder) / "recipe.json", Path(folder) / "datalist.json"
     with idist.one_rank_first():
-        if datalist.is_file() and _read_recipe(recipe) == json.loads(json.dumps(drawn)):
-            return datalist
+        with suppress(OSError, ValueError):  # a recipe that is missing or cut
+            if datalist.is_file() and json.loads(recipe.read_text()) == json.loads(json.dumps(drawn)):
+                return datalist
         check_writable(folder)
         recipe.unlink(missing_ok=True)
         path = export_phantom(folder, **arguments)
@@ -349,11 +348,3 @@ def cached_phantom(
         with atomic_path(recipe) as temporary:
             temporary.write_text(json.dumps(drawn))
         return path
-
-
-def _read_recipe(path: Path) -> Any:
-    """The arguments that the phantom there was drawn with; None where a recipe is missing or cut."""
-    try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None

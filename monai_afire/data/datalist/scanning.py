@@ -70,7 +70,7 @@ def scan_radiographs(folder: str | os.PathLike) -> list[str]:
     if skipped:
         text = f"{len(skipped):,} entries left out, which cannot be read: {first_few(sorted(skipped))}"
         warnings.warn(f"{root}: {text}; {len(found):,} radiographs are found.", stacklevel=2)
-    if count := sum(len(scan_radiographs(place)) for place in results):
+    if count := sum(len(scan_radiographs(result)) for result in results):
         text = f"{count:,} pictures left out, which lie among results of monai_afire: {first_few(sorted(results))}"
         warnings.warn(f"{root}: {text}; {len(found):,} radiographs are found.", stacklevel=2)
     return sorted(found)
@@ -118,7 +118,7 @@ def _visit(
                 pending.append(name)
             elif _is_radiograph(entry):
                 found.append(name)
-        except OSError as error:  # of this entry alone: the others of the folder are as good as ever
+        except OSError as error:  # of this entry alone: the others can still be read
             skipped.append(f"{name} ({error.strerror})")
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from monai_afire.data.datalist.checks import SECTIONS, DatalistError
@@ -21,17 +22,14 @@ _NO_FINDING = "no finding"  # an item whose labels are all negative: rare enough
 
 
 def label_subset(
-    items: Sequence[Mapping[str, Any]],
-    fraction: float,
-    seed: int = 0,
-    label_key: str = "label",
+    items: Sequence[Mapping[str, Any]], fraction: float, seed: int = 0, label_key: str = "label"
 ) -> list[dict[str, Any]]:
     """
     All items of a fraction of the patients, to learn from few labels.
 
-    Subsets of one seed are nested: the patients of a smaller fraction are among those of a larger one. Patients come
-    in an order by chance, ahead of which are a few that have, between them, a positive of each class that occurs, and
-    an item without any finding. A subset of as many patients as there are classes, plus one, thus misses no class.
+    Subsets of one seed are nested: a larger fraction contains the patients of a smaller one. The order of the patients
+    is random. A few come first, who together have a positive of each class and an item without any finding. So a
+    subset with one patient more than there are classes misses no class.
 
     Args:
         items: items of a datalist.
@@ -62,10 +60,7 @@ def label_subset(
 
 
 def few_shots(
-    items: Sequence[Mapping[str, Any]],
-    num_shots: int,
-    seed: int = 0,
-    label_key: str = "label",
+    items: Sequence[Mapping[str, Any]], num_shots: int, seed: int = 0, label_key: str = "label"
 ) -> list[dict[str, Any]]:
     """
     A few items, each of another patient, nested: those of a smaller number are among those of a larger one.
@@ -96,10 +91,8 @@ def few_shots(
     for number, patient in enumerate(patients):
         own.setdefault(patient, []).append(number)
     if len(own) < num_shots:
-        raise DatalistError(
-            f"{num_shots} shots of different patients are wanted, but there are {len(own)} patients with {len(items)} "
-            "items; choose a smaller number."
-        )
+        found = f"there are {len(own)} patients with {len(items)} items"
+        raise DatalistError(f"{num_shots} shots of different patients are wanted, but {found}; choose fewer.")
     of_patient = {
         patient: numbers[int.from_bytes(_digest(f"shot:{seed}", patient)[:8], "big") % len(numbers)]
         for patient, numbers in own.items()
@@ -150,10 +143,7 @@ def cross_validation_items(
         ['8.png', '9.png']
     """
     if not _is_count(num_folds) or num_folds < 3:
-        raise DatalistError(
-            f"the number of folds is {num_folds!r}; choose a whole number from 3: one fold to test, one to validate, "
-            "the others to train."
-        )
+        raise DatalistError(f"the number of folds is {num_folds!r}; choose a whole number from 3.")
     if not _is_count(fold) or not 0 <= fold < num_folds:
         raise DatalistError(f"fold is {fold!r}; with {num_folds} folds it is a whole number from 0 to {num_folds - 1}.")
     if section not in SECTIONS:
@@ -161,10 +151,8 @@ def cross_validation_items(
     patients = item_patients(items)
     classes = _classes_of_patients(items, patients, label_key)
     if len(classes) < num_folds:
-        raise DatalistError(
-            f"{len(classes)} patients with {len(items)} items cannot be divided into {num_folds} folds; choose at most "
-            "as many folds as there are patients."
-        )
+        text = f"{len(classes)} patients with {len(items)} items cannot be divided into {num_folds} folds"
+        raise DatalistError(f"{text}; choose at most as many folds.")
     part = _divide(classes, num_folds, f"folds:{seed}")
     own = {"test": {fold}, "validation": {(fold + 1) % num_folds}}
     wanted = own.get(section) or set(range(num_folds)) - own["test"] - own["validation"]
@@ -173,7 +161,7 @@ def cross_validation_items(
 
 def _divide(classes: Mapping[str, set[Any]], num_folds: int, seed: str) -> dict[str, int]:
     """Fold of each patient: classes from rare to common, each patient to the fold that has the fewest of the class."""
-    order = _by_hash(classes, seed)
+    order = sorted(classes, key=partial(_digest, seed))
     frequency = Counter(name for members in classes.values() for name in members if name != _NO_FINDING)
     rare_first = sorted(frequency, key=lambda name: (frequency[name], str(name)))
     fold_of: dict[str, int] = {}
@@ -191,8 +179,8 @@ def _divide(classes: Mapping[str, set[Any]], num_folds: int, seed: str) -> dict[
 
 
 def _covering_order(classes: Mapping[str, set[Any]], seed: str) -> list[str]:
-    """Patients by chance, ahead of which are those that have, between them, all classes; each adds most new ones."""
-    order = _by_hash(classes, seed)
+    """Patients in random order, after those who together have all classes; each of these adds most new ones."""
+    order = sorted(classes, key=partial(_digest, seed))
     missing = set().union(*classes.values())
     first: list[str] = []
     while missing:
@@ -213,7 +201,7 @@ def _classes_of_patients(
 
 
 def _classes(label: Any) -> set[Any]:
-    """Classes that an item is a positive of."""
+    """Classes of which an item is a positive."""
     if hasattr(label, "tolist"):
         label = label.tolist()
     if isinstance(label, (list, tuple)):
@@ -221,10 +209,6 @@ def _classes(label: Any) -> set[Any]:
     # a number below 0 says that the class is not known
     is_known = isinstance(label, (int, float, str)) and known_text(label) and label not in (-1, "-1")
     return {label} if is_known else set()
-
-
-def _by_hash(names: Iterable[str], seed: str) -> list[str]:
-    return sorted(names, key=lambda name: _digest(seed, name))
 
 
 def _digest(seed: str, name: str) -> bytes:

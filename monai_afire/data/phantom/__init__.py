@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from monai_afire.data.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES, Patient
-from monai_afire.data.phantom.dataset import ChestPhantomDataset, ChestVolumeDataset
+from monai_afire.data.phantom.dataset import ChestPhantomDataset
 from monai_afire.data.phantom.export import export_phantom
 from monai_afire.data.phantom.lesions import LESION_KINDS, Lesion
 from monai_afire.data.phantom.phantom import ChestPhantom, draw_chest_phantom
@@ -18,7 +18,6 @@ __all__ = [
     "ChestPhantom",
     "ChestPhantomDataset",
     "ChestVolume",
-    "ChestVolumeDataset",
     "Lesion",
     "Patient",
     "draw_chest_phantom",

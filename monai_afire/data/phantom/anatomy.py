@@ -17,22 +17,10 @@ from monai_afire.data.phantom.drawing import fill_polygon, smooth_curve
 
 ORGAN_NAMES = ("lung_right", "lung_left", "heart", "clavicle_right", "clavicle_left")
 
+_LANDMARKS_OF_SIDES = ("lung_apex", "costophrenic_angle", "diaphragm_dome", "clavicle_head", "hilum")
 LANDMARK_NAMES = (
-    "lung_apex_right",
-    "lung_apex_left",
-    "costophrenic_angle_right",
-    "costophrenic_angle_left",
-    "diaphragm_dome_right",
-    "diaphragm_dome_left",
-    "clavicle_head_right",
-    "clavicle_head_left",
-    "hilum_right",
-    "hilum_left",
-    "carina",
-    "aortic_knob",
-    "right_heart_border",
-    "cardiac_apex",
-    "trachea_top",
+    *(f"{name}_{side}" for name in _LANDMARKS_OF_SIDES for side in ("right", "left")),
+    *("carina", "aortic_knob", "right_heart_border", "cardiac_apex", "trachea_top"),
 )
 
 # Depth (mm, towards the front) at which structures lie; turning the patient shifts them against one another.

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The data sets of the phantom: radiographs, which are kept on disk, and volumes, which are drawn into memory."""
+"""The data set of the phantom: radiographs or volumes, drawn when they are first asked for and kept on disk."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from monai.data import CacheDataset, Dataset, MetaTensor
-from monai.transforms import Compose, Transform
+from monai.data import Dataset, MetaTensor
+from monai.transforms import Transform
 from monai.utils import ensure_tuple
 
 from monai_afire.data.cache.disk_cache import DiskCachedDataset
@@ -24,11 +24,11 @@ PHANTOM_VERSION = 1
 
 
 class ChestPhantomDataset(Dataset):
-    """Procedurally drawn frontal chest radiographs with complete ground truth, a data set that needs no download.
+    """Procedurally drawn chest radiographs, or volumes, with complete ground truth: a data set without download.
 
-    A picture is drawn when it is first asked for (about 20 per second of one core at 224²), and kept in a file under
-    ``root_dir`` by :class:`monai_afire.data.DiskCachedDataset`: other arguments draw anew, a damaged file is never
-    trusted. Sections share no patient.
+    An image is drawn when it is first asked for (about 20 radiographs per second of one core at 224²), and kept in a
+    file under ``root_dir`` by :class:`monai_afire.data.DiskCachedDataset`: other arguments draw anew, a damaged file
+    is never trusted. Sections share no patient.
 
     An item is a dictionary (``H = W = image_size``):
 
@@ -42,15 +42,22 @@ class ChestPhantomDataset(Dataset):
     * ``"box_kinds"``: int64 ``(2,)``, index into ``LESION_KINDS`` of each box, -1 where there is none;
     * ``"patient_id"``: str; ``"sex"``: "F" or "M"; ``"pixel_size"``: float, mm.
 
+    With ``spatial_dims=3`` the patients are the same, their anatomy given a depth, and the axes run to the right, the
+    front and up: ``"image"`` is a MetaTensor ``(1, X, Y, Z)`` in Hounsfield units with its affine matrix, masks are
+    ``(5, X, Y, Z)`` and ``(1, X, Y, Z)``, ``"landmarks"`` ``(15, 3)`` in voxels, ``"pixel_size"`` three floats, and
+    there are no boxes.
+
     Args:
         root_dir: folder of the cache, made if it is missing.
         section: "training", "validation" or "test".
         transform: transforms of the items.
         num_patients: number of patients of this section.
-        image_size: rows and columns of the pictures, 32 or more.
+        image_size: rows and columns of the radiographs, 32 or more; of volumes voxels along each axis, one number or
+            three, 16 or more.
         abnormal_fraction: share of patients with lesions; 0 for the pre-training on normal pictures.
         lesion_kinds: kinds of lesions that occur.
         seed: seed of all sections.
+        spatial_dims: 2 for radiographs, 3 for volumes.
 
     Raises:
         ValueError: when an argument has a value that it cannot have.
@@ -69,70 +76,21 @@ class ChestPhantomDataset(Dataset):
         section: str,
         transform: Sequence[Callable] | Callable = (),
         num_patients: int = 100,
-        image_size: int = 224,
+        image_size: int | Sequence[int] = 224,
         abnormal_fraction: float = 0.5,
         lesion_kinds: Sequence[str] = LESION_KINDS,
         seed: int = 0,
+        spatial_dims: int = 2,
     ) -> None:
-        cohort = Cohort(section, num_patients, image_size, abnormal_fraction, ensure_tuple(lesion_kinds), seed)
+        kinds = ensure_tuple(lesion_kinds)
+        cohort = Cohort(section, num_patients, image_size, abnormal_fraction, kinds, seed, spatial_dims)
         numbers = [{"number": number} for number in range(num_patients)]
         drawn = DiskCachedDataset(numbers, _Draw(cohort), root_dir)
         super().__init__(drawn, transform)  # type: ignore[arg-type]  # any data set with a length will do
 
 
-class ChestVolumeDataset(CacheDataset):
-    """Procedurally drawn CT-like volumes of the chest with complete ground truth, which need no download.
-
-    The patients are those of :class:`ChestPhantomDataset`: the anatomy of the radiographs, given a depth. They are
-    drawn into memory; :func:`export_phantom` with ``spatial_dims=3`` keeps them as files.
-
-    An item is a dictionary with the keys of a radiograph's, its axes to the right, the front and up:
-
-    * ``"image"``: float32 ``(1, X, Y, Z)`` in Hounsfield units, a MetaTensor with its affine matrix;
-    * ``"label"``: float32 ``(5,)``, 1 for each kind of ``LESION_KINDS`` that is present;
-    * ``"abnormal"``: int, 1 if any lesion is present, else 0;
-    * ``"organs"``: uint8 ``(5, X, Y, Z)`` of 0 and 1, one channel for each of ``ORGAN_NAMES``;
-    * ``"lesion_truth"``: uint8 ``(1, X, Y, Z)`` of 0 and 1;
-    * ``"landmarks"``: float32 ``(15, 3)`` in voxels for each of ``LANDMARK_NAMES``;
-    * ``"patient_id"``: str; ``"sex"``: "F" or "M"; ``"pixel_size"``: three floats, mm.
-
-    Args:
-        section: "training", "validation" or "test", which share no patient.
-        transform: transforms of the items.
-        num_patients: number of patients.
-        image_size: voxels along each axis, one number or three, 16 or more.
-        abnormal_fraction: share of patients with lesions.
-        lesion_kinds: kinds of lesions that occur.
-        seed: seed of all sections.
-        progress: whether to show a progress bar.
-        **cache: other arguments of `monai.data.CacheDataset`.
-
-    Example:
-        >>> dataset = ChestVolumeDataset("test", num_patients=2, image_size=16, progress=False)
-        >>> dataset[1]["image"].shape, dataset[1]["organs"].shape, dataset[1]["abnormal"]
-        (torch.Size([1, 16, 16, 16]), (5, 16, 16, 16), 1)
-    """
-
-    def __init__(
-        self,
-        section: str,
-        transform: Sequence[Callable] | Callable = (),
-        num_patients: int = 16,
-        image_size: int | Sequence[int] = 64,
-        abnormal_fraction: float = 0.5,
-        lesion_kinds: Sequence[str] = LESION_KINDS,
-        seed: int = 0,
-        progress: bool = True,
-        **cache: Any,
-    ) -> None:
-        cohort = Cohort(section, num_patients, image_size, abnormal_fraction, ensure_tuple(lesion_kinds), seed, 3)
-        steps = Compose([_Draw(cohort), *ensure_tuple(transform)]).flatten()
-        numbers = [{"number": number} for number in range(num_patients)]
-        super().__init__(numbers, steps, progress=progress, **cache)
-
-
 class _Draw(Transform):
-    """From a patient's number to the item that the data sets document."""
+    """From a patient's number to the item that the data set documents."""
 
     def __init__(self, cohort: Cohort) -> None:
         self.cohort = cohort

@@ -7,8 +7,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +46,9 @@ def export_phantom(
     ``abnormal``, ``landmarks`` (row, column), ``boxes`` (x, y, width, height; one for each lesion, without padding),
     ``box_findings`` (kind of each box), ``patient_id``, ``sex`` and ``pixel_size``.
 
-    Volumes are those of `ChestVolumeDataset`, in whole Hounsfield units; masks hold 0 and 1, landmarks are voxels along
-    the axes right, front and up, boxes the first voxel along each axis and then the lengths.
+    Volumes are those of `ChestPhantomDataset` with ``spatial_dims=3``, in whole Hounsfield units; masks hold 0 and 1,
+    landmarks are voxels along the axes right, front and up, boxes the first voxel along each axis and then the
+    lengths.
 
     Args:
         out_dir: folder to write to, made if it is missing; files of an earlier phantom are replaced.
@@ -103,43 +103,38 @@ def _refuse_foreign(path: Path) -> None:
     except (OSError, ValueError, RecursionError):
         content = None
     if not isinstance(content, dict) or content.get("name") != _NAME:
-        raise FileExistsError(
-            f"{path} is not the list of a phantom, and drawing one here would replace it: give the phantom another "
-            "folder (phantom_dir), or use the list (datalist)"
-        )
+        remedy = "give the phantom another folder (phantom_dir), or use the list (datalist)"
+        raise FileExistsError(f"{path} is not the list of a phantom, which would replace it: {remedy}")
 
 
-def _save_picture(array: np.ndarray, folder: Path, name: str) -> str:
-    path = folder / f"{name}.png"
+def _save(folder: Path, name: str, array: np.ndarray, affine: np.ndarray | None) -> str:
+    """Write a picture, or a volume with its affine matrix; returns the name with its extension."""
+    path = folder / f"{name}{'.png' if affine is None else '.nii.gz'}"
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(array.astype(np.uint8)).save(path, format="PNG")
-    return f"{name}.png"
-
-
-def _save_volume(array: np.ndarray, folder: Path, name: str, affine: np.ndarray) -> str:
-    path = folder / f"{name}.nii.gz"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(gzip.compress(nibabel.Nifti1Image(array, affine).to_bytes(), compresslevel=1, mtime=0))
-    return f"{name}.nii.gz"
+    if affine is None:
+        Image.fromarray(array.astype(np.uint8)).save(path, format="PNG")
+    else:
+        path.write_bytes(gzip.compress(nibabel.Nifti1Image(array, affine).to_bytes(), compresslevel=1, mtime=0))
+    return path.relative_to(folder).as_posix()
 
 
 def _write_patient(folder: Path, patient_id: str, chest: ChestPhantom | ChestVolume) -> dict[str, Any]:
     """Write one patient's files and return the entry of the datalist."""
-    save: Callable[[np.ndarray, Path, str], str] = _save_picture
     if isinstance(chest, ChestVolume):
-        save, image, inside = partial(_save_volume, affine=chest.affine), np.rint(chest.image[0]).astype(np.int16), 1
+        affine, image, inside = chest.affine, np.rint(chest.image[0]).astype(np.int16), 1
         pixel_size: Any = [round(size, 4) for size in chest.voxel_size]
     else:
-        image, inside, pixel_size = np.round(chest.image[0] * 255.0), 255, round(chest.pixel_size, 4)
+        affine, image, inside = None, np.round(chest.image[0] * 255.0), 255
+        pixel_size = round(chest.pixel_size, 4)
     return {
-        "image": save(image, folder, f"images/{patient_id}"),
+        "image": _save(folder, f"images/{patient_id}", image, affine),
         "label": chest.label.astype(int).tolist(),
         "abnormal": int(chest.label.any()),
         "organs": [
-            save(mask * inside, folder, f"organs/{patient_id}_{name}")
+            _save(folder, f"organs/{patient_id}_{name}", mask * inside, affine)
             for name, mask in zip(ORGAN_NAMES, chest.organs, strict=True)
         ],
-        "lesion_truth": save(chest.lesion_mask[0] * inside, folder, f"lesions/{patient_id}"),
+        "lesion_truth": _save(folder, f"lesions/{patient_id}", chest.lesion_mask[0] * inside, affine),
         "landmarks": [[round(float(value), 2) for value in point] for point in chest.landmarks],
         "boxes": [list(lesion.box) for lesion in chest.lesions],
         "box_findings": [lesion.kind for lesion in chest.lesions],

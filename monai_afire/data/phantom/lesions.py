@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.ndimage import distance_transform_edt, find_objects
 
-from monai_afire.data.phantom.anatomy import DEPTH, ChestAnatomy, Projection, build_anatomy, sample_patient
+from monai_afire.data.phantom.anatomy import DEPTH, ChestAnatomy, Patient, Projection, build_anatomy, sample_patient
 from monai_afire.data.phantom.drawing import dome, fill_polygon, ribbon_points, splat_points
 from monai_afire.data.phantom.rendering import LUNG_CONTRAST, ThicknessMaps, organ_masks, smooth_noise
 
@@ -49,11 +49,15 @@ def tight_box(mask: np.ndarray) -> tuple[int, ...]:
     return (*(side.start for side in sides), *(side.stop - side.start for side in sides))
 
 
+@dataclass(frozen=True)
 class DrawnChest:
-    """What a drawn radiograph and a drawn volume have in common."""
+    """A drawn chest and what a radiograph and a volume have in common."""
 
     image: np.ndarray
+    organs: np.ndarray
+    landmarks: np.ndarray
     lesions: tuple[Lesion, ...]
+    patient: Patient
 
     @property
     def label(self) -> np.ndarray:
@@ -64,10 +68,8 @@ class DrawnChest:
     @property
     def lesion_mask(self) -> np.ndarray:
         """uint8 ``(1, *S)``, the union of the masks of all lesions."""
-        union = np.zeros(self.image.shape, dtype=bool)
-        for lesion in self.lesions:
-            union |= lesion.mask
-        return union.astype(np.uint8)
+        empty = np.zeros(self.image.shape[1:], dtype=bool)
+        return np.any([empty, *(lesion.mask for lesion in self.lesions)], axis=0, keepdims=True).astype(np.uint8)
 
 
 def draw_anatomy(

@@ -13,10 +13,9 @@ from monai_afire.data.phantom.anatomy import (
     LANDMARK_NAMES,
     ORGAN_NAMES,
     ChestAnatomy,
-    Patient,
     Projection,
 )
-from monai_afire.data.phantom.lesions import DrawnChest, Lesion, Scene, add_lesion, draw_anatomy
+from monai_afire.data.phantom.lesions import DrawnChest, Scene, add_lesion, draw_anatomy
 from monai_afire.data.phantom.rendering import expose, organ_masks, sample_exposure, thickness_maps
 
 _LEAST_SIZE = 32
@@ -37,11 +36,6 @@ class ChestPhantom(DrawnChest):
         pixel_size: side of a pixel in millimetres at the patient's mid plane.
     """
 
-    image: np.ndarray
-    organs: np.ndarray
-    landmarks: np.ndarray
-    lesions: tuple[Lesion, ...]
-    patient: Patient
     pixel_size: float
 
     @property

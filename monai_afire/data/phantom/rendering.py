@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 from scipy.ndimage import gaussian_filter, map_coordinates, uniform_filter
@@ -227,27 +228,10 @@ def thickness_maps(
 ATTENUATION = 0.021  # of water at the mean energy of a chest film, 1/mm
 
 
-@dataclass(frozen=True)
-class Exposure:
-    """Settings of one exposure and of its processing."""
-
-    centre: float
-    width: float
-    equalise: float
-    sharpen: float
-    scatter: float
-    noise: float
-    blur: float
-    border: tuple[float, ...]
-    border_angle: float
-    marker: bool
-    marker_place: tuple[float, float]
-
-
-def sample_exposure(rng: np.random.Generator) -> Exposure:
-    """Draws the settings of an exposure."""
+def sample_exposure(rng: np.random.Generator) -> SimpleNamespace:
+    """Draws the settings of one exposure and of its processing."""
     border = np.where(rng.random(4) < 0.3, rng.uniform(0.005, 0.05, 4), 0.0)
-    return Exposure(
+    return SimpleNamespace(
         centre=float(rng.uniform(0.50, 0.62)),
         width=float(rng.uniform(0.13, 0.20)),
         equalise=float(rng.uniform(0.0, 0.35)),
@@ -255,7 +239,7 @@ def sample_exposure(rng: np.random.Generator) -> Exposure:
         scatter=float(rng.uniform(0.1, 0.4)),
         noise=float(rng.uniform(0.004, 0.018)),
         blur=float(rng.uniform(0.5, 1.0)),
-        border=tuple(border.tolist()),
+        border=border.tolist(),
         border_angle=float(rng.normal(0.0, 0.012)),
         marker=bool(rng.random() < 0.7),
         marker_place=(float(rng.uniform(0.86, 0.93)), float(rng.uniform(0.05, 0.16))),
@@ -263,7 +247,11 @@ def sample_exposure(rng: np.random.Generator) -> Exposure:
 
 
 def expose(
-    maps: ThicknessMaps, anatomy: ChestAnatomy, projection: Projection, exposure: Exposure, rng: np.random.Generator
+    maps: ThicknessMaps,
+    anatomy: ChestAnatomy,
+    projection: Projection,
+    exposure: SimpleNamespace,
+    rng: np.random.Generator,
 ) -> np.ndarray:
     """The displayed picture: transmitted intensity, scatter, quantum noise, logarithm, processing and window."""
     size, ppmm = projection.image_size, projection.pixels_per_mm
@@ -289,7 +277,7 @@ def expose(
 _LETTER_L = np.array([(0.0, 0.0), (0.26, 0.0), (0.26, 0.76), (0.7, 0.76), (0.7, 1.0), (0.0, 1.0)])
 
 
-def _frame(picture: np.ndarray, exposure: Exposure) -> np.ndarray:
+def _frame(picture: np.ndarray, exposure: SimpleNamespace) -> np.ndarray:
     """Adds the lead marker "L" at the patient's left and blackens the borders outside the collimator."""
     size = picture.shape[0]
     if exposure.marker:

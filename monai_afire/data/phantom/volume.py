@@ -15,7 +15,6 @@ from monai_afire.data.phantom.anatomy import (
     LANDMARK_NAMES,
     ORGAN_NAMES,
     ChestAnatomy,
-    Patient,
 )
 from monai_afire.data.phantom.lesions import LESION_KINDS, DrawnChest, Lesion, draw_anatomy
 from monai_afire.data.phantom.rendering import airways, lung_depth
@@ -43,11 +42,6 @@ class ChestVolume(DrawnChest):
         affine: ``(4, 4)`` from voxels to millimetres.
     """
 
-    image: np.ndarray
-    organs: np.ndarray
-    landmarks: np.ndarray
-    lesions: tuple[Lesion, ...]
-    patient: Patient
     affine: np.ndarray
 
     @property
@@ -207,31 +201,31 @@ class _Scene:
         """Coverage of one lung."""
         return self.organs["lung_right" if self.rng.random() < 0.5 else "lung_left"]
 
-    def pick_place(self, lung: np.ndarray, margin: float) -> np.ndarray:
-        """Coordinates ``(3,)`` (mm) of a place at least ``margin`` mm inside a lung where it is wide enough."""
+    def pick_point(self, lung: np.ndarray, margin: float) -> np.ndarray:
+        """Coordinates ``(3,)`` (mm) of a point at least ``margin`` mm inside a lung where it is wide enough."""
         depth = distance_transform_edt(lung > 0.5, sampling=self.grid.voxel_size)
         inside = np.flatnonzero(depth >= min(margin, 0.8 * float(depth.max())))
-        place = np.unravel_index(int(inside[self.rng.integers(len(inside))]), self.grid.shape)
-        return np.array([np.broadcast_to(axis, self.grid.shape)[place] for axis in self.grid.coordinates])
+        point = np.unravel_index(int(inside[self.rng.integers(len(inside))]), self.grid.shape)
+        return np.array([np.broadcast_to(axis, self.grid.shape)[point] for axis in self.grid.coordinates])
 
     def paint(self, coverage: np.ndarray, value: float) -> None:
         """Mix a value in Hounsfield units into the image."""
         self.image += coverage * (value - self.image)
 
-    def distance(self, place: np.ndarray, stretch: np.ndarray | float = 1.0) -> np.ndarray:
-        """Distance (mm) of each voxel to a place, its axes divided by factors."""
+    def distance(self, point: np.ndarray, stretch: np.ndarray | float = 1.0) -> np.ndarray:
+        """Distance (mm) of each voxel to a point, its axes divided by factors."""
         factors = np.broadcast_to(stretch, 3)
-        squares = [((axis - place[i]) / factors[i]) ** 2 for i, axis in enumerate(self.grid.coordinates)]
+        squares = [((axis - point[i]) / factors[i]) ** 2 for i, axis in enumerate(self.grid.coordinates)]
         return np.sqrt(squares[0] + squares[1] + squares[2])
 
 
 def _nodule(scene: _Scene) -> np.ndarray:
     """A ball of soft tissue."""
     radius = float(scene.rng.uniform(9.0, 18.0))
-    place = scene.pick_place(scene.pick_lung(), radius)
+    point = scene.pick_point(scene.pick_lung(), radius)
     edge = float(scene.grid.voxel_size.mean())
     stretch = scene.rng.uniform(0.85, 1.15, 3)
-    coverage = np.clip((radius - scene.distance(place, stretch)) / edge + 0.5, 0.0, 1.0)
+    coverage = np.clip((radius - scene.distance(point, stretch)) / edge + 0.5, 0.0, 1.0)
     scene.paint(coverage, float(scene.rng.uniform(0.0, 60.0)))
     return coverage
 
@@ -240,7 +234,7 @@ def _consolidation(scene: _Scene) -> np.ndarray:
     """A region where fluid replaces the air, with a fuzzy edge; it ends at the border of the lung."""
     lung = scene.pick_lung()
     radius = float(scene.rng.uniform(20.0, 42.0))
-    distance = scene.distance(scene.pick_place(lung, 18.0), scene.rng.uniform(0.75, 1.3, 3)) / radius
+    distance = scene.distance(scene.pick_point(lung, 18.0), scene.rng.uniform(0.75, 1.3, 3)) / radius
     rough = gaussian_filter(scene.rng.standard_normal(scene.grid.shape), 9.0 / scene.grid.voxel_size)
     rough /= max(float(rough.std()), 1e-6)
     coverage = lung / (1.0 + np.exp(-6.0 * (1.0 - distance + 0.2 * np.clip(rough, -2.0, 2.0))))
@@ -283,6 +277,6 @@ _PAINTERS: dict[str, Callable[[_Scene], np.ndarray]] = dict(
 
 
 def _add_lesion(kind: str, scene: _Scene) -> Lesion:
-    """Change the image of a scene by one lesion of random place, size and contrast."""
+    """Change the image of a scene by one lesion of random point, size and contrast."""
     coverage = _PAINTERS[kind](scene)
     return Lesion(kind, coverage >= min(0.5, float(coverage.max())))

@@ -13,7 +13,7 @@ Label files of public sets, of chest radiographs above all, read into MONAI data
 * "label": the number of the class, named in the header's "labels"; or, for sets with findings, a list in the order of
   the header's "finding_names" with 1 (present), 0 (absent), -1 (uncertain) and null (not mentioned).
   ``numpy.asarray(label, dtype="float32")`` turns null into NaN.
-* "abnormal": 0, 1, or -1 where the labels do not tell.
+* "abnormal": 0, 1, or -1 where the labels do not say.
 * "view": "PA", "AP", "frontal", "lateral", "unknown", or as the set has it.
 * where there are some: "boxes" ([x, y, width, height] in pixels of the header's "box_image_size") with
   "box_findings", "polygons", "mask" (a path), "organs" (a path for each of the header's "organ_names"); of pairs of

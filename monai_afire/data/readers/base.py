@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-UNCERTAIN = -1  # of a finding that may be there, and of `abnormal` where the labels do not tell
+UNCERTAIN = -1  # of a finding that may be there, and of `abnormal` where the labels do not say
 
 
 @dataclass(slots=True)
@@ -23,7 +23,7 @@ class LabelledImage:
     Args:
         name: as the label files call it, for messages.
         file: its path, None if it is not there.
-        item: what the datalist says of it: always "label", "abnormal" (0, 1, or -1 if the labels do not tell),
+        item: what the datalist says of it: always "label", "abnormal" (0, 1, or -1 if the labels do not say),
             "patient_id" and "view" ("PA", "AP", "frontal", "lateral", "unknown", or as the set has it).
         section: "training", "validation" or "test" of the official split, None if there is no such split.
         draw_mask: makes its mask, a (rows, columns) array of 0 and 1.
@@ -70,20 +70,21 @@ class LabelReader(ABC):
     """
     Reader of one set's label files.
 
-    A new set is a module with a subclass, and a line in :data:`monai_afire.data.readers.READERS`. Its options are
-    dataclass fields made with :func:`option`.
+    A new set is a module with a subclass, and a line in :data:`monai_afire.data.readers.READERS`. Its docstring is the
+    help of the command: where the files come from, and how they must lie. Its options are dataclass fields made with
+    :func:`option`.
+
+    Attributes:
+        title: name of the set.
+        reference: what to cite.
+        has_split: whether there is an official split.
+        has_masks: whether images come with `draw_mask`.
     """
 
     title: ClassVar[str]
-    """Name of the set."""
-    layout: ClassVar[str]
-    """Where its files come from and how they must lie, for ``--help``."""
     reference: ClassVar[str]
-    """What to cite."""
     has_split: ClassVar[bool] = False
-    """Whether there is an official split."""
     has_masks: ClassVar[bool] = False
-    """Whether images come with `draw_mask`."""
 
     @abstractmethod
     def read(self, root: Path, labels: Path, official: bool) -> LabelledSet:

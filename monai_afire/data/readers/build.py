@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from monai.utils import ensure_tuple
 
-from monai_afire.data.datalist.checks import DatalistError
+from monai_afire.data.datalist.checks import SECTIONS, DatalistError
 from monai_afire.data.datalist.patients import split_by_patient
 from monai_afire.data.readers.base import LabelledImage, LabelReader
 from monai_afire.data.readers.images import progress_bar, stem_of
@@ -24,8 +24,6 @@ from monai_afire.utils.few_images import FEW_IMAGES
 from monai_afire.utils.files import atomic_path, check_writable, save_png
 from monai_afire.utils.formatting import table_lines
 from monai_afire.utils.text import first_few
-
-SECTIONS = ("training", "validation", "test")
 
 
 @dataclass(frozen=True)
@@ -52,10 +50,8 @@ def divide(images: Sequence[LabelledImage], how: Division) -> list[LabelledImage
     ranks = rows["section"].map(SECTIONS.index).groupby(rows["patient"])
     shared = rows["patient"][ranks.transform("nunique") > 1].unique()
     if len(shared) and not how.drop_overlap:
-        raise DatalistError(
-            f"the split has {len(shared)} patients in two sections: {first_few(shared)}; correct it, take another with "
-            "--split random, or leave them out of the earlier section with --drop_overlap."
-        )
+        text = f"the split has {len(shared)} patients in two sections: {first_few(shared)}"
+        raise DatalistError(f"{text}; correct it, or use --split random, or --drop_overlap.")
     kept = rows[rows["section"] == ranks.transform("max").map(dict(enumerate(SECTIONS)))].copy()
     if not (kept["section"] == "validation").any():
         _move(kept, "validation", how.val_fraction, how.seed)
@@ -145,7 +141,7 @@ def write_datalist(
         val_fraction: part of the patients outside test that goes into validation, where no official split says it.
         test_fraction: part of the patients that goes into test, where no official split says it.
         seed: of the choice of patients.
-        drop_overlap: leave patients that the official split has twice out of the earlier section.
+        drop_overlap: keep a patient who is in two sections of the official split in the later one alone.
         allow_missing: leave out images that are not on disk instead of refusing.
         normal_only: leave all but the normal images out of training and validation, and images of which the labels do
             not tell whether they are normal out of test, as training on normal images and anomaly detection need it.
@@ -193,10 +189,8 @@ def write_datalist(
         shares = f"{test_fraction:.0%} to test, {val_fraction:.0%} of the others to validation"
         notes.append(f"no official split: the patients are divided at random with the seed {seed}, {shares}")
     if 0 < counts["validation"] < FEW_IMAGES:
-        notes.append(
-            f"validation has only {counts['validation']} images: what it chooses is largely chance; give it "
-            f"{FEW_IMAGES} or more by --val_fraction or the table"
-        )
+        few = f"validation has only {counts['validation']} images: what it chooses is largely chance"
+        notes.append(f"{few}; give it {FEW_IMAGES} or more by --val_fraction or the table")
     if dropped:
         notes.append(f"{dropped:,} images left out, whose patient is in a later section, too")
     return DatalistReport(
@@ -239,10 +233,8 @@ def _present(images: Sequence[LabelledImage], root: Path, allow_missing: bool) -
     if not present:
         raise DatalistError(f"{root}: none of the {len(images):,} listed images is there: {absent}; check --root.")
     if absent and not allow_missing:
-        raise DatalistError(
-            f"{root}: {len(images) - len(present):,} of {len(images):,} listed images are not there: {absent}; "
-            "download them, or leave them out with --allow_missing."
-        )
+        text = f"{len(images) - len(present):,} of {len(images):,} listed images are not there: {absent}"
+        raise DatalistError(f"{root}: {text}; download them, or leave them out with --allow_missing.")
     return present
 
 

@@ -40,14 +40,18 @@ _KEYS = ("file_name", "syms", "boxes", "polygons")
 
 @dataclass
 class ChestXDetReader(LabelReader):
-    """Findings marked by radiologists."""
+    """
+    Findings marked by radiologists.
+
+    From https://github.com/Deepwise-AILab/ChestX-Det-Dataset ::
+
+        ROOT/ChestX_Det_train.json, ChestX_Det_test.json
+        ROOT/train/*.png, ROOT/test/*.png          the images, in any subfolders
+
+    --mask_dir draws the union of all findings as PNG, 1024 x 1024.
+    """
 
     title = "ChestX-Det"
-    layout = """\
-https://github.com/Deepwise-AILab/ChestX-Det-Dataset
-  ROOT/ChestX_Det_train.json, ChestX_Det_test.json
-  ROOT/train/*.png, ROOT/test/*.png          the images, in any subfolders
---mask_dir draws the union of all findings as PNG, 1024 x 1024."""
     reference = "Lian et al., IEEE Transactions on Medical Imaging 40 (2021)"
     has_split = True
     has_masks = True

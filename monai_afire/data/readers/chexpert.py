@@ -30,23 +30,26 @@ CHEXPERT_FINDINGS = (
     "Fracture",
     "Support Devices",
 )
+# for the datalist's header
 LABEL_VALUES = {"1": "present", "0": "absent", "-1": "uncertain", "null": "not mentioned"}
-"""Meaning of the labels, for the datalist's header."""
-
 _FOLDERS = ("train", "valid", "test")
 
 
 @dataclass
 class CheXpertReader(LabelReader):
-    """Labels of 14 observations: "label" is a list of 1, 0, -1 (uncertain) and null (not mentioned)."""
+    """
+    Labels of 14 observations: "label" is a list of 1, 0, -1 (uncertain) and null (not mentioned).
+
+    From https://stanfordmlgroup.github.io/competitions/chexpert ::
+
+        ROOT/train.csv, valid.csv         as published; valid.csv is the test section ...
+        ROOT/test.csv or test_labels.csv  ... unless the test set is there: then it is the validation section
+        ROOT/train/patient00001/study1/view1_frontal.jpg ...
+
+    ROOT is the folder CheXpert-v1.0 or CheXpert-v1.0-small, or the one around it.
+    """
 
     title = "CheXpert"
-    layout = """\
-https://stanfordmlgroup.github.io/competitions/chexpert
-  ROOT/train.csv, valid.csv         as published; valid.csv is the test section ...
-  ROOT/test.csv or test_labels.csv  ... unless the test set is there: then it is the validation section
-  ROOT/train/patient00001/study1/view1_frontal.jpg ...
-ROOT is the folder CheXpert-v1.0 or CheXpert-v1.0-small, or the one around it."""
     reference = "Irvin et al., CheXpert, AAAI 2019"
     has_split = True
 

@@ -26,14 +26,18 @@ _PATIENT = re.compile(
 
 @dataclass
 class ChildCXRReader(LabelReader):
-    """Normal or pneumonia, by the name of the folder; the patient is in the file's name."""
+    """
+    Normal or pneumonia, by the name of the folder; the patient is in the file's name.
+
+    From https://data.mendeley.com/datasets/rscbjbr9sj (ChestXRay), or its edition on Kaggle (chest-xray-pneumonia) ::
+
+        ROOT/train/NORMAL/*.jpeg, ROOT/train/PNEUMONIA/*.jpeg
+        ROOT/test/NORMAL/*.jpeg,  ROOT/test/PNEUMONIA/*.jpeg
+
+    ROOT may be a folder around these; val, of the Kaggle edition, counts as train; second copies are left out.
+    """
 
     title = "ChildCXR"
-    layout = """\
-https://data.mendeley.com/datasets/rscbjbr9sj (ChestXRay), or its edition on Kaggle (chest-xray-pneumonia)
-  ROOT/train/NORMAL/*.jpeg, ROOT/train/PNEUMONIA/*.jpeg
-  ROOT/test/NORMAL/*.jpeg,  ROOT/test/PNEUMONIA/*.jpeg
-ROOT may be a folder around these; val, of the Kaggle edition, is taken with train; second copies are passed over."""
     reference = "Kermany et al., Cell 172 (2018)"
     has_split = True
 
@@ -65,7 +69,6 @@ def _placed_files(root: Path) -> dict[tuple[str, int, str], str]:
     for section in ("training", "test"):
         if not any(key[0] == section for key in placed):
             folder = "train" if section == "training" else "test"
-            raise DatalistError(
-                f"{root}: no images in {folder}/NORMAL or {folder}/PNEUMONIA; set --root to where train and test lie."
-            )
+            text = f"no images in {folder}/NORMAL or {folder}/PNEUMONIA"
+            raise DatalistError(f"{root}: {text}; set --root to where train and test lie.")
     return dict(sorted(placed.items(), key=lambda pair: pair[1]))

@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import pandas as pd
 
 from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.data.readers.base import UNCERTAIN, LabelledImage, LabelledSet, LabelReader, option
@@ -24,15 +26,18 @@ _NUMBERS = 4  # x and y in the first photograph, x and y in the second
 
 @dataclass
 class FIREReader(LabelReader):
-    """Items are pairs: "image" and "image_2" with "landmarks" and "landmarks_2", (row, column) of the same places."""
+    """
+    Items are pairs: "image" and "image_2" with "landmarks" and "landmarks_2", (row, column) of the same places.
+
+    From https://projects.ics.forth.gr/cvrl/fire ::
+
+        ROOT/Images/A01_1.jpg, A01_2.jpg ...                   in any subfolders
+        ROOT/Ground Truth/control_points_A01_1_2.txt ...       or below --labels; a line for each place: x1 y1 x2 y2
+    """
 
     exclude: tuple = option((), "pairs to leave out, such as P37, which published comparisons do not use")
 
     title = "FIRE"
-    layout = """\
-https://projects.ics.forth.gr/cvrl/fire
-  ROOT/Images/A01_1.jpg, A01_2.jpg ...                   in any subfolders
-  ROOT/Ground Truth/control_points_A01_1_2.txt ...       or below --labels; a line for each place: x1 y1 x2 y2"""
     reference = "Hernandez-Matas et al., Journal for Modeling in Ophthalmology 4 (2017)"
     has_split = True
 
@@ -85,17 +90,14 @@ https://projects.ics.forth.gr/cvrl/fire
 
 def _read_points(path: Path) -> tuple[list[list[float]], list[list[float]]]:
     """(row, column) of each place in the first and in the second photograph."""
-    places: tuple[list[list[float]], list[list[float]]] = ([], [])
+    places = []
     for line, text in enumerate(read_text(path).splitlines(), start=1):
-        if not (cells := text.split()):
+        if not text.strip():
             continue
-        try:
-            numbers = [float(cell) for cell in cells]
-        except ValueError:
-            numbers = []
-        if len(numbers) != _NUMBERS or not all(math.isfinite(number) and number >= 0 for number in numbers):
+        numbers = pd.to_numeric(pd.Series(text.split()), errors="coerce").to_numpy(dtype=float)
+        if len(numbers) != _NUMBERS or not (np.isfinite(numbers) & (numbers >= 0)).all():
             expected = "the four numbers x1 y1 x2 y2, from 0 on"
             raise DatalistError(f"{path}: line {line} is {text.strip()!r}, not {expected}; download the file again.")
-        for own, (x, y) in zip(places, (numbers[:2], numbers[2:]), strict=True):
-            own.append([y, x])
-    return places
+        places.append(numbers)
+    points = np.stack(places)
+    return points[:, [1, 0]].tolist(), points[:, [3, 2]].tolist()

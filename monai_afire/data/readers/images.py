@@ -40,10 +40,8 @@ def files_by_name(root: Path, names: Sequence[str]) -> list[str | None]:
         if len(matches) > 1:
             matches = [match for match in matches if os.path.basename(match) == name] or matches
         if len(matches) > 1:
-            raise DatalistError(
-                f"{root}: {name} is there {len(matches)} times: {first_few(matches)}; set --root to a folder that "
-                "holds one copy, and --labels to the folder of the label files."
-            )
+            text = f"{name} is there {len(matches)} times: {first_few(matches)}"
+            raise DatalistError(f"{root}: {text}; set --root to a folder with one copy.")
         files.append(os.path.join(root, matches[0]) if matches else None)
     return files
 

@@ -33,15 +33,18 @@ _ORGAN_FOLDERS = {
 
 @dataclass
 class JSRTReader(LabelReader):
-    """Lung nodule or none, and, with the masks of SCR, "organs"."""
+    """
+    Lung nodule or none, and, with the masks of SCR, "organs".
+
+    From http://db.jsrt.or.jp/eng.php, masks: SCR database (https://www.isi.uu.nl/Research/Databases/SCR) ::
+
+        ROOT/**/JPCLN001.IMG ... JPCNN093.IMG       nodules (LN) and none (NN); raw with --png_dir, or converted (.png)
+        ROOT/**/fold1/masks/left lung/JPCLN001.gif  if there: masks; also "heart", "right clavicle" ...
+    """
 
     png_dir: str = option("", "write the images and masks to this folder as PNG: the raw .IMG are read by nothing else")
 
     title = "JSRT"
-    layout = """\
-http://db.jsrt.or.jp/eng.php, masks: SCR database (https://www.isi.uu.nl/Research/Databases/SCR)
-  ROOT/**/JPCLN001.IMG ... JPCNN093.IMG       nodules (LN) and none (NN); raw with --png_dir, or converted (.png)
-  ROOT/**/fold1/masks/left lung/JPCLN001.gif  if there: masks; also "heart", "right clavicle" ..."""
     reference = "Shiraishi et al., AJR 174 (2000); van Ginneken et al., Medical Image Analysis 10 (2006)"
     has_split = True
 

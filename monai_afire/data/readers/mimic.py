@@ -19,17 +19,21 @@ _LATERAL = {"LATERAL", "LL", "RL", "XTABLE LATERAL"}
 
 @dataclass
 class MIMICReader(LabelReader):
-    """Labels of 14 observations of each study, in CheXpert's order: 1, 0, -1 (uncertain), null (not mentioned)."""
+    """
+    Labels of 14 observations of each study, in CheXpert's order: 1, 0, -1 (uncertain), null (not mentioned).
+
+    From https://physionet.org/content/mimic-cxr-jpg ::
+
+        ROOT/mimic-cxr-2.0.0-chexpert.csv.gz (or -negbio), -split.csv.gz
+        ROOT/mimic-cxr-2.0.0-metadata.csv.gz      if there: views
+        ROOT/files/p10/p10000032/s50414267/*.jpg ...
+
+    For pre-training AFiRe on normal images add --normal_only --frontal_only.
+    """
 
     labeler: str = option("chexpert", "which labels: mimic-cxr-2.0.0-LABELER.csv", ("chexpert", "negbio"))
 
     title = "MIMIC-CXR-JPG"
-    layout = """\
-https://physionet.org/content/mimic-cxr-jpg
-  ROOT/mimic-cxr-2.0.0-chexpert.csv.gz (or -negbio), -split.csv.gz
-  ROOT/mimic-cxr-2.0.0-metadata.csv.gz      if there: views
-  ROOT/files/p10/p10000032/s50414267/*.jpg ...
-For pre-training AFiRe on normal images add --normal_only --frontal_only."""
     reference = "Johnson et al., MIMIC-CXR-JPG, arXiv:1901.07042"
     has_split = True
 

@@ -37,16 +37,20 @@ _IMAGE_SIZE = 1024  # of the published images
 
 @dataclass
 class NIHReader(LabelReader):
-    """Labels of 14 findings from reports; "label" is a list of 0 and 1, "abnormal" is 0 for "No Finding"."""
+    """
+    Labels of 14 findings from reports; "label" is a list of 0 and 1, "abnormal" is 0 for "No Finding".
+
+    From https://nihcc.app.box.com/v/ChestXray-NIHCC ::
+
+        ROOT/Data_Entry_2017_v2020.csv (or Data_Entry_2017.csv)
+        ROOT/train_val_list.txt, test_list.txt    the official split
+        ROOT/BBox_List_2017.csv                   if there: boxes
+        ROOT/images_001/images/*.png ...          the images, in any subfolders
+
+    The label files may be compressed with gzip, or lie elsewhere (--labels).
+    """
 
     title = "NIH ChestX-ray14"
-    layout = """\
-https://nihcc.app.box.com/v/ChestXray-NIHCC
-  ROOT/Data_Entry_2017_v2020.csv (or Data_Entry_2017.csv)
-  ROOT/train_val_list.txt, test_list.txt    the official split
-  ROOT/BBox_List_2017.csv                   if there: boxes
-  ROOT/images_001/images/*.png ...          the images, in any subfolders
-The label files may be compressed with gzip, or lie elsewhere (--labels)."""
     reference = "Wang et al., ChestX-ray8, CVPR 2017; data provider: NIH Clinical Center"
     has_split = True
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -19,25 +18,27 @@ from monai_afire.data.readers.tables import Table, find_label_file, find_optiona
 _IMAGE_SIZE = 1024
 _BOX_SIDES = ("x", "y", "width", "height")
 _CLASSES = {"Normal": 0, "No Lung Opacity / Not Normal": 1, "Lung Opacity": 2}
+_CLASS_NAMES = ("normal", "not normal, no lung opacity", "lung opacity")
 _MAPPING = "pneumonia-challenge-dataset-mappings_2018.json"
 
 
 @dataclass
 class RSNAReader(LabelReader):
-    """Lung opacity or none, with "boxes" [x, y, width, height] in pixels of the 1024 x 1024 image, none for the
-    others.
+    """
+    Lung opacity or none, with "boxes" [x, y, width, height] in pixels of the 1024 x 1024 image, none for the others.
+
+    From https://www.kaggle.com/c/rsna-pneumonia-detection-challenge ::
+
+        ROOT/stage_2_train_labels.csv
+        ROOT/stage_2_detailed_class_info.csv   if there: which images are normal
+        ROOT/stage_2_train_images/*.dcm        the images, in any subfolders; converted ones, too
+        ROOT/pneumonia-challenge-dataset-mappings_2018.json
+                                               if there (from RSNA's page of the challenge): patients
     """
 
     three_classes: bool = option(False, "label 0 normal, 1 not normal but no opacity, 2 opacity; needs the class file")
 
     title = "RSNA Pneumonia"
-    layout = f"""\
-https://www.kaggle.com/c/rsna-pneumonia-detection-challenge
-  ROOT/stage_2_train_labels.csv
-  ROOT/stage_2_detailed_class_info.csv   if there: which images are normal
-  ROOT/stage_2_train_images/*.dcm        the images, in any subfolders; converted ones, too
-  ROOT/{_MAPPING}
-                                         if there (from RSNA's page of the challenge): patients"""
     reference = "Shih et al., Radiology: Artificial Intelligence 1 (2019)"
 
     def read(self, root: Path, labels: Path, official: bool) -> LabelledSet:
@@ -46,10 +47,9 @@ https://www.kaggle.com/c/rsna-pneumonia-detection-challenge
         boxes = _boxes(read_table(path, ["patientId", *_BOX_SIDES, "Target"], filled=["patientId", "Target"]))
         classes = self._detailed_classes(labels, boxes)
         patients = _patients(labels)
-        names = list(boxes)
-        files = files_by_name(root, names)
+        files = files_by_name(root, list(boxes))
         images = []
-        for name, file, (_, view) in zip(names, files, read_dicom_headers(files), strict=True):
+        for name, file, (_, view) in zip(boxes, files, read_dicom_headers(files), strict=True):
             item = {
                 "label": classes[name] if self.three_classes else int(bool(boxes[name])),
                 "abnormal": 1 if boxes[name] else min(classes.get(name, UNCERTAIN), 1),
@@ -58,20 +58,11 @@ https://www.kaggle.com/c/rsna-pneumonia-detection-challenge
                 "boxes": boxes[name],
             }
             images.append(LabelledImage(name, file, item))
-        return LabelledSet(images, self._header(), self._notes(bool(classes), bool(patients)))
-
-    def _header(self) -> dict[str, Any]:
-        names = ("normal", "not normal, no lung opacity", "lung opacity")
-        labels = names if self.three_classes else ("no lung opacity", "lung opacity")
-        return {
-            "labels": {str(number): name for number, name in enumerate(labels)},
-            "box_mode": "xywh",
-            "box_image_size": [_IMAGE_SIZE, _IMAGE_SIZE],
-        }
-
-    def _notes(self, classes: bool, patients: bool) -> list[str]:
         notes = [] if classes else ["normal images unknown: stage_2_detailed_class_info.csv is not there"]
-        return notes if patients else [*notes, f"each image counts as one patient: {_MAPPING} is not there"]
+        notes += [] if patients else [f"each image counts as one patient: {_MAPPING} is not there"]
+        names = _CLASS_NAMES if self.three_classes else ("no lung opacity", "lung opacity")
+        header = {"labels": {str(number): name for number, name in enumerate(names)}, "box_mode": "xywh"}
+        return LabelledSet(images, {**header, "box_image_size": [_IMAGE_SIZE, _IMAGE_SIZE]}, notes)
 
     def _detailed_classes(self, labels: Path, boxes: Mapping[str, list]) -> dict[str, int]:
         """Number of the class of each image; empty without the file."""

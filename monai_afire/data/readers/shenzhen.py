@@ -20,13 +20,17 @@ _PUBLISHED = 662
 
 @dataclass
 class ShenzhenReader(LabelReader):
-    """Normal or tuberculosis; one image of each patient."""
+    """
+    Normal or tuberculosis; one image of each patient.
+
+    From https://lhncbc.nlm.nih.gov/LHC-downloads/downloads.html (Shenzhen Hospital X-ray set) ::
+
+        ROOT/CXR_png/CHNCXR_0001_0.png ...   _0: normal, _1: tuberculosis; in any subfolders
+
+    Other files, such as lung masks, are left out.
+    """
 
     title = "Shenzhen"
-    layout = """\
-https://lhncbc.nlm.nih.gov/LHC-downloads/downloads.html (Shenzhen Hospital X-ray set)
-  ROOT/CXR_png/CHNCXR_0001_0.png ...   _0: normal, _1: tuberculosis; in any subfolders
-Other files, such as lung masks, are passed over."""
     reference = "Jaeger et al., Quantitative Imaging in Medicine and Surgery 4 (2014)"
 
     def read(self, root: Path, labels: Path, official: bool) -> LabelledSet:
@@ -38,9 +42,8 @@ Other files, such as lung masks, are passed over."""
                 continue
             patient, label = match.group(1).upper(), int(match.group(2))
             if patient in images:
-                raise DatalistError(
-                    f"{root}: {patient} is there twice: {images[patient].name}, {relative}; set --root to one copy."
-                )
+                both = f"{images[patient].name}, {relative}"
+                raise DatalistError(f"{root}: {patient} is there twice: {both}; set --root to one copy.")
             item = {"label": label, "abnormal": label, "patient_id": patient, "view": "frontal"}
             images[patient] = LabelledImage(relative, os.path.join(root, *PurePosixPath(relative).parts), item)
         if not images:

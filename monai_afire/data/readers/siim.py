@@ -72,14 +72,18 @@ _SHAPE = (1024, 1024)
 
 @dataclass
 class SIIMReader(LabelReader):
-    """Pneumothorax or none, and a mask of it; an image may have several rows, one for each region."""
+    """
+    Pneumothorax or none, and a mask of it; an image may have several rows, one for each region.
+
+    From https://www.kaggle.com/c/siim-acr-pneumothorax-segmentation ::
+
+        ROOT/train-rle.csv or stage_2_train.csv   ImageId, EncodedPixels
+        ROOT/dicom-images-train/*/*/*.dcm         the images, in any subfolders; converted ones (ImageId.png), too
+
+    --mask_dir draws the masks as PNG, 1024 x 1024, as the images are.
+    """
 
     title = "SIIM-ACR Pneumothorax"
-    layout = """\
-https://www.kaggle.com/c/siim-acr-pneumothorax-segmentation
-  ROOT/train-rle.csv or stage_2_train.csv   ImageId, EncodedPixels
-  ROOT/dicom-images-train/*/*/*.dcm         the images, in any subfolders; converted ones (ImageId.png), too
---mask_dir draws the masks as PNG, 1024 x 1024, as the images are."""
     reference = "SIIM-ACR Pneumothorax Segmentation Challenge, 2019"
     has_masks = True
 

@@ -27,7 +27,13 @@ _SECTIONS = {
 
 @dataclass
 class TableReader(LabelReader):
-    """Any CSV table with a row for each image."""
+    """
+    Any CSV table with a row for each image.
+
+    Files::
+
+        ROOT/labels.csv with the columns image, label, patient_id, split
+    """
 
     table: str = option("labels.csv", "the table; a relative path starts from the folder of the label files")
     image_column: str = option("image", "column of the image, a path relative to ROOT")
@@ -35,12 +41,10 @@ class TableReader(LabelReader):
     num_classes: int = option(0, "classes of a single column of numbers from 0; 0: its 0 and 1 are one finding")
     separator: str = option("", "text between the findings that a cell of a single column names, such as '|'")
     no_finding: str = option("No Finding", "what a cell without a finding holds, beside an empty one")
-    patient_column: str = option("patient_id", "column of the patient; if it is not there, the file's name tells")
-    split_column: str = option("split", "column of the section: train, val or test; if it is not there: by fractions")
+    patient_column: str = option("patient_id", "column of the patient; without it, the file's name is searched for one")
+    split_column: str = option("split", "column of the section: train, val or test; without it: by fractions")
 
     title = "label table"
-    layout = """\
-  ROOT/labels.csv with the columns image, label, patient_id, split"""
     reference = ""
     has_split = True
 

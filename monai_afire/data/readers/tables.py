@@ -21,8 +21,8 @@ from monai_afire.utils.text import first_few
 
 Value = TypeVar("Value")
 
+# texts of a finding: 1 present, 0 absent, -1 uncertain, None not mentioned
 FINDING_VALUES: dict[str, int | None] = {"1": 1, "0": 0, "-1": -1, "": None, "1.0": 1, "0.0": 0, "-1.0": -1}
-"""Texts of a finding: 1 present, 0 absent, -1 uncertain, None not mentioned."""
 
 _FOREIGN_CONTENT = (
     (b"PK\x03\x04", "a ZIP archive or a spreadsheet file; unpack it, or save it as CSV"),
@@ -52,8 +52,9 @@ class Table:
 
     def require_cells(self, *names: str) -> None:
         """Refuse empty cells in some columns."""
-        empty = (self.cells[list(names)] == "").stack()
-        self.refuse(empty.index[empty], "empty cells", "fill them in, or delete the rows")
+        rows, columns = (self.cells[list(names)] == "").to_numpy().nonzero()
+        empty = zip(self.cells.index[rows], (names[column] for column in columns), strict=True)
+        self.refuse(empty, "empty cells", "fill them in, or delete the rows")
 
     def require_unique(self, name: str) -> None:
         """Refuse a column that has the same value twice."""

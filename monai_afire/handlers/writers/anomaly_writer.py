@@ -26,6 +26,7 @@ from monai_afire.anomaly.batch_report import Drift, measure_drift
 from monai_afire.anomaly.detector import HEAT_UNIT, AnomalyDetector
 from monai_afire.anomaly.header_view import other_than_frontal_chest
 from monai_afire.anomaly.lung_zones import lung_zone
+from monai_afire.anomaly.scores import SAVED_KINDS
 from monai_afire.anomaly.secondary_capture import NoStudyError, read_source, secondary_capture
 from monai_afire.anomaly.worklist import WorklistSummary, harmless, header_of, hottest_place, write_worklist
 from monai_afire.anomaly.worklist_page import write_worklist_page
@@ -191,7 +192,6 @@ _SAVERS: dict[str, Callable[[AnomalyResult, Path], Path]] = {
     "maps": save_map,
     "embeddings": save_embedding,
 }
-SAVED_KINDS = tuple(_SAVERS)
 
 
 @dataclass(eq=False, repr=False)
@@ -252,7 +252,6 @@ class AnomalyWriter(ResultTables):
         self.without_study: list[str] = []
         self.low, self.high = self.detector.heat_range.tolist()
         self.thresholds = self.detector.thresholds.tolist()
-        self.lung_finder = LungFinder.released().to(self.detector.thresholds.device)
 
     def header(self) -> Sequence[str]:
         """File, decision, scores with the fused one first, and the place of the strongest heat."""
@@ -290,7 +289,7 @@ class AnomalyWriter(ResultTables):
         self.summary = write_worklist(
             table, worklist, self.thresholds[-1], percentiles, sources, self.patient_identifiers, p_values
         )
-        drift = self._drift(table, worklist)
+        drift = self._drift(self.summary.table)
         if drift is not None and drift.is_clear:
             logger.warning(str(drift))
         if "thumbnails" in self.saved:
@@ -308,16 +307,18 @@ class AnomalyWriter(ResultTables):
             return None
         return self.lung_finder(images.to(self.detector.thresholds.device))[:, 0].cpu().numpy()
 
-    def _drift(self, table: Path, worklist: Path) -> Drift | None:
+    @cached_property
+    def lung_finder(self) -> LungFinder:
+        """The network that finds lungs, loaded once it is needed."""
+        return LungFinder.released().to(self.detector.thresholds.device)
+
+    def _drift(self, table: pd.DataFrame) -> Drift | None:
         """Difference of this folder's scores from those of normal images, and the scanner or view behind it."""
         names = [name for name in ("fused", "token_mean_density") if name in self.detector.score_names]
-        scores = pd.read_csv(table, usecols=["image", *names], dtype={"image": str}, keep_default_na=False)
-        scores = scores.sort_values("fused", ascending=False, kind="stable", ignore_index=True)  # as in the work-list
-        groups = pd.read_csv(worklist, usecols=["view", "scanner"], dtype=str, keep_default_na=False)
         return measure_drift(
-            {name: scores[name].to_numpy() for name in names},
+            {name: table[name].astype(float) for name in names},
             {name: self.detector.calibration(name) for name in names},
-            {name: groups[name].tolist() for name in groups},
+            {name: table[name].tolist() for name in ("view", "scanner")},
         )
 
     def _write_page(self, worklist: Path, sources: Mapping[str, str], drift: Drift | None) -> None:

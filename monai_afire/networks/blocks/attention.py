@@ -130,8 +130,7 @@ def through_blocks(blocks: Iterable[nn.Module], tokens: torch.Tensor, recompute:
         >>> through_blocks(blocks, torch.rand(2, 9, 8), recompute=True).shape
         torch.Size([2, 9, 8])
     """
+    recompute = recompute and torch.is_grad_enabled()
     for block in blocks:
-        tokens = (
-            checkpoint(block, tokens, use_reentrant=False) if recompute and torch.is_grad_enabled() else block(tokens)
-        )
+        tokens = checkpoint(block, tokens, use_reentrant=False) if recompute else block(tokens)
     return tokens

@@ -159,14 +159,9 @@ class Decomposer(nn.Module):
 
 def _check_even(grid: Sequence[int]) -> None:
     if any(length % RATIO for length in grid):
-        raise ValueError(
-            f"a grid of {tuple(grid)} patches cannot be divided into blocks of {RATIO} per axis: choose image and "
-            "patch size such that the number of patches along every axis is even"
-        )
+        raise ValueError(f"the grid {tuple(grid)} must be even along every axis: choose another image or patch size")
 
 
 def _check_tokens(tokens: torch.Tensor, grid: Sequence[int]) -> None:
     if tokens.ndim != 3 or tokens.shape[1] != math.prod(grid):
-        raise ValueError(
-            f"tokens must be (B, L = {math.prod(grid)}, D) for a grid of {tuple(grid)}, got {tuple(tokens.shape)}"
-        )
+        raise ValueError(f"tokens must be (B, L = {math.prod(grid)}, D) for the grid {grid}, got {tuple(tokens.shape)}")

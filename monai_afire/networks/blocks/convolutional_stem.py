@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from monai.networks.blocks import Convolution
 from torch import nn
@@ -38,30 +39,14 @@ def convolutional_stem(in_channels: int, hidden_size: int, patch_size: Sequence[
     patch = patch_size[0]
     halvings = patch.bit_length() - 1
     if patch < 2 or 2**halvings != patch or any(each != patch for each in patch_size):
-        raise ValueError(
-            f"a convolutional stem needs a patch of the same power of two along all axes, got {patch_size}"
-        )
+        raise ValueError(f"a convolutional stem needs the same power of two as patch on all axes, got {patch_size}")
     if hidden_size % 2 ** (halvings - 1) or hidden_size < 2**halvings:
-        raise ValueError(
-            f"a convolutional stem of {halvings} layers halves the width {halvings - 1} times, and hidden_size "
-            f"{hidden_size} is not a multiple of {2 ** (halvings - 1)}"
-        )
+        raise ValueError(f"hidden_size {hidden_size} is too small, or not a multiple of {2 ** (halvings - 1)}")
     layers: list[nn.Module] = []
     for number in reversed(range(halvings)):
         channels = hidden_size // 2**number
-        norm = group_norm_settings(channels)
-        layers.append(
-            Convolution(
-                len(patch_size),
-                in_channels,
-                channels,
-                strides=2,
-                adn_ordering="NA",
-                norm=norm,
-                act="relu",
-                bias=False,
-            )
-        )
+        norm: dict[str, Any] = {"adn_ordering": "NA", "norm": group_norm_settings(channels), "act": "relu"}
+        layers.append(Convolution(len(patch_size), in_channels, channels, strides=2, bias=False, **norm))
         in_channels = channels
     layers.append(Convolution(len(patch_size), hidden_size, hidden_size, kernel_size=1, conv_only=True))
     return nn.Sequential(*layers)

@@ -86,10 +86,7 @@ class PyramidPooling(nn.Module):
     ) -> None:
         super().__init__()
         if not pool_sizes or min(pool_sizes) < 1 or channels < 2:
-            raise ValueError(
-                "pyramid pooling needs one or more pool_sizes of at least 1 and at least 2 channels (the norm of a "
-                f"single value is zero), got pool_sizes {tuple(pool_sizes)} and channels={channels}"
-            )
+            raise ValueError(f"pool_sizes must be at least 1, channels at least 2, got {pool_sizes} and {channels}")
         # ONNX has no pooling of volumes to a grid of a fixed size
         pool = _GridOfVolume if spatial_dims == 3 else Pool[Pool.ADAPTIVEAVG, spatial_dims]
         self.branches = nn.ModuleList(
@@ -114,25 +111,16 @@ class PyramidPooling(nn.Module):
 
 
 class _GridOfVolume(nn.Module):
-    """``nn.AdaptiveAvgPool3d`` by a matrix for each axis."""
+    """``nn.AdaptiveAvgPool3d`` by two poolings of planes."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
         self.size = size
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        for axis in (2, 3, 4):
-            shares = _shares(features.shape[axis], self.size).to(features)
-            features = torch.matmul(features.movedim(axis, -1), shares).movedim(-1, axis)
-        return features
-
-
-def _shares(length: int, size: int) -> torch.Tensor:
-    """``(length, size)``: the share of each element in the averages, of parts that may overlap."""
-    part, place = torch.arange(size), torch.arange(length)[:, None]
-    start, end = part * length // size, -(-(part + 1) * length // size)
-    inside = ((place >= start) & (place < end)).float()
-    return inside / inside.sum(0)
+        size, depth = self.size, features.shape[2]
+        planes = F.adaptive_avg_pool2d(features.flatten(1, 2), size).unflatten(1, (-1, depth)).flatten(3)
+        return F.adaptive_avg_pool2d(planes, (size, size**2)).unflatten(3, (size, size))
 
 
 class FeaturePyramid(nn.Module):

@@ -12,6 +12,14 @@ from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
 
+def init_linear(module: nn.Module) -> None:
+    """Give a linear layer weights of standard deviation 0.02 and biases of 0; other modules stay as they are."""
+    if isinstance(module, nn.Linear):
+        nn.init.trunc_normal_(module.weight, std=0.02)
+        if module.bias is not None:
+            nn.init.zeros_(module.bias)
+
+
 class ProjectionMLP(nn.Module):
     """
     Linear layers with GELU between them, the same for every vector: an expander or projector.
@@ -40,10 +48,8 @@ class ProjectionMLP(nn.Module):
         widths = [in_dim, *[hidden_dim] * (num_layers - 1), out_dim]
         layers: list[nn.Module] = []
         for width, next_width in itertools.pairwise(widths):
-            linear = nn.Linear(width, next_width)
-            nn.init.trunc_normal_(linear.weight, std=0.02)
-            nn.init.zeros_(linear.bias)
-            layers += [linear, nn.GELU()]
+            layers += [nn.Linear(width, next_width), nn.GELU()]
+            init_linear(layers[-2])
         self.layers = nn.Sequential(*layers[:-1])
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
@@ -74,7 +80,6 @@ class DistillationHead(nn.Module):
         hidden_dim: width of the MLP, 2048 in the paper.
         bottleneck_dim: width of z, 256 in the paper.
         norm_last_layer: True keeps the gains g at 1, so that the scores are cosines; False trains them.
-        num_layers: linear layers of the MLP.
 
     Example:
         >>> head = DistillationHead(in_dim=24, num_prototypes=32, hidden_dim=16, bottleneck_dim=8)
@@ -90,10 +95,9 @@ class DistillationHead(nn.Module):
         hidden_dim: int = 2048,
         bottleneck_dim: int = 256,
         norm_last_layer: bool = True,
-        num_layers: int = 3,
     ) -> None:
         super().__init__()
-        self.mlp = ProjectionMLP(in_dim, hidden_dim, bottleneck_dim, num_layers)
+        self.mlp = ProjectionMLP(in_dim, hidden_dim, bottleneck_dim, num_layers=3)
         self.last_layer = weight_norm(nn.Linear(bottleneck_dim, num_prototypes, bias=False))
         gain = self.last_layer.parametrizations.weight.original0
         nn.init.ones_(gain)
@@ -181,10 +185,7 @@ class TokenProbabilityHead(nn.Module):
     def __init__(self, in_dim: int, num_tokens: int, num_clusters: int, hidden_dim: int = 256) -> None:
         super().__init__()
         self.mlp = nn.Sequential(nn.Linear(in_dim, hidden_dim), nn.GELU(), nn.Linear(hidden_dim, hidden_dim))
-        for layer in self.mlp:
-            if isinstance(layer, nn.Linear):
-                nn.init.trunc_normal_(layer.weight, std=0.02)
-                nn.init.zeros_(layer.bias)
+        self.mlp.apply(init_linear)
         self.last_layer = PositionwiseLinear(num_tokens, hidden_dim, num_clusters)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:

@@ -62,10 +62,7 @@ class PrototypeBank(nn.Module):
             ValueError: when L or K differ from the bank's.
         """
         if q.ndim != 3 or q.shape[1:] != self.prototypes.shape:
-            raise ValueError(
-                f"the bank holds (L, K) = {tuple(self.prototypes.shape)} prototypes, q has shape {tuple(q.shape)} "
-                "instead of (B, L, K): give head and bank the same num_tokens and num_clusters"
-            )
+            raise ValueError(f"q must be (B, L, K) with (L, K) = {tuple(self.prototypes.shape)}, got {tuple(q.shape)}")
         total = q.to(self.prototypes.dtype).sum(0)
         count = all_reduce(torch.full((), q.shape[0], dtype=total.dtype, device=total.device))
         total = all_reduce(total)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from monai.networks.blocks.pos_embed_utils import build_sincos_position_embedding
@@ -13,6 +14,7 @@ from monai.networks.blocks.transformerblock import TransformerBlock
 from torch import nn
 
 from monai_afire.networks.blocks.attention import prepare_transformer_blocks, through_blocks
+from monai_afire.networks.blocks.heads import init_linear
 from monai_afire.networks.blocks.position_embedding import without_meshgrid_warning
 
 
@@ -25,7 +27,7 @@ class RestorationDecoder(nn.Module):
         \tilde z_{ij} = \begin{cases} W z_{ij} & \text{normal} \\ z_{\text{mask},j} & \text{abnormal} \end{cases}
 
     The tokens are projected to the decoder's width, abnormal ones replaced by trainable mask tokens, and a fixed
-    sine-cosine (or a trainable) position embedding added before a stack of transformer blocks.
+    sine-cosine position embedding added before a stack of transformer blocks.
 
     Args:
         in_dim: D, width of the encoder's tokens.
@@ -35,11 +37,10 @@ class RestorationDecoder(nn.Module):
         num_layers: number of transformer blocks, 8 in the paper.
         num_heads: attention heads per block.
         mask_token_per_position: one mask token for every position, or one for all.
-        pos_embed_type: "sincos" (fixed) or "learnable".
         use_checkpoint: recompute the activations of each block in the backward pass: less memory, more time.
 
     Raises:
-        ValueError: for an unknown pos_embed_type, or a width that the sine-cosine embedding cannot fill.
+        ValueError: for a width that the sine-cosine embedding cannot fill.
 
     Example:
         >>> decoder = RestorationDecoder(24, grid_size=(2, 2), out_dim=64, hidden_dim=16, num_layers=1, num_heads=2)
@@ -57,7 +58,6 @@ class RestorationDecoder(nn.Module):
         num_layers: int = 8,
         num_heads: int = 16,
         mask_token_per_position: bool = True,
-        pos_embed_type: str = "sincos",
         use_checkpoint: bool = False,
     ) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class RestorationDecoder(nn.Module):
         num_tokens = math.prod(grid_size)
         self.projection = nn.Linear(in_dim, hidden_dim)
         self.mask_tokens = nn.Parameter(torch.empty(1, num_tokens if mask_token_per_position else 1, hidden_dim))
-        self.position_embeddings = _position_embedding(grid_size, hidden_dim, pos_embed_type)
+        self.position_embeddings = _position_embedding(grid_size, hidden_dim)
         self.blocks = prepare_transformer_blocks(
             nn.ModuleList(
                 TransformerBlock(hidden_dim, 4 * hidden_dim, num_heads, qkv_bias=True) for _ in range(num_layers)
@@ -75,10 +75,24 @@ class RestorationDecoder(nn.Module):
         self.to_pixels = nn.Linear(hidden_dim, out_dim)
         nn.init.trunc_normal_(self.mask_tokens, std=0.02)
         nn.init.xavier_uniform_(self.projection.weight)
-        # starts near the mean intensity: larger weights would first have to unlearn noise
-        nn.init.trunc_normal_(self.to_pixels.weight, std=0.02)
         nn.init.zeros_(self.projection.bias)
-        nn.init.zeros_(self.to_pixels.bias)
+        init_linear(self.to_pixels)  # starts near the mean intensity: larger weights would have to unlearn noise
+
+    @classmethod
+    def for_encoder(cls, encoder: Any, *settings: Any, **others: Any) -> RestorationDecoder:
+        """
+        The decoder for an encoder's tokens, grid and patches.
+
+        Args:
+            encoder: a :class:`monai_afire.networks.RadiographEncoder`.
+            settings: the arguments from ``hidden_dim`` on.
+            others: the same by name.
+
+        Returns:
+            The decoder.
+        """
+        pixels = encoder.in_channels * math.prod(encoder.patch_size)
+        return cls(encoder.hidden_size, encoder.grid_size, pixels, *settings, **others)
 
     def forward(self, tokens: torch.Tensor, hidden: torch.Tensor | None = None) -> torch.Tensor:
         """
@@ -98,16 +112,10 @@ class RestorationDecoder(nn.Module):
         return self.to_pixels(self.norm(through_blocks(self.blocks, x, self.use_checkpoint)))
 
 
-def _position_embedding(grid_size: Sequence[int], hidden_dim: int, pos_embed_type: str) -> nn.Parameter:
-    if pos_embed_type == "learnable":
-        return nn.Parameter(nn.init.trunc_normal_(torch.empty(1, math.prod(grid_size), hidden_dim), std=0.02))
-    if pos_embed_type != "sincos":
-        raise ValueError(f"pos_embed_type must be 'sincos' or 'learnable', got {pos_embed_type!r}")
+def _position_embedding(grid_size: Sequence[int], hidden_dim: int) -> nn.Parameter:
     spatial_dims = len(grid_size)
     if hidden_dim % (2 * spatial_dims):
-        raise ValueError(
-            f"a sine-cosine position embedding in {spatial_dims}-D needs a width divisible by {2 * spatial_dims}, got "
-            f"{hidden_dim}: change hidden_dim or use pos_embed_type='learnable'"
-        )
+        needed = f"divisible by {2 * spatial_dims} in {spatial_dims}-D (sine-cosine position embedding)"
+        raise ValueError(f"the decoder's width must be {needed}, got {hidden_dim}")
     with without_meshgrid_warning():
         return build_sincos_position_embedding(list(grid_size), hidden_dim, spatial_dims)

@@ -12,6 +12,7 @@ from torch import nn
 
 from monai_afire.networks.blocks.composition import Composer, Decomposer
 from monai_afire.networks.blocks.ema import TeacherNetwork, move_center
+from monai_afire.networks.blocks.shapes import check_shapes
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.build import as_encoder
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
@@ -104,10 +105,7 @@ class ACE(TeacherNetwork):
         super().__init__()
         encoder = as_encoder(encoder)
         if len(set(encoder.grid_size)) != 1:
-            raise ValueError(
-                f"the crops of GridCropPair have equally many cells on every axis, but the encoder's grid is "
-                f"{tuple(encoder.grid_size)}: build the encoder for such crops"
-            )
+            raise ValueError(f"the encoder's grid must have equally many cells on every axis, got {encoder.grid_size}")
         if not 0 <= center_momentum < 1:
             raise ValueError(f"center_momentum must be in [0, 1), got {center_momentum}")
         if not (compose or decompose or global_consistency):
@@ -171,10 +169,14 @@ class ACE(TeacherNetwork):
             return tokens.transpose(1, 2).unflatten(2, self.encoder.grid_size)
         if offset_1 is None or offset_2 is None:
             raise ValueError(
-                "ACE takes an image alone, or all of image_1, image_2, offset_1 and offset_2: name the latter three, "
-                "in this order, as extra keys of the trainer's prepare_batch"
+                "ACE takes an image alone, or all of image_1, image_2, offset_1, offset_2: name them, in this order, "
+                "as extra keys of the trainer's prepare_batch"
             )
-        self._check_arguments(image_1, image_2, offset_1, offset_2)
+        places = (len(image_1), len(self.encoder.grid_size))
+        check_shapes(image_2=(image_2, image_1.shape), offset_1=(offset_1, places), offset_2=(offset_2, places))
+        shift = offset_1 - offset_2
+        if shift.device.type == "cpu" and bool((shift % 2 != 0).any()):
+            raise ValueError(f"offset_1 - offset_2 must be even, got {shift.tolist()}: cut the crops with align=2")
         images = {1: image_1, 2: image_2}
         in_student = {1: self.compose or self.global_consistency, 2: self.decompose or self.global_consistency}
         in_teacher = {2: in_student[1], 1: in_student[2]}  # each branch compares with the other crop
@@ -189,8 +191,9 @@ class ACE(TeacherNetwork):
         if self.global_consistency:
             cells = self.encoder.grid_size[0]
             masks = overlap_masks(offset_1, offset_2, (cells, 2 * cells), (1, 2))
-            outputs["global_student"] = self._student_distribution(student, masks)
-            outputs["global_teacher"] = self._teacher_distribution(teacher, masks)
+            means = _mean_tokens(student, masks)
+            outputs["global_student"] = torch.log_softmax(means / self.student_temperature, dim=-1)
+            outputs["global_teacher"] = self._teacher_distribution(_mean_tokens(teacher, masks))
         return outputs
 
     def _matching_logits(self, teacher: torch.Tensor, student: torch.Tensor) -> torch.Tensor:
@@ -204,38 +207,13 @@ class ACE(TeacherNetwork):
             # scaled before the product, whose many pairs would be kept for the scale's gradient
             return teacher @ (self.logit_scale.exp() * student).mT
 
-    def _student_distribution(
-        self, tokens: dict[int, torch.Tensor], masks: tuple[torch.Tensor, torch.Tensor]
-    ) -> torch.Tensor:
-        return torch.log_softmax(_mean_tokens(tokens, masks) / self.student_temperature, dim=-1)
-
     @torch.no_grad()
-    def _teacher_distribution(
-        self, tokens: dict[int, torch.Tensor], masks: tuple[torch.Tensor, torch.Tensor]
-    ) -> torch.Tensor:
-        """With the centre of the passes before; then, when training, moves the centre."""
-        means = _mean_tokens(tokens, masks)
+    def _teacher_distribution(self, means: torch.Tensor) -> torch.Tensor:
+        """With the center of the passes before; then, when training, moves the center."""
         distribution = torch.softmax((means - self.center) / self.teacher_temperature, dim=-1)
         if self.training and self.centering:
             move_center(self.center, means.flatten(0, 1), self.center_momentum)
         return distribution
-
-    def _check_arguments(
-        self, image_1: torch.Tensor, image_2: torch.Tensor, offset_1: torch.Tensor, offset_2: torch.Tensor
-    ) -> None:
-        expected = (len(image_1), len(self.encoder.grid_size))
-        if image_1.shape != image_2.shape or offset_1.shape != expected or offset_2.shape != expected:
-            raise ValueError(
-                f"for first crops {tuple(image_1.shape)}, image_2 must be of this shape and both offsets {expected}, "
-                f"got {tuple(image_2.shape)}, {tuple(offset_1.shape)} and {tuple(offset_2.shape)}: do the keys of "
-                "prepare_batch stand in the order of the arguments?"
-            )
-        shift = offset_1 - offset_2
-        if shift.device.type == "cpu" and bool((shift % 2 != 0).any()):
-            raise ValueError(
-                f"offset_1 - offset_2 must be even for whole patches to correspond, got {shift.tolist()}: cut the "
-                "crops with align=2, as GRID_CROP_SETTINGS['ace_448'] does"
-            )
 
 
 def _encode(encoder: nn.Module, images: dict[int, torch.Tensor]) -> dict[int, torch.Tensor]:
@@ -246,10 +224,7 @@ def _encode(encoder: nn.Module, images: dict[int, torch.Tensor]) -> dict[int, to
 
 def _mean_tokens(tokens: dict[int, torch.Tensor], masks: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
     """Mean token of each crop over its patches (B, L) in the overlap: (B, 2, D); 0 without an overlap."""
-    means = []
-    for crop, mask in enumerate(masks, start=1):
-        features = at_least_float32(tokens[crop])
-        weight = mask.to(features.dtype) / mask.sum(1, keepdim=True).clamp_min(1)
-        with torch.autocast(features.device.type, enabled=False):
-            means.append(torch.bmm(weight.unsqueeze(1), features).squeeze(1))
-    return torch.stack(means, dim=1)
+    features = at_least_float32(torch.stack([tokens[1], tokens[2]], dim=1))
+    mask = torch.stack(masks, dim=1).unsqueeze(2).to(features.dtype)
+    with torch.autocast(features.device.type, enabled=False):
+        return (mask / mask.sum(-1, keepdim=True).clamp_min(1) @ features).squeeze(2)

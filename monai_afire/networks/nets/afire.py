@@ -16,6 +16,7 @@ from monai_afire.networks.blocks.heads import TokenProbabilityHead
 from monai_afire.networks.blocks.patches import patch_labels, patchify, unpatchify
 from monai_afire.networks.blocks.prototype_bank import PrototypeBank
 from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
+from monai_afire.networks.blocks.shapes import check_shapes
 from monai_afire.networks.blocks.sinkhorn import sinkhorn_knopp
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.build import as_encoder
@@ -99,15 +100,8 @@ class AFiRe(nn.Module):
         num_tokens = math.prod(encoder.grid_size)
         self.encoder = encoder
         self.head = TokenProbabilityHead(encoder.hidden_size, num_tokens, num_clusters, head_dim)
-        self.decoder = RestorationDecoder(
-            encoder.hidden_size,
-            encoder.grid_size,
-            encoder.in_channels * math.prod(encoder.patch_size),
-            decoder_dim,
-            decoder_layers,
-            decoder_heads,
-            mask_token_per_position,
-            use_checkpoint=use_checkpoint,
+        self.decoder = RestorationDecoder.for_encoder(
+            encoder, decoder_dim, decoder_layers, decoder_heads, mask_token_per_position, use_checkpoint
         )
         # parameters that an ablation leaves without a gradient would stop distributed training
         if not contrast or contrast_space == "features":
@@ -158,7 +152,9 @@ class AFiRe(nn.Module):
         """
         if lesion_image is None or lesion_mask is None:
             return self.restore_image(image)
-        variants = self._check_variants(image, lesion_image, lesion_mask)
+        variants = (len(image), lesion_image.shape[1])
+        of_image, of_mask = (*variants, *image.shape[1:]), (*variants, 1, *image.shape[2:])
+        check_shapes(lesion_image=(lesion_image, of_image), lesion_mask=(lesion_mask, of_mask))
         tokens = self.encoder(lesion_image.flatten(0, 1))
         abnormal = patch_labels(lesion_mask.flatten(0, 1), self.encoder.patch_size)
         outputs = {"abnormal": abnormal.unflatten(0, variants)}
@@ -219,15 +215,3 @@ class AFiRe(nn.Module):
             self.bank.update(q)
         # a copy: the bank changes in place before a later backward pass may need it
         return self.bank.prototypes.clone() if self.use_prototypes else q
-
-    @staticmethod
-    def _check_variants(image: torch.Tensor, lesion_image: torch.Tensor, lesion_mask: torch.Tensor) -> tuple[int, int]:
-        batch, variants = lesion_image.shape[:2]
-        expected_image = (image.shape[0], variants, *image.shape[1:])
-        expected_mask = (image.shape[0], variants, 1, *image.shape[2:])
-        if lesion_image.shape != expected_image or lesion_mask.shape != expected_mask:
-            raise ValueError(
-                f"for images {tuple(image.shape)} = (B, C, *S), lesion_image must be (B, N, C, *S) and lesion_mask "
-                f"(B, N, 1, *S); got {tuple(lesion_image.shape)} and {tuple(lesion_mask.shape)}"
-            )
-        return batch, variants

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import torch
 from monai.networks.nets import BasicUNet
-from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional as F
 
-from monai_afire.networks.weights.released import released_lung_finder
+from monai_afire.networks.weights.released import with_released_weights
 from monai_afire.utils.precision import at_least_float32, without_autocast
 
 _SIDE = 64
@@ -46,9 +45,7 @@ class LungFinder(nn.Module):
         Raises:
             FileNotFoundError: where the package was installed without its bundles.
         """
-        finder = cls()
-        finder.load_state_dict(load_file(released_lung_finder()))  # copies into parameters of single precision
-        return finder.requires_grad_(False).eval()
+        return with_released_weights(cls(), "lungs.safetensors")
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """

@@ -67,19 +67,10 @@ class MAE(nn.Module):
     ) -> None:
         super().__init__()
         if not hasattr(encoder, "visible_tokens"):
-            raise TypeError(
-                f"a masked autoencoder leaves patches out, which {type(encoder).__name__} cannot: use a ViTEncoder"
-            )
+            raise TypeError(f"{type(encoder).__name__} cannot leave patches out: use a ViTEncoder")
         self.encoder = encoder
-        self.decoder = RestorationDecoder(
-            encoder.hidden_size,
-            encoder.grid_size,
-            encoder.in_channels * math.prod(encoder.patch_size),
-            decoder_dim,
-            decoder_layers,
-            decoder_heads,
-            mask_token_per_position=False,
-            use_checkpoint=use_checkpoint,
+        self.decoder = RestorationDecoder.for_encoder(
+            encoder, decoder_dim, decoder_layers, decoder_heads, False, use_checkpoint
         )
         self.normalize_target = normalize_target
 
@@ -115,7 +106,9 @@ class MAE(nn.Module):
         tokens = self.encoder.visible_tokens(image, visible)
         hidden = visible.new_ones((image.shape[0], math.prod(self.encoder.grid_size)), dtype=torch.bool)
         hidden = hidden.scatter(1, visible, value=False)
-        reconstructed = self.decoder(self._at_their_places(tokens, visible, hidden.shape[1]), hidden)
+        places = visible.unsqueeze(-1).expand_as(tokens)
+        spread = tokens.new_zeros((*hidden.shape, tokens.shape[2])).scatter(1, places, tokens)
+        reconstructed = self.decoder(spread, hidden)
         patches = patchify(self.encoder.normalize(image), self.encoder.patch_size)
         mean, std = patch_statistics(patches)
         target = (patches - mean) / std if self.normalize_target else patches
@@ -126,13 +119,6 @@ class MAE(nn.Module):
             outputs |= self._pictures(patches, guessed, hidden)
             outputs["embedding"] = at_least_float32(tokens).mean(1)
         return outputs
-
-    @staticmethod
-    def _at_their_places(tokens: torch.Tensor, visible: torch.Tensor, num_tokens: int) -> torch.Tensor:
-        """(B, K, D) to (B, L, D), zero where the mask token is going to be."""
-        batch, _, width = tokens.shape
-        places = visible.unsqueeze(-1).expand(-1, -1, width)
-        return tokens.new_zeros((batch, num_tokens, width)).scatter(1, places, tokens)
 
     @staticmethod
     def _pictures(patches: torch.Tensor, guessed: torch.Tensor, hidden: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -146,7 +132,6 @@ class MAE(nn.Module):
         num_tokens = math.prod(self.encoder.grid_size)
         if visible.ndim != 2 or visible.shape[0] != image.shape[0] or not 0 < visible.shape[1] < num_tokens:
             raise ValueError(
-                f"for images {tuple(image.shape)} of {num_tokens} patches, visible must be (B, K) with K of 1 to "
-                f"{num_tokens - 1}, got {tuple(visible.shape)}: is it the key of RandVisiblePatchesd, with the "
-                "encoder's patch size?"
+                f"for images {tuple(image.shape)}, visible must be (B, K) with K of 1 to {num_tokens - 1}, got "
+                f"{tuple(visible.shape)}: does RandVisiblePatchesd have the encoder's patch size?"
             )

@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from monai_afire.networks.blocks.ema import TeacherNetwork, move_center
-from monai_afire.networks.blocks.heads import ProjectionMLP
+from monai_afire.networks.blocks.heads import ProjectionMLP, init_linear
 from monai_afire.networks.blocks.patches import patchify, unpatchify
+from monai_afire.networks.blocks.shapes import check_shapes
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.build import as_encoder
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
@@ -125,8 +126,7 @@ class PEAC(TeacherNetwork):
         self.order_head = nn.Linear(width, math.prod(encoder.grid_size)).requires_grad_(classify_order)
         self.restoration_head = nn.Linear(width, pixels).requires_grad_(restore)
         for head in (self.order_head, self.restoration_head):
-            nn.init.trunc_normal_(head.weight, std=0.02)
-            nn.init.zeros_(head.bias)
+            init_linear(head)
         self.global_expander = ProjectionMLP(width, expander_hidden_dim, expander_dim, num_layers=3)
         self.local_expander = ProjectionMLP(width, expander_hidden_dim, expander_dim, num_layers=3)
         self.global_expander.requires_grad_(global_consistency)
@@ -189,10 +189,15 @@ class PEAC(TeacherNetwork):
             return self.restore_image(image_1)
         if distorted is None or order is None or shuffled is None or offset_1 is None or offset_2 is None:
             raise ValueError(
-                "PEAC takes an image alone, or all of image_1, image_2, distorted, order, shuffled, offset_1 and "
-                "offset_2: name those of the batch, in this order, as extra keys of the trainer's prepare_batch"
+                "PEAC takes an image, or all of image_1, image_2, distorted, order, shuffled, offset_1, offset_2; "
+                "name them, in this order, as extra keys of the trainer's prepare_batch"
             )
-        self._check_shapes(image_1, image_2, distorted, order, shuffled, offset_1, offset_2)
+        grid, batch, crop = self.encoder.grid_size, len(image_1), image_1.shape
+        check_shapes(image_2=(image_2, crop), distorted=(distorted, crop), order=(order, (batch, math.prod(grid))))
+        places = (batch, len(grid))
+        check_shapes(shuffled=(shuffled, (batch,)), offset_1=(offset_1, places), offset_2=(offset_2, places))
+        if self.local_consistency and len(set(grid)) != 1:
+            raise ValueError(f"local_consistency needs equally many cells on every axis, the encoder's grid is {grid}")
         outputs = {"order": order, "shuffled": shuffled.bool()}
         consistency = self.global_consistency or self.local_consistency
         tokens = self.encoder(torch.cat([distorted, image_2]) if consistency else distorted)
@@ -207,7 +212,7 @@ class PEAC(TeacherNetwork):
         if consistency:
             outputs |= self._embeddings(tokens, torch.cat([image_1, image_2]))
         if self.local_consistency:
-            cells = (self.encoder.grid_size[0],) * 2
+            cells = (grid[0],) * 2
             outputs["matches_1"] = matching_patches(offset_1, offset_2, cells)
             outputs["matches_2"] = matching_patches(offset_2, offset_1, cells)
         return outputs
@@ -219,10 +224,9 @@ class PEAC(TeacherNetwork):
 
     def _embeddings(self, tokens: torch.Tensor, crops: torch.Tensor) -> dict[str, torch.Tensor]:
         """Both networks' embeddings, from the student's tokens (2 B, L, D) and the teacher's images (2 B, C, *S)."""
-        student = self._expand(tokens, self.global_expander, self.local_expander)
+        student = self._expand(tokens)
         with torch.no_grad():
-            teacher_tokens = self.teacher_encoder(crops)
-            teacher = self._expand(teacher_tokens, self.teacher_global_expander, self.teacher_local_expander)
+            teacher = self._expand(self.teacher_encoder(crops), "teacher_")
         if self.global_consistency and self.global_balance == "predictor":
             student["global"] = self.global_predictor(student["global"])
         if self.global_consistency and self.global_balance == "center":
@@ -231,14 +235,13 @@ class PEAC(TeacherNetwork):
         halves = {name: embedding.chunk(2) for name, embedding in embeddings.items()}
         return {f"{name}_{crop + 1}": pair[crop] for name, pair in halves.items() for crop in (0, 1)}
 
-    def _expand(
-        self, tokens: torch.Tensor, global_expander: ProjectionMLP, local_expander: ProjectionMLP
-    ) -> dict[str, torch.Tensor]:
+    def _expand(self, tokens: torch.Tensor, branch: str = "") -> dict[str, torch.Tensor]:
+        """Embeddings of the whole and of each patch, as far as they are on, by one network's expanders."""
         embeddings = {}
         if self.global_consistency:
-            embeddings["global"] = global_expander(tokens.mean(1))
+            embeddings["global"] = self.get_submodule(f"{branch}global_expander")(tokens.mean(1))
         if self.local_consistency:
-            embeddings["local"] = local_expander(tokens)
+            embeddings["local"] = self.get_submodule(f"{branch}local_expander")(tokens)
         return embeddings
 
     @torch.no_grad()
@@ -252,35 +255,3 @@ class PEAC(TeacherNetwork):
 
     def _patches(self, images: torch.Tensor) -> torch.Tensor:
         return patchify(self.encoder.normalize(images), self.encoder.patch_size)
-
-    def _check_shapes(
-        self,
-        image_1: torch.Tensor,
-        image_2: torch.Tensor,
-        distorted: torch.Tensor,
-        order: torch.Tensor,
-        shuffled: torch.Tensor,
-        offset_1: torch.Tensor,
-        offset_2: torch.Tensor,
-    ) -> None:
-        grid = self.encoder.grid_size
-        batch, dims, patches = image_1.shape[0], len(grid), math.prod(grid)
-        expected = {
-            "image_2": (image_2, tuple(image_1.shape)),
-            "distorted": (distorted, tuple(image_1.shape)),
-            "order": (order, (batch, patches)),
-            "shuffled": (shuffled, (batch,)),
-            "offset_1": (offset_1, (batch, dims)),
-            "offset_2": (offset_2, (batch, dims)),
-        }
-        for name, (value, shape) in expected.items():
-            if value.shape != shape:
-                raise ValueError(
-                    f"for first crops {tuple(image_1.shape)} and a grid of {grid} patches, {name} must be {shape}, got "
-                    f"{tuple(value.shape)}: do the keys of prepare_batch stand in the order of the arguments?"
-                )
-        if self.local_consistency and len(set(grid)) != 1:
-            raise ValueError(
-                f"the crops of GridCropPair have equally many cells on every axis, but the encoder's grid is {grid}: "
-                "build the encoder for such crops, or set local_consistency to False"
-            )

@@ -95,10 +95,7 @@ class RadiographEncoder(nn.Module):
         strides = [patch_size] * len(self.feature_channels) if feature_strides is None else feature_strides
         self.feature_strides = tuple(strides)
         if len(self.feature_strides) != len(self.feature_channels):
-            raise ValueError(
-                f"every feature map has channels and strides, got channels {self.feature_channels} and strides "
-                f"{self.feature_strides}"
-            )
+            raise ValueError("every feature map has channels and strides, but their numbers differ")
         per_channel = (1, -1, *[1] * len(img_size))
         # not in the state dict, which stays that of the network that the encoder is built on
         self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float32).reshape(per_channel), persistent=False)
@@ -157,9 +154,7 @@ class RadiographEncoder(nn.Module):
         Raises:
             NotImplementedError: when the encoder does not say.
         """
-        raise NotImplementedError(
-            f"{type(self).__name__} does not tell the order of its layers: implement its layers_by_depth()"
-        )
+        raise NotImplementedError(f"{type(self).__name__} lacks layers_by_depth(), the order of its layers")
 
     def parameters_by_depth(self) -> list[list[nn.Parameter]]:
         """

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
@@ -13,6 +12,7 @@ from monai.networks.nets import ResNet
 from monai.utils import ensure_tuple_rep
 from torch import nn
 
+from monai_afire.networks.blocks.patches import grid_size
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.radiograph_encoder import GRAY_MEAN, GRAY_STD, NUM_FEATURE_MAPS, RadiographEncoder
 
@@ -63,8 +63,15 @@ class ResidualEncoder(RadiographEncoder):
         std: Sequence[float] | float = GRAY_STD,
     ) -> None:
         super().__init__()
-        _check(patch_size, hidden_size, depths)
-        widths = [hidden_size // 2**k for k in range(NUM_FEATURE_MAPS - 1, -1, -1)]
+        factors = [2**k for k in range(NUM_FEATURE_MAPS - 1, -1, -1)]
+        patches = [_SMALLEST_PATCH * factor for factor in (1, 2, 4)]
+        if patch_size not in patches:
+            raise ValueError(f"patch_size must be one of {patches}, the strides of four stages, got {patch_size}")
+        if hidden_size < 1 or hidden_size % (_GROUP_WIDTH * factors[0]):
+            raise ValueError(f"hidden_size must be a multiple of {_GROUP_WIDTH * factors[0]}, got {hidden_size}")
+        if len(depths) != NUM_FEATURE_MAPS or min(depths) < 1:
+            raise ValueError(f"depths must be four numbers of residual blocks, each at least 1, got {list(depths)}")
+        widths = [hidden_size // factor for factor in factors]
         self.model = ResNet(
             block="basic",
             layers=list(depths),
@@ -78,17 +85,9 @@ class ResidualEncoder(RadiographEncoder):
             bias_downsample=False,
             norm=("group", {"num_groups": widths[0] // _GROUP_WIDTH}),
         )
-        strides = [patch_size // 2**k for k in range(NUM_FEATURE_MAPS - 1, -1, -1)]
-        self.set_interface(
-            in_channels,
-            ensure_tuple_rep(img_size, spatial_dims),
-            ensure_tuple_rep(patch_size, spatial_dims),
-            hidden_size,
-            mean,
-            std,
-            widths,
-            [ensure_tuple_rep(stride, spatial_dims) for stride in strides],
-        )
+        image_shape = ensure_tuple_rep(img_size, spatial_dims)
+        strides = [ensure_tuple_rep(patch_size // factor, spatial_dims) for factor in factors]
+        self.set_interface(in_channels, image_shape, strides[-1], hidden_size, mean, std, widths, strides)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """
@@ -104,7 +103,7 @@ class ResidualEncoder(RadiographEncoder):
             ValueError: when channels or size differ from the encoder's.
         """
         self.check_images(images)
-        return self._maps(images)[-1].flatten(2).transpose(1, 2)
+        return self.encode_any_size(images)
 
     def encode_any_size(self, images: torch.Tensor) -> torch.Tensor:
         """
@@ -121,8 +120,7 @@ class ResidualEncoder(RadiographEncoder):
         """
         if images.shape[1] != self.in_channels:
             self.check_images(images)
-        if any(size % patch for size, patch in zip(images.shape[2:], self.patch_size, strict=True)):
-            raise ValueError(f"images of {tuple(images.shape[2:])} pixels are not whole patches of {self.patch_size}")
+        grid_size(images.shape[2:], self.patch_size)  # refuses what is not whole patches
         return self._maps(images)[-1].flatten(2).transpose(1, 2)
 
     def feature_maps(self, images: torch.Tensor) -> list[torch.Tensor]:
@@ -169,18 +167,3 @@ class ResidualEncoder(RadiographEncoder):
             values = stage(values)
             maps.append(values)
         return maps
-
-
-def _check(patch_size: int, hidden_size: int, depths: Sequence[int]) -> None:
-    patches = [_SMALLEST_PATCH * factor for factor in (1, 2, 4)]
-    if patch_size not in patches:
-        raise ValueError(
-            f"patch_size must be one of {patches}, which the strides of four stages give, got {patch_size}"
-        )
-    unit = _GROUP_WIDTH * 2 ** (NUM_FEATURE_MAPS - 1)
-    if hidden_size < unit or hidden_size % unit:
-        raise ValueError(
-            f"hidden_size must be a multiple of {unit}, so that every stage has whole groups, got {hidden_size}"
-        )
-    if len(depths) != NUM_FEATURE_MAPS or min(depths) < 1 or not math.isfinite(sum(depths)):
-        raise ValueError(f"depths must be four numbers of residual blocks, each at least 1, got {list(depths)}")

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import islice
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from monai.networks.nets.swin_unetr import BasicLayer, PatchMergingV2
 from monai.utils import ensure_tuple_rep
 from torch import nn
 
+from monai_afire.networks.blocks.heads import init_linear
 from monai_afire.networks.blocks.patches import grid_size
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.radiograph_encoder import GRAY_MEAN, GRAY_STD, RadiographEncoder
@@ -88,13 +89,17 @@ class SwinEncoder(RadiographEncoder):
         patch_shape = ensure_tuple_rep(patch_size, spatial_dims)
         windows = ensure_tuple_rep(window_size, spatial_dims)
         widths = [embed_dim * 2**stage for stage in range(len(depths))]
-        _check_stages(widths, depths, num_heads, windows, drop_path_rate)
+        if not depths or len(depths) != len(num_heads) or min(*depths, *num_heads, *windows) < 1:
+            raise ValueError("depths and num_heads need one number of at least 1 for each stage, window_size too")
+        if any(width % heads for width, heads in zip(widths, num_heads, strict=True)):
+            raise ValueError(f"widths {tuple(widths)} must be divisible by num_heads {tuple(num_heads)}")
+        if not 0 <= drop_path_rate < 1:
+            raise ValueError(f"drop_path_rate must be in [0, 1), got {drop_path_rate}")
         token_shape = tuple(p * 2 ** (len(depths) - 1) for p in patch_shape)
         strides = [tuple(p * 2**stage for p in patch_shape) for stage in range(len(depths))]
         self.set_interface(in_channels, image_shape, token_shape, widths[-1], mean, std, widths, strides)
         first_grid = grid_size(image_shape, patch_shape)
-        rates = np.linspace(0, drop_path_rate, sum(depths)).tolist()
-        ends = list(accumulate(depths))
+        rates = iter(np.linspace(0, drop_path_rate, sum(depths)).tolist())
         self.window_size = windows
         self.patch_embed = PatchEmbed(patch_shape, in_channels, embed_dim, nn.LayerNorm, spatial_dims)
         self.layers = nn.ModuleList(
@@ -104,16 +109,16 @@ class SwinEncoder(RadiographEncoder):
                 num_heads=heads,
                 # MONAI looks positions up in the table of the full window even where the window is cut to the grid
                 window_size=tuple(min(w, n // 2**stage) for w, n in zip(windows, first_grid, strict=True)),
-                drop_path=rates[end - depth : end],
+                drop_path=list(islice(rates, depth)),
                 mlp_ratio=mlp_ratio,
                 qkv_bias=qkv_bias,
                 use_checkpoint=use_checkpoint,
             )
-            for stage, (width, depth, heads, end) in enumerate(zip(widths, depths, num_heads, ends, strict=True))
+            for stage, (width, depth, heads) in enumerate(zip(widths, depths, num_heads, strict=True))
         )
         self.downsamples = nn.ModuleList(PatchMergingV2(width, spatial_dims=spatial_dims) for width in widths[:-1])
         self.norm = nn.LayerNorm(widths[-1])
-        self.apply(_init_linear)
+        self.apply(init_linear)
 
     def feature_maps(self, images: torch.Tensor) -> list[torch.Tensor]:
         """
@@ -175,33 +180,3 @@ class SwinEncoder(RadiographEncoder):
                 features = self.downsamples[stage - 1](outputs[-1]).movedim(-1, 1)
             outputs.append(layer(features).movedim(1, -1))
         return outputs
-
-
-def _check_stages(
-    widths: Sequence[int],
-    depths: Sequence[int],
-    num_heads: Sequence[int],
-    window_size: Sequence[int],
-    drop_path_rate: float,
-) -> None:
-    """Refuse stages that cannot be built."""
-    if not depths or len(depths) != len(num_heads) or min(*depths, *num_heads, *window_size) < 1:
-        raise ValueError(
-            f"depths and num_heads must have one number of at least 1 for each stage, and window_size must be at least "
-            f"1, got depths {tuple(depths)}, num_heads {tuple(num_heads)} and window_size {tuple(window_size)}"
-        )
-    if any(width % heads for width, heads in zip(widths, num_heads, strict=True)):
-        raise ValueError(
-            f"the stages are {tuple(widths)} wide and cannot be divided into {tuple(num_heads)} heads: change "
-            "embed_dim or num_heads"
-        )
-    if not 0 <= drop_path_rate < 1:
-        raise ValueError(f"drop_path_rate must be in [0, 1), got {drop_path_rate}")
-
-
-def _init_linear(module: nn.Module) -> None:
-    """Swin's initial weights: normal of standard deviation 0.02, biases 0."""
-    if isinstance(module, nn.Linear):
-        nn.init.trunc_normal_(module.weight, std=0.02)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)

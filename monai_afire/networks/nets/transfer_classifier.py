@@ -7,6 +7,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from monai_afire.networks.blocks.heads import init_linear
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.transfer_network import TransferNetwork
 from monai_afire.utils.labels import check_label_kind
@@ -72,8 +73,7 @@ class TransferClassifier(TransferNetwork):
         self.dropout = nn.Dropout(dropout_rate)
         self.classifier = nn.Linear(width, num_classes)
         self.register_buffer("thresholds", torch.full((num_classes,), torch.nan if label_kind == "multiclass" else 0.5))
-        nn.init.trunc_normal_(self.classifier.weight, std=0.02)
-        nn.init.zeros_(self.classifier.bias)
+        init_linear(self.classifier)
         self.train()
 
     def features(self, images: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ from monai_afire.networks.weights.model_file import (
     read_description,
     save_network,
 )
-from monai_afire.networks.weights.released import released_encoder, released_lung_finder
+from monai_afire.networks.weights.released import released_encoder
 from monai_afire.networks.weights.report import LoadReport
 
 __all__ = [
@@ -27,6 +27,5 @@ __all__ = [
     "load_encoder_weights",
     "load_network",
     "released_encoder",
-    "released_lung_finder",
     "save_network",
 ]

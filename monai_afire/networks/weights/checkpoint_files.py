@@ -193,9 +193,7 @@ def read_own(path: str | os.PathLike, remedy: str) -> Any:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
     except Exception as error:  # damage fails in a dozen ways
-        damaged = str(error)
-        if not _is_zip(path):  # cut, or no file of torch.save: that is for its reader to say
-            return read_pickle(path, remedy)
+        damaged = str(error) if _is_zip(path) else None  # cut, or no file of torch.save: its reader says so
     if damaged is not None:
         raise ValueError(f"{path} is damaged: its checksums do not match ({damaged}); {remedy}")
     return read_pickle(path, remedy)

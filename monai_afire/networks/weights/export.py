@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -149,10 +150,6 @@ def _rename(state: Mapping[str, torch.Tensor], names: Mapping[str, str]) -> dict
     return renamed
 
 
-def _to_timm(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    return _rename(state, TIMM_NAMES)
-
-
 def _to_hugging_face(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     split = dict(state)
     for name in [name for name in state if ".attn.qkv." in name]:
@@ -202,7 +199,7 @@ def _monai_config(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _LAYOUTS: dict[str, tuple[Callable[..., dict[str, torch.Tensor]], Callable[..., dict[str, Any]]]] = {
-    "timm": (_to_timm, _timm_config),
+    "timm": (partial(_rename, names=TIMM_NAMES), _timm_config),
     "huggingface": (_to_hugging_face, _hugging_face_config),
     "monai": (dict, _monai_config),
 }

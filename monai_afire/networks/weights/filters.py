@@ -142,17 +142,19 @@ def convert_names(checkpoint: Checkpoint, source: CheckpointFilter, prefix: str 
     result = Conversion(source, {}, report, layer_norm_eps=source.layer_norm_eps)
     for path, tensor in checkpoint.tensors.items():
         name = path.removeprefix(prefix)
-        matches = ((re.fullmatch(pattern, name), new) for pattern, new in source.rules.items())
         if not path.startswith(prefix):
             report.dropped.append(path)
             continue
         if re.search(PREFIX_TOKENS, name):
             result.prefix_tokens += tensor.shape[1] if tensor.ndim == 3 else 1
+        matches = ((re.fullmatch(pattern, name), new) for pattern, new in source.rules.items())
         new_name = next((match.expand(new) for match, new in matches if match), None)
-        if new_name is not None:
-            result.tensors[new_name] = tensor
+        if re.match(source.dropped, name):
+            report.dropped.append(name)
+        elif new_name is None:
+            report.unexpected.append(name)
         else:
-            (report.dropped if re.match(source.dropped, name) else report.unexpected).append(name)
+            result.tensors[new_name] = tensor
     if source.finish is not None:
         source.finish(result)
     return result

@@ -202,8 +202,5 @@ def _mixture(old: int, new: int) -> torch.Tensor:
     if old == new:
         return torch.eye(old, dtype=torch.float64)
     if 1 not in (old, new):
-        raise ValueError(
-            f"a patch embedding of {old} channels cannot be made into one of {new}: build the encoder with "
-            f"in_channels={old} or 1"
-        )
+        raise ValueError(f"{old} channels cannot be made into {new}: build the encoder with in_channels={old} or 1")
     return torch.full((old, new), 1 / new, dtype=torch.float64)

@@ -204,32 +204,24 @@ def _convert(
     conversion = convert_names(checkpoint, *found)
     header = checkpoint.header
     if header:
-        own, conversion.num_heads = encoder.blocks[0].attn.num_heads, header["num_heads"]
-        if conversion.num_heads != own:
+        own, heads = encoder.blocks[0].attn.num_heads, header["num_heads"]
+        if heads != own:
             raise ValueError(
-                f"the file's encoder has {conversion.num_heads} attention heads, the network's {own}: build it with "
-                f"num_heads={conversion.num_heads}"
+                f"the file has {heads} attention heads, not {own}: build the network with num_heads={heads}"
             )
-        conversion.normalization = header["mean"], header["std"]
+        conversion.num_heads, conversion.normalization = heads, (header["mean"], header["std"])
         sizes = zip(header["img_size"], header["patch_size"], strict=True)
         conversion.grid = tuple(size // patch for size, patch in sizes)
         conversion.layer_norm_eps = header["layer_norm_eps"]
     return conversion
 
 
-def _convert_exactly(
-    encoder: Any,
-    target: nn.Module,
-    path_or_state_dict: str | os.PathLike | Mapping[str, Any],
-    key: str | None,
-    branch: str,
-) -> Conversion:
+def _convert_exactly(encoder: Any, target: nn.Module, weights: Any, key: str | None, branch: str) -> Conversion:
     """The tensors in a checkpoint that have a network's own names; nothing is translated."""
-    if is_encoder_name(path_or_state_dict):
-        other: Any = build_encoder(str(path_or_state_dict), encoder)
-        checkpoint = Checkpoint(str(path_or_state_dict), _floating(other), {})
+    if is_encoder_name(weights):
+        checkpoint = Checkpoint(weights, _floating(build_encoder(weights, encoder)))
     else:
-        checkpoint = read_checkpoint(path_or_state_dict)
+        checkpoint = read_checkpoint(weights)
     expected = _floating(target)
     prefix = _common_prefix(checkpoint, expected, key, branch)
     source = CheckpointFilter(type(target).__name__, (), (), {}, "", of_photographs=False)
@@ -289,10 +281,8 @@ def _compare(
         )
     bad = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
     if bad:
-        raise ValueError(
-            f"{report.file} has NaN or infinite values in {len(bad)} tensors ({shorten(bad)}): take an earlier "
-            "checkpoint, or copy the file again"
-        )
+        where = f"{len(bad)} tensors ({shorten(bad)})"
+        raise ValueError(f"{report.file} has NaN or infinite values in {where}: take an earlier checkpoint")
     report.loaded = [name for name in expected if name in tensors]
     # never used, so their absence is no news
     needless = {name for name in expected if "norm_cross_attn" in name}.union(unused)

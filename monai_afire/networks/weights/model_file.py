@@ -33,12 +33,10 @@ from monai_afire.networks.weights.description import (
     with_description,
 )
 from monai_afire.networks.weights.loading import load_encoder_weights
-from monai_afire.networks.weights.older_files import described_by_header, described_by_options
+from monai_afire.networks.weights.older_files import completed, described_by_header, described_by_options
 from monai_afire.networks.weights.released import weights_file
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import is_safetensors, joined_path, keep_previous
-
-_ADDED_LATER = "calibration_scores"  # of detectors, which load files of version 1.0 without it
 
 __all__ = ["ModelFile", "check_fits", "load_network", "pretrained_afire", "read_description", "save_network"]
 
@@ -166,7 +164,7 @@ def check_fits(
     differences = [
         f"{name} is {in_file.get(name, 'missing')} in the file, {in_network.get(name, 'missing')} in the network"
         for name in {**in_network, **in_file}
-        if in_file.get(name) != in_network.get(name) and not (name.endswith(_ADDED_LATER) and name not in in_file)
+        if in_file.get(name) != in_network.get(name)
     ]
     if differences:
         some = "; ".join(differences[:3])
@@ -214,10 +212,7 @@ class ModelFile:
         # without one, the reading of the tensors says what is wrong with a damaged file
         found = read_description(path) or _description(path, {}, self.state_dict)
         if found is None:
-            raise ValueError(
-                f"{path} does not say how to build its network: build the network yourself and use load_network, or "
-                "load_encoder_weights for an encoder"
-            )
+            raise ValueError(f"{path} does not say how to build its network: build it yourself and use load_network")
         if self.task is not None and found.task != self.task:
             raise ValueError(f"{path} is {_a(found.task)}, not {_a(self.task)}: {self.hint or 'use another file'}")
         return found
@@ -257,7 +252,7 @@ class ModelFile:
         found = _description(path, header, state)
         if found is not None and found.digest not in (None, tensor_digest(state)):
             raise ValueError(f"{path} is damaged: the digest of its tensors does not match; {_COPY_AGAIN}")
-        return state
+        return completed(state)
 
     def _existing_file(self) -> Path:
         path = weights_file(self.path)
@@ -315,11 +310,9 @@ class ModelFile:
             ValueError: when one differs from the file's.
         """
         for name, value in given.items():
-            own = getattr(self, name)
-            if value != own:
-                raise ValueError(
-                    f"--{name}: {value} contradicts {self.path}, which was trained with {own}: leave it out"
-                )
+            if value != (own := getattr(self, name)):
+                reason = f"contradicts {self.path}, which was trained with {own}: leave it out"
+                raise ValueError(f"--{name}: {value} {reason}")
 
     def build_encoder(self) -> Any:
         """

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Files that version 0.1.0 wrote: the options and headers in them, translated to descriptions."""
+"""Files of older versions: options and headers translated to descriptions, tensors of detectors completed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from monai_afire.networks.nets.encoders.build import is_encoder_name, parse_enco
 from monai_afire.networks.weights.description import TASKS, Description, Preprocessing
 from monai_afire.networks.weights.swin import swin_arguments
 
-__all__ = ["described_by_header", "described_by_options"]
+__all__ = ["completed", "described_by_header", "described_by_options"]
 
 _OPTIONS = "options"
 _PREPROCESSING = {each.name for each in fields(Preprocessing)}
@@ -40,6 +40,26 @@ _TENSORS = {  # a tensor that only this class has; the first that fits counts
     "UPerNet": "pyramid.",
     "TransferClassifier": "classifier.weight",
 }
+
+
+def completed(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """
+    Give a detector of version 1.0 the scores of normal images that it lacks: NaN, so that it has no p-values.
+
+    Args:
+        state: of any network; changed in place.
+
+    Returns:
+        The state.
+
+    Example:
+        >>> completed({"normal_scores": torch.rand(101, 2)})["calibration_scores"].shape
+        torch.Size([1024, 2])
+    """
+    for name in [name for name in state if name.endswith("normal_scores")]:
+        unknown = state[name].new_full((1024, state[name].shape[1]), torch.nan)
+        state.setdefault(f"{name.removesuffix('normal_scores')}calibration_scores", unknown)
+    return state
 
 
 def described_by_options(options: Mapping[str, Any], state: Mapping[str, torch.Tensor]) -> Description | None:

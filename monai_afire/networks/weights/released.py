@@ -6,10 +6,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TypeVar
 
-__all__ = ["RELEASED", "released_encoder", "released_lung_finder", "released_pose_classifier"]
+from safetensors.torch import load_file
+from torch import nn
+
+__all__ = ["RELEASED", "released_encoder", "released_file", "with_released_weights"]
 
 RELEASED = "released"
+Network = TypeVar("Network", bound=nn.Module)
 
 _FOLDER = Path("bundles", "afire", "released")
 
@@ -28,24 +33,7 @@ def released_encoder() -> Path:
         >>> released_encoder().name
         'encoder.safetensors'
     """
-    return _released_file("encoder.safetensors")
-
-
-def released_lung_finder() -> Path:
-    """
-    Find the weights of :class:`monai_afire.networks.LungFinder`.
-
-    Returns:
-        The file; its model card is beside it.
-
-    Raises:
-        FileNotFoundError: where the package was installed without its bundles.
-
-    Example:
-        >>> released_lung_finder().name
-        'lungs.safetensors'
-    """
-    return _released_file("lungs.safetensors")
+    return released_file("encoder.safetensors")
 
 
 def weights_file(path: str | os.PathLike) -> Path:
@@ -53,24 +41,26 @@ def weights_file(path: str | os.PathLike) -> Path:
     return released_encoder() if path == RELEASED else Path(path)
 
 
-def released_pose_classifier() -> Path:
+def with_released_weights(network: Network, name: str) -> Network:
     """
-    Find the weights of :class:`monai_afire.audit.PoseClassifier`.
+    Load weights that come with the package into a network, and freeze it.
+
+    Args:
+        network: of the class that the weights are for.
+        name: of the file.
 
     Returns:
-        The file; its model card is beside it.
+        The network, in evaluation mode.
 
     Raises:
         FileNotFoundError: where the package was installed without its bundles.
-
-    Example:
-        >>> released_pose_classifier().name
-        'pose.safetensors'
     """
-    return _released_file("pose.safetensors")
+    network.load_state_dict(load_file(released_file(name)))  # copies into parameters of single precision
+    return network.requires_grad_(False).eval()
 
 
-def _released_file(name: str) -> Path:
+def released_file(name: str) -> Path:
+    """A file of the folder of released weights."""
     package = Path(__file__).resolve().parents[2]
     for folder in (package, package.parent):  # inside of an installation, beside the package in a clone
         if (folder / _FOLDER / name).is_file():

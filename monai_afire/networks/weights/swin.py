@@ -17,18 +17,12 @@ __all__ = ["SWIN_SOURCES", "fit_swin", "swin_arguments"]
 
 TABLE = "attn.relative_position_bias_table"
 
-COMMON_RULES = {
+TIMM_RULES = {
     r"(patch_embed\.(?:proj|norm)|norm)\.(weight|bias)": r"\1.\2",
     r"(layers\.\d+\.blocks\.\d+\.(?:norm[12]|attn\.qkv|attn\.proj))\.(weight|bias)": r"\1.\2",
     r"(layers\.\d+\.blocks\.\d+\.attn\.relative_position_bias_table)": r"\1",
-}
-TIMM_RULES = COMMON_RULES | {
     r"(layers\.\d+\.blocks\.\d+)\.mlp\.fc([12])\.(weight|bias)": r"\1.mlp.linear\2.\3",
     r"layers\.(\d+)\.downsample\.(norm\.weight|norm\.bias|reduction\.weight)": r"downsamples.\1.\2",
-}
-OWN_RULES = COMMON_RULES | {
-    r"(layers\.\d+\.blocks\.\d+\.mlp\.linear[12])\.(weight|bias)": r"\1.\2",
-    r"(downsamples\.\d+\.(?:norm\.weight|norm\.bias|reduction\.weight))": r"\1",
 }
 DROPPED = r"head|mask_token$|layers\.\d+\.blocks\.\d+\.attn_mask"
 
@@ -45,7 +39,7 @@ def _finish_timm(conversion: Conversion) -> None:
 ANCHOR = ("patch_embed.proj.weight",)
 BLOCK = "layers.0.blocks.0.mlp."
 TIMM = CheckpointFilter("timm", ANCHOR, (f"{BLOCK}fc1.",), TIMM_RULES, DROPPED, True, finish=_finish_timm)
-OWN = CheckpointFilter("afire", ANCHOR, (f"{BLOCK}linear1.",), OWN_RULES, DROPPED, of_photographs=False)
+OWN = CheckpointFilter("afire", ANCHOR, (f"{BLOCK}linear1.",), {r"(.+)": r"\1"}, DROPPED, of_photographs=False)
 
 SWIN_SOURCES: dict[str, tuple[CheckpointFilter, ...]] = {
     "auto": (OWN, TIMM),

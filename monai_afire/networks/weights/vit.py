@@ -44,13 +44,8 @@ HUGGING_FACE_RULES = {
 }
 HUGGING_FACE_DROPPED = r"embeddings\.(cls_token|mask_token|register_tokens)$|pooler\.|classifier\.|decoder\."
 
-MONAI_RULES = {
-    # a perceptron's linear layer stands behind a reshaping layer
-    r"patch_embedding\.patch_embeddings\.1\.(weight|bias)": rf"{EMBEDDING}.\1",
-    r"(patch_embedding\.patch_embeddings\.(?:weight|bias)|patch_embedding\.position_embeddings)": r"\1",
-    r"(blocks\.\d+\.(?:norm1|norm2|norm_cross_attn|attn\.qkv|attn\.out_proj|mlp\.linear[12])\.(?:weight|bias))": r"\1",
-    r"(norm\.(?:weight|bias))": r"\1",
-}
+# a perceptron's linear layer stands behind a reshaping layer
+MONAI_RULES = {r"patch_embedding\.patch_embeddings\.1\.(weight|bias)": rf"{EMBEDDING}.\1", r"(.+)": r"\1"}
 MONAI_DROPPED = r"cls_token$|classification_head\.|blocks\.\d+\.cross_attn\.|conv3d_transpose"
 
 # heads of the published models by width; the number is not in a state dict
@@ -104,14 +99,7 @@ def _merge_query_key_value(tensors: dict[str, torch.Tensor]) -> None:
 
 
 TIMM = CheckpointFilter(
-    "timm",
-    ("patch_embed.proj.weight",),
-    ("blocks.0.",),
-    TIMM_RULES,
-    TIMM_DROPPED,
-    of_photographs=True,
-    layer_norm_eps=1e-6,
-    finish=_finish_timm,
+    "timm", ("patch_embed.proj.weight",), ("blocks.0.",), TIMM_RULES, TIMM_DROPPED, True, 1e-6, finish=_finish_timm
 )
 HUGGING_FACE = CheckpointFilter(
     "huggingface",
@@ -199,9 +187,8 @@ def _fit_positions(conversion: Conversion, target: tuple[int, ...]) -> None:
         found = source_grid(embedding.shape[1], prefix_tokens, target, same_first)
     if found is None:
         raise ValueError(
-            f"{POSITIONS} is {tuple(embedding.shape)} in the checkpoint (up to {prefix_tokens} of them are class or "
-            f"register tokens), the encoder's grid is {target}, source_grid is {given}: pass the checkpoint's number "
-            "of patches along each axis as source_grid"
+            f"{POSITIONS} is {tuple(embedding.shape)} with up to {prefix_tokens} class tokens, the encoder's "
+            f"grid is {target}, source_grid is {given}: pass the checkpoint's number of patches as source_grid"
         )
     skip, grid = found
     conversion.tensors[POSITIONS] = embedding[:, skip:]

@@ -109,8 +109,8 @@ def test_byte_order_mark_and_other_path_keys(write_list: WriteList, tmp_path: Pa
 @pytest.mark.parametrize(
     ("content", "section", "expected"),
     [
-        ('{"training": [{"image": "a.png"},\n', "training", "line 2, column 1"),
-        ("", "training", "line 1, column 1"),
+        ('{"training": [{"image": "a.png"},\n', "training", "line 2 column 1"),
+        ("", "training", "line 1 column 1"),
         ([{"image": "a.png"}], "training", "top level is an array"),
         ({"test": ["a.png"], "name": "x"}, "training", "no section 'training'; sections found: test."),
         ({"training": []}, "training", "section 'training' is empty"),
@@ -181,11 +181,11 @@ def test_leaks_between_sections_give_a_warning(write_list: WriteList) -> None:
         "test": ["a.png"],
     }
     path = write_list(lists)
-    with pytest.warns(UserWarning, match="share 1") as caught:
+    with pytest.warns(UserWarning, match="in two sections") as caught:
         load_radiograph_datalist(datalist=path)
     text = " ".join(str(warning.message) for warning in caught)
-    assert "'training' and 'test' share 1 file(s): a.png" in text
-    assert "'training' and 'validation' share 1 patient(s): 1" in text
+    assert "1 images are in two sections: a.png (training, test)" in text
+    assert "1 patients are in two sections: 1 (training, validation)" in text
     assert len(caught) == 2
 
 
@@ -292,7 +292,7 @@ def test_folder_with_one_patient_or_unknown_section(tmp_path: Path) -> None:
 
 LISTS: dict[str, str] = {
     "list_missing_file.json": r"section 'training' .*item 1 does not exist: .*does_not_exist.png",
-    "list_malformed.json": "line 2, column 1",
+    "list_malformed.json": "line 2 column 1",
     "list_no_image_key.json": r"section 'training' .*'image': item 0",
     "list_no_training.json": "no section 'training'; sections found: test",
     "list_empty.json": "section 'training' is empty",
@@ -316,13 +316,13 @@ def test_lists_that_are_read(shared_data: Path) -> None:
         warnings.simplefilter("error")
         assert len(load_radiograph_datalist(datalist=bad / "list_no_training.json", section="test")) == 1
         assert len(load_radiograph_datalist(datalist=bad / "list_bad_images.json", section="test")) == 7
-    with pytest.warns(UserWarning, match="share 1 file"):
+    with pytest.warns(UserWarning, match="1 images are in two sections"):
         assert names(load_radiograph_datalist(datalist=bad / "list_no_label_key.json")) == ["ok.png"]
-    with pytest.warns(UserWarning, match="share 1 file"):  # ok.png is in training and in test
+    with pytest.warns(UserWarning, match="1 images are in two sections"):  # ok.png is in training and in test
         assert len(load_radiograph_datalist(datalist=bad / "list_ok.json")) == 1
 
 
-@pytest.mark.filterwarnings("ignore:.*share")
+@pytest.mark.filterwarnings("ignore:.*in two sections")
 def test_label_lists(shared_data: Path) -> None:
     bad = shared_data / "bad"
 
@@ -335,7 +335,7 @@ def test_label_lists(shared_data: Path) -> None:
         check_label_table(items("list_label_wrong_type.json"), 2)
     with pytest.warns(UserWarning, match="left 1 abnormal"):
         assert len(normal_items(items("list_abnormal_in_training.json"))) == 1
-    with pytest.warns(UserWarning, match=r"share 1 patient\(s\): 1"):
+    with pytest.warns(UserWarning, match=r"1 patients are in two sections: 1 "):
         items("list_leak.json")
 
 

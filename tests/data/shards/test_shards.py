@@ -266,7 +266,7 @@ def test_what_cannot_be_stored_is_refused(files: Path, shards: Path, tmp_path: P
         write_shards(tmp_path / "none")
     with pytest.raises(DatalistError, match="at least 1"):
         write_shards(tmp_path / "none", files, shard_megabytes=0)
-    with pytest.raises(DatalistError, match="shards hold pictures alone"):
+    with pytest.raises(DatalistError, match="shards contain 2D images only"):
         bundle_items("training", str(shards), spatial_dims=3)
     (files / "a.mhd").write_text("NDims = 2")
     with pytest.raises(DatalistError, match=r"a\.mhd: has its pixels in another file"):

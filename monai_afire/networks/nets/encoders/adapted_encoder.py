@@ -91,17 +91,10 @@ class AdaptedEncoder(RadiographEncoder):
         try:
             maps = [tuple(each.shape[1:]) for each in self._probed_maps(probe)]
             strides = [_stride(img_size, shape[1:]) for shape in maps]
-            shown = [each.mean() if in_channels == 1 else each for each in (self.model_mean, self.model_std)]
-            self.set_interface(
-                in_channels,
-                img_size,
-                strides[-1],
-                maps[-1][0],
-                shown[0].flatten().tolist(),
-                shown[1].flatten().tolist(),
-                [shape[0] for shape in maps],
-                strides,
-            )
+            widths = [shape[0] for shape in maps]
+            seen = (each.mean() if in_channels == 1 else each for each in (self.model_mean, self.model_std))
+            own_mean, own_std = (each.flatten().tolist() for each in seen)
+            self.set_interface(in_channels, img_size, strides[-1], widths[-1], own_mean, own_std, widths, strides)
             self.unused = self._without_effect(probe)
         finally:
             self.model.train(training)
@@ -188,18 +181,13 @@ class AdaptedEncoder(RadiographEncoder):
                 return frozenset()
             gradients = torch.autograd.grad(tokens.sum(), list(named.values()), allow_unused=True)
         if tokens.shape[1:] != (math.prod(self.grid_size), self.hidden_size):
-            raise ValueError(
-                f"{type(self.model).__name__} gives tokens {tuple(tokens.shape)}, not one for each of {self.grid_size} "
-                "patches"
-            )
+            raise ValueError(f"tokens {tuple(tokens.shape)} are not one for each of {self.grid_size} patches")
         return frozenset(name for name, each in zip(named, gradients, strict=True) if each is None)
 
 
 def _stride(img_size: Sequence[int], map_size: Sequence[int]) -> tuple[int, ...]:
     if any(size % cells for size, cells in zip(img_size, map_size, strict=True)):
-        raise ValueError(
-            f"an image of {tuple(img_size)} pixels gives a map of {tuple(map_size)}, which whole patches do not fill"
-        )
+        raise ValueError(f"an image of {img_size} pixels gives a map of {map_size}, which whole patches do not fill")
     return tuple(size // cells for size, cells in zip(img_size, map_size, strict=True))
 
 

@@ -75,7 +75,9 @@ class HuggingFaceEncoder(AdaptedEncoder):
         if source is not None:
             self.model, missing = _read_model(source, pretrained)
         config = self.model.config
-        own_mean, own_std = _normalization(source) if mean is None or std is None else (mean, std)
+        if mean is None or std is None:
+            own_mean, own_std = _normalization(source)
+            mean, std = own_mean if mean is None else mean, own_std if std is None else std
         size = getattr(config, "image_size", None) if img_size is None else img_size
         if size is None:
             raise ValueError(f"the config of {type(self.model).__name__} has no image_size: give img_size")
@@ -87,13 +89,7 @@ class HuggingFaceEncoder(AdaptedEncoder):
         self._with_maps = {**self._sized, "output_hidden_states": True}
         if getattr(config, "depths", None) is not None:
             self._with_maps["output_hidden_states_before_downsampling"] = True
-        self.adapt(
-            in_channels,
-            getattr(config, "num_channels", 3),
-            image_shape,
-            own_mean if mean is None else mean,
-            own_std if std is None else std,
-        )
+        self.adapt(in_channels, getattr(config, "num_channels", 3), image_shape, mean, std)
         if needed := sorted(missing - self.unused):
             raise ValueError(
                 f"{source} lacks {len(needed)} tensors that the tokens of {type(self.model).__name__} depend on, such "
@@ -171,9 +167,7 @@ def _read_model(source: str, pretrained: bool) -> tuple[nn.Module, set[str]]:
         ) from error
     if info["mismatched_keys"]:
         wrong = ", ".join(sorted(map(str, info["mismatched_keys"]))[:3])
-        raise ValueError(
-            f"tensors of {source} have another shape than its config.json says: {wrong}; download it again"
-        )
+        raise ValueError(f"tensors of {source} have another shape than its config.json says: {wrong}")
     if info["unexpected_keys"]:
         logger.info(f"{source} has tensors that are not used: {', '.join(sorted(info['unexpected_keys'])[:3])}")
     return model, set(info["missing_keys"])
@@ -204,7 +198,7 @@ def _preprocessing(source: str) -> dict[str, Any]:
     from transformers.utils import cached_file
 
     try:
-        path = cached_file(source, _PREPROCESSING)
+        path: Any = cached_file(source, _PREPROCESSING)
     except OSError:
         return {}
     if path is None:

@@ -59,8 +59,9 @@ class MONAIEncoder(AdaptedEncoder):
         if not isinstance(model, MONAI_NETWORKS):
             raise TypeError(f"expected MONAI's ViT or SwinTransformer, got {type(model).__name__}")
         self.model: Any = model
-        size = _image_size(model, img_size)
-        channels = _in_channels(model)
+        channels, patch = _channels_and_patch(model)
+        size = _image_size(model, img_size, patch)
+        self._grid = tuple(pixels // each for pixels, each in zip(size, patch, strict=True))
         self.adapt(channels, channels, size, mean, std)
 
     def changed_arguments(self) -> dict[str, Any]:
@@ -80,8 +81,7 @@ class MONAIEncoder(AdaptedEncoder):
         hidden = self.model(pixels)[1]
         tokens = [self._patch_tokens(hidden[layer]) for layer in spread_layers(len(hidden))[:-1]]
         tokens.append(self._patch_tokens(self.model.norm(hidden[-1])))
-        grid = [size // patch for size, patch in zip(pixels.shape[2:], _patch_of(self.model), strict=True)]
-        return [each.transpose(1, 2).unflatten(2, grid) for each in tokens]
+        return [each.transpose(1, 2).unflatten(2, self._grid) for each in tokens]
 
     def blocks(self) -> list[nn.Module]:
         """The transformer's blocks, counted through the stages."""
@@ -94,61 +94,40 @@ class MONAIEncoder(AdaptedEncoder):
         return tokens[:, 1:] if hasattr(self.model, "cls_token") else tokens
 
 
-def _image_size(model: nn.Module, img_size: Sequence[int] | int | None) -> tuple[int, ...]:
+def _channels_and_patch(model: Any) -> tuple[int, tuple[int, ...]]:
+    """MONAI keeps them in a layer only: a convolution, or a perceptron behind a layer that cuts patches."""
+    if isinstance(model, SwinTransformer):
+        return model.patch_embed.proj.in_channels, tuple(model.patch_size)
+    embedding = model.patch_embedding.patch_embeddings
+    if not isinstance(embedding, nn.Sequential):
+        return embedding.in_channels, tuple(embedding.kernel_size)
+    cut: Any = embedding[0]
+    linear: Any = embedding[1]
+    patch = tuple(length for _, length in sorted(cut.axes_lengths.items()))
+    return linear.in_features // math.prod(patch), patch
+
+
+def _image_size(model: Any, img_size: Sequence[int] | int | None, patch: Sequence[int]) -> tuple[int, ...]:
+    """As given, or that of a ViT, which follows from the number of its patches."""
     if isinstance(model, SwinTransformer):
         if img_size is None:
-            raise ValueError(
-                "a SwinTransformer does not know the size of its images: give MONAIEncoder(model, img_size=...)"
-            )
-        return ensure_tuple_rep(img_size, len(model.patch_size))
-    return _vit_size(model, img_size)
-
-
-def _vit_size(model: Any, img_size: Sequence[int] | int | None) -> tuple[int, ...]:
-    """From the patches; MONAI does not keep the size itself."""
-    patch, positions = _patch_of(model), model.patch_embedding.n_patches
-    if img_size is None:
-        edge = round(positions ** (1 / len(patch)))
-        if edge ** len(patch) != positions:
-            raise ValueError(f"the ViT has {positions} patches, which are no square: give its img_size")
-        return tuple(edge * each for each in patch)
-    size = ensure_tuple_rep(img_size, len(patch))
-    cells = [pixels // each for pixels, each in zip(size, patch, strict=True)]
-    if math.prod(cells) != positions:
-        raise ValueError(
-            f"the ViT was built for {positions} patches of {patch} pixels, an image of {tuple(size)} has {cells}: "
-            "build it with this img_size"
-        )
+            raise ValueError("a SwinTransformer does not know the size of its images: give MONAIEncoder(model, size)")
+        return ensure_tuple_rep(img_size, len(patch))
+    positions = model.patch_embedding.n_patches
+    edge = round(positions ** (1 / len(patch)))
+    size = tuple(edge * each for each in patch) if img_size is None else ensure_tuple_rep(img_size, len(patch))
+    if math.prod(pixels // each for pixels, each in zip(size, patch, strict=True)) != positions:
+        raise ValueError(f"the ViT was built for {positions} patches of {patch} pixels, an image of {size} has others")
     return size
 
 
-def _patch_of(vit: Any) -> tuple[int, ...]:
-    """MONAI keeps it in the layer only: a convolution, or a perceptron behind a layer that cuts patches."""
-    embedding = vit.patch_embedding.patch_embeddings
-    if isinstance(embedding, nn.Sequential):
-        cut: Any = embedding[0]
-        lengths = dict(cut.axes_lengths)
-        return tuple(lengths[f"p{axis + 1}"] for axis in range(len(lengths)))
-    return tuple(embedding.kernel_size)
-
-
-def _in_channels(model: Any) -> int:
-    if isinstance(model, SwinTransformer):
-        return model.patch_embed.proj.in_channels
-    embedding = model.patch_embedding.patch_embeddings
-    if isinstance(embedding, nn.Sequential):
-        linear: Any = embedding[1]
-        return linear.in_features // math.prod(_patch_of(model))
-    return embedding.in_channels
-
-
 def _vit_definition(vit: Any, img_size: Sequence[int]) -> dict[str, Any]:
-    embedding, block = vit.patch_embedding, vit.blocks[0]
+    (channels, patch), embedding, block = _channels_and_patch(vit), vit.patch_embedding, vit.blocks[0]
     head = getattr(vit, "classification_head", None)
     arguments = {
-        "in_channels": _in_channels(vit),
+        "in_channels": channels,
         "img_size": list(img_size),
-        "patch_size": list(_patch_of(vit)),
+        "patch_size": list(patch),
         "hidden_size": vit.norm.normalized_shape[0],
         "mlp_dim": block.mlp.linear1.out_features,
         "num_layers": len(vit.blocks),

@@ -55,20 +55,14 @@ class TimmEncoder(AdaptedEncoder):
         super().__init__()
         self.model: Any = model if isinstance(model, nn.Module) else _create(model, img_size, pretrained)
         if not hasattr(self.model, "forward_intermediates"):
-            raise ValueError(
-                f"{type(self.model).__name__} has no forward_intermediates(): choose another model of timm"
-            )
+            raise ValueError(f"{type(self.model).__name__} has no forward_intermediates(): choose another model")
         config = getattr(self.model, "pretrained_cfg", None) or {}
         own_size = getattr(getattr(self.model, "patch_embed", None), "img_size", None)
         size = img_size or own_size or config.get("input_size", (3, 224, 224))[1:]
         channels = next(p for p in self.model.parameters() if p.ndim == 4).shape[1]  # of the first convolution
-        self.adapt(
-            in_channels,
-            channels,
-            ensure_tuple_rep(size, 2),
-            _of(config.get("mean", IMAGENET_MEAN), channels) if mean is None else mean,
-            _of(config.get("std", IMAGENET_STD), channels) if std is None else std,
-        )
+        mean = _of(config.get("mean", IMAGENET_MEAN), channels) if mean is None else mean
+        std = _of(config.get("std", IMAGENET_STD), channels) if std is None else std
+        self.adapt(in_channels, channels, ensure_tuple_rep(size, 2), mean, std)
 
     def encode(self, pixels: torch.Tensor) -> torch.Tensor:
         """Tokens ``(B, L, D)`` without class and register tokens."""
@@ -110,10 +104,8 @@ def _create(name: str, img_size: Sequence[int] | int | None, pretrained: bool) -
         raise ImportError(f"{error}; {name} is built by timm: pip install 'monai-afire[timm]'") from error
     build = functools.partial(timm.create_model, name, pretrained=pretrained, num_classes=0)
     try:
-        if img_size is None:
-            return build()
         try:
-            return build(img_size=ensure_tuple_rep(img_size, 2))
+            return build() if img_size is None else build(img_size=ensure_tuple_rep(img_size, 2))
         except TypeError as error:
             if "img_size" not in str(error):
                 raise
