@@ -4,20 +4,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
-
 from monai_afire.anomaly.detector import AnomalyDetector
 from monai_afire.networks.nets.afire import AFiRe
-from monai_afire.networks.weights.description import HEADER, TASKS, describe, tensor_digest
+from monai_afire.networks.weights.description import TASKS, describe
 from monai_afire.networks.weights.model_file import ModelFile
-from monai_afire.utils.files import atomic_path
+from monai_afire.networks.weights.safetensors_files import write_safetensors
 
 __all__ = ["load_detector", "save_detector", "with_student_as_teacher"]
 
@@ -60,11 +56,7 @@ def save_detector(
         if not name.startswith(_TEACHER):
             halved = value.is_floating_point() and name.startswith(_HALVED)
             tensors[name] = (value.half() if halved else value).contiguous().cpu().clone()
-    described = replace(describe(detector, **(description or {})), digest=tensor_digest(tensors))
-    header = {HEADER: json.dumps(described.as_data()), **(notes or {})}
-    with atomic_path(Path(path)) as temporary:
-        save_file(tensors, temporary, metadata=header)
-    return Path(path)
+    return write_safetensors(tensors, path, describe(detector, **(description or {})), notes)
 
 
 def load_detector(path: str | os.PathLike) -> AnomalyDetector:

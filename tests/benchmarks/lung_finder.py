@@ -17,13 +17,14 @@ import numpy as np
 import torch
 from monai.losses import DiceLoss
 from PIL import Image
-from safetensors.torch import save_file
 from scipy import ndimage
 from torch.nn import functional as F
 from tqdm import tqdm
 
 from monai_afire.data import draw_chest_phantom
 from monai_afire.networks import LungFinder
+from monai_afire.networks.weights.description import Description
+from monai_afire.networks.weights.safetensors_files import write_safetensors
 from monai_afire.transforms import StandardizeContrast
 from tests.benchmarks.radiograph_sets import other_normals
 from tests.benchmarks.real_lungs import dice
@@ -155,7 +156,8 @@ def main() -> None:
         for kind, network in (("phantoms", of_phantoms), ("radiographs", finder)):
             print(f"taught by {kind}:\n{checked(network, options.check)}")
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    save_file({name: value.half() for name, value in finder.state_dict().items()}, options.output)
+    halves = {name: value.half() for name, value in finder.state_dict().items()}
+    write_safetensors(halves, options.output, Description("lung finder"))
 
 
 if __name__ == "__main__":

@@ -17,12 +17,14 @@ import numpy as np
 import skimage
 import torch
 from PIL import Image
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from sklearn.datasets import load_sample_images
 from torch.nn import functional as F
 from tqdm import tqdm
 
 from monai_afire.audit.pose import POSES, PoseClassifier, turned
+from monai_afire.networks.weights.description import Description
+from monai_afire.networks.weights.safetensors_files import write_safetensors
 
 SIDE, INPUT, BATCH = 96, 64, 96
 CYCLES = ((2400, 4e-3), (1500, 2e-3))  # steps and largest learning rate
@@ -185,7 +187,8 @@ def main() -> None:
     for cycle in range(1 if options.start else 0, len(CYCLES)):
         train(classifier, Examples(sets[cycle], others), *CYCLES[cycle])
     options.output.parent.mkdir(parents=True, exist_ok=True)
-    save_file({name: value.half() for name, value in classifier.state_dict().items()}, options.output)
+    halves = {name: value.half() for name, value in classifier.state_dict().items()}
+    write_safetensors(halves, options.output, Description("pose classifier"))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from bundle_runs import copy_bundles, run_bundle, write_images
 from monai.bundle import ConfigParser
 
 from monai_afire.networks import ViTEncoder, load_encoder_weights, released_encoder
+from monai_afire.networks.weights.released import released_file
+from monai_afire.networks.weights.safetensors_files import read_safetensors
 
 CONFIGS = "['bundles/afire/configs/inference.json','bundles/afire/configs/released.json']"
 MEGABYTE = 10**6
@@ -25,6 +27,20 @@ def test_released_files_are_small_safetensors(repository_root: Path) -> None:
     assert max(sizes.values()) <= 12 * MEGABYTE
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert all(words in card for words in ("Limits", "Attribution", "Not for clinical use", *sizes))
+
+
+@pytest.mark.parametrize("name", ["detector", "encoder", "lungs", "pose"])
+def test_a_flipped_bit_of_a_released_file_is_seen(name: str, tmp_path: Path) -> None:
+    content = bytearray(released_file(f"{name}.safetensors").read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged = tmp_path / "damaged.safetensors"
+    damaged.write_bytes(content)
+    with pytest.raises(ValueError, match="the digest of its tensors does not match"):
+        if name == "encoder":
+            encoder = ViTEncoder(img_size=64, patch_size=8, hidden_size=192, num_layers=6, num_heads=6)
+            load_encoder_weights(encoder, damaged)
+        else:
+            read_safetensors(damaged)
 
 
 def test_released_encoder_loads_whole_by_its_name() -> None:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 
 from monai_afire.networks.weights.released import weights_file
+from monai_afire.networks.weights.safetensors_files import read_safetensors
 from monai_afire.utils.files import atomic_path, is_safetensors
 
 __all__ = [
@@ -28,7 +28,6 @@ __all__ = [
     "read_checkpoint",
     "read_own",
     "read_pickle",
-    "read_safetensors",
     "write_pickle",
 ]
 
@@ -138,31 +137,6 @@ def _encoder_header(metadata: Mapping[str, str], path: Path) -> dict[str, Any]:
         return {name: header[name] for name in _HEADER_KEYS}
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path} is not a readable safetensors file (header: {error}); {_COPY_AGAIN}") from error
-
-
-def read_safetensors(
-    path: str | os.PathLike, remedy: str = _COPY_AGAIN
-) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """
-    Read a safetensors file.
-
-    Args:
-        path: the file.
-        remedy: what to do about a file that cannot be read, for the message.
-
-    Returns:
-        Its tensors on the CPU, and its metadata.
-
-    Raises:
-        ValueError: when the file is damaged or of another format.
-    """
-    try:
-        with safe_open(path, framework="pt") as file:
-            # copies: tensors that lie in the file itself would change with it
-            return {name: file.get_tensor(name).clone() for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
-    except SafetensorError as error:
-        message = f"{path} is not a readable safetensors file, or not a complete one ({error}); {remedy}"
-        raise ValueError(message) from error
 
 
 def read_own(path: str | os.PathLike, remedy: str) -> Any:

@@ -8,21 +8,19 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import nn
 
 from monai_afire.networks.nets.vit_encoder import ViTEncoder
 from monai_afire.networks.weights.checkpoint_files import PRODUCER
-from monai_afire.networks.weights.description import HEADER, describe, one_for_all, tensor_digest
+from monai_afire.networks.weights.description import describe, one_for_all
 from monai_afire.networks.weights.loading import check_branch, encoders_of
+from monai_afire.networks.weights.safetensors_files import write_safetensors
 from monai_afire.networks.weights.vit import EMBEDDING, POSITIONS
-from monai_afire.utils.files import atomic_path
 
 __all__ = ["export_encoder"]
 
@@ -114,11 +112,8 @@ def export_encoder(
         "layout": layout,
         "encoder": json.dumps(settings),
         "config": json.dumps(config_of(settings)),
-        HEADER: json.dumps(replace(described, digest=tensor_digest(tensors)).as_data()),
     }
-    with atomic_path(path) as temporary:
-        save_file(tensors, temporary, metadata=header)
-    return Path(path)
+    return write_safetensors(tensors, path, described, header)
 
 
 def _settings(encoder: ViTEncoder) -> dict[str, Any]:

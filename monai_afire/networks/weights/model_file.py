@@ -20,7 +20,7 @@ from torch import nn
 
 from monai_afire.networks.definition import build_network
 from monai_afire.networks.nets.afire import AFiRe
-from monai_afire.networks.weights.checkpoint_files import read_own, read_pickle, read_safetensors, write_pickle
+from monai_afire.networks.weights.checkpoint_files import read_own, read_pickle, write_pickle
 from monai_afire.networks.weights.description import (
     ENTRY,
     HEADER,
@@ -35,6 +35,7 @@ from monai_afire.networks.weights.description import (
 from monai_afire.networks.weights.loading import load_encoder_weights
 from monai_afire.networks.weights.older_files import completed, described_by_header, described_by_options
 from monai_afire.networks.weights.released import weights_file
+from monai_afire.networks.weights.safetensors_files import read_safetensors
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import is_safetensors, joined_path, keep_previous
 

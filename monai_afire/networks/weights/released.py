@@ -8,8 +8,9 @@ import os
 from pathlib import Path
 from typing import TypeVar
 
-from safetensors.torch import load_file
 from torch import nn
+
+from monai_afire.networks.weights.safetensors_files import read_safetensors
 
 __all__ = ["RELEASED", "released_encoder", "released_file", "with_released_weights"]
 
@@ -55,7 +56,7 @@ def with_released_weights(network: Network, name: str) -> Network:
     Raises:
         FileNotFoundError: where the package was installed without its bundles.
     """
-    network.load_state_dict(load_file(released_file(name)))  # copies into parameters of single precision
+    network.load_state_dict(read_safetensors(released_file(name))[0])  # copies into parameters of single precision
     return network.requires_grad_(False).eval()
 
 
