@@ -45,18 +45,30 @@ def follow_up_command(
     present = _config_files(given.get("config_file", ""))
     goes_on = bool(present) and os.path.abspath(present[0]) == os.path.abspath(configs[0])
     base, added = _content(configs[:1]), _content(configs[1:])
+    entries = base | added
     # what is built from the file of the weights cannot be set
-    known = {name for name, value in (base | added).items() if "$@model_file." not in str(value)}
+    known = {name for name, value in entries.items() if "$@model_file." not in str(value)}
     overlays = [path for path in present[1:] if path not in configs and not Path(path).name.startswith("multi_gpu")]
     fitting = overlays if goes_on and keep is None else []  # elsewhere the weights bring what overlays set
     left_out = _OF_ONE_RUN | set(added) | set(options) | set(known_otherwise) | (set() if goes_on else _PLACES)
     if "dataset_dir" in options:
         left_out |= _PHANTOM
     repeated = {name: value for name, value in given.items() if _top(name) in (known - left_out)}
+    if not goes_on:  # another config may lack a part of an entry of the same name
+        repeated = {name: value for name, value in repeated.items() if _has(entries, name)}
     if keep is not None:
         repeated = {name: value for name, value in repeated.items() if _top(name) in keep}
     words = "".join(f" --{name} {shlex.quote(value)}" for name, value in {**repeated, **options}.items())
     return f"python -m monai.bundle run --config_file {_file_list([configs[0], *fitting, *configs[1:]])}{words}"
+
+
+def _has(entries: Any, name: str) -> bool:
+    """Whether a config has the entry of an override such as "items::label_fraction"."""
+    for part in name.lstrip("+").replace("#", "::").split("::"):
+        if not isinstance(entries, Mapping) or part not in entries:
+            return False
+        entries = entries[part]
+    return True
 
 
 def _top(name: str) -> str:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import csv
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -35,12 +36,10 @@ def test_a_flipped_bit_of_a_released_file_is_seen(name: str, tmp_path: Path) -> 
     content[len(content) // 2] ^= 1
     damaged = tmp_path / "damaged.safetensors"
     damaged.write_bytes(content)
+    encoder = ViTEncoder(img_size=64, patch_size=8, hidden_size=192, num_layers=6, num_heads=6)
+    read = partial(load_encoder_weights, encoder) if name == "encoder" else read_safetensors
     with pytest.raises(ValueError, match="the digest of its tensors does not match"):
-        if name == "encoder":
-            encoder = ViTEncoder(img_size=64, patch_size=8, hidden_size=192, num_layers=6, num_heads=6)
-            load_encoder_weights(encoder, damaged)
-        else:
-            read_safetensors(damaged)
+        read(damaged)
 
 
 def test_released_encoder_loads_whole_by_its_name() -> None:

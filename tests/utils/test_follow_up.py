@@ -57,6 +57,13 @@ def test_another_config_gets_the_settings_but_no_folders_and_no_overlays(configs
     assert command == RUN + "inference.json --encoder timm:vit --ckpt_path m.pt"
 
 
+def test_another_config_gets_no_part_that_its_entry_lacks(configs: Path) -> None:
+    (configs / "inference.json").write_text(json.dumps({"items": {"section": "test"}, "ckpt_path": "m"}))
+    given = {"config_file": "train.json", "items::label_fraction": "0.3", "items::section": "all"}
+    command = follow_up_command(["inference.json"], {"ckpt_path": "m.pt"}, given)
+    assert command == RUN + "inference.json --items::section all --ckpt_path m.pt"
+
+
 def test_some_names_only(configs: Path) -> None:
     given = {"config_file": "inference.json", "hidden_size": "384", "epochs": "3"}
     assert follow_up_command(["train.json"], {}, given, keep=["hidden_size"]) == RUN + "train.json --hidden_size 384"

@@ -142,7 +142,7 @@ def verify_shards(folder: str | os.PathLike, progress: bool = True) -> str:
     manifest = check_shards(root)
     if (root / LIST_NAME).is_file():
         content = read_json(root / LIST_NAME, "the datalist", _AGAIN)
-        _check_names(root / LIST_NAME, list(_paths_into_shards(content)))
+        _check_names(root / LIST_NAME, list(_listed_paths(content)))
     else:
         shard_files(root)
     index = np.load(root / INDEX_NAME, mmap_mode="r", allow_pickle=False)
@@ -161,10 +161,13 @@ def verify_shards(folder: str | os.PathLike, progress: bool = True) -> str:
     return f"{root}: {len(index):,} files in {len(manifest['shards']):,} shards are as they were written."
 
 
-def _paths_into_shards(content: Any) -> Iterator[str]:
-    """Every text of a datalist, at any depth, that names a member of a shard."""
+def _listed_paths(content: Any) -> Iterator[str]:
+    """Every text of a datalist, at any depth, that names a member of a shard, or an image wherever it is."""
     if isinstance(content, str):
         yield from [content] if is_member(content) else []
     elif isinstance(content, (list, dict)):
+        image = content.get("image") if isinstance(content, dict) else None
+        if isinstance(image, str) and not is_member(image):
+            yield image
         for value in content.values() if isinstance(content, dict) else content:
-            yield from _paths_into_shards(value)
+            yield from _listed_paths(value)

@@ -326,12 +326,13 @@ def test_names_that_are_not_those_of_the_shards_are_refused(shards: Path, change
         assert len(str(error.value)) < 1000
 
 
-def test_a_list_that_names_other_files_is_not_verified(files: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["radiographs-000000.tar/../secret.png", "../secret.png", "/secret.png"])
+def test_a_list_that_names_other_files_is_not_verified(files: Path, tmp_path: Path, name: str) -> None:
     output = tmp_path / "shards"
     write_shards(output, None, write_list(tmp_path / "list.json", files), progress=False)
     verify_shards(output, progress=False)
     content = json.loads((output / "datalist.json").read_text())
-    content["training"][0]["image"] = "radiographs-000000.tar/../secret.png"
+    content["training"][0]["image"] = name
     (output / "datalist.json").write_text(json.dumps(content))
     with pytest.raises(DatalistError, match=r"datalist\.json: 1 of \d+ names are of no image: .*secret"):
         verify_shards(output, progress=False)
