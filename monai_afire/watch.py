@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from monai.bundle import create_workflow
+from monai.bundle import ConfigWorkflow
 
 from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.data.datalist.scanning import scan_radiographs
@@ -103,7 +103,7 @@ def _planned(plan: Path) -> list[Arrival]:
 def _score(batch: Path, overrides: dict[str, Any]) -> None:
     """Score what is left of a batch, and show it under its name."""
     bundle = find_bundle("afire")
-    workflow = create_workflow(
+    workflow = ConfigWorkflow(
         workflow_type="inference",
         config_file=[str(path) for path in bundle.config_files(["inference", "released"])],
         bundle_root=str(bundle.folder),
@@ -114,6 +114,7 @@ def _score(batch: Path, overrides: dict[str, Any]) -> None:
         run=["$@evaluator.run()", "$@writer.print_summary()"],  # rejected files end no watch
         **overrides,
     )
+    workflow.initialize()
     workflow.run()
     workflow.finalize()
     print(batch.rename(batch.with_name(batch.name.removeprefix("."))), flush=True)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 from hashlib import sha256
@@ -51,6 +52,7 @@ def highdicom_reports() -> Any:
         from highdicom import sr
     except ImportError as error:
         raise ImportError(f"{error}; highdicom writes reports (SR): pip install 'monai-afire[sr]'") from error
+    logging.getLogger("highdicom").setLevel(logging.WARNING)  # or each report logs what it copies
     return sr
 
 
@@ -89,7 +91,8 @@ def structured_report(
         ('1.2.1', 'SR', 'UNVERIFIED')
     """
     sr, elements = highdicom_reports(), study_elements(source)
-    measured = {_SCORE: score, codes.DCM.ThresholdValue: threshold, _P_VALUE: p_value}
+    numbers = {_SCORE: score, codes.DCM.ThresholdValue: threshold, _P_VALUE: p_value}
+    measured = {name: float(f"{value:.6g}") for name, value in numbers.items() if math.isfinite(value)}
     content = repr((list(measured.values()), place, model.digest))
     uid = _uid(source.SOPInstanceUID, sha256(content.encode()).hexdigest())
     algorithm = {"version": model.version or "unknown", "parameters": [f"digest {model.digest or 'unknown'}"]}
@@ -97,9 +100,7 @@ def structured_report(
         sr.TrackingIdentifier(_uid("tracking", uid), "whole image"),
         algorithm_id=sr.AlgorithmIdentification(model.task, **algorithm, manufacturer=_MAKER),
         finding_sites=[sr.FindingSite(*site) for site in _sites(place)],
-        measurements=[
-            sr.Measurement(name, float(f"{value:.6g}"), codes.UCUM.NoUnits) for name, value in measured.items() if math.isfinite(value)
-        ],
+        measurements=[sr.Measurement(name, value, codes.UCUM.NoUnits) for name, value in measured.items()],
         source_images=[sr.SourceImageForMeasurementGroup(source.SOPClassUID, source.SOPInstanceUID)],
     )
     device = sr.DeviceObserverIdentifyingAttributes(_uid("device", str(model.digest)), _MAKER, _MAKER, model.task)
