@@ -72,7 +72,7 @@ def structured_report(
         threshold: of the score; NaN leaves it out.
         p_value: conformal p-value; NaN leaves it out.
         place: of :func:`monai_afire.anomaly.lung_zone`; "" leaves it out.
-        model: what the detector's file says about it.
+        model: name, version and digest of the detector, see :class:`monai_afire.networks.ModelFile`.
 
     Returns:
         The data set, to be saved.
