@@ -37,6 +37,7 @@ examples:
   monai-afire audit /path/to/images             are these images fit for training?
   monai-afire data nih --help                   label files of public sets -> datalists
   monai-afire experiments --help                many runs, one table
+  monai-afire watch IN OUT                      score what arrives in a folder
 """
 _RUN_HELP = """\
 Start a bundle as "python -m monai.bundle run" does, with everything from the first --key unchanged.
@@ -55,6 +56,7 @@ _MODULES = {
     "audit": ("monai_afire.audit", "check a folder of radiographs, write a page and a cleaned datalist"),
     "data": ("monai_afire.data", "read the label files of a public set, write a datalist"),
     "experiments": ("monai_afire.experiments", "repeat a bundle over seeds, label fractions and initializations"),
+    "watch": ("monai_afire.watch", "score the radiographs that arrive in a folder, each once"),
 }
 
 

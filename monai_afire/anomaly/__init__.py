@@ -5,8 +5,8 @@ Anomaly detection: a pre-trained network with statistics of the normal, how it i
 
 ``detector`` joins the scores of ``normal_statistics`` (as in PaDiM and PatchCore), ``masked_restoration`` and
 ``scores``, in the fields of view of ``field_of_view``, on features of ``token_features``. ``items`` lists the images
-that it is evaluated on, ``evaluation`` computes how well it does. ``secondary_capture`` and ``worklist`` make files for
-a hospital, ``released`` keeps a fitted detector in one file. The handlers of an engine are
+that it is evaluated on, ``evaluation`` computes how well it does. ``secondary_capture``, ``structured_report`` and
+``worklist`` make files for a hospital, ``released`` keeps a fitted detector in one file. The handlers of an engine are
 :class:`monai_afire.handlers.DetectorFit`, :class:`monai_afire.handlers.AnomalyReport` and
 :class:`monai_afire.handlers.AnomalyWriter`.
 """
@@ -32,6 +32,7 @@ from monai_afire.anomaly.scores import (
     prototype_distance,
 )
 from monai_afire.anomaly.secondary_capture import NoStudyError, read_source, secondary_capture
+from monai_afire.anomaly.structured_report import structured_report
 from monai_afire.anomaly.token_features import FrozenEncoder, tokens_and_features
 from monai_afire.anomaly.worklist import WorklistSummary, hottest_place, write_worklist
 from monai_afire.anomaly.worklist_page import write_worklist_page
@@ -71,6 +72,7 @@ __all__ = [
     "read_source",
     "save_detector",
     "secondary_capture",
+    "structured_report",
     "tokens_and_features",
     "validation_items",
     "with_student_as_teacher",

@@ -22,7 +22,7 @@ from monai_afire.transforms.radiograph_io.common import WRITER
 from monai_afire.transforms.radiograph_io.formats import HEAD_BYTES, identify_content
 from monai_afire.transforms.radiograph_io.shards import open_file
 
-_NEEDED = ("StudyInstanceUID", "SeriesInstanceUID", "SOPClassUID", "SOPInstanceUID")
+NEEDED = ("StudyInstanceUID", "SeriesInstanceUID", "SOPClassUID", "SOPInstanceUID")
 # Type 2 of the modules Patient and General Study: present, though they may be empty
 _PATIENT_AND_STUDY = (
     "PatientName",
@@ -34,7 +34,6 @@ _PATIENT_AND_STUDY = (
     "ReferringPhysicianName",
     "StudyID",
     "AccessionNumber",
-    "PatientOrientation",  # rows and columns of both halves run as those of the source
 )
 _IF_PRESENT = (
     "SpecificCharacterSet",
@@ -48,6 +47,9 @@ _IF_PRESENT = (
     "PatientAge",
     "PatientSize",
     "PatientWeight",
+)
+_OF_THE_IMAGE = (
+    "PatientOrientation",  # rows and columns of both halves run as those of the source
     "BodyPartExamined",
     "Laterality",
     "LossyImageCompression",  # what was lost once stays lost
@@ -61,13 +63,13 @@ class NoStudyError(ValueError):
     """A file that belongs to no DICOM study, or does not say to which."""
 
 
-def read_source(path: str | os.PathLike, keywords: Collection[str] = (*_NEEDED, *_PATIENT_AND_STUDY)) -> Dataset:
+def read_source(path: str | os.PathLike, keywords: Collection[str] = (*NEEDED, *_PATIENT_AND_STUDY)) -> Dataset:
     """
     Read the header of a DICOM file without its pixels.
 
     Args:
         path: the file.
-        keywords: elements to read at least; what a Secondary Capture copies by default.
+        keywords: elements to read at least; what a result copies by default.
 
     Returns:
         The elements that the file has.
@@ -77,7 +79,7 @@ def read_source(path: str | os.PathLike, keywords: Collection[str] = (*_NEEDED, 
     """
     if Path(path).is_dir():
         raise NoStudyError(f"{path} is a series, of whose slices none is the source of the picture alone")
-    tags: list = [*keywords, *_IF_PRESENT, "SeriesNumber", "InstanceNumber", "BurnedInAnnotation"]
+    tags: list = [*keywords, *_IF_PRESENT, *_OF_THE_IMAGE, "SeriesNumber", "InstanceNumber", "BurnedInAnnotation"]
     with open_file(os.fspath(path)) as file:
         if identify_content(file.read(HEAD_BYTES)) != "DICOM":
             raise NoStudyError(f"{path} is no DICOM file: it belongs to no study")
@@ -113,30 +115,57 @@ def secondary_capture(picture: NDArray[np.uint8], source: Dataset, derivation: s
         >>> capture.StudyInstanceUID, capture.SourceImageSequence[0].ReferencedSOPInstanceUID
         ('1.2.1', '1.2.3')
     """
-    missing = [keyword for keyword in _NEEDED if not source.get(keyword)]
-    if missing:
-        name = source.get("filename") or "the DICOM file"
-        raise NoStudyError(f"{name} has no {', '.join(missing)}: it says not where it belongs; export it again")
-    capture = Dataset()
-    for keyword in (*_PATIENT_AND_STUDY, *_IF_PRESENT):
+    capture = study_elements(source)
+    capture.PatientOrientation = ""  # type 2 of General Image
+    for keyword in _OF_THE_IMAGE:
         if keyword in source:
             capture[keyword] = deepcopy(source[keyword])
-        elif keyword in _PATIENT_AND_STUDY:
-            setattr(capture, keyword, "")
     _add_instance(capture, source, sha256(picture.tobytes()).hexdigest())
     _add_derivation(capture, source, derivation)
     capture.set_pixel_data(np.ascontiguousarray(picture), "RGB", 8, generate_instance_uid=False)
     return capture
 
 
+def study_elements(source: Dataset) -> Dataset:
+    """
+    What a result of an image shares with it: the elements of patient and study.
+
+    Args:
+        source: of :func:`read_source`.
+
+    Returns:
+        A new data set; what the source lacks and the standard demands is empty.
+
+    Raises:
+        NoStudyError: when the source lacks a UID that the standard demands.
+    """
+    missing = [keyword for keyword in NEEDED if not source.get(keyword)]
+    if missing:
+        name = source.get("filename") or "the DICOM file"
+        raise NoStudyError(f"{name} has no {', '.join(missing)}: it says not where it belongs; export it again")
+    elements = Dataset()
+    elements.StudyInstanceUID = source.StudyInstanceUID
+    for keyword in (*_PATIENT_AND_STUDY, *_IF_PRESENT):
+        if keyword in source:
+            elements[keyword] = deepcopy(source[keyword])
+        elif keyword in _PATIENT_AND_STUDY:
+            setattr(elements, keyword, "")
+    return elements
+
+
+def time_at(source: Dataset) -> datetime:
+    """The time in the source's time zone, which a result copies; the local one where it names none."""
+    offset = source.get("TimezoneOffsetFromUTC")
+    return datetime.now(datetime.strptime(offset, "%z").tzinfo if offset else None)
+
+
 def _add_instance(capture: Dataset, source: Dataset, content: str) -> None:
     """Which study, series and instance it is, and what made it."""
-    capture.StudyInstanceUID = source.StudyInstanceUID
     capture.SeriesInstanceUID = generate_uid(entropy_srcs=["monai_afire anomaly", source.SeriesInstanceUID])
     capture.SOPInstanceUID = generate_uid(entropy_srcs=["monai_afire anomaly", source.SOPInstanceUID, content])
     capture.SOPClassUID = SecondaryCaptureImageStorage
     capture.Modality = "OT"
-    now = _now(source)
+    now = time_at(source)
     capture.ContentDate, capture.ContentTime = f"{now:%Y%m%d}", f"{now:%H%M%S}"
     capture.SeriesNumber = _SERIES_OFFSET + int(source.get("SeriesNumber") or 0)
     capture.InstanceNumber = int(source.get("InstanceNumber") or 1)
@@ -147,12 +176,6 @@ def _add_instance(capture: Dataset, source: Dataset, content: str) -> None:
     capture.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
     capture.file_meta.MediaStorageSOPClassUID = capture.SOPClassUID
     capture.file_meta.MediaStorageSOPInstanceUID = capture.SOPInstanceUID
-
-
-def _now(source: Dataset) -> datetime:
-    """The time in the source's time zone, which the capture copies; the local one where it names none."""
-    offset = source.get("TimezoneOffsetFromUTC")
-    return datetime.now(datetime.strptime(offset, "%z").tzinfo if offset else None)
 
 
 def _add_derivation(capture: Dataset, source: Dataset, derivation: str) -> None:

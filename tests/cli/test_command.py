@@ -59,7 +59,7 @@ print({"torch", "monai", "numpy", "monai_afire"} & set(sys.modules))
         [sys.executable, "-c", script], cwd=repository_root, capture_output=True, text=True, check=True, timeout=60
     )
     assert result.stdout.splitlines()[-1] == "set()"
-    for name in ("list", "copy", "options", "run", "demo", "audit", "data", "experiments"):
+    for name in ("list", "copy", "options", "run", "demo", "audit", "data", "experiments", "watch"):
         assert f"\n    {name} " in result.stdout or f"\n    {name}\n" in result.stdout, name
 
 

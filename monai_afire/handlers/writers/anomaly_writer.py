@@ -21,6 +21,7 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
+from pydicom.dataset import Dataset
 
 from monai_afire.anomaly.batch_report import Drift, measure_drift
 from monai_afire.anomaly.detector import HEAT_UNIT, AnomalyDetector
@@ -28,12 +29,14 @@ from monai_afire.anomaly.header_view import other_than_frontal_chest
 from monai_afire.anomaly.lung_zones import lung_zone
 from monai_afire.anomaly.scores import SAVED_KINDS
 from monai_afire.anomaly.secondary_capture import NoStudyError, read_source, secondary_capture
+from monai_afire.anomaly.structured_report import highdicom_reports, structured_report
 from monai_afire.anomaly.worklist import WorklistSummary, harmless, header_of, hottest_place, write_worklist
 from monai_afire.anomaly.worklist_page import write_worklist_page
 from monai_afire.handlers.writers.pictures import batch_picture, in_proportion, resized_maps
 from monai_afire.handlers.writers.prediction_writer import warn_if_implausible
 from monai_afire.handlers.writers.result_tables import ResultTables, written_name
 from monai_afire.networks.nets.lung_finder import LungFinder
+from monai_afire.networks.weights.description import Description
 from monai_afire.transforms.radiograph_io.common import WRITER
 from monai_afire.utils.file_geometry import FileGeometry
 from monai_afire.utils.files import atomic_path, output_path
@@ -50,6 +53,7 @@ _ADAPT = (
     "detector to normal images of this kind (finetune_anomaly.json with --dataset_dir)"
 )
 
+_UNDESCRIBED = Description("anomaly detector")
 _JPEG_QUALITY = 90  # a third of a PNG's size
 _THUMBNAIL_SIDE = 192
 _THUMBNAIL_QUALITY = 80
@@ -72,6 +76,9 @@ class AnomalyResult:
         score: fused score.
         threshold: of the fused score, NaN for none.
         geometry: of a volume, for its map.
+        p_value: conformal p-value of the score, NaN for none.
+        lung_zone: of :func:`monai_afire.anomaly.lung_zone`.
+        model: what the detector's file says about it, for reports.
     """
 
     source: str
@@ -85,6 +92,9 @@ class AnomalyResult:
     score: float
     threshold: float
     geometry: FileGeometry | None = None
+    p_value: float = np.nan
+    lung_zone: str = ""
+    model: Description = _UNDESCRIBED
 
     @property
     def is_volume(self) -> bool:
@@ -153,15 +163,26 @@ def _save_jpeg(picture: Image.Image, quality: int, result: AnomalyResult, folder
 
 def save_secondary_capture(result: AnomalyResult, folder: str | os.PathLike) -> Path:
     """Write the same picture as DICOM Secondary Capture in the study of its source, or raise ``NoStudyError``."""
+    picture, title = result.picture_with_heat(), result.title
+    return _save_dicom(lambda source: secondary_capture(picture, source, title), result, folder)
+
+
+def save_report(result: AnomalyResult, folder: str | os.PathLike) -> Path:
+    """Write score, p-value and place as DICOM Structured Report in the study of its source, as the picture."""
+    facts = (result.score, result.threshold, result.p_value, result.lung_zone, result.model)
+    return _save_dicom(lambda source: structured_report(source, *facts), result, folder)
+
+
+def _save_dicom(make: Callable[[Dataset], Dataset], result: AnomalyResult, folder: str | os.PathLike) -> Path:
     try:
-        capture = secondary_capture(result.picture_with_heat(), read_source(result.source), result.title)
+        made = make(read_source(result.source))
     except NoStudyError:
         raise
-    except (ValueError, TypeError, NotImplementedError) as error:  # of pydicom: the pixels could be read all the same
+    except (ValueError, TypeError, LookupError, NotImplementedError) as error:  # the pixels could be read all the same
         raise NoStudyError(f"{result.source} has a header that cannot be copied: {error}") from error
     path = output_path(folder, result.source, result.root, ".dcm")
     with atomic_path(path) as temporary:
-        capture.save_as(temporary, enforce_file_format=True)
+        made.save_as(temporary, enforce_file_format=True)
     return path
 
 
@@ -189,6 +210,7 @@ _SAVERS: dict[str, Callable[[AnomalyResult, Path], Path]] = {
     "overlays": save_overlay,
     "thumbnails": save_thumbnail,
     "dicom": save_secondary_capture,
+    "sr": save_report,
     "maps": save_map,
     "embeddings": save_embedding,
 }
@@ -215,13 +237,16 @@ class AnomalyWriter(ResultTables):
         items: the data set's items, for the names of the files.
         output_dir: where to write; an earlier run's tables and files are kept as ``*_previous``, ``*_previous_2``, ....
         saved: which of "overlays", "thumbnails" (with ``worklist.html``, the work-list as a page), "dicom" (the
-            overlays as Secondary Capture in the study of their source), "maps" and "embeddings" to write.
+            overlays as Secondary Capture in the study of their source), "sr" (score, p-value and place as Structured
+            Report in that study), "maps" and "embeddings" to write.
         num_threads: threads that write them.
         resume: continue a stopped run, see :class:`monai_afire.handlers.writers.ResultTables`.
         patient_identifiers: have name, ID and birth date of DICOM files in the work-list.
         strict_view: reject DICOM files whose headers say that they are no frontal chest radiographs.
+        model: what the detector's file says about it, for reports, see :class:`monai_afire.networks.ModelFile`.
 
     Raises:
+        ImportError: for "sr" without the package highdicom.
         ValueError: for an unknown name in ``saved``.
         OSError: when the run starts and ``output_dir`` cannot be written to.
     """
@@ -238,18 +263,21 @@ class AnomalyWriter(ResultTables):
     resume: bool = False
     patient_identifiers: bool = False
     strict_view: bool = False
+    model: Description = _UNDESCRIBED
     summary: WorklistSummary | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if unknown := set(self.saved) - set(_SAVERS):
             raise ValueError(f"saved must name some of {sorted(_SAVERS)}, got {sorted(unknown)}")
+        if "sr" in self.saved:
+            highdicom_reports()
         self.folders = tuple(self.saved)
 
     def start(self, engine: Engine) -> None:
         """Open the files, and read range and thresholds, which a checkpoint may have changed."""
         super().start(engine)
         self.summary = None
-        self.without_study: list[str] = []
+        self.without_study: dict[str, str] = {}  # file -> reason
         self.low, self.high = self.detector.heat_range.tolist()
         self.thresholds = self.detector.thresholds.tolist()
 
@@ -276,7 +304,7 @@ class AnomalyWriter(ResultTables):
             zone = "" if lungs is None else lung_zone(heat[row], lungs[row], self.low)
             self.add_row([source, decision, *numbers, hottest_place(heat[row], self.low), zone])
             if self.saved:
-                result = self._result(batch, row, source, heat[row], tokens[row], values[-1])
+                result = self._result(batch, row, source, heat[row], tokens[row], values[-1], zone)
                 for kind in self.saved:
                     self.submit(self._save, kind, result)
 
@@ -297,7 +325,8 @@ class AnomalyWriter(ResultTables):
         warn_if_implausible(table, [_DECISION], _ADAPT)
         if self.without_study:
             logger.warning(
-                f"{len(self.without_study)} images have no Secondary Capture, such as: {self.without_study[0]}"
+                f"{len(self.without_study)} images have no Secondary Capture or report, such as: "
+                f"{next(iter(self.without_study.values()))}"
             )
 
     @torch.no_grad()
@@ -338,10 +367,10 @@ class AnomalyWriter(ResultTables):
         try:
             _SAVERS[kind](result, self.folder / kind)
         except NoStudyError as error:  # one that does not belong to a study cannot end the run
-            self.without_study.append(str(error))
+            self.without_study[result.source] = str(error)
 
     def _result(
-        self, batch: Any, row: int, source: str, heat: np.ndarray, tokens: np.ndarray, score: float
+        self, batch: Any, row: int, source: str, heat: np.ndarray, tokens: np.ndarray, score: float, zone: str
     ) -> AnomalyResult:
         return AnomalyResult(
             source=source,
@@ -355,4 +384,7 @@ class AnomalyWriter(ResultTables):
             score=score,
             threshold=self.thresholds[-1],
             geometry=FileGeometry.of(batch, row) if heat.ndim == 3 else None,
+            p_value=float(self.detector.p_values([score])[0]),
+            lung_zone=zone,
+            model=self.model,
         )

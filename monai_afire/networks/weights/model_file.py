@@ -9,6 +9,7 @@ import os
 import re
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
@@ -217,6 +218,11 @@ class ModelFile:
         if self.task is not None and found.task != self.task:
             raise ValueError(f"{path} is {_a(found.task)}, not {_a(self.task)}: {self.hint or 'use another file'}")
         return found
+
+    @property
+    def identity(self) -> Description:
+        """The description, with a digest of the tensors also where an older version wrote none."""
+        return replace(self.description, digest=self.description.digest or tensor_digest(self.state_dict))
 
     @property
     def preprocessing(self) -> Preprocessing:

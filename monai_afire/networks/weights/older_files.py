@@ -17,6 +17,7 @@ from monai_afire.networks.weights.swin import swin_arguments
 
 __all__ = ["completed", "described_by_header", "described_by_options"]
 
+_VERSION = "0.1.0"
 _OPTIONS = "options"
 _PREPROCESSING = {each.name for each in fields(Preprocessing)}
 _ARGUMENTS = {  # of each class, the options that have the argument's name
@@ -91,6 +92,7 @@ def described_by_options(options: Mapping[str, Any], state: Mapping[str, torch.T
         class_names=options.get("class_names"),
         label_kind=options.get("label_kind"),
         settings={name: options[name] for name in ("cover_volume", "patch_size", "window") if name in options},
+        version=_VERSION,
     )
 
 
@@ -111,7 +113,7 @@ def described_by_header(header: Mapping[str, str]) -> Description | None:
         network = {"class": "AFiRe", "arguments": {"encoder": encoder, **settings.get("network", {})}}
         detector = {"class": "AnomalyDetector", "arguments": {"network": network, **settings.get("detector", {})}}
         options = {"image_size": settings["encoder"]["img_size"], **options}
-        return Description(TASKS["AnomalyDetector"], detector, _preprocessing(options))
+        return Description(TASKS["AnomalyDetector"], detector, _preprocessing(options), version=_VERSION)
     if header.get("producer") != "monai_afire" or "encoder" not in header:
         return None
     arguments = json.loads(header["encoder"])
@@ -119,7 +121,8 @@ def described_by_header(header: Mapping[str, str]) -> Description | None:
     # channels and axes were left out of the options
     shape = {"image_size": arguments["img_size"], "channels": arguments["in_channels"]}
     options = {**shape, "spatial_dims": arguments["spatial_dims"], **options}
-    return Description("encoder", {"class": "ViTEncoder", "arguments": arguments}, _preprocessing(options))
+    network = {"class": "ViTEncoder", "arguments": arguments}
+    return Description("encoder", network, _preprocessing(options), version=_VERSION)
 
 
 def _preprocessing(options: Mapping[str, Any]) -> Preprocessing | None:
