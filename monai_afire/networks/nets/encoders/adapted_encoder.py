@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -53,6 +53,11 @@ class AdaptedEncoder(RadiographEncoder):
     def blocks(self) -> list[nn.Module]:
         """The model's blocks in the order that an image passes them; empty where they are not known."""
         raise NotImplementedError
+
+    def own_tensors(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Of a file's tensors those that the model has, by its names."""
+        expected = self.model.state_dict()
+        return {name: tensor for name, tensor in tensors.items() if name in expected}
 
     def adapt(
         self,

@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import Any
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from monai.utils import ensure_tuple_rep
@@ -17,16 +18,41 @@ from monai_afire.networks.nets.encoders.adapted_encoder import IMAGENET_MEAN, IM
 from monai_afire.networks.nets.radiograph_encoder import NUM_FEATURE_MAPS, spread_layers
 
 
+class PublishedModel(NamedTuple):
+    """A model of radiographs as a model of timm: its name there, what differs, and the statistics of its images."""
+
+    name: str
+    settings: Mapping[str, Any]
+    mean: float
+    std: float
+
+
+# EVA-X (github.com/hustvl/EVA-X): EVA-02 with patches of 16; tokens are normalized as in its pre-training
+_EVA_X = {"patch_size": 16, "ref_feat_shape": (14, 14), "global_pool": "token"}
+# torchxrayvision (github.com/mlmed/torchxrayvision) scales images to [-1024, 1024]
+_XRV = ({"in_chans": 1}, 0.5, 1 / 2048)
+PUBLISHED = {
+    **{
+        f"eva_x_{size}_patch16": PublishedModel(f"eva02_{size}_patch14_224", _EVA_X, 0.49185243, 0.28509309)
+        for size in ("tiny", "small", "base")
+    },
+    **{f"xrv_{name}": PublishedModel(name, *_XRV) for name in ("densenet121", "resnet50")},
+}
+
+
 @keeps_arguments
 class TimmEncoder(AdaptedEncoder):
     """
     A model of ``timm`` as an encoder: vision transformers, Swin and other hierarchical networks.
 
     Tokens are what the model's ``forward_features`` gives, without class and register tokens. Weights of a pre-trained
-    model are downloaded by timm; for a file of your own see :func:`monai_afire.networks.load_encoder_weights`.
+    model are downloaded by timm; for a file see :func:`monai_afire.networks.load_encoder_weights`. Rotary positions
+    span the image whatever its size; other position embeddings of a file are interpolated by timm.
 
     Args:
-        model: its name, see ``timm.list_models()``, or a model.
+        model: its name, see ``timm.list_models()``, or a model. Names of ``PUBLISHED`` models of radiographs, too:
+            ``eva_x_tiny_patch16``, ``eva_x_small_patch16``, ``eva_x_base_patch16``, ``xrv_densenet121`` and
+            ``xrv_resnet50``, which have no weights but those of their files.
         img_size: spatial size of the images in pixels, a multiple of the patch; None for the model's.
         in_channels: 1 for gray images, which become the model's channels, or the model's number of channels.
         mean: mean intensity that the model was trained with, one value or one per channel; None for the model's.
@@ -53,6 +79,10 @@ class TimmEncoder(AdaptedEncoder):
         pretrained: bool = False,
     ) -> None:
         super().__init__()
+        published = PUBLISHED.get(model) if isinstance(model, str) else None
+        if published is not None:
+            mean = published.mean if mean is None else mean
+            std = published.std if std is None else std
         self.model: Any = model if isinstance(model, nn.Module) else _create(model, img_size, pretrained)
         if not hasattr(self.model, "forward_intermediates"):
             raise ValueError(
@@ -89,6 +119,33 @@ class TimmEncoder(AdaptedEncoder):
         stages = getattr(self.model, "layers", None) or getattr(self.model, "stages", None) or ()
         return self._plain_blocks() or [block for stage in stages for block in getattr(stage, "blocks", ())]
 
+    def own_tensors(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """
+        Tensors of a published file under the model's names and of its sizes, as timm translates such files.
+
+        Args:
+            tensors: by the file's names.
+
+        Returns:
+            Those that the model has.
+
+        Raises:
+            ValueError: when timm cannot translate them.
+        """
+        expected = {name: each for name, each in self.model.state_dict().items() if each.is_floating_point()}
+        own = {name: tensor for name, tensor in tensors.items() if name in expected}
+        translate = getattr(sys.modules[type(self.model).__module__], "checkpoint_filter_fn", None)
+        if translate is None or all(name in own and own[name].shape == each.shape for name, each in expected.items()):
+            return own
+        try:
+            translated = translate(dict(tensors), self.model)
+        except Exception as error:  # of timm, of the file
+            raise ValueError(
+                f"timm cannot translate it for {type(self.model).__name__} ({first_line(error)})"
+            ) from error
+        # timm moves the last norm of an EVA without labels behind the pooling: tokens need it where it was
+        return own | {name: tensor for name, tensor in translated.items() if name in expected}
+
     def _plain_blocks(self) -> list[nn.Module]:
         """The blocks of a model without stages."""
         blocks = getattr(self.model, "blocks", None)
@@ -108,7 +165,11 @@ def _create(name: str, img_size: Sequence[int] | int | None, pretrained: bool) -
         import timm
     except (ImportError, RuntimeError) as error:  # the latter where torch and torchvision are of different builds
         raise ImportError(f"{error}; {name} is built by timm: pip install 'monai-afire[timm]'") from error
-    build = functools.partial(timm.create_model, name, pretrained=pretrained, num_classes=0)
+    published = PUBLISHED.get(name)
+    if published is not None and pretrained:
+        raise ValueError(f"timm has no weights of {name}: download its file and give it as --encoder_weights")
+    timms_name, settings = (name, {}) if published is None else published[:2]
+    build = functools.partial(timm.create_model, timms_name, pretrained=pretrained, num_classes=0, **settings)
     try:
         if img_size is None:
             return build()
