@@ -188,10 +188,9 @@ def test_eva_x_has_the_values_of_timms_own_model(tmp_path: Path) -> None:
 def test_the_layout_of_eva_x_base(tmp_path: Path, size: int) -> None:
     timm = timm_library()
     path, state = eva_x_file(tmp_path, width=64, depth=2, parted=True)
-    settings = PUBLISHED["eva_x_base_patch16"].settings
     small = {"depth": 2, "embed_dim": 64, "num_heads": 1, "img_size": size, "num_classes": 0}
-    model = timm.create_model(PUBLISHED["eva_x_base_patch16"].name, **settings, **small)
-    encoder = TimmEncoder(model, size, mean=EVA_X_MEAN, std=EVA_X_STD).eval()
+    model = timm.create_model(**PUBLISHED["eva_x_base_patch16"], **small)
+    encoder = TimmEncoder(model, size).eval()
     assert load_encoder_weights(encoder, path).missing == []
     images = torch.rand(1, 1, size, size)
     with torch.no_grad():
@@ -215,14 +214,16 @@ def test_wrong_files_say_what_to_do(tmp_path: Path) -> None:
     path, state = eva_x_file(tmp_path, width=48, depth=1)
     encoder = build_encoder("timm:eva_x_tiny_patch16", own(64, 16))
     before = {name: each.clone() for name, each in encoder.state_dict().items()}
-    with pytest.raises(ValueError, match=r"eva_x_mim.pt do not fit .*48.* name the model that the file is of"):
+    with pytest.raises(ValueError, match=r"eva_x_mim.pt do not fit .*48.* give the model that the file is of"):
         load_encoder_weights(encoder, path)
     state |= random_state(eva_x_shapes(192, depth=11))
     with pytest.raises(ValueError, match=r"lacks 13 of the .*blocks\.11\."):
         load_encoder_weights(encoder, state)
     odd = random_state(eva_x_shapes(192))
     odd["pos_embed"] = odd["pos_embed"][:, :190]
-    with pytest.raises(ValueError, match=r"timm cannot translate it for Eva .*take a file of the model"):
+    with pytest.raises(
+        ValueError, match=r"timm cannot translate the given state dict for Eva .*take a file of the model"
+    ):
         load_encoder_weights(encoder, odd)
     assert all(torch.equal(each, before[name]) for name, each in encoder.state_dict().items())
     with pytest.raises(ValueError, match=r"timm has no weights of eva_x_tiny_patch16: .* --encoder_weights"):
@@ -368,6 +369,9 @@ def test_torchxrayvision(tmp_path: Path, name: str) -> None:
     assert load_encoder_weights(encoder, path).missing == []
     theirs = timm.create_model(name, in_chans=1, num_classes=18).eval()
     assert set(theirs.load_state_dict(state, strict=False).unexpected_keys) <= {"op_threshs"}
+    layers = encoder.parameters_by_depth()
+    assert all(layers)
+    assert sum(map(len, layers)) == len([*encoder.parameters()])
     images = torch.rand(2, 1, 64, 64)
     with torch.no_grad():
         expected = theirs.forward_features((2 * images - 1) * 1024).flatten(2).mT

@@ -235,20 +235,13 @@ def _convert_exactly(
     prefix = _common_prefix(checkpoint, expected, key, branch)
     source = CheckpointFilter(type(target).__name__, (), (), {}, "", of_photographs=False)
     inside = {name.removeprefix(prefix): each for name, each in checkpoint.tensors.items() if name.startswith(prefix)}
-    try:
-        found = encoder.own_tensors(inside) if isinstance(encoder, AdaptedEncoder) else inside
-    except ValueError as error:
-        raise ValueError(f"{checkpoint.name}: {error}; take a file of the model that --encoder names") from error
+    found = encoder.own_tensors(inside, checkpoint.name) if isinstance(encoder, AdaptedEncoder) else inside
     found = {name: found[name] for name in expected if name in found}
     used = {id(each) for each in found.values()}  # under another name, too
     dropped = [name for name, each in inside.items() if name not in found and id(each) not in used]
-    report = LoadReport(checkpoint.name, source.name, prefix, dropped=dropped)
-    report.resized = [
-        f"{name} {tuple(inside[name].shape)} -> {tuple(each.shape)}"
-        for name, each in found.items()
-        if name in inside and each.shape != inside[name].shape
-    ]
-    return Conversion(source, found, report)
+    changed = [name for name in found if name in inside and found[name].shape != inside[name].shape]
+    resized = [f"{name} {tuple(inside[name].shape)} -> {tuple(found[name].shape)}" for name in changed]
+    return Conversion(source, found, LoadReport(checkpoint.name, source.name, prefix, dropped=dropped, resized=resized))
 
 
 def _floating(module: nn.Module) -> dict[str, torch.Tensor]:
@@ -294,13 +287,11 @@ def _compare(
     wrong = [name for name in tensors if name in expected and tuple(tensors[name].shape) != expected[name]]
     if wrong:
         given = "".join(f"{name}={value}, " for name, value in arguments.items())
-        settings = (
-            f"build it with the checkpoint's settings: {given}the number of heads and the image size of that model"
-        )
+        remedy = f"build it with the checkpoint's settings: {given}the number of heads and the image size of that model"
         raise ValueError(
             f"{len(wrong)} tensors of {report.file} do not fit the encoder, first {wrong[0]}: "
             f"{tuple(tensors[wrong[0]].shape)} in the file, {expected[wrong[0]]} in the encoder; "
-            f"{settings if given else 'name the model that the file is of as --encoder'}"
+            f"{remedy if given else 'give the model that the file is of as --encoder'}"
         )
     bad = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
     if bad:

@@ -54,10 +54,18 @@ class AdaptedEncoder(RadiographEncoder):
         """The model's blocks in the order that an image passes them; empty where they are not known."""
         raise NotImplementedError
 
-    def own_tensors(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Of a file's tensors those that the model has, by its names."""
-        expected = self.model.state_dict()
-        return {name: tensor for name, tensor in tensors.items() if name in expected}
+    def own_tensors(self, tensors: Mapping[str, torch.Tensor], file: str) -> dict[str, torch.Tensor]:
+        """
+        Tensors of a file by the model's names; others may be among them.
+
+        Args:
+            tensors: by the file's names.
+            file: for messages.
+
+        Raises:
+            ValueError: when the library knows such files, and cannot translate this one.
+        """
+        return dict(tensors)
 
     def adapt(
         self,

@@ -7,7 +7,8 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from difflib import get_close_matches
+from typing import Any
 
 import torch
 from monai.utils import ensure_tuple_rep
@@ -17,27 +18,20 @@ from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.adapted_encoder import IMAGENET_MEAN, IMAGENET_STD, AdaptedEncoder, first_line
 from monai_afire.networks.nets.radiograph_encoder import NUM_FEATURE_MAPS, spread_layers
 
-
-class PublishedModel(NamedTuple):
-    """A model of radiographs as a model of timm: its name there, what differs, and the statistics of its images."""
-
-    name: str
-    settings: Mapping[str, Any]
-    mean: float
-    std: float
-
-
-# EVA-X (github.com/hustvl/EVA-X): EVA-02 with patches of 16; tokens are normalized as in its pre-training
+# models of radiographs by their authors' names: arguments of timm.create_model
+# EVA-X (github.com/hustvl/EVA-X) is EVA-02 with patches of 16; its tokens are normalized as in its pre-training
 _EVA_X = {"patch_size": 16, "ref_feat_shape": (14, 14), "global_pool": "token"}
-# torchxrayvision (github.com/mlmed/torchxrayvision) scales images to [-1024, 1024]
-_XRV = ({"in_chans": 1}, 0.5, 1 / 2048)
-PUBLISHED = {
-    **{
-        f"eva_x_{size}_patch16": PublishedModel(f"eva02_{size}_patch14_224", _EVA_X, 0.49185243, 0.28509309)
-        for size in ("tiny", "small", "base")
-    },
-    **{f"xrv_{name}": PublishedModel(name, *_XRV) for name in ("densenet121", "resnet50")},
-}
+_EVA_X_IMAGES = {"mean": (0.49185243,) * 3, "std": (0.28509309,) * 3}
+# torchxrayvision (github.com/mlmed/torchxrayvision) scales gray images to [-1024, 1024]
+_XRV = {"in_chans": 1, "pretrained_cfg_overlay": {"mean": (0.5,), "std": (1 / 2048,)}}
+PUBLISHED: dict[str, dict[str, Any]] = {
+    f"eva_x_{size}_patch16": {
+        "model_name": f"eva02_{size}_patch14_224",
+        **_EVA_X,
+        "pretrained_cfg_overlay": _EVA_X_IMAGES,
+    }
+    for size in ("tiny", "small", "base")
+} | {f"xrv_{name}": {"model_name": name, **_XRV} for name in ("densenet121", "resnet50")}
 
 
 @keeps_arguments
@@ -79,10 +73,6 @@ class TimmEncoder(AdaptedEncoder):
         pretrained: bool = False,
     ) -> None:
         super().__init__()
-        published = PUBLISHED.get(model) if isinstance(model, str) else None
-        if published is not None:
-            mean = published.mean if mean is None else mean
-            std = published.std if std is None else std
         self.model: Any = model if isinstance(model, nn.Module) else _create(model, img_size, pretrained)
         if not hasattr(self.model, "forward_intermediates"):
             raise ValueError(
@@ -115,36 +105,28 @@ class TimmEncoder(AdaptedEncoder):
         return [*maps[:-1], tokens.transpose(1, 2).unflatten(2, maps[-1].shape[2:])]
 
     def blocks(self) -> list[nn.Module]:
-        """The model's blocks, counted through its stages."""
+        """The model's blocks, counted through its stages; of a network without blocks its stages."""
         stages = getattr(self.model, "layers", None) or getattr(self.model, "stages", None) or ()
-        return self._plain_blocks() or [block for stage in stages for block in getattr(stage, "blocks", ())]
+        blocks = self._plain_blocks() or [block for stage in stages for block in getattr(stage, "blocks", ())]
+        named = (self.model.get_submodule(stage["module"]) for stage in getattr(self.model, "feature_info", ()))
+        return blocks or [stage for stage in named if any(True for _ in stage.parameters())]
 
-    def own_tensors(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """
-        Tensors of a published file under the model's names and of its sizes, as timm translates such files.
-
-        Args:
-            tensors: by the file's names.
-
-        Returns:
-            Those that the model has.
-
-        Raises:
-            ValueError: when timm cannot translate them.
-        """
+    def own_tensors(self, tensors: Mapping[str, torch.Tensor], file: str) -> dict[str, torch.Tensor]:
+        """Tensors of a published file under the model's names and of its sizes, as timm translates such files."""
         expected = {name: each for name, each in self.model.state_dict().items() if each.is_floating_point()}
-        own = {name: tensor for name, tensor in tensors.items() if name in expected}
         translate = getattr(sys.modules[type(self.model).__module__], "checkpoint_filter_fn", None)
-        if translate is None or all(name in own and own[name].shape == each.shape for name, each in expected.items()):
-            return own
+        fits = all(name in tensors and tensors[name].shape == each.shape for name, each in expected.items())
+        if translate is None or fits:
+            return dict(tensors)
         try:
             translated = translate(dict(tensors), self.model)
         except Exception as error:  # of timm, of the file
             raise ValueError(
-                f"timm cannot translate it for {type(self.model).__name__} ({first_line(error)})"
+                f"timm cannot translate {file} for {type(self.model).__name__} ({first_line(error)}): take a file of "
+                "the model that --encoder names"
             ) from error
         # timm moves the last norm of an EVA without labels behind the pooling: tokens need it where it was
-        return own | {name: tensor for name, tensor in translated.items() if name in expected}
+        return {**tensors, **translated}
 
     def _plain_blocks(self) -> list[nn.Module]:
         """The blocks of a model without stages."""
@@ -165,11 +147,10 @@ def _create(name: str, img_size: Sequence[int] | int | None, pretrained: bool) -
         import timm
     except (ImportError, RuntimeError) as error:  # the latter where torch and torchvision are of different builds
         raise ImportError(f"{error}; {name} is built by timm: pip install 'monai-afire[timm]'") from error
-    published = PUBLISHED.get(name)
-    if published is not None and pretrained:
+    if name in PUBLISHED and pretrained:
         raise ValueError(f"timm has no weights of {name}: download its file and give it as --encoder_weights")
-    timms_name, settings = (name, {}) if published is None else published[:2]
-    build = functools.partial(timm.create_model, timms_name, pretrained=pretrained, num_classes=0, **settings)
+    settings = {"model_name": name, **PUBLISHED.get(name, {})}
+    build = functools.partial(timm.create_model, **settings, pretrained=pretrained, num_classes=0)
     try:
         if img_size is None:
             return build()
@@ -180,7 +161,7 @@ def _create(name: str, img_size: Sequence[int] | int | None, pretrained: bool) -
                 raise
             return build()  # convolutions take images of any size
     except Exception as error:  # of timm, of the network, of the file
-        close = timm.list_models(f"*{name.split('.')[0].split('_')[0]}*")[:3]
+        close = get_close_matches(name, [*PUBLISHED, *timm.list_models()])
         raise ValueError(
             f"timm cannot build {name!r} for images of {img_size} pixels ({first_line(error)}): check the name "
             f"(similar: {', '.join(close) or 'none'}), and whether this machine reaches its weights"
