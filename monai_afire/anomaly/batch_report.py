@@ -6,15 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binomtest, ks_2samp
 
+from monai_afire.metrics.subgroups import age_bands
+
 GROUPS = ("sex", "age", "view", "scanner")
-_AGE_BANDS = (0, 20, 40, 60, 80)
 _SMALLEST_SAMPLE = 20  # images on either side, below which no test is made
 DRIFT_LEVEL = 0.001  # p-value below which the difference is reported
 
@@ -133,7 +133,7 @@ def flag_rates(table: pd.DataFrame) -> pd.DataFrame:
     for name in GROUPS:
         if name not in decided:
             continue
-        groups = _age_bands(decided[name]) if name == "age" else decided[name]
+        groups = age_bands(decided[name]) if name == "age" else decided[name]
         for group, part in decided.groupby(groups):
             if group == "":
                 continue
@@ -141,15 +141,3 @@ def flag_rates(table: pd.DataFrame) -> pd.DataFrame:
             interval = binomtest(above, count).proportion_ci(method="exact")
             rows.append((name, str(group), count, above, above / count, interval.low, interval.high))
     return pd.DataFrame(rows, columns=["property", "group", "images", "above", "rate", "low", "high"])
-
-
-def _age_bands(ages: pd.Series) -> pd.Series:
-    """Years as text -> "40 to 59", "" for unknown."""
-    names = [f"{low} to {high - 1}" for low, high in pairwise(_AGE_BANDS)]
-    bands = pd.cut(
-        pd.to_numeric(ages, errors="coerce"),
-        [*_AGE_BANDS, np.inf],
-        right=False,
-        labels=[*names, f"{_AGE_BANDS[-1]} or more"],
-    )
-    return bands.astype(object).fillna("")

@@ -19,6 +19,7 @@ from monai_afire.metrics.binary_classification import (
     metrics_at_threshold,
     roc_auc,
 )
+from monai_afire.metrics.subgroups import PROPERTIES, subgroup_metrics
 from monai_afire.utils.formatting import json_safe
 
 # scores that know nothing of lesions, see DescribeRadiographd: column and the sign that is abnormal
@@ -62,6 +63,8 @@ def evaluate_scores(
     * "detection": AUC, average precision, and accuracy, F1, sensitivity and specificity at the stored threshold, each
       with its bootstrap 95 % interval; beside the scores the exposure baselines, which know nothing of lesions.
     * "within_view": AUC among the images of one view.
+    * "subgroups": AUC, sensitivity and specificity of the last score by sex, age, view and manufacturer, where the
+      table has "sex", see :func:`monai_afire.metrics.subgroup_metrics`.
     * "matched_pairs": AUC on pairs of an abnormal and a normal image of the same view and brightness.
     * "localization": mean over the abnormal images of the columns "pixel_auroc_<name>" and "pointing_<name>".
     * "controlled": AUC of the same normal images with against without a painted lesion, by kind, contrast and size.
@@ -87,7 +90,7 @@ def evaluate_scores(
         (0.75, 1.0)
     """
     # a CSV file that was read back has NaN for ""
-    texts = {name: table[name].astype(object).fillna("").astype(str) for name in ("kind", "view") if name in table}
+    texts = {n: table[n].astype(object).fillna("").astype(str) for n in ("kind", *PROPERTIES) if n in table}
     table = table.assign(**texts)
     original = table[table["kind"] == ""] if "kind" in table else table
     labels = original["label"].to_numpy()
@@ -101,6 +104,11 @@ def evaluate_scores(
             name: _detection(labels, scores, (thresholds or {}).get(name), num_bootstraps, seed)
             for name, scores in columns.items()
         }
+        if "sex" in original:
+            scores, limits = original[[score_names[-1]]].to_numpy(), [(thresholds or {}).get(score_names[-1], np.nan)]
+            result["subgroups"] = subgroup_metrics(
+                original, labels[:, None], scores, limits, ["abnormal"], num_bootstraps
+            )
         views = original["view"].to_numpy() if "view" in original else None
         if views is not None:
             result["within_view"] = _within_view(labels, views, columns)

@@ -14,6 +14,7 @@ from types import FrameType
 import pandas as pd
 
 from monai_afire.experiments.execution import Outcome, execute_runs
+from monai_afire.experiments.patients import patient_p_values
 from monai_afire.experiments.plan import (
     Experiment,
     ExperimentError,
@@ -63,7 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         pretraining = {key: overrides.pop(key) for key in list(overrides) if key.startswith(_PRETRAINING)}
         compared = _initializations(options, {key.removeprefix(_PRETRAINING): v for key, v in pretraining.items()})
         experiment = Experiment(tuple(options.config_file), Path(options.output_dir), overrides)
-        runs = plan_runs(compared, options.seed, options.label_fraction, options.fold, options.num_folds)
+        runs = plan_runs(
+            compared, options.seed, options.label_fraction, options.fold, options.num_folds, options.frozen
+        )
         print(f"{len(runs)} runs; logs: {experiment.output_dir / 'runs'}/*/log.txt", flush=True)
         outcomes = execute_runs(experiment, runs, options.num_processes)
         return _report(experiment, outcomes, options.metrics)
@@ -111,7 +114,7 @@ def _write_tables(experiment: Experiment, outcomes: Sequence[Outcome], metrics: 
     names = metric_names(table, metrics)
     if not names:
         raise ExperimentError(f"no metrics.json has a top-level number to compare: see {folder}/runs.csv")
-    comparison = comparison_table(table, names)
+    comparison = comparison_table(table, names).merge(patient_p_values(experiment, outcomes), how="left")
     _write_csv(comparison, folder / "table.csv")
     text = comparison_markdown(comparison)
     with atomic_path(folder / "table.md") as temporary:
@@ -162,6 +165,7 @@ def _parser() -> argparse.ArgumentParser:
         help="weights of the encoder to compare; NAME= for random ones in the encoder of the first file; p-values are "
         "against the first",
     )
+    add("--frozen", action="store_true", help="compare each with a frozen encoder, too (linear probe), as NAME-frozen")
     add("--arms", metavar="FILE", help="JSON file of pre-trainings to do first, each once per seed; see below")
     add("--seed", nargs="+", type=int, default=[0], help="seeds (default: 0)")
     add("--label_fraction", nargs="+", type=float, default=[], help="shares of the labels (default: the bundle's own)")

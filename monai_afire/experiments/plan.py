@@ -165,6 +165,7 @@ class Run:
         fold: fold of the cross-validation that is left out, None without one.
         num_folds: number of folds.
         is_random: whether only the shape of the encoder comes from ``start``, and its weights are random.
+        is_frozen: whether the encoder keeps them.
 
     Example:
         >>> Run("afire", "model.pt", seed=1, label_fraction=0.1, fold=2, num_folds=5).name
@@ -178,6 +179,7 @@ class Run:
     fold: int | None = None
     num_folds: int | None = None
     is_random: bool = False
+    is_frozen: bool = False
 
     @property
     def name(self) -> str:
@@ -200,6 +202,8 @@ class Run:
         settings: dict[str, Any] = {"encoder_weights": self.weights or "$None", "seed": self.seed}
         if self.is_random and self.weights:
             settings["load_encoder::_disabled_"] = True
+        if self.is_frozen:
+            settings["network_def::freeze_encoder"] = True
         if self.label_fraction is not None:
             settings["items::label_fraction"] = self.label_fraction
         if self.fold is not None:
@@ -254,8 +258,8 @@ class Experiment:
         settings = {
             "output_dir": folder.as_posix(),
             "ckpt_dir": (folder / "models").as_posix(),
-            **run.overrides(),
             **self.overrides,
+            **run.overrides(),
         }
         # the network to evaluate is built from its file
         of_evaluation = {name: value for name, value in settings.items() if not name.startswith("network_def::")}
@@ -283,6 +287,7 @@ def plan_runs(
     label_fractions: Sequence[float] = (),
     folds: Sequence[int] = (),
     num_folds: int | None = None,
+    frozen: bool = False,
 ) -> list[Run]:
     """
     Every combination. The initializations of a setting follow one another, so an early look compares like with like.
@@ -296,6 +301,7 @@ def plan_runs(
         label_fractions: shares of the labelled training images in (0, 1]; none for the bundle's own.
         folds: folds to leave out, in [0, num_folds); none for all of them.
         num_folds: number of folds; None for no cross-validation.
+        frozen: whether to repeat each with a frozen encoder, as "NAME-frozen".
 
     Returns:
         The runs.
@@ -325,9 +331,14 @@ def plan_runs(
     fractions: list[float | None] = [*sorted(label_fractions)] or [None]
     left_out: list[int | None] = [*(folds or range(num_folds or 0))] or [None]
     shape = next((start for _, start in initializations if start is not None), None)
+    arms = [
+        (f"{name}-frozen" if freeze else name, start, freeze)
+        for freeze in ((False, True) if frozen else (False,))
+        for name, start in initializations
+    ]
     return [
-        Run(name, shape if start is None else start, seed, fraction, fold, num_folds, start is None)
-        for fraction, fold, seed, (name, start) in product(fractions, left_out, seeds, initializations)
+        Run(name, shape if start is None else start, seed, fraction, fold, num_folds, start is None, freeze)
+        for fraction, fold, seed, (name, start, freeze) in product(fractions, left_out, seeds, arms)
     ]
 
 

@@ -173,7 +173,8 @@ def comparison_markdown(comparison: pd.DataFrame) -> str:
     parts.append(
         "Mean ± standard deviation of the sample (number of runs, over seeds and folds); p: two-sided Welch t-test "
         f"against {first}, n/a where a side has fewer than two runs or neither varies; higher: runs above the run of "
-        f"{first} with the same seed and fold (table.csv has the paired t-test)."
+        f"{first} with the same seed and fold (table.csv has the paired t-test); by patient: paired bootstrap of the "
+        "test patients."
     )
     return "\n\n".join(parts) + "\n"
 
@@ -275,7 +276,9 @@ def _cell(row: Mapping[str, Any], is_reference: bool) -> str:
     if is_reference:
         return text
     paired = f", {row['higher']} of {row['pairs']} higher" if row["pairs"] else ""
-    return f"{text}, {_p_text(row['p_value'])}{paired}"
+    of_patients = row.get("patient_p_value", math.nan)
+    by_patient = "" if math.isnan(of_patients) else f", by patient {_p_text(of_patients)}"
+    return f"{text}, {_p_text(row['p_value'])}{paired}{by_patient}"
 
 
 def _p_text(p_value: float) -> str:

@@ -34,6 +34,7 @@ from monai_afire.metrics.multiclass import (
     quadratic_weighted_kappa,
 )
 from monai_afire.metrics.nearest_neighbors import knn_predict
+from monai_afire.metrics.patient_bootstrap import patient_weights, weighted_metrics
 from monai_afire.metrics.peac import PEACMetrics, order_accuracy, peac_correspondence, peac_metrics
 from monai_afire.metrics.pretraining import (
     DefinedAverage,
@@ -45,6 +46,7 @@ from monai_afire.metrics.pretraining import (
     restoration_gain,
 )
 from monai_afire.metrics.segmentation import MaskDice, segmentation_metrics
+from monai_afire.metrics.subgroups import subgroup_metrics
 
 __all__ = [
     "DINOMetrics",
@@ -83,6 +85,7 @@ __all__ = [
     "metrics_at_threshold",
     "multiclass_metrics",
     "order_accuracy",
+    "patient_weights",
     "peac_correspondence",
     "peac_metrics",
     "pixel_auroc",
@@ -98,5 +101,7 @@ __all__ = [
     "restoration_gain",
     "roc_auc",
     "segmentation_metrics",
+    "subgroup_metrics",
     "success_rates",
+    "weighted_metrics",
 ]

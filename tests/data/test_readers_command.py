@@ -171,6 +171,26 @@ def test_a_column_of_0_and_1_is_one_finding_with_its_name(root: Path, tmp_path: 
         assert all(one["label"] == [other["label"]] and one["abnormal"] == other["abnormal"] for one, other in pairs)
 
 
+def test_groups_of_patients_travel_with_the_list(root: Path, tmp_path: Path) -> None:
+    rows = [
+        "a.png,0,1,train,F,57,AP,ACME",
+        "b.png,1,2,val,,,,",
+        "sub/c.png,1,3,test,M,8,PA,",
+        "sub/d.png,0,4,train,,9,,B",
+    ]
+    write(root, rows, f"{HEADER},sex,age,view,manufacturer")
+    content = read(root, tmp_path / "list.json")
+    names = ("sex", "age", "view", "manufacturer")
+    items = [item for section in ("training", "validation", "test") for item in content[section]]
+    told = {Path(item["image"]).name: {name: item[name] for name in names if name in item} for item in items}
+    assert told == {
+        "a.png": {"sex": "F", "age": "57", "view": "AP", "manufacturer": "ACME"},
+        "b.png": {"view": "unknown"},
+        "c.png": {"sex": "M", "age": "8", "view": "PA"},
+        "d.png": {"age": "9", "view": "unknown", "manufacturer": "B"},
+    }
+
+
 def test_several_findings_in_a_cell(root: Path, tmp_path: Path, refused: Run) -> None:
     rows = ["a.png,Mass|Edema,1", "b.png,No Finding,2", "sub/c.png, Edema ,3", "sub/d.png,,4"]
     write(root, rows, "image,findings,patient_id")

@@ -70,7 +70,8 @@ def test_excerpt(tmp_path: Path) -> None:
     second = content["training"][1]
     label = [int(name in ("Cardiomegaly", "Emphysema")) for name in NIH_FINDINGS]
     image = "images_002/images/00000001_001.png"
-    assert second == {"image": image, "label": label, "abnormal": 1, "patient_id": "00000001", "view": "AP"}
+    groups = {"view": "AP", "sex": "M", "age": "58"}
+    assert second == {"image": image, "label": label, "abnormal": 1, "patient_id": "00000001", **groups}
     assert content["training"][2]["abnormal"] == 0
     assert not any(content["training"][2]["label"])
     with_boxes, without = content["test"]

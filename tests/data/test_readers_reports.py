@@ -75,6 +75,7 @@ def test_chexpert_excerpt(tmp_path: Path) -> None:
     assert frontal["label"] == expected
     assert [item["abnormal"] for item in content["training"]] == [0, 1, 1, -1]
     assert [item["view"] for item in content["training"]] == ["AP", "PA", "lateral", "frontal"]
+    assert {(item["sex"], item["age"]) for item in content["training"]} == {("Female", "68")}
     assert frontal["patient_id"] == lateral["patient_id"] == "patient00002"
     assert uncertain["patient_id"] == "patient00003"
     assert [item["patient_id"] for item in content["test"]] == ["patient64541"]

@@ -62,9 +62,9 @@ def same(first: nn.Module, second: nn.Module) -> bool:
     return all(torch.equal(tensor, other[name]) for name, tensor in first.state_dict().items())
 
 
-def test_names_of_another_library_are_refused_and_nothing_changes() -> None:
+def test_a_file_of_eva_x_is_sent_to_its_own_encoder_and_nothing_changes() -> None:
     encoder = vit(1)
-    words = r"lacks 12 of the \d+ tensors .*blocks\.0\.mlp\.linear1.*rename keys that mean nothing .*blocks\.0\."
+    words = r"lacks 12 of the \d+ tensors .*blocks\.0\.mlp\.linear1.*of EVA-X with --encoder timm:eva_x.*blocks\.0\."
     with pytest.raises(ValueError, match=words):
         load_encoder_weights(encoder, eva_names(timm_names(vit(0))))
     assert same(encoder, vit(1))

@@ -15,6 +15,7 @@ Label files of public sets, of chest radiographs above all, read into MONAI data
   ``numpy.asarray(label, dtype="float32")`` turns null into NaN.
 * "abnormal": 0, 1, or -1 where the labels do not say.
 * "view": "PA", "AP", "frontal", "lateral", "unknown", or as the set has it.
+* "sex", "age", "manufacturer": as the set has them, where it does.
 * where there are some: "boxes" ([x, y, width, height] in pixels of the header's "box_image_size") with
   "box_findings", "polygons", "mask" (a path), "organs" (a path for each of the header's "organ_names"); of pairs of
   images "image_2", "landmarks" and "landmarks_2" ((row, column) of the same places in both).

@@ -86,11 +86,13 @@ def _read_images(path: Path, root: Path, section: str | None) -> list[LabelledIm
     base = _base_folder(names[0], root)
     files = existing_files([os.path.join(base, *_below_set(name)) for name in names])
     images = []
-    rows = zip(names, files, table.findings(CHEXPERT_FINDINGS), projections, strict=True)
-    for name, file, values, projection in rows:
+    groups = table.described(sex="Sex", age="Age")
+    rows = zip(names, files, table.findings(CHEXPERT_FINDINGS), projections, groups, strict=True)
+    for name, file, values, projection, group in rows:
         frontal = projection if projection in ("AP", "PA") else "frontal"
         view = "lateral" if "lateral" in name.rsplit("/", 1)[-1].lower() else frontal
         item = {"label": values, "abnormal": is_abnormal(values), "patient_id": patient_of(name), "view": view}
+        item |= group
         images.append(LabelledImage(name, file, item, section))
     return images
 

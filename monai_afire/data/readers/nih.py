@@ -63,10 +63,12 @@ class NIHReader(LabelReader):
         findings, patients = _findings(table), _patients(table)
         sections = _official_sections(labels, table) if official else [None] * len(table)
         images = []
-        for name, file, finding, patient, view, section in zip(
-            names, files_by_name(root, names), findings, patients, views, sections, strict=True
+        groups = table.described(sex="Patient Gender", age="Patient Age")
+        for name, file, finding, patient, view, group, section in zip(
+            names, files_by_name(root, names), findings, patients, views, groups, sections, strict=True
         ):
             item = {"label": finding, "abnormal": int(any(finding)), "patient_id": patient, "view": view or "unknown"}
+            item |= group
             images.append(LabelledImage(name, file, item, section))
         header = {"finding_names": list(NIH_FINDINGS)}
         boxes = find_optional_file(labels, ["BBox_List_2017*.csv"], "boxes")

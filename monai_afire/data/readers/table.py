@@ -32,7 +32,7 @@ class TableReader(LabelReader):
 
     Files::
 
-        ROOT/labels.csv with the columns image, label, patient_id, split
+        ROOT/labels.csv with the columns image, label, patient_id, split, and if there: view, sex, age, manufacturer
     """
 
     table: str = option("labels.csv", "the table; a relative path starts from the folder of the label files")
@@ -63,8 +63,10 @@ class TableReader(LabelReader):
         patients, notes = self._patients(table, files)
         sections = self._sections(table) if official else [None] * len(table)
         images = []
-        for name, file, label, patient, section in zip(names, files, label_rows, patients, sections, strict=True):
-            item = {"label": label, "abnormal": _abnormal(label), "patient_id": patient, "view": "unknown"}
+        groups = table.described(**{name: name for name in ("view", "sex", "age", "manufacturer")})
+        rows = zip(names, files, label_rows, patients, groups, sections, strict=True)
+        for name, file, label, patient, group, section in rows:
+            item = {"label": label, "abnormal": _abnormal(label), "patient_id": patient, "view": "unknown", **group}
             images.append(LabelledImage(name, file, item, section))
         return LabelledSet(images, header, notes)
 

@@ -69,6 +69,12 @@ class Table:
         self.refuse(wrong.items(), f"{name} has unknown values", f"accepted: {texts}")
         return [accepted[cell] for cell in cells]
 
+    def described(self, **columns: str) -> list[dict[str, str]]:
+        """Of each row what some columns say, by the names that items have; a column need not be there, nor filled."""
+        there = [name for name, column in columns.items() if column in self.cells]
+        rows = self.cells[[columns[name] for name in there]].to_numpy()
+        return [{name: cell for name, cell in zip(there, row, strict=True) if cell} for row in rows]
+
     def findings(self, names: Sequence[str]) -> list[list[int | None]]:
         """Values of the findings of each row, see ``FINDING_VALUES``."""
         columns = [self.values(name, FINDING_VALUES) for name in names]

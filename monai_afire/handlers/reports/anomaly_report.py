@@ -20,6 +20,7 @@ from monai_afire.anomaly.detector import HEAT_UNIT, AnomalyDetector
 from monai_afire.anomaly.evaluation import evaluate_scores
 from monai_afire.anomaly.items import lesion_truth
 from monai_afire.handlers.reports.metrics_report import MetricsReport
+from monai_afire.handlers.reports.subgroups import item_groups, subgroup_lines
 from monai_afire.metrics.localization import POSITION_ONLY, localization_row, map_aupro, upsampled
 from monai_afire.utils.formatting import format_number, table_lines
 from monai_afire.visualize import contact_sheet, roc_pr_figure
@@ -156,7 +157,7 @@ class AnomalyReport(MetricsReport):
 def _facts(item: Mapping[str, Any]) -> dict[str, Any]:
     """Columns of the table that describe the item itself."""
     lesion = item["lesion"] or {"kind": "", "contrast": np.nan, "size": np.nan}
-    facts = {"number": item["index"], "image": item["image"], "label": item["label"], "view": str(item.get("view", ""))}
+    facts = {"number": item["index"], "image": item["image"], "label": item["label"], **item_groups(item)}
     return facts | {name: lesion[name] for name in ("kind", "contrast", "size")}
 
 
@@ -177,7 +178,7 @@ def report_lines(metrics: Mapping[str, Any]) -> list[str]:
     lines = ["{normal} normal and {abnormal} abnormal images".format(**metrics["images"])]
     for title, rows in _tables(metrics):
         lines += ["", title, *table_lines(rows)]
-    return lines
+    return [*lines, "", *subgroup_lines(metrics["subgroups"])] if "subgroups" in metrics else lines
 
 
 def _tables(metrics: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Mapping[str, object]]]]:

@@ -18,6 +18,7 @@ from monai.utils import CommonKeys
 from numpy.typing import ArrayLike, NDArray
 
 from monai_afire.handlers.reports.metrics_report import MetricsReport
+from monai_afire.handlers.reports.subgroups import item_groups, subgroup_lines
 from monai_afire.metrics.classification import (
     check_class_names,
     check_logits,
@@ -26,6 +27,7 @@ from monai_afire.metrics.classification import (
     known_of_class,
 )
 from monai_afire.metrics.multiclass import UNKNOWN, confusion_matrix, multiclass_metrics
+from monai_afire.metrics.subgroups import subgroup_metrics
 from monai_afire.utils.formatting import format_number, table_lines
 from monai_afire.utils.labels import (
     check_label_kind,
@@ -78,12 +80,18 @@ class _ProbabilityReport(MetricsReport):
         self.refuse_nan(logits, batch)
         probabilities = class_probabilities(logits, self.label_kind).tolist()
         for index, known, values in zip(batch["index"].tolist(), labels.tolist(), probabilities, strict=True):
-            row = {"image": self.items[index]["image"], **self.label_cells(known, values)}
+            item = self.items[index]
+            row = {"image": item["image"], **item_groups(item), **self.label_cells(known, values)}
             self.rows.append(row | {f"probability_{n}": v for n, v in zip(self.class_names, values, strict=True)})
 
     @abstractmethod
     def label_cells(self, labels: Sequence[float], probabilities: Sequence[float]) -> dict[str, Any]:
         """Cells of an image's row that come from its labels."""
+
+    def subgroups(self, table: pd.DataFrame, labels: NDArray, thresholds: Sequence[float]) -> dict[str, Any]:
+        """See :func:`monai_afire.metrics.subgroup_metrics`."""
+        values = self.values(table, "probability")
+        return subgroup_metrics(table, labels, values, thresholds, self.class_names, self.num_bootstraps)
 
     def means(self, metrics: dict[str, Any]) -> str:
         """The metrics of the summary, with the interval of the AUC if there is one."""
@@ -109,8 +117,10 @@ class ClassificationReport(_ProbabilityReport):
     """
     Write ``predictions.csv``, ``metrics.json`` and ``roc.png``, and print the metrics of each class.
 
-    See :func:`monai_afire.metrics.classification_metrics` for what is reported. The table has the columns "image",
-    "label_<class>" (1, 0, -1 uncertain, empty where missing) and "probability_<class>".
+    See :func:`monai_afire.metrics.classification_metrics` and, for groups of patients,
+    :func:`monai_afire.metrics.subgroup_metrics` for what is reported. The table has the columns "image", "patient_id",
+    "sex", "age", "view", "manufacturer" (from the items or DICOM headers, empty where unknown), "label_<class>" (1, 0,
+    -1 uncertain, empty where missing) and "probability_<class>".
 
     The evaluator's output has the logits ``(B, K)`` as "pred" and the labels ``(B, K)``, 1, 0, -1 or NaN, as "label";
     the batches need "index", the number in ``items``.
@@ -138,6 +148,7 @@ class ClassificationReport(_ProbabilityReport):
         3 images; means of 1 of 1 classes: AUC 1.000, AP 1.000, F1 1.000
                present  absent    AUC     AP     F1 sensitivity specificity accuracy threshold
         Edema        1       1  1.000  1.000  1.000       1.000       1.000    1.000     0.500
+        not known of any image: sex, age, view, manufacturer
     """
 
     label_kind = "multilabel"
@@ -150,15 +161,17 @@ class ClassificationReport(_ProbabilityReport):
         return {f"label_{name}": label for name, label in zip(self.class_names, labels, strict=True)}
 
     def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
-        """See :func:`monai_afire.metrics.classification_metrics`."""
+        """See :func:`monai_afire.metrics.classification_metrics`; "subgroups" are added."""
         labels, probabilities = self.values(table, "label"), self.values(table, "probability")
-        return classification_metrics(
+        metrics = classification_metrics(
             labels, probabilities, self.class_names, self.thresholds, self.uncertain, self.num_bootstraps
         )
+        limits = [entry["threshold"] for entry in metrics["per_class"].values()]
+        return {**metrics, "subgroups": self.subgroups(table, self._truth(table), limits)}
 
     def draw(self, table: pd.DataFrame) -> None:
         """The ROC curve of each class."""
-        truth = resolve_uncertain(torch.from_numpy(self.values(table, "label")), self.uncertain).numpy()
+        truth = self._truth(table)
         labels, values = {}, {}
         for name, column, probabilities in zip(
             self.class_names, truth.T, self.values(table, "probability").T, strict=True
@@ -174,15 +187,21 @@ class ClassificationReport(_ProbabilityReport):
         defined = sum(not math.isnan(entry["auc"]) for entry in per_class.values())
         summary = f"{metrics['num_images']} images; means of {defined} of {len(per_class)} classes: "
         counts = {"num_positive": "present", "num_negative": "absent"}
-        return [summary + self.means(metrics), *self.class_lines(metrics, counts)]
+        groups = subgroup_lines(metrics["subgroups"])
+        return [summary + self.means(metrics), *self.class_lines(metrics, counts), *groups]
+
+    def _truth(self, table: pd.DataFrame) -> NDArray[np.float64]:
+        """Labels of 1 and 0, NaN where they do not count."""
+        return resolve_uncertain(torch.from_numpy(self.values(table, "label")), self.uncertain).numpy()
 
 
 class MulticlassReport(_ProbabilityReport):
     """
     Write ``predictions.csv``, ``metrics.json``, ``confusion.png`` and ``roc.png``, and print the metrics.
 
-    See :func:`monai_afire.metrics.multiclass_metrics` for what is reported. The table has the columns "image", "label"
-    and "decision" (names of classes; the label is empty where it is not known) and "probability_<class>".
+    See :func:`monai_afire.metrics.multiclass_metrics` for what is reported, beside groups of patients as in
+    :class:`ClassificationReport`. The table has the columns "image", those of the groups, "label" and "decision" (names
+    of classes; the label is empty where it is not known) and "probability_<class>".
 
     The evaluator's output has the logits ``(B, K)`` as "pred" and the labels ``(B, K)``, one-hot, NaN where the class
     is not known, as "label"; the batches need "index", the number in ``items``.
@@ -210,6 +229,7 @@ class MulticlassReport(_ProbabilityReport):
               images decided    AUC sensitivity precision     F1
         none       1       1  1.000       1.000     1.000  1.000
         mild       1       1  1.000       1.000     1.000  1.000
+        not known of any image: sex, age, view, manufacturer
     """
 
     label_kind = "multiclass"
@@ -229,8 +249,11 @@ class MulticlassReport(_ProbabilityReport):
         return {"label": label, "decision": self.class_names[int(np.argmax(probabilities))]}
 
     def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
-        """See :func:`monai_afire.metrics.multiclass_metrics`."""
-        return multiclass_metrics(*self._columns(table), self.class_names, self.num_bootstraps)
+        """See :func:`monai_afire.metrics.multiclass_metrics`; "subgroups" have the AUC alone."""
+        labels, values = self._columns(table)
+        truth = np.where(labels[:, None] == UNKNOWN, np.nan, labels[:, None] == np.arange(len(self.class_names)))
+        metrics = multiclass_metrics(labels, values, self.class_names, self.num_bootstraps)
+        return {**metrics, "subgroups": self.subgroups(table, truth, [np.nan] * len(self.class_names))}
 
     def draw(self, table: pd.DataFrame) -> None:
         """The confusion matrix, and the ROC curve of each class against the others."""
@@ -247,7 +270,8 @@ class MulticlassReport(_ProbabilityReport):
     def lines(self, metrics: dict[str, Any]) -> list[str]:
         """The means and a table with a line per class."""
         counts = {"num_images": "images", "num_predicted": "decided"}
-        return [f"{metrics['num_images']} images: {self.means(metrics)}", *self.class_lines(metrics, counts)]
+        first = f"{metrics['num_images']} images: {self.means(metrics)}"
+        return [first, *self.class_lines(metrics, counts), *subgroup_lines(metrics["subgroups"])]
 
     def _columns(self, table: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
         numbers = {name: number for number, name in enumerate(self.class_names)} | {"": UNKNOWN}

@@ -180,6 +180,23 @@ def _is_zip(path: str | os.PathLike) -> bool:
         return True
 
 
+class _LeftOut:
+    """Stands for a number of NumPy in a file: building the real one could touch memory, and nobody reads it."""
+
+    def __init__(self, *args: Any) -> None:
+        pass
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+
+# what training scripts (DINO, MAE, EVA-X) store beside the weights; a Namespace only holds values
+_HARMLESS: list[Any] = [
+    argparse.Namespace,
+    *((_LeftOut, name) for name in ("numpy.dtype", "numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar")),
+]
+
+
 def read_pickle(path: str | os.PathLike, remedy: str = _COPY_AGAIN, mmap: bool = False) -> Any:
     """
     Read a file of ``torch.save``, refusing one that could run code.
@@ -204,8 +221,7 @@ def read_pickle(path: str | os.PathLike, remedy: str = _COPY_AGAIN, mmap: bool =
     """
     path = Path(path)
     try:
-        # training scripts (DINO, MAE) store their arguments beside the weights; a Namespace only holds values
-        with torch.serialization.safe_globals([argparse.Namespace]):
+        with torch.serialization.safe_globals(_HARMLESS):
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except Exception as error:  # a damaged file fails in the unpickler in a dozen ways
         names = re.findall(r"GLOBAL (\w[\w.]*)", str(error))

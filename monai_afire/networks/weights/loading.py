@@ -81,8 +81,9 @@ def load_encoder_weights(
     *Attention heads.* Their number is not in a ViT's checkpoint; ``ViTEncoder`` must be built with the right one.
 
     *Encoders of other libraries* (:class:`monai_afire.networks.AdaptedEncoder`) take a file that has every tensor their
-    tokens depend on, of its shape, or the name of their model ("hub:...", "timm:..."): nothing is converted, so
-    ``source``, ``source_normalization`` and ``source_grid`` do not count.
+    tokens depend on, or the name of their model ("hub:...", "timm:..."). For a model of timm, timm translates the names
+    of published files and resizes their position embeddings; ``source``, ``source_normalization`` and ``source_grid``
+    do not count.
 
     Args:
         net: a ``ViTEncoder``, ``SwinEncoder`` or adapted encoder, or a network with one as `encoder` (``AFiRe``,
@@ -217,7 +218,7 @@ def _convert(
 
 
 def _convert_exactly(encoder: Any, target: nn.Module, weights: Any, key: str | None, branch: str) -> Conversion:
-    """The tensors in a checkpoint that have a network's own names; nothing is translated."""
+    """The tensors in a checkpoint that have a network's own names, or names that its library translates."""
     if is_encoder_name(weights):
         checkpoint = Checkpoint(weights, _floating(build_encoder(weights, encoder)))
     else:
@@ -225,10 +226,14 @@ def _convert_exactly(encoder: Any, target: nn.Module, weights: Any, key: str | N
     expected = _floating(target)
     prefix = _common_prefix(checkpoint, expected, key, branch)
     source = CheckpointFilter(type(target).__name__, (), (), {}, "", of_photographs=False)
-    found = {name: checkpoint.tensors[prefix + name] for name in expected if prefix + name in checkpoint.tensors}
-    inside = [name.removeprefix(prefix) for name in checkpoint.tensors if name.startswith(prefix)]
-    dropped = [name for name in inside if name not in expected]
-    return Conversion(source, found, LoadReport(checkpoint.name, source.name, prefix, dropped=dropped))
+    inside = {name.removeprefix(prefix): each for name, each in checkpoint.tensors.items() if name.startswith(prefix)}
+    found = encoder.own_tensors(inside, checkpoint.name) if isinstance(encoder, AdaptedEncoder) else inside
+    found = {name: found[name] for name in expected if name in found}
+    used = {id(each) for each in found.values()}  # under another name, too
+    dropped = [name for name, each in inside.items() if name not in found and id(each) not in used]
+    changed = [name for name in found if name in inside and found[name].shape != inside[name].shape]
+    resized = [f"{name} {tuple(inside[name].shape)} -> {tuple(found[name].shape)}" for name in changed]
+    return Conversion(source, found, LoadReport(checkpoint.name, source.name, prefix, dropped=dropped, resized=resized))
 
 
 def _floating(module: nn.Module) -> dict[str, torch.Tensor]:
@@ -274,10 +279,11 @@ def _compare(
     wrong = [name for name in tensors if name in expected and tuple(tensors[name].shape) != expected[name]]
     if wrong:
         given = "".join(f"{name}={value}, " for name, value in arguments.items())
+        remedy = f"build it with the checkpoint's settings: {given}the number of heads and the image size of that model"
         raise ValueError(
             f"{len(wrong)} tensors of {report.file} do not fit the encoder, first {wrong[0]}: "
-            f"{tuple(tensors[wrong[0]].shape)} in the file, {expected[wrong[0]]} in the encoder; build it with the "
-            f"checkpoint's settings: {given}the number of heads and the image size of that model"
+            f"{tuple(tensors[wrong[0]].shape)} in the file, {expected[wrong[0]]} in the encoder; "
+            f"{remedy if given else 'give the model that the file is of as --encoder'}"
         )
     bad = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
     if bad:
@@ -295,9 +301,10 @@ def _lacks(report: LoadReport, absent: Sequence[str]) -> str:
     total = len(report.loaded) + len(report.missing)
     return (
         f"{report.file} lacks {len(absent)} of the {total} tensors of this encoder ({shorten(absent)}), which would "
-        f"keep their values. Take a checkpoint of this model (files of Hugging Face are read as hub:FOLDER), rename "
-        f"keys that mean nothing to the encoder ({shorten(report.unexpected) or 'none'}) to timm's or MONAI's names, "
-        "or, for a checkpoint with fewer blocks, build an encoder of its depth or set allow_incomplete_blocks=True"
+        f"keep their values. Take a checkpoint of this model (files of Hugging Face are read as hub:FOLDER, of EVA-X "
+        f"with --encoder timm:eva_x_small_patch16), rename keys that mean nothing to the encoder "
+        f"({shorten(report.unexpected) or 'none'}) to timm's or MONAI's names, or, "
+        "for a checkpoint with fewer blocks, build an encoder of its depth or set allow_incomplete_blocks=True"
     )
 
 

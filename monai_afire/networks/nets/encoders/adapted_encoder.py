@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -53,6 +53,19 @@ class AdaptedEncoder(RadiographEncoder):
     def blocks(self) -> list[nn.Module]:
         """The model's blocks in the order that an image passes them; empty where they are not known."""
         raise NotImplementedError
+
+    def own_tensors(self, tensors: Mapping[str, torch.Tensor], file: str) -> dict[str, torch.Tensor]:
+        """
+        Tensors of a file by the model's names; others may be among them.
+
+        Args:
+            tensors: by the file's names.
+            file: for messages.
+
+        Raises:
+            ValueError: when the library knows such files, and cannot translate this one.
+        """
+        return dict(tensors)
 
     def adapt(
         self,

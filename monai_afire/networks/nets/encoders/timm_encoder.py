@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import torch
@@ -16,6 +18,21 @@ from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.adapted_encoder import IMAGENET_MEAN, IMAGENET_STD, AdaptedEncoder, first_line
 from monai_afire.networks.nets.radiograph_encoder import NUM_FEATURE_MAPS, spread_layers
 
+# models of radiographs by their authors' names: arguments of timm.create_model
+# EVA-X (github.com/hustvl/EVA-X) is EVA-02 with patches of 16; its tokens are normalized as in its pre-training
+_EVA_X = {"patch_size": 16, "ref_feat_shape": (14, 14), "global_pool": "token"}
+_EVA_X_IMAGES = {"mean": (0.49185243,) * 3, "std": (0.28509309,) * 3}
+# torchxrayvision (github.com/mlmed/torchxrayvision) scales gray images to [-1024, 1024]
+_XRV = {"in_chans": 1, "pretrained_cfg_overlay": {"mean": (0.5,), "std": (1 / 2048,)}}
+PUBLISHED: dict[str, dict[str, Any]] = {
+    f"eva_x_{size}_patch16": {
+        "model_name": f"eva02_{size}_patch14_224",
+        **_EVA_X,
+        "pretrained_cfg_overlay": _EVA_X_IMAGES,
+    }
+    for size in ("tiny", "small", "base")
+} | {f"xrv_{name}": {"model_name": name, **_XRV} for name in ("densenet121", "resnet50")}
+
 
 @keeps_arguments
 class TimmEncoder(AdaptedEncoder):
@@ -23,10 +40,13 @@ class TimmEncoder(AdaptedEncoder):
     A model of ``timm`` as an encoder: vision transformers, Swin and other hierarchical networks.
 
     Tokens are what the model's ``forward_features`` gives, without class and register tokens. Weights of a pre-trained
-    model are downloaded by timm; for a file of your own see :func:`monai_afire.networks.load_encoder_weights`.
+    model are downloaded by timm; for a file see :func:`monai_afire.networks.load_encoder_weights`. Rotary positions
+    span the image whatever its size; other position embeddings of a file are interpolated by timm.
 
     Args:
-        model: its name, see ``timm.list_models()``, or a model.
+        model: its name, see ``timm.list_models()``, or a model. Names of ``PUBLISHED`` models of radiographs, too:
+            ``eva_x_tiny_patch16``, ``eva_x_small_patch16``, ``eva_x_base_patch16``, ``xrv_densenet121`` and
+            ``xrv_resnet50``, which have no weights but those of their files.
         img_size: spatial size of the images in pixels, a multiple of the patch; None for the model's.
         in_channels: 1 for gray images, which become the model's channels, or the model's number of channels.
         mean: mean intensity that the model was trained with, one value or one per channel; None for the model's.
@@ -79,9 +99,28 @@ class TimmEncoder(AdaptedEncoder):
         return [*maps[:-1], tokens.transpose(1, 2).unflatten(2, maps[-1].shape[2:])]
 
     def blocks(self) -> list[nn.Module]:
-        """The model's blocks, counted through its stages."""
+        """The model's blocks, counted through its stages; of a network without blocks its stages."""
         stages = getattr(self.model, "layers", None) or getattr(self.model, "stages", None) or ()
-        return self._plain_blocks() or [block for stage in stages for block in getattr(stage, "blocks", ())]
+        blocks = self._plain_blocks() or [block for stage in stages for block in getattr(stage, "blocks", ())]
+        named = (self.model.get_submodule(stage["module"]) for stage in getattr(self.model, "feature_info", ()))
+        return blocks or [stage for stage in named if any(True for _ in stage.parameters())]
+
+    def own_tensors(self, tensors: Mapping[str, torch.Tensor], file: str) -> dict[str, torch.Tensor]:
+        """Tensors of a published file under the model's names and of its sizes, as timm translates such files."""
+        expected = {name: each for name, each in self.model.state_dict().items() if each.is_floating_point()}
+        translate = getattr(sys.modules[type(self.model).__module__], "checkpoint_filter_fn", None)
+        fits = all(name in tensors and tensors[name].shape == each.shape for name, each in expected.items())
+        if translate is None or fits:
+            return dict(tensors)
+        try:
+            translated = translate(dict(tensors), self.model)
+        except Exception as error:  # of timm, of the file
+            raise ValueError(
+                f"timm cannot translate {file} for {type(self.model).__name__} ({first_line(error)}): take a file of "
+                "the model that --encoder names"
+            ) from error
+        # timm moves the last norm of an EVA without labels behind the pooling: tokens need it where it was
+        return {**tensors, **translated}
 
     def _plain_blocks(self) -> list[nn.Module]:
         """The blocks of a model without stages."""
@@ -102,7 +141,10 @@ def _create(name: str, img_size: Sequence[int] | int | None, pretrained: bool) -
         import timm
     except (ImportError, RuntimeError) as error:  # the latter where torch and torchvision are of different builds
         raise ImportError(f"{error}; {name} is built by timm: pip install 'monai-afire[timm]'") from error
-    build = functools.partial(timm.create_model, name, pretrained=pretrained, num_classes=0)
+    if name in PUBLISHED and pretrained:
+        raise ValueError(f"timm has no weights of {name}: download its file and give it as --encoder_weights")
+    settings = {"model_name": name, **PUBLISHED.get(name, {})}
+    build = functools.partial(timm.create_model, **settings, pretrained=pretrained, num_classes=0)
     try:
         try:
             return build() if img_size is None else build(img_size=ensure_tuple_rep(img_size, 2))
@@ -111,7 +153,7 @@ def _create(name: str, img_size: Sequence[int] | int | None, pretrained: bool) -
                 raise
             return build()  # convolutions take images of any size
     except Exception as error:  # of timm, of the network, of the file
-        close = timm.list_models(f"*{name.split('.')[0].split('_')[0]}*")[:3]
+        close = get_close_matches(name, [*PUBLISHED, *timm.list_models()])
         raise ValueError(
             f"timm cannot build {name!r} for images of {img_size} pixels ({first_line(error)}): check the name "
             f"(similar: {', '.join(close) or 'none'}), and whether this machine reaches its weights"

@@ -1,0 +1,75 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Classifiers of an experiment compared by patient: a paired bootstrap over the patients that both have judged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from monai_afire.experiments.execution import Outcome
+from monai_afire.experiments.plan import Experiment, Run
+from monai_afire.metrics.patient_bootstrap import patient_weights, weighted_metrics
+
+_COLUMNS = ["metric", "initialization", "label_fraction", "patient_p_value"]
+_PROBABILITY = "probability_"
+
+
+def patient_p_values(experiment: Experiment, outcomes: Sequence[Outcome], num_samples: int = 1000) -> pd.DataFrame:
+    """
+    Two-sided p of the difference of the mean AUC from the first initialization, by patient.
+
+    Patients are drawn with replacement. The differences of runs of the same seed and fold are averaged, and p is twice
+    the share of the samples in which the average has the rarer sign. So it says whether other patients would give the
+    same order, given these trained networks; the t-tests say whether other seeds would.
+
+    Args:
+        experiment: what the runs share.
+        outcomes: of :func:`execute_runs`. Runs without ``predictions.csv`` have no p.
+        num_samples: samples of patients.
+
+    Returns:
+        "metric", "initialization", "label_fraction" and "patient_p_value", a row for each comparison.
+    """
+    files = {o.run: experiment.folder(o.run) / "predictions.csv" for o in outcomes if o.status != "failed"}
+    tables = {run: pd.read_csv(file, index_col="image") for run, file in files.items() if file.is_file()}
+    first = outcomes[0].run.initialization
+    references = {(run.label_fraction, *_part(run)): run for run in tables if run.initialization == first}
+    pairs: dict[tuple[str, float | None], list[tuple[pd.DataFrame, pd.DataFrame]]] = {}
+    for run in tables:
+        reference = references.get((run.label_fraction, *_part(run)))
+        if reference and run.initialization != first and set(tables[run].index) == set(tables[reference].index):
+            both = (tables[reference], tables[run].loc[tables[reference].index])
+            pairs.setdefault((run.initialization, run.label_fraction), []).append(both)
+    rows = [("mean_auc", *key, _p_value(compared, num_samples)) for key, compared in pairs.items()]
+    return pd.DataFrame(rows, columns=_COLUMNS).astype({"label_fraction": "float64"})
+
+
+def _part(run: Run) -> tuple[int, int | None]:
+    """What partners have in common."""
+    return run.seed, run.fold
+
+
+def _p_value(pairs: Sequence[tuple[pd.DataFrame, pd.DataFrame]], num_samples: int) -> float:
+    """Of the mean difference of several pairs of tables over the same samples of patients."""
+    weights = patient_weights(pd.concat([table["patient_id"] for table, _ in pairs]).tolist(), num_samples)
+    parts = np.split(weights, np.cumsum([len(table) for table, _ in pairs])[:-1], axis=1)
+    differences = [_mean_auc(b, part) - _mean_auc(a, part) for (a, b), part in zip(pairs, parts, strict=True)]
+    average = np.mean(differences, axis=0)
+    rarer = min(int((average <= 0).sum()), int((average >= 0).sum()))
+    return min(1.0, 2 * (1 + rarer) / (1 + num_samples))
+
+
+def _mean_auc(table: pd.DataFrame, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of several findings, or of exclusive classes against the others, for each set of weights."""
+    aucs = []
+    for name in (column.removeprefix(_PROBABILITY) for column in table if column.startswith(_PROBABILITY)):
+        exclusive = table.get("label")
+        truth = table[f"label_{name}"] if exclusive is None else (exclusive == name).where(exclusive.notna())
+        known = truth.isin((0, 1)).to_numpy()
+        columns = (each[known].to_numpy(dtype=float) for each in (truth, table[_PROBABILITY + name]))
+        aucs.append(weighted_metrics(weights[:, known], *columns, np.zeros(known.sum()))[:, 0])
+    return pd.DataFrame(aucs).mean().to_numpy()  # of the classes that a sample has

@@ -1,0 +1,84 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Groups of patients in the reports: read from the list or a DICOM header, and printed with what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from monai_afire.anomaly.worklist import GROUP_ELEMENTS, header_groups, header_of
+from monai_afire.metrics.subgroups import FEWEST_IMAGES, GROUP_METRICS, PROPERTIES, UNKNOWN_GROUP
+from monai_afire.utils.formatting import format_number, table_lines
+
+_TOO_FEW = "too few"
+
+
+def item_groups(item: Mapping[str, Any]) -> dict[str, str]:
+    """
+    Patient, sex, age in years, view and manufacturer of an image, from its item or else its DICOM header.
+
+    Args:
+        item: of a datalist.
+
+    Returns:
+        "patient_id" (without one the image), "sex" ("F", "M" or "O"), "age", "view" and "manufacturer"; "" where it is
+        not known.
+
+    Example:
+        >>> item_groups({"image": "a.png", "sex": "female", "age": 57, "view": "pa"})
+        {'patient_id': 'a.png', 'sex': 'F', 'age': '57', 'view': 'PA', 'manufacturer': ''}
+    """
+    told = {name: _text(item.get(name)) for name in PROPERTIES}
+    if not all(told.values()):
+        header = header_groups(header_of(str(item["image"]), GROUP_ELEMENTS))
+        told = {name: value or header[name] for name, value in told.items()}
+    sex, age = told["sex"][:1].upper(), told["age"].rstrip("Yy").lstrip("0") or told["age"][:1]
+    told |= {"sex": sex if sex in ("F", "M", "O") else "", "age": age, "view": told["view"].upper()}
+    return {"patient_id": _text(item.get("patient_id")) or str(item["image"]), **told}
+
+
+def _text(value: Any) -> str:
+    """As text; "" for what means unknown."""
+    text = "" if value is None else str(value).strip()
+    return "" if text.lower() in ("unknown", "nan") else text
+
+
+def subgroup_lines(subgroups: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
+    """
+    A table with a line per group, and the properties that are not known of any image.
+
+    Args:
+        subgroups: of :func:`monai_afire.metrics.subgroup_metrics`.
+
+    Returns:
+        The lines to print.
+
+    Example:
+        >>> for line in subgroup_lines({"sex": {"F": {"images": 3, "auc": None}}, "age": {"unknown": {"images": 3}}}):
+        ...     print(line)
+        groups: means over the findings, 95 % intervals over patients
+              images      auc
+        sex F      3  too few
+        too few: no finding has 10 images with it and 10 without
+        not known of any image: age
+    """
+    rows: dict[str, dict[str, object]] = {}
+    absent = [name for name, groups in subgroups.items() if set(groups) == {UNKNOWN_GROUP}]
+    for name, group, entry in ((n, g, e) for n in subgroups if n not in absent for g, e in subgroups[n].items()):
+        rows[f"{name} {group}"] = {"images": entry["images"], **_cells(entry)}
+    lines = ["groups: means over the findings, 95 % intervals over patients", *table_lines(rows)] if rows else []
+    if any(_TOO_FEW in row.values() for row in rows.values()):
+        lines.append(f"{_TOO_FEW}: no finding has {FEWEST_IMAGES} images with it and {FEWEST_IMAGES} without")
+    return [*lines, f"not known of any image: {', '.join(absent)}"] if absent else lines
+
+
+def _cells(entry: Mapping[str, Any]) -> dict[str, object]:
+    """Metrics of a group as text, with their intervals."""
+    if "auc" not in entry:
+        return {}
+    if format_number(entry["auc"]) == "n/a":
+        return {"auc": _TOO_FEW}
+    limits = {name: map(format_number, entry.get(f"{name}_interval", ())) for name in GROUP_METRICS}
+    texts = {name: f"{format_number(entry[name])} ({'-'.join(limits[name])})".removesuffix(" ()") for name in limits}
+    return {"findings": entry["num_classes"], **texts}

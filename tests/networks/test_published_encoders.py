@@ -1,0 +1,379 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Published encoders of radiographs: files in their exact layout, with random weights, against their own libraries."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save_file
+
+from monai_afire.networks import HuggingFaceEncoder, TimmEncoder, ViTEncoder, build_encoder, load_encoder_weights
+from monai_afire.networks.nets.encoders.timm_encoder import PUBLISHED
+
+State = dict[str, torch.Tensor]
+EVA_X_MEAN, EVA_X_STD = 0.49185243, 0.28509309  # of its public code
+
+
+def timm_library() -> Any:
+    try:
+        import timm
+    except (ImportError, RuntimeError) as error:  # the latter where torch and torchvision are of different builds
+        pytest.skip(f"needs timm and a torchvision that fits torch: pip install 'monai-afire[timm]' ({error})")
+    return timm
+
+
+def layer_norm(name: str, width: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield from [(f"{name}.weight", (width,)), (f"{name}.bias", (width,))]
+
+
+def linear(name: str, inputs: int, outputs: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield from [(f"{name}.weight", (outputs, inputs)), (f"{name}.bias", (outputs,))]
+
+
+def eva_x_shapes(width: int, depth: int = 12, parted: bool = False) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """EVA-02's masked image modeling at 224 pixels, patches of 16; Ti and S in one layer, B with parted layers."""
+    hidden = int(width * 4 * 2 / 3)
+    yield from [(name, (1, 1, width)) for name in ("cls_token", "mask_token")]
+    yield from [("pos_embed", (1, 197, width)), ("patch_embed.proj.weight", (width, 3, 16, 16))]
+    yield "patch_embed.proj.bias", (width,)
+    for block in (f"blocks.{number}" for number in range(depth)):
+        yield from layer_norm(f"{block}.norm1", width)
+        yield from [(f"{block}.attn.q_bias", (width,)), (f"{block}.attn.v_bias", (width,))]
+        if parted:
+            yield from [(f"{block}.attn.{part}_proj.weight", (width, width)) for part in "qkv"]
+            yield from linear(f"{block}.mlp.w1", width, hidden)
+            yield from linear(f"{block}.mlp.w2", width, hidden)
+            yield from layer_norm(f"{block}.mlp.ffn_ln", hidden)
+        else:
+            yield f"{block}.attn.qkv.weight", (3 * width, width)
+            yield from linear(f"{block}.mlp.w12", width, 2 * hidden)
+        yield from linear(f"{block}.attn.proj", width, width)
+        yield from linear(f"{block}.mlp.w3", hidden, width)
+        yield from layer_norm(f"{block}.norm2", width)
+    for owner in ("rope", *(f"blocks.{number}.attn.rope" for number in range(depth))):
+        yield from [(f"{owner}.freqs_cos", (196, 64)), (f"{owner}.freqs_sin", (196, 64))]
+    yield from layer_norm("norm", width)
+    yield from linear("lm_head", width, 512)
+
+
+def random_state(shapes: Iterator[tuple[str, tuple[int, ...]]]) -> State:
+    """Weights of a size that leaves no tensor without an effect."""
+    torch.manual_seed(0)
+    state = {}
+    for name, shape in shapes:
+        scale = 1 / math.sqrt(math.prod(shape[1:])) if len(shape) in (2, 4) else 0.3
+        is_gain = (name.endswith(".weight") and len(shape) == 1) or name.endswith("running_var")
+        state[name] = torch.randn(shape) * scale if not is_gain else 1 + torch.rand(shape)
+    return state
+
+
+def eva_x_file(folder: Path, **shape: Any) -> tuple[Path, State]:
+    state = random_state(eva_x_shapes(**shape))
+    path = folder / "eva_x_mim.pt"
+    torch.save({"module": state, "epoch": 899, "loss": np.float64(0.3)}, path)
+    return path, state
+
+
+def rotated(x: torch.Tensor, grid: int) -> torch.Tensor:
+    """Rotary positions as in EVA-02: half the pairs turn with the row, half with the column, over 14 x 14 places."""
+    pairs = x.shape[-1] // 4
+    frequencies = 10000.0 ** (-torch.arange(pairs) / pairs)
+    place = torch.arange(grid) / grid * 14
+    angles = torch.stack(
+        [
+            torch.cat([place[row] * frequencies, place[column] * frequencies])
+            for row in range(grid)
+            for column in range(grid)
+        ]
+    )
+    even, odd = x[..., 0::2], x[..., 1::2]
+    turned = even * angles.cos() - odd * angles.sin(), odd * angles.cos() + even * angles.sin()
+    return torch.stack(turned, -1).flatten(-2)
+
+
+def naive_eva(state: State, gray: torch.Tensor, heads: int) -> torch.Tensor:
+    """EVA-02's forward pass, for a file with joint layers or parted ones."""
+    width, grid = state["cls_token"].shape[-1], gray.shape[-1] // 16
+
+    def normal(x: torch.Tensor, name: str) -> torch.Tensor:
+        return F.layer_norm(x, x.shape[-1:], state[f"{name}.weight"], state[f"{name}.bias"], 1e-6)
+
+    def through(x: torch.Tensor, name: str) -> torch.Tensor:
+        return F.linear(x, state[f"{name}.weight"], state[f"{name}.bias"])
+
+    pixels = ((gray - EVA_X_MEAN) / EVA_X_STD).expand(-1, 3, -1, -1)
+    x = F.conv2d(pixels, state["patch_embed.proj.weight"], state["patch_embed.proj.bias"], stride=16)
+    places = state["pos_embed"][:, 1:].mT.unflatten(2, (14, 14))
+    if grid != 14:
+        places = F.interpolate(places, (grid, grid), mode="bicubic", antialias=True)
+    first = (state["cls_token"] + state["pos_embed"][:, :1]).expand(len(gray), -1, -1)
+    x = torch.cat([first, (x + places).flatten(2).mT], 1)
+    for number in range(sum(name.endswith(".norm1.weight") for name in state)):
+        block = f"blocks.{number}"
+        parts = [state.get(f"{block}.attn.{part}_proj.weight") for part in "qkv"]
+        weight = state[f"{block}.attn.qkv.weight"] if parts[0] is None else torch.cat(parts)
+        bias = torch.cat([state[f"{block}.attn.q_bias"], torch.zeros(width), state[f"{block}.attn.v_bias"]])
+        joint = F.linear(normal(x, f"{block}.norm1"), weight, bias)
+        q, k, v = joint.unflatten(-1, (3, heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k = (torch.cat([each[:, :, :1], rotated(each[:, :, 1:], grid)], 2) for each in (q, k))
+        attention = (q @ k.mT / math.sqrt(q.shape[-1])).softmax(-1)
+        x = x + through((attention @ v).transpose(1, 2).flatten(2), f"{block}.attn.proj")
+        inside = normal(x, f"{block}.norm2")
+        if f"{block}.mlp.w12.weight" in state:
+            gate, value = through(inside, f"{block}.mlp.w12").chunk(2, -1)
+            hidden = F.silu(gate) * value
+        else:
+            hidden = F.silu(through(inside, f"{block}.mlp.w1")) * through(inside, f"{block}.mlp.w2")
+            hidden = normal(hidden, f"{block}.mlp.ffn_ln")
+        x = x + through(hidden, f"{block}.mlp.w3")
+    return normal(x, "norm")[:, 1:]
+
+
+def own(size: int, patch: int) -> ViTEncoder:
+    return ViTEncoder(img_size=size, patch_size=patch, hidden_size=24, num_layers=1, num_heads=2)
+
+
+@pytest.mark.parametrize("size", [224, 128])
+def test_eva_x_tiny(tmp_path: Path, size: int) -> None:
+    timm_library()
+    path, state = eva_x_file(tmp_path, width=192)
+    encoder = build_encoder("timm:eva_x_tiny_patch16", own(size, 16)).eval()
+    report = load_encoder_weights(encoder, path)
+    images = torch.rand(2, 1, size, size)
+    with torch.no_grad():
+        tokens = encoder(images)
+        torch.testing.assert_close(tokens, naive_eva(state, images, heads=3), rtol=0, atol=1e-4)
+    assert report.missing == []
+    assert report.resized == ([] if size == 224 else ["pos_embed (1, 197, 192) -> (1, 65, 192)"])
+    assert {"mask_token", "lm_head.weight", "rope.freqs_cos"} < set(report.dropped)
+    assert not {"blocks.0.mlp.w12.weight", "norm.weight"} & set(report.dropped)
+    torch.testing.assert_close(encoder.normalize(images), (images - EVA_X_MEAN) / EVA_X_STD)
+
+
+def test_eva_x_has_the_values_of_timms_own_model(tmp_path: Path) -> None:
+    timm = timm_library()
+    path, state = eva_x_file(tmp_path, width=192)
+    encoder = build_encoder("timm:eva_x_tiny_patch16", own(224, 16)).eval()
+    load_encoder_weights(encoder, path)
+    # as its authors build it: timm puts the last norm behind the pooling
+    theirs = timm.models.eva.Eva(
+        img_size=224,
+        patch_size=16,
+        embed_dim=192,
+        depth=12,
+        num_heads=3,
+        mlp_ratio=4 * 2 / 3,
+        swiglu_mlp=True,
+        use_rot_pos_emb=True,
+        ref_feat_shape=(14, 14),
+        num_classes=0,
+    ).eval()
+    theirs.load_state_dict(timm.models.eva.checkpoint_filter_fn(state, theirs))
+    images = torch.rand(2, 1, 224, 224)
+    with torch.no_grad():
+        expected = theirs.fc_norm(theirs.forward_features(((images - EVA_X_MEAN) / EVA_X_STD).expand(-1, 3, -1, -1)))
+        torch.testing.assert_close(encoder(images), expected[:, 1:], rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [224, 160])
+def test_the_layout_of_eva_x_base(tmp_path: Path, size: int) -> None:
+    timm = timm_library()
+    path, state = eva_x_file(tmp_path, width=64, depth=2, parted=True)
+    small = {"depth": 2, "embed_dim": 64, "num_heads": 1, "img_size": size, "num_classes": 0}
+    model = timm.create_model(**PUBLISHED["eva_x_base_patch16"], **small)
+    encoder = TimmEncoder(model, size).eval()
+    assert load_encoder_weights(encoder, path).missing == []
+    images = torch.rand(1, 1, size, size)
+    with torch.no_grad():
+        torch.testing.assert_close(encoder(images), naive_eva(state, images, heads=1), rtol=0, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "width", "heads"), [("small", 384, 6), ("base", 768, 12)])
+def test_eva_x_of_other_sizes(tmp_path: Path, name: str, width: int, heads: int) -> None:
+    timm_library()
+    path, state = eva_x_file(tmp_path, width=width, parted=name == "base")
+    encoder = build_encoder(f"timm:eva_x_{name}_patch16", own(224, 16)).eval()
+    assert load_encoder_weights(encoder, path).missing == []
+    images = torch.rand(1, 1, 224, 224)
+    with torch.no_grad():
+        torch.testing.assert_close(encoder(images), naive_eva(state, images, heads), rtol=0, atol=1e-3)
+
+
+def test_wrong_files_say_what_to_do(tmp_path: Path) -> None:
+    timm_library()
+    path, state = eva_x_file(tmp_path, width=48, depth=1)
+    encoder = build_encoder("timm:eva_x_tiny_patch16", own(64, 16))
+    before = {name: each.clone() for name, each in encoder.state_dict().items()}
+    with pytest.raises(ValueError, match=r"eva_x_mim.pt do not fit .*48.* give the model that the file is of"):
+        load_encoder_weights(encoder, path)
+    state |= random_state(eva_x_shapes(192, depth=11))
+    with pytest.raises(ValueError, match=r"lacks 13 of the .*blocks\.11\."):
+        load_encoder_weights(encoder, state)
+    odd = random_state(eva_x_shapes(192))
+    odd["pos_embed"] = odd["pos_embed"][:, :190]
+    with pytest.raises(
+        ValueError, match=r"timm cannot translate the given state dict for Eva .*take a file of the model"
+    ):
+        load_encoder_weights(encoder, odd)
+    assert all(torch.equal(each, before[name]) for name, each in encoder.state_dict().items())
+    with pytest.raises(ValueError, match=r"timm has no weights of eva_x_tiny_patch16: .* --encoder_weights"):
+        build_encoder("timm:eva_x_tiny_patch16:pretrained", own(64, 16))
+
+
+def rad_dino_shapes(depth: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """``model.safetensors`` of microsoft/rad-dino: a ViT-B/14 for images of 518 pixels."""
+    width = 768
+    yield from [("embeddings.cls_token", (1, 1, width)), ("embeddings.mask_token", (1, width))]
+    yield "embeddings.position_embeddings", (1, 1 + 37**2, width)
+    yield "embeddings.patch_embeddings.projection.weight", (width, 3, 14, 14)
+    yield "embeddings.patch_embeddings.projection.bias", (width,)
+    for layer in (f"encoder.layer.{number}" for number in range(depth)):
+        for part in ("query", "key", "value"):
+            yield from linear(f"{layer}.attention.attention.{part}", width, width)
+        yield from linear(f"{layer}.attention.output.dense", width, width)
+        yield from linear(f"{layer}.mlp.fc1", width, 4 * width)
+        yield from linear(f"{layer}.mlp.fc2", 4 * width, width)
+        for number in (1, 2):
+            yield from layer_norm(f"{layer}.norm{number}", width)
+            yield f"{layer}.layer_scale{number}.lambda1", (width,)
+    yield from layer_norm("layernorm", width)
+
+
+RAD_DINO = {
+    "architectures": ["Dinov2Model"],
+    "model_type": "dinov2",
+    "hidden_size": 768,
+    "image_size": 518,
+    "layer_norm_eps": 1e-06,
+    "mlp_ratio": 4,
+    "num_attention_heads": 12,
+    "num_channels": 3,
+    "patch_size": 14,
+    "qkv_bias": True,
+    "use_swiglu_ffn": False,
+}
+RAD_DINO_IMAGES = {
+    "image_processor_type": "BitImageProcessor",
+    "crop_size": {"height": 518, "width": 518},
+    "do_center_crop": True,
+    "do_normalize": True,
+    "do_rescale": True,
+    "do_resize": True,
+    "image_mean": [0.5307, 0.5307, 0.5307],
+    "image_std": [0.2583, 0.2583, 0.2583],
+    "resample": 3,
+    "rescale_factor": 0.00392156862745098,
+    "size": {"shortest_edge": 518},
+}
+
+
+def rad_dino_folder(folder: Path, depth: int) -> Path:
+    (folder / "config.json").write_text(json.dumps({**RAD_DINO, "num_hidden_layers": depth}))
+    (folder / "preprocessor_config.json").write_text(json.dumps(RAD_DINO_IMAGES))
+    save_file(random_state(rad_dino_shapes(depth)), folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("size", "depth"), [(518, 1), (224, 2), pytest.param(518, 12, marks=pytest.mark.slow)], ids=str
+)
+def test_rad_dino(tmp_path: Path, size: int, depth: int) -> None:
+    transformers = pytest.importorskip("transformers", reason="needs transformers: pip install 'monai-afire[hub]'")
+    folder = rad_dino_folder(tmp_path, depth)
+    encoder = build_encoder(f"hub:{folder}", own(size, 14)).eval()
+    theirs = transformers.Dinov2Model.from_pretrained(folder).eval()
+    images = torch.rand(1, 1, size, size)
+    with torch.no_grad():
+        expected = theirs(((images - 0.5307) / 0.2583).expand(-1, 3, -1, -1)).last_hidden_state[:, 1:]
+        torch.testing.assert_close(encoder(images), expected, rtol=0, atol=1e-4)
+    # nothing kept the values of a new network
+    published = random_state(rad_dino_shapes(depth))
+    read = {round(float(each.double().sum()), 6) for each in encoder.model.state_dict().values()}
+    assert {round(float(each.double().sum()), 6) for each in published.values()} == read
+
+
+def test_rad_dino_with_a_file_of_another_model(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="needs transformers: pip install 'monai-afire[hub]'")
+    folder = rad_dino_folder(tmp_path, 1)
+    # its backbone_compatible.safetensors has the names of DINOv2's own code
+    save_file({"blocks.0.norm1.weight": torch.ones(768)}, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ValueError, match=r"lacks \d+ tensors that the tokens of Dinov2Model depend on"):
+        HuggingFaceEncoder(folder, 224)
+
+
+def batch_norm(name: str, width: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield from [(f"{name}.{part}", (width,)) for part in ("weight", "bias", "running_mean", "running_var")]
+
+
+def resnet_shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
+    """torchxrayvision's ``...-resnet50-test512-e400-state.pt``."""
+    yield "conv1.weight", (64, 1, 7, 7)
+    yield from batch_norm("bn1", 64)
+    inputs = 64
+    for stage, (blocks, width) in enumerate([(3, 64), (4, 128), (6, 256), (3, 512)], 1):
+        for number in range(blocks):
+            block = f"layer{stage}.{number}"
+            kernels = [(width, inputs, 1), (width, width, 3), (4 * width, width, 1)]
+            for layer, (outputs, channels, side) in enumerate(kernels, 1):
+                yield f"{block}.conv{layer}.weight", (outputs, channels, side, side)
+                yield from batch_norm(f"{block}.bn{layer}", outputs)
+            if number == 0:
+                yield f"{block}.downsample.0.weight", (4 * width, inputs, 1, 1)
+                yield from batch_norm(f"{block}.downsample.1", 4 * width)
+            inputs = 4 * width
+    yield from linear("fc", 2048, 18)
+
+
+def densenet_shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The state dict of torchxrayvision's DenseNet-121."""
+    yield "features.conv0.weight", (64, 1, 7, 7)
+    yield from batch_norm("features.norm0", 64)
+    width = 64
+    for stage, layers in enumerate([6, 12, 24, 16], 1):
+        for layer in (f"features.denseblock{stage}.denselayer{number}" for number in range(1, layers + 1)):
+            yield from batch_norm(f"{layer}.norm1", width)
+            yield f"{layer}.conv1.weight", (128, width, 1, 1)
+            yield from batch_norm(f"{layer}.norm2", 128)
+            yield f"{layer}.conv2.weight", (32, 128, 3, 3)
+            width += 32
+        if stage < 4:
+            yield from batch_norm(f"features.transition{stage}.norm", width)
+            yield f"features.transition{stage}.conv.weight", (width // 2, width, 1, 1)
+            width //= 2
+    yield from batch_norm("features.norm5", width)
+    yield from linear("classifier", width, 18)
+    yield "op_threshs", (18,)
+
+
+XRV = {"resnet50": (resnet_shapes, "model.", 2048), "densenet121": (densenet_shapes, "", 1024)}
+
+
+@pytest.mark.parametrize("name", XRV)
+def test_torchxrayvision(tmp_path: Path, name: str) -> None:
+    timm = timm_library()
+    shapes, prefix, width = XRV[name]
+    state = random_state(shapes())
+    path = tmp_path / "xrv.pt"
+    torch.save({f"{prefix}{key}": tensor for key, tensor in state.items()}, path)
+    encoder = build_encoder(f"timm:xrv_{name}", own(64, 32)).eval()
+    assert load_encoder_weights(encoder, path).missing == []
+    theirs = timm.create_model(name, in_chans=1, num_classes=18).eval()
+    assert set(theirs.load_state_dict(state, strict=False).unexpected_keys) <= {"op_threshs"}
+    layers = encoder.parameters_by_depth()
+    assert all(layers)
+    assert sum(map(len, layers)) == len([*encoder.parameters()])
+    images = torch.rand(2, 1, 64, 64)
+    with torch.no_grad():
+        expected = theirs.forward_features((2 * images - 1) * 1024).flatten(2).mT
+        assert expected.shape == (2, 4, width)
+        torch.testing.assert_close(encoder(images), expected, rtol=1e-4, atol=1e-4)
