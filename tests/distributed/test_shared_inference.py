@@ -92,7 +92,7 @@ def test_any_number_of_processes_resumes_a_killed_run(tmp_path: Path, killed: Pa
     else:
         judged = [judge(0, 1, folder, resume=True).tolist()]
     assert tables(folder) == tables(tmp_path / "whole")
-    assert all(len(images) < len(IMAGES) / 2 for images in judged), "others had results"
+    assert all(len(images) < len(IMAGES) for images in judged), "others had results"
     starts = {index for images in judged for index in images[::SIZE]}
     assert all(index % SIZE == 0 for index in starts), "batches stay whole"
 
