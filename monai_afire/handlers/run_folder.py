@@ -15,15 +15,11 @@ import torch
 
 from monai_afire.networks.weights.checkpoint_files import write_pickle
 from monai_afire.utils.files import atomic_path, check_writable, keep_previous, remove_leftovers
-from monai_afire.utils.folder_lock import folder_lock
+from monai_afire.utils.folder_lock import folder_lock, launcher_patience
 
 logger = logging.getLogger(__name__)
 
 _REMEDY = "run the same command with resume set to true (--resume true)"
-
-# seconds for which a run that torchrun may have started again waits for the lock of a machine that is gone: a network
-# drive gives it back after its lease, of 90 s on most
-_LAUNCHER_PATIENCE = 120.0
 
 
 class RunFolder:
@@ -41,8 +37,7 @@ class RunFolder:
     def claim(self, resume: bool) -> ExitStack:
         """Keep other processes from writing into the folder."""
         lock = ExitStack()
-        patience = _LAUNCHER_PATIENCE if resume and "TORCHELASTIC_RUN_ID" in os.environ else 0.0
-        lock.enter_context(folder_lock(check_writable(self.checkpoint.parent), patience))
+        lock.enter_context(folder_lock(check_writable(self.checkpoint.parent), launcher_patience(resume)))
         return lock
 
     def check_room(self, checkpoint_bytes: int, model_bytes: int, is_resumed: bool) -> None:

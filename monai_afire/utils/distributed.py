@@ -47,8 +47,8 @@ def rank_device() -> torch.device:
     local_rank = os.environ.get("LOCAL_RANK")
     if local_rank is None:
         raise RuntimeError(
-            "LOCAL_RANK is not set: multi_gpu_train.json is for `torchrun --nproc_per_node=N -m monai.bundle run ...`; "
-            "leave it out to train in one process"
+            "LOCAL_RANK is not set: overlays named multi_gpu are for `torchrun --nproc_per_node=N -m monai.bundle run "
+            "...`; leave them out to run in one process"
         )
     kind = default_device().type
     if distributed_backend(torch.device(kind)) == "gloo":

@@ -22,6 +22,10 @@ LOCK_FILE = ".lock"
 
 _BETWEEN_TRIES = 0.5  # seconds
 
+# seconds for which a run that torchrun may have started again waits for the lock of a machine that is gone: a network
+# drive gives it back after its lease, of 90 s on most
+_LAUNCHER_PATIENCE = 120.0
+
 logger = logging.getLogger(__name__)
 
 _held: dict[Path, int] = {}  # folders that this process holds -> how often
@@ -64,6 +68,11 @@ def folder_lock(folder: str | os.PathLike, patience: float = 0.0) -> Iterator[No
         if handle is not None:
             path.unlink(missing_ok=True)  # before the lock is given back: the next process makes a file of its own
             os.close(handle)
+
+
+def launcher_patience(resume: bool) -> float:
+    """Seconds for which a run waits for a folder: none, unless torchrun may have started it again."""
+    return _LAUNCHER_PATIENCE if resume and "TORCHELASTIC_RUN_ID" in os.environ else 0.0
 
 
 def _acquire(path: Path, deadline: float) -> int | None:

@@ -323,6 +323,10 @@ class AnomalyWriter(ResultTables):
         if "thumbnails" in self.saved:
             self._write_page(worklist, sources, drift)
         warn_if_implausible(table, [_DECISION], _ADAPT)
+
+    def close(self, engine: Engine) -> None:
+        """Close the files; each process says which of its own images have no Secondary Capture."""
+        super().close(engine)
         if self.without_study:
             logger.warning(
                 f"{len(self.without_study)} images have no Secondary Capture or report, such as: "

@@ -8,23 +8,26 @@ import csv
 import logging
 import math
 import os
+import shutil
 import sys
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, TextIO
 
 import torch
 from ignite.engine import Engine, Events
 
+from monai_afire.utils.distributed import barrier, global_rank, world_size
 from monai_afire.utils.files import atomic_path, check_writable, keep_previous, mark_results, remove_leftovers
-from monai_afire.utils.folder_lock import folder_lock
+from monai_afire.utils.folder_lock import folder_lock, launcher_patience
 
+_Batches = list[Sequence[Mapping[str, Any]]]
 _TOLERANCE = 0.01  # relative; batches of another size change the last digits, reduced precision a few
 
 
@@ -33,8 +36,8 @@ def written_name(source: str) -> str:
     return source.encode("utf-8", "backslashreplace").decode()
 
 
-def complete_images(path: Path, header: Sequence[str]) -> list[list[list[str]]]:
-    """Rows of each image in the table of a stopped run, without those of the last image, which may be cut."""
+def complete_images(path: Path, header: Sequence[str], may_be_cut: bool = True) -> list[list[list[str]]]:
+    """Rows of each image in a table; in that of a stopped run the last image may be cut, and is left out."""
     if not path.is_file():
         return []
     with path.open(newline="", encoding="utf-8", errors="replace") as file:
@@ -44,7 +47,8 @@ def complete_images(path: Path, header: Sequence[str]) -> list[list[list[str]]]:
             f"{path} has the columns {found}, not {list(header)}: resume with the settings of the run that wrote it, "
             "or start anew with resume set to false"
         )
-    return [list(image) for _, image in groupby(rows, key=lambda row: row[:1])][:-1]
+    images = [list(image) for _, image in groupby(rows, key=lambda row: row[:1])]
+    return images[:-1] if may_be_cut else images
 
 
 def check_same_row(expected: Sequence[str], found: Sequence[Any], path: Path) -> None:
@@ -67,6 +71,7 @@ logger = logging.getLogger(__name__)
 
 EXIT_CODE_REJECTED = 2
 _REJECTED = "rejected.csv"
+_PARTS = "parts"  # folder of the tables of all ranks but the main one, while a run lasts
 _WAITING = 64  # files that may still have to be written; each may hold large arrays
 OUTPUT_IS_NAN = "the network's output is NaN or infinite: check the intensities of the image and the weights"
 
@@ -80,8 +85,12 @@ class ResultTables(ABC):
     network need not wait. ``rejected.csv`` has one row per file without a result, with the reason.
 
     Both tables grow by whole batches, when the files of the batch are complete. So an interrupted run keeps its
-    results, and memory does not depend on the number of images. The first row or file of a run moves the tables of an
-    earlier run away. One process at a time may write into the folder.
+    results. The first row or file of a run moves the tables of an earlier run away. One run at a time may write into
+    the folder.
+
+    A run may have many processes (:func:`monai_afire.utils.init_process_group`), on one or many machines that share the
+    folder. Each scores its share of the batches and has tables of its own, in ``parts``; at the end the main one joins
+    them in the order of the list. A stopped run may be resumed by another number of processes.
 
     Attach it to an evaluator. Its batches need "index" (the number in ``items``) and may have "rejected" (per image a
     reason, empty for none), see :class:`monai_afire.transforms.LoadRadiographd`.
@@ -126,6 +135,7 @@ class ResultTables(ABC):
     resume = False
     num_threads = 2
     num_rejected = 0
+    again: Collection[str] = frozenset()  # names of the images that a resumed run computes
     derived: Sequence[str] = ()
     folders: Sequence[str] = ()
 
@@ -134,25 +144,29 @@ class ResultTables(ABC):
         """Path of ``output_dir``."""
         return Path(self.output_dir)
 
-    def remaining(self) -> Sequence[Mapping[str, Any]]:
+    def remaining(self, batch_size: int = 1) -> Sequence[Mapping[str, Any]]:
         """
-        The items to give to the network: all, or when a run is resumed those that have no result yet.
+        The items to give to this process's network: its share of all, or of those that a stopped run has left.
+
+        Batches are left or shared as a whole. An image is always in the same batch, so its result does not depend on
+        stops and on the number of processes, not even in the last digit.
+
+        Args:
+            batch_size: of the loader that takes the items in their order.
+
+        Returns:
+            Items. In a resumed run each process begins with a batch that has a result, to compare.
 
         Raises:
             ValueError: when none is left.
         """
-        if not self.resume:
+        if not self.resume and world_size() == 1:
             return self.items
-        # the last complete image is computed again, to compare
-        done = {image[0][0] for images in self._images_on_disk().values() for image in images[:-1]}
-        left = [item for item in self.items if written_name(item["image"]) not in done]
-        if not left:
-            raise ValueError(
-                f"nothing is left to do: {self.folder / self.table_name} has all {len(self.items)} images; set "
-                "resume to false to start anew"
-            )
-        logger.info(f"{len(self.items) - len(left)} of {len(self.items)} images are done already")
-        return left
+        batches = [self.items[start : start + batch_size] for start in range(0, len(self.items), batch_size)]
+        compared, left = self._left(batches) if self.resume else ([], batches)
+        # an engine cannot run on nothing: a process without a share repeats a batch
+        share = [*compared, *left[global_rank() :: world_size()]] or batches[:1]
+        return [item for batch in share for item in batch]
 
     def attach(self, engine: Engine) -> None:
         """Register with an evaluator."""
@@ -165,18 +179,26 @@ class ResultTables(ABC):
         engine.add_event_handler(Events.EXCEPTION_RAISED, self.close_after_error)
 
     def start(self, engine: Engine) -> None:
-        """Make sure that results can be written, by this process alone, and start the threads."""
-        self.resources.enter_context(folder_lock(check_writable(self.folder)))
-        for path in self._paths():
-            remove_leftovers(path)
-        self.kept = self._images_on_disk() if self.resume else {name: [] for name in self._headers()}
-        self.expected = [row for image in self.kept[self.table_name][-1:] for row in image]
-        self.num_rejected, self.num_saved = len(self.kept[_REJECTED][:-1]), 0
+        """Make sure that results can be written, by this run alone, and start the threads."""
+        found = self._images_on_disk() if self.resume else {name: [] for name in self._headers()}
+        barrier()  # nobody writes before all have read
+        if global_rank() == 0:
+            self.resources.enter_context(folder_lock(check_writable(self.folder), launcher_patience(self.resume)))
+            for path in self._paths():
+                remove_leftovers(path)
+        self.expected = [row for image in found[self.table_name][-1:] for row in image]
+        self.kept = {name: [] if global_rank() else self._kept(images) for name, images in found.items()}
+        self.num_rejected, self.num_saved = len(self.kept[_REJECTED]), 0
         self.rows: list[tuple[str, list[Any]]] = []  # of the batch: table and cells
         self.files: dict[str, TextIO] = {}
         self.batches.clear()
         self.pending.clear()
         self.pool = self.resources.enter_context(ThreadPoolExecutor(self.num_threads))
+        if world_size() > 1:
+            if global_rank() == 0:
+                self._open_tables()
+            barrier()  # the main one moves away what an earlier run has left
+            self._open_tables()
 
     @cached_property
     def root(self) -> str:
@@ -241,8 +263,13 @@ class ResultTables(ABC):
         """Wait for the threads, write what depends on the whole table, and close the files."""
         self._wait_until(0)  # after an error of a thread close_after_error closes
         self._write_complete()
-        with self.resources:  # no other process may write before complete() has
-            if self.files:
+        with self.resources:  # no other run may write before complete() has
+            for file in self.files.values():
+                file.close()
+            barrier()
+            if self.files and global_rank() == 0:
+                if self.resume or world_size() > 1:
+                    self._join()
                 self.complete()
 
     def close_after_error(self, engine: Engine, error: BaseException) -> None:
@@ -257,24 +284,59 @@ class ResultTables(ABC):
         """
         End the process with exit code 2 if files were rejected, after saying so; for the command line.
 
+        One of many processes does not end: ``torchrun`` would take it for a failure, and start all of them again.
+
         Raises:
             SystemExit: with code 2.
         """
-        if self.num_rejected:
+        if self.num_rejected and global_rank() == 0:
             path = self.folder / _REJECTED
             print(f"{self.num_rejected} of {len(self.items)} files were rejected: see {path}", file=sys.stderr)
-            raise SystemExit(EXIT_CODE_REJECTED)
+            if world_size() == 1:
+                raise SystemExit(EXIT_CODE_REJECTED)
 
     def _headers(self) -> dict[str, Sequence[str]]:
         return {self.table_name: self.header(), _REJECTED: ["image", "reason"]}
 
-    def _images_on_disk(self) -> dict[str, list[list[list[str]]]]:
-        """By table, the rows of each image that a stopped run has completed."""
-        return {name: complete_images(self.folder / name, header) for name, header in self._headers().items()}
+    def _images_on_disk(self, may_be_cut: bool = True) -> dict[str, list[list[list[str]]]]:
+        """By table, the rows of each image that all processes of a run have completed, in the order of the list."""
+        places = {written_name(item["image"]): place for place, item in enumerate(self.items)}
+        found = {}
+        for name, header in self._headers().items():
+            paths = [self.folder / name, *(self.folder / _PARTS).glob(f"*_{name}")]
+            images = {image[0][0]: image for path in paths for image in complete_images(path, header, may_be_cut)}
+            found[name] = sorted(images.values(), key=lambda image: places.get(image[0][0], len(places)))
+        return found
+
+    def _left(self, batches: _Batches) -> tuple[_Batches, _Batches]:
+        """Of a stopped run, the batch with the last complete image, and those with images that have no result."""
+        found = self._images_on_disk()
+        # the last complete image is computed again, to compare
+        done = {image[0][0] for images in found.values() for image in images[:-1]}
+        last = {image[0][0] for image in found[self.table_name][-1:]}
+        compared: _Batches = []
+        left: _Batches = []
+        for batch in batches:
+            names = {written_name(item["image"]) for item in batch}
+            if names - done:
+                (compared if names & last else left).append(batch)
+        if not compared and not left:
+            raise ValueError(
+                f"nothing is left to do: {self.folder / self.table_name} has all {len(self.items)} images; set "
+                "resume to false to start anew"
+            )
+        again = [item for batch in (*compared, *left) for item in batch]
+        self.again = {written_name(item["image"]) for item in again}
+        logger.info(f"{len(self.items) - len(again)} of {len(self.items)} images are done already")
+        return compared, left
+
+    def _kept(self, images: list[list[list[str]]]) -> list[list[list[str]]]:
+        """Those images of a stopped run that are not computed again."""
+        return [image for image in images if image[0][0] not in self.again]
 
     def _paths(self) -> list[Path]:
         """The tables, and the files and folders that belong to them; a file named like a folder is not ours."""
-        derived = [self.folder / name for name in self.derived]
+        derived = [self.folder / name for name in (*self.derived, _PARTS)]
         tables = [self.folder / name for name in self._headers()]
         return [*tables, *(path for path in derived if path.suffix or path.is_dir())]
 
@@ -282,15 +344,28 @@ class ResultTables(ABC):
         """At the first row or file: a run that fails before it leaves the files of the earlier run where they are."""
         if self.files:
             return
-        if not self.resume:
+        rank = global_rank()
+        if not rank and not self.resume:
             keep_previous(*self._paths())
-        mark_results(self.folder, (item["image"] for item in self.items), self.folders)
+        if not rank:
+            mark_results(self.folder, (item["image"] for item in self.items), self.folders)
         for name, header in self._headers().items():
-            path = self.folder / name
-            with atomic_path(path, flush=self.resume) as temporary, _open(temporary, "w") as file:
-                csv.writer(file).writerow(header)
-                csv.writer(file).writerows(row for image in self.kept[name][:-1] for row in image)
-            self.files[name] = self.resources.enter_context(_open(path, "a"))
+            path = self.folder / _PARTS / f"{rank}_{name}" if rank else self.folder / name
+            _write_table(path, header, self.kept[name], flush=self.resume)
+            self.files[name] = self.resources.enter_context(
+                # names of files need not be valid text
+                path.open("a", newline="", encoding="utf-8", errors="backslashreplace")
+            )
+        if not rank:
+            shutil.rmtree(self.folder / _PARTS, ignore_errors=True)  # of a stopped run: their rows are kept
+
+    def _join(self) -> None:
+        """Bring the rows of all processes into the order of the list."""
+        found = self._images_on_disk(may_be_cut=False)
+        for name, header in self._headers().items():
+            _write_table(self.folder / name, header, found[name])
+        self.num_rejected = len(found[_REJECTED])
+        shutil.rmtree(self.folder / _PARTS, ignore_errors=True)
 
     def _write_complete(self) -> None:
         while self.batches and self.batches[0][0] <= self.num_saved:
@@ -310,6 +385,10 @@ class ResultTables(ABC):
             self.num_saved += 1
 
 
-def _open(path: Path, mode: Literal["a", "w"]) -> TextIO:
-    # names of files need not be valid text
-    return path.open(mode, newline="", encoding="utf-8", errors="backslashreplace")
+def _write_table(path: Path, header: Sequence[str], images: Iterable[list[list[str]]], flush: bool = True) -> None:
+    with (
+        atomic_path(path, flush) as temporary,
+        temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
+    ):
+        csv.writer(file).writerow(header)
+        csv.writer(file).writerows(row for image in images for row in image)
