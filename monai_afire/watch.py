@@ -17,9 +17,9 @@ from typing import Any
 
 from monai.bundle import ConfigWorkflow
 
+from monai_afire.anomaly.scores import SAVED_KINDS
 from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.data.datalist.scanning import scan_radiographs
-from monai_afire.handlers.writers.anomaly_writer import SAVED_KINDS
 from monai_afire.utils.command_line import show_cause_last
 from monai_afire.utils.files import atomic_path, check_writable
 from monai_afire.utils.folder_lock import folder_lock

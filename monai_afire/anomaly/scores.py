@@ -23,7 +23,7 @@ MAP_NAMES = (
     "residual_neighbors",
 )
 SCORE_NAMES = (*MAP_NAMES, "restoration_mean", "token_mean_density", "focal", "fused")
-SAVED_KINDS = ("overlays", "thumbnails", "dicom", "maps", "embeddings")  # files of a scored image
+SAVED_KINDS = ("overlays", "thumbnails", "dicom", "sr", "maps", "embeddings")  # files of a scored image
 
 _OF_AN_ENCODER = ("token_density", "token_neighbors")
 
