@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from pydicom.sr.codedict import codes
 from monai_afire.anomaly import NoStudyError
 from monai_afire.handlers import AnomalyWriter
 from monai_afire.handlers.writers.anomaly_writer import AnomalyResult, save_report
+from monai_afire.networks import ModelFile, save_network
 from monai_afire.networks.weights.description import Description
 
 pytest.importorskip("highdicom")
@@ -45,6 +47,10 @@ def numbers(path: Path) -> dict[str, float]:
     return {each.name.meaning: float(each.value) for each in measurement_group(path).get_measurements()}
 
 
+def texts_of(path: Path) -> set[str]:
+    return {element.value for element in pydicom.dcmread(path).iterall() if element.keyword == "TextValue"}
+
+
 def test_report_says_what_was_found_by_which_model(tmp_path: Path) -> None:
     path = save_report(reported(write_source(tmp_path / "a.dcm")), tmp_path / "out")
     group = measurement_group(path)
@@ -57,8 +63,7 @@ def test_report_says_what_was_found_by_which_model(tmp_path: Path) -> None:
     assert (site.value, site.laterality) == (codes.SCT.UpperZoneOfLung, codes.SCT.Right)
     [image] = group.source_images
     assert image.referenced_sop_instance_uid == "1.2.3.1"
-    texts = [element.value for element in pydicom.dcmread(path).iterall() if element.keyword == "TextValue"]
-    assert {"anomaly detector", "1.2.3", f"digest {MODEL.digest}"} <= set(texts)
+    assert {"anomaly detector", "1.2.3", f"digest {MODEL.digest}"} <= texts_of(path)
 
 
 def test_report_lies_in_the_study_of_its_source(tmp_path: Path) -> None:
@@ -116,8 +121,10 @@ def test_a_validator_finds_no_error_in_reports(tmp_path: Path, changes: dict[str
 def test_writer_reports_what_its_table_says(tmp_path: Path) -> None:
     items = [{"image": str(write_source(tmp_path / "a.dcm"))}]
     out, data = tmp_path / "out", Radiographs(tmp_path / "pictures", ["a.png"])
-    engine = judging(fitted_detector())
-    AnomalyWriter(fitted_detector(), items, str(out), saved=("sr",), model=MODEL).attach(engine)
+    detector = fitted_detector()
+    file = ModelFile(save_network(detector, tmp_path / "model.pt"))
+    engine = judging(detector)
+    AnomalyWriter(detector, items, str(out), saved=("sr",), model_file=file).attach(engine)
     torch.manual_seed(0)
     engine.run(data.batches())
     [row] = read_csv(out / "worklist.csv")
@@ -125,6 +132,7 @@ def test_writer_reports_what_its_table_says(tmp_path: Path) -> None:
     assert found["Anomaly score"] == pytest.approx(float(row["score"]), rel=1e-5)
     assert found["Threshold Value"] == pytest.approx(float(row["threshold"]), rel=1e-5)
     assert found["Conformal p-value of the anomaly score"] == pytest.approx(float(row["p_value"]), rel=1e-3)
+    assert f"digest {file.identity.digest}" in texts_of(out / "sr/a.dcm.dcm")
     assert bool(row["lung_zone"]) == bool(measurement_group(out / "sr/a.dcm.dcm").finding_sites)
 
 
@@ -141,3 +149,9 @@ def test_structured_report_needs_no_file() -> None:
     source.StudyInstanceUID, source.SeriesInstanceUID, source.SOPInstanceUID = "1.2.1", "1.2.2", "1.2.3"
     with pytest.raises(NoStudyError, match="has no SOPClassUID"):
         structured_report(source, 1.0, 1.0, 1.0, "", MODEL)
+
+
+def test_the_released_detector_has_a_version_and_a_digest(repository_root: Path) -> None:
+    identity = ModelFile(repository_root / "bundles/afire/released/detector.safetensors").identity
+    assert (identity.task, identity.version) == ("anomaly detector", "0.1.0")
+    assert re.fullmatch("sha256:[0-9a-f]{64}", str(identity.digest))

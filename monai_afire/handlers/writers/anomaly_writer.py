@@ -37,6 +37,7 @@ from monai_afire.handlers.writers.prediction_writer import warn_if_implausible
 from monai_afire.handlers.writers.result_tables import ResultTables, written_name
 from monai_afire.networks.nets.lung_finder import LungFinder
 from monai_afire.networks.weights.description import Description
+from monai_afire.networks.weights.model_file import ModelFile
 from monai_afire.transforms.radiograph_io.common import WRITER
 from monai_afire.utils.file_geometry import FileGeometry
 from monai_afire.utils.files import atomic_path, output_path
@@ -243,7 +244,7 @@ class AnomalyWriter(ResultTables):
         resume: continue a stopped run, see :class:`monai_afire.handlers.writers.ResultTables`.
         patient_identifiers: have name, ID and birth date of DICOM files in the work-list.
         strict_view: reject DICOM files whose headers say that they are no frontal chest radiographs.
-        model: what the detector's file says about it, for reports, see :class:`monai_afire.networks.ModelFile`.
+        model_file: of the detector, whose version and digest stand in reports.
 
     Raises:
         ImportError: for "sr" without the package highdicom.
@@ -263,7 +264,7 @@ class AnomalyWriter(ResultTables):
     resume: bool = False
     patient_identifiers: bool = False
     strict_view: bool = False
-    model: Description = _UNDESCRIBED
+    model_file: ModelFile | None = None
     summary: WorklistSummary | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -278,6 +279,7 @@ class AnomalyWriter(ResultTables):
         super().start(engine)
         self.summary = None
         self.without_study: dict[str, str] = {}  # file -> reason
+        self.model = self.model_file.identity if self.model_file and "sr" in self.saved else _UNDESCRIBED
         self.low, self.high = self.detector.heat_range.tolist()
         self.thresholds = self.detector.thresholds.tolist()
 
