@@ -70,6 +70,6 @@ def _mean_auc(table: pd.DataFrame, weights: NDArray[np.float64]) -> NDArray[np.f
         exclusive = table.get("label")
         truth = table[f"label_{name}"] if exclusive is None else (exclusive == name).where(exclusive.notna())
         known = truth.isin((0, 1)).to_numpy()
-        columns = (each[known].to_numpy(dtype=float) for each in (truth, table[_PROBABILITY + name]))
-        aucs.append(weighted_metrics(weights[:, known], *columns, np.zeros(known.sum()))[:, 0])
+        labels, scores = (each[known].to_numpy(dtype=float) for each in (truth, table[_PROBABILITY + name]))
+        aucs.append(weighted_metrics(weights[:, known], labels, scores, np.full(len(labels), np.nan))[:, 0])
     return pd.DataFrame(aucs).mean().to_numpy()  # of the classes that a sample has

@@ -65,8 +65,8 @@ def subgroup_metrics(
         for group in sorted(set(groups) - {""}):
             rows = np.flatnonzero(groups == group)
             weights = np.vstack([np.ones(len(rows)), patient_weights(patients[rows], num_bootstraps)])
-            columns = (each[rows] for each in (truth, scores, decisions))
-            result[name][group] = {"images": len(rows), **_metrics(weights, *columns, class_names)}
+            measured = _metrics(weights, truth[rows], scores[rows], decisions[rows], class_names)
+            result[name][group] = {"images": len(rows), **measured}
         if unknown := int((groups == "").sum()):
             result[name][UNKNOWN_GROUP] = {"images": unknown}
     return result

@@ -57,7 +57,7 @@ def subgroup_lines(subgroups: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> 
     Example:
         >>> for line in subgroup_lines({"sex": {"F": {"images": 3, "auc": None}}, "age": {"unknown": {"images": 3}}}):
         ...     print(line)
-        groups: means over the findings, 95 % intervals over patients
+        means over the findings that a group has enough images of, 95 % intervals over patients
               images      auc
         sex F      3  too few
         too few: no finding has 10 images with it and 10 without
@@ -67,7 +67,8 @@ def subgroup_lines(subgroups: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> 
     absent = [name for name, groups in subgroups.items() if set(groups) == {UNKNOWN_GROUP}]
     for name, group, entry in ((n, g, e) for n in subgroups if n not in absent for g, e in subgroups[n].items()):
         rows[f"{name} {group}"] = {"images": entry["images"], **_cells(entry)}
-    lines = ["groups: means over the findings, 95 % intervals over patients", *table_lines(rows)] if rows else []
+    title = "means over the findings that a group has enough images of, 95 % intervals over patients"
+    lines = [title, *table_lines(rows)] if rows else []
     if any(_TOO_FEW in row.values() for row in rows.values()):
         lines.append(f"{_TOO_FEW}: no finding has {FEWEST_IMAGES} images with it and {FEWEST_IMAGES} without")
     return [*lines, f"not known of any image: {', '.join(absent)}"] if absent else lines
