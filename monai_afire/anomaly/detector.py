@@ -255,7 +255,7 @@ class AnomalyDetector(ScoreThresholds):
             self.image_density.update(self._mean_token(features))
             self.token_memory.update(features, owner)
             if self.residual_memory is not None:
-                _, masked, target = self._restored(image, student)
+                masked, target = self._restored(image, student)
                 self.residual_memory.update(self._coarse_error(masked, target), owner)
             owners.append(owner)
         warn_if_few(len(torch.cat(owners).unique()), "the detector is fitted")
@@ -334,9 +334,11 @@ class AnomalyDetector(ScoreThresholds):
         eq_51, tokens = maps[self.map_names[0]][:, 0], student
         # the distances are differences of like numbers: half precision would leave little of them
         if self.residual_memory is not None and not _OF_THE_DECODER.isdisjoint(needed):
-            restored, masked, target = self._restored(image, student)
+            masked, target = self._restored(image, student)
+            restored = self.network.decoder(student) if "restoration" in needed else None
             with without_autocast(image.device.type):
-                eq_51, maps["restoration"] = anomaly_score(restored, target)
+                if restored is not None:
+                    eq_51, maps["restoration"] = anomaly_score(restored, target)
                 _, maps["masked_restoration"] = anomaly_score(masked, target)
                 maps["residual_neighbors"] = self.residual_memory(self._coarse_error(masked, target), owners)
         described = features
@@ -352,11 +354,11 @@ class AnomalyDetector(ScoreThresholds):
             mean_token = self._mean_token(features)
         return torch.stack([maps[name] for name in self.map_names], 1), eq_51, mean_token, tokens
 
-    def _restored(self, image: torch.Tensor, student: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """From the student's tokens: patches restored, restored with themselves hidden, and the image's own."""
+    def _restored(self, image: torch.Tensor, student: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """From the student's tokens the patches, each restored while it is hidden, and the image's own."""
         network = self.network
         target = patchify(network.encoder.normalize(image), network.encoder.patch_size)
-        return network.decoder(student), self.masked_restoration.restore_patches(student, network), target
+        return self.masked_restoration.restore_patches(student, network), target
 
     def _coarse_error(self, restored: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Signed error of each patch, averaged over a few cells along each axis: ``(B, L, cells)``."""

@@ -123,10 +123,12 @@ class AnomalyResult:
         """Small radiograph and the same with its heat, side by side in two squares of ``side`` pixels."""
         picture, heat = self.planes
         gray = np.rint(255 * picture.clip(0, 1)).astype(np.uint8)
+        small = ImageOps.contain(Image.fromarray(gray), (side, side), Image.Resampling.BILINEAR)
+        values, hot = np.asarray(small) / 255, resized_maps(heat[None], small.size[::-1])[0]
+        colored = overlay_heat_map(values, hot, *self.heat_range)
         sheet = Image.new("RGB", (2 * side, side))
-        for place, half in enumerate((gray, overlay_heat_map(picture, heat, *self.heat_range))):
-            small = ImageOps.contain(Image.fromarray(half), (side, side), Image.Resampling.BILINEAR)
-            sheet.paste(small, (place * side + (side - small.width) // 2, (side - small.height) // 2))
+        for place, half in enumerate((small, Image.fromarray(colored))):
+            sheet.paste(half, (place * side + (side - small.width) // 2, (side - small.height) // 2))
         return sheet
 
     @cached_property

@@ -331,8 +331,8 @@ class ResultTables(ABC):
         return compared, left
 
     def _kept(self, images: list[list[list[str]]]) -> list[list[list[str]]]:
-        """Those images of a stopped run that are not computed again."""
-        return [image for image in images if image[0][0] not in self.again]
+        """Those images of a stopped run that are not computed again; the last one always is."""
+        return [image for image in images[:-1] if image[0][0] not in self.again]
 
     def _paths(self) -> list[Path]:
         """The tables, and the files and folders that belong to them; a file named like a folder is not ours."""

@@ -1,0 +1,135 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""
+Scoring a folder with the released detector: where the time goes, and what a second process brings.
+
+``python -m tests.benchmarks.bench_inference --dataset_dir FOLDER`` measures on the user's own files. Without a folder
+it writes DICOM files of 1024 x 1024 pixels with drawn chests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from monai.bundle import ConfigParser
+
+from monai_afire.data import draw_chest_phantom
+from monai_afire.handlers.writers import anomaly_writer
+from monai_afire.utils import tune_cpu
+from tests.transforms.radiograph_files import write_dicom
+
+SIDE = 1024
+CONFIGS = [f"bundles/afire/configs/{name}.json" for name in ("inference", "released", "multi_gpu_inference")]
+
+
+def write_radiographs(folder: Path, count: int) -> None:
+    """DICOM files of eight drawn chests, each with noise of its own."""
+    drawn = [draw_chest_phantom(seed, SIDE).image[0] for seed in range(8)]
+    for number in range(count):
+        noise = np.random.default_rng(number).integers(0, 16, (SIDE, SIDE))
+        pixels = (4000 * drawn[number % len(drawn)] + noise).astype(np.uint16)
+        write_dicom(folder / f"{number:05}.dcm", pixels, bits=12, ViewPosition="PA", Modality="DX")
+
+
+def profile(images: Path, output: Path) -> None:
+    """Print the CPU time of each part of one process; waiting does not count."""
+    tune_cpu()  # as start_bundle() does
+    parser = ConfigParser()
+    parser.read_config(CONFIGS[:2])
+    parser.update({"dataset_dir": str(images), "output_dir": str(output)})
+    seconds: dict[str, float] = defaultdict(float)
+
+    def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            start = time.thread_time()
+            try:
+                return function(*arguments, **options)
+            finally:
+                seconds[name] += time.thread_time() - start
+
+        return call
+
+    start = time.process_time()
+    load, writer = parser.get_parsed_content("load_image"), parser.get_parsed_content("writer")
+    names = ("decode", "picture for the overlay", "resize", "geometry")
+    load.transforms = tuple(timed(name, part) for name, part in zip(names, load.transforms, strict=True))
+    for kind, save in anomaly_writer._SAVERS.items():
+        anomaly_writer._SAVERS[kind] = timed(kind, save)  # type: ignore[assignment]
+    for name in ("collect", "complete"):
+        setattr(writer, name, timed({"collect": "rows", "complete": "work-list, page"}[name], getattr(writer, name)))
+    evaluator = parser.get_parsed_content("evaluator")
+    evaluator.inferer = timed("network", evaluator.inferer)
+    seconds["start"] = time.process_time() - start
+    wall = time.perf_counter()
+    evaluator.run()
+    wall, total = time.perf_counter() - wall, time.process_time() - start
+    seconds["rest"] = total - sum(seconds.values())
+    count = len(writer.items)
+    print(f"{count} files in {wall:.0f} s; load {os.getloadavg()[0]:.1f}\n{'part':<26}{'ms per file':>12}{'share':>8}")
+    for name, spent in sorted(seconds.items(), key=lambda entry: -entry[1]):
+        print(f"{name:<26}{1000 * spent / count:>12.2f}{spent / total:>8.1%}")
+
+
+def run_seconds(images: Path, output: Path, processes: int) -> float:
+    """Seconds from the first file to the last table: a run of all files less one of a single file per process."""
+
+    def whole(folder: Path) -> float:
+        shutil.rmtree(output, ignore_errors=True)
+        start = time.perf_counter()
+        module = ["-m", "monai.bundle", "run", "--dataset_dir", str(folder), "--output_dir", str(output)]
+        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"] * (processes > 1)
+        files = CONFIGS if processes > 1 else CONFIGS[:2]
+        command = [sys.executable, *launcher, *module, "--config_file", str(files)]
+        subprocess.run(command, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        return time.perf_counter() - start
+
+    with tempfile.TemporaryDirectory() as few:
+        for path in sorted(images.iterdir())[:processes]:
+            shutil.copy(path, few)
+        return whole(images) - whole(Path(few))
+
+
+def compare(images: Path, output: Path, pairs: int) -> None:
+    """Print files per second of one and of two processes, measured in turns, and the median ratio."""
+    count, ratios = len(list(images.iterdir())), []
+    for _ in range(pairs):
+        one, two = (run_seconds(images, output, processes) for processes in (1, 2))
+        ratios.append(one / two)
+        speeds = f"{count / one:.1f} files/s by one process, {count / two:.1f} by two"
+        print(f"{speeds}: {ratios[-1]:.2f} times; load {os.getloadavg()[0]:.1f}", flush=True)
+    print(f"two processes are {statistics.median(ratios):.2f} times as fast as one ({os.cpu_count()} cores)")
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dataset_dir", type=Path, help="folder of radiographs, without subfolders")
+    parser.add_argument("--count", type=int, default=400, help="files to write without a folder (default: 400)")
+    parser.add_argument("--pairs", type=int, default=3, help="runs by one and by two processes; 0 for none")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        images = options.dataset_dir or Path(folder, "images")
+        if options.dataset_dir is None:
+            images.mkdir()
+            write_radiographs(images, options.count)
+        profile(images, Path(folder, "profiled"))
+        if options.pairs:
+            compare(images, Path(folder, "output"), options.pairs)
+
+
+if __name__ == "__main__":
+    main()
