@@ -23,6 +23,7 @@ _SECTIONS = {
     **dict.fromkeys(("val", "valid", "validate", "validation"), "validation"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
+_DESCRIBED = ("view", "scanner")  # columns that items keep, if they are there
 
 
 @dataclass
@@ -50,6 +51,7 @@ class TableReader(LabelReader):
             raise DatalistError("--separator is for one column that names the findings; give one of --label_columns.")
         table = read_table(labels / self.table, [self.image_column, *self.label_columns])
         optional = [name for name in (self.patient_column, self.split_column) if name in table.cells]
+        described = [name for name in _DESCRIBED if name in table.cells]
         may_be_empty = self.separator or len(self.label_columns) > 1
         table.require_cells(self.image_column, *optional, *(() if may_be_empty else self.label_columns))
         table.require_unique(self.image_column)
@@ -59,8 +61,11 @@ class TableReader(LabelReader):
         patients, notes = self._patients(table, files)
         sections = self._sections(table) if official else [None] * len(table)
         images = []
-        for name, file, label, patient, section in zip(names, files, label_rows, patients, sections, strict=True):
-            item = {"label": label, "abnormal": _abnormal(label), "patient_id": patient, "view": "unknown"}
+        texts = table.cells[described].to_dict("records")
+        for name, file, label, patient, section, text in zip(
+            names, files, label_rows, patients, sections, texts, strict=True
+        ):
+            item = {"label": label, "abnormal": _abnormal(label), "patient_id": patient, "view": "unknown", **text}
             images.append(LabelledImage(name, file, item, section))
         return LabelledSet(images, header, notes)
 

@@ -1,0 +1,141 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""What is compared: encoders by a word of the command line, and the pixels."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional as F
+
+from monai_afire import __version__
+from monai_afire.compare.controls import in_field_of_view
+from monai_afire.networks.definition import definition_of
+from monai_afire.networks.nets.encoders import HuggingFaceEncoder, TimmEncoder
+from monai_afire.networks.nets.encoders.build import is_encoder_name, parse_encoder_name
+from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.weights import load_encoder_weights
+from monai_afire.networks.weights.description import tensor_digest
+from monai_afire.networks.weights.model_file import ModelFile
+from monai_afire.networks.weights.released import RELEASED
+from monai_afire.transforms import StandardizeContrast
+
+UNTRAINED = "untrained"
+PIXELS = 64  # side of the pictures whose pixels are compared with
+
+
+@dataclass(frozen=True)
+class ComparedEncoder:
+    """
+    An encoder with the preparation of its images.
+
+    Args:
+        name: to show.
+        encoder: in evaluation mode.
+        standardize: whether its images have standardized contrast.
+        field_of_view: "image", or "lungs" for the square around them.
+
+    Example:
+        >>> compared = ComparedEncoder("pixels", Pixels(), standardize=True, field_of_view="image")
+        >>> compared.encode(torch.rand(2, 1, 128, 128)).shape
+        (2, 4096, 1)
+    """
+
+    name: str
+    encoder: RadiographEncoder
+    standardize: bool
+    field_of_view: str
+
+    @property
+    def key(self) -> str:
+        """What tokens depend on beside the images: the same for the same encoder."""
+        settings = [__version__, self.standardize, self.field_of_view, definition_of(self.encoder)]
+        return json.dumps([*settings, tensor_digest(self.encoder.state_dict())], default=str)
+
+    @torch.inference_mode()
+    def encode(self, images: torch.Tensor, device: torch.device | str = "cpu") -> NDArray[np.float32]:
+        """
+        Prepare and encode images.
+
+        Args:
+            images: ``(B, 1, H, W)`` in [0, 1], of any size.
+            device: where the encoder works.
+
+        Returns:
+            Tokens ``(B, L, D)``.
+
+        Raises:
+            ValueError: when tokens are not finite.
+        """
+        small = F.interpolate(images, self.encoder.img_size, mode="area")
+        if self.standardize:
+            small = torch.stack([torch.as_tensor(StandardizeContrast()(image)) for image in small])
+        tokens = self.encoder.to(device)(in_field_of_view(small, self.field_of_view).to(device)).float().cpu().numpy()
+        if not np.isfinite(tokens).all():
+            raise ValueError(f"encoder {self.name!r}: its features are not finite; check the weights")
+        return tokens
+
+
+class Pixels(RadiographEncoder):
+    """The pixels themselves as tokens of width 1, for baselines that see what the encoders see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.set_interface(1, (PIXELS, PIXELS), (1, 1), hidden_size=1, mean=0.0, std=1.0)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """``(B, 1, H, W)`` to ``(B, H W, 1)``."""
+        return images.flatten(1).unsqueeze(-1)
+
+
+def compared_encoder(word: str, field_of_view: str = "lungs") -> ComparedEncoder:
+    """
+    Build an encoder by its word.
+
+    Args:
+        word: "untrained" or "released" (the same network without and with its weights), the file of a run
+            (``model.pt``), "hub:FOLDER" or "timm:NAME" (:func:`monai_afire.networks.build_encoder`); ``NAME=`` ahead of
+            it gives it a name.
+        field_of_view: see :class:`ComparedEncoder`.
+
+    Returns:
+        The encoder.
+
+    Raises:
+        ValueError: when there is no such encoder, or it does not take gray pictures; the message names the word.
+
+    Example:
+        >>> compared = compared_encoder("mine=released")
+        >>> compared.name, compared.encoder.img_size, compared.standardize
+        ('mine', (64, 64), True)
+    """
+    name, is_named, source = word.partition("=")
+    source = source if is_named else word
+    try:
+        encoder, standardize = _built(source)
+    except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
+        raise ValueError(f"encoder {word!r}: {error}") from error
+    if encoder.in_channels != 1 or len(encoder.img_size) != 2:
+        raise ValueError(f"encoder {word!r} takes other images than gray pictures: leave it out")
+    return ComparedEncoder(name, encoder.requires_grad_(False).eval(), standardize, field_of_view)
+
+
+def _built(source: str) -> tuple[Any, bool]:
+    """The encoder, and whether its images have standardized contrast."""
+    if is_encoder_name(source):
+        library, model, pretrained = parse_encoder_name(source)
+        adapter = HuggingFaceEncoder if library == "hub" else TimmEncoder
+        return adapter(model, None, 1, pretrained=pretrained), False
+    file = ModelFile(RELEASED if source == UNTRAINED else source)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        encoder = file.build_encoder()
+    if source != UNTRAINED:
+        load_encoder_weights(encoder, file.path)
+    preparation = file.description.preprocessing
+    return encoder, preparation is not None and preparation.standardize
