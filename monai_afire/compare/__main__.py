@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from monai_afire.anomaly.field_of_view import FIELDS_OF_VIEW
 from monai_afire.compare.comparison import compare_encoders
+from monai_afire.utils.command_line import innermost_cause
 
 _DESCRIPTION = """\
 Compare encoders on your labelled radiographs: linear probe and nearest neighbors with 1, 10 and 100 % of the labels,
@@ -33,8 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         sentence = compare_encoders(**vars(options))
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+    except (ValueError, OSError, RuntimeError) as error:
+        print(f"error: {innermost_cause(error)}", file=sys.stderr)
         return 1
     print(f"\nOpen {options.output_dir}/compare.html. {sentence}")
     return 0

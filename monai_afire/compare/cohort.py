@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
@@ -24,6 +24,8 @@ from monai_afire.data.datalist.patients import item_patients, split_by_patient
 from monai_afire.data.datalist.subsets import label_subset
 from monai_afire.data.readers.build import write_datalist
 from monai_afire.data.readers.table import TableReader
+from monai_afire.transforms.labels import LabelVector
+from monai_afire.utils.labels import resolve_uncertain
 from monai_afire.utils.text import known_text
 
 LEARN, CHOOSE, JUDGE = "learn", "choose", "judge"
@@ -39,14 +41,15 @@ class Cohort:
 
     Args:
         items: of the list, with absolute "image".
-        table: "role" ("learn", "choose" or "judge"), "patient", "abnormal" (1, 0 or NaN), "view" and "scanner".
+        table: "role" ("learn", "choose" or "judge"), "patient", "abnormal" (1, 0 or NaN), "view", "scanner" and "label"
+            (a finding, "several" or "none").
         labels: ``(N, K)``: 1 present, 0 absent, NaN unknown.
         names: K names of the findings or classes.
     """
 
     items: list[dict[str, Any]]
     table: pd.DataFrame
-    labels: NDArray[np.float64]
+    labels: NDArray[np.float32]
     names: list[str]
 
     def rows(self, *roles: str, abnormal: int | None = None) -> NDArray[np.intp]:
@@ -59,23 +62,13 @@ class Cohort:
         normal = self.rows(JUDGE, abnormal=0) if len(self.rows(LEARN, CHOOSE, abnormal=0)) >= _MIN_NORMALS else []
         return np.array(normal[:: max(1, -(-len(normal) // _MAX_PAINTED))], dtype=np.intp)
 
-    def label_groups(self) -> list[str]:
-        """What each image shows: a finding, "several" or "none"."""
-        present = [[name for name, value in zip(self.names, row, strict=True) if value == 1] for row in self.labels]
-        return [{0: "none", 1: found[0] if found else ""}.get(len(found), "several") for found in present]
-
 
 def labelled_rows(items: Sequence[Mapping[str, Any]], fraction: float, seed: int) -> NDArray[np.intp]:
     """The "row" of the items of some of the patients, drawn as the bundles draw them."""
     return np.array([item["row"] for item in label_subset(items, fraction, seed)], dtype=np.intp)
 
 
-def read_cohort(
-    datalist: str | os.PathLike,
-    output_dir: str | os.PathLike,
-    dataset_dir: str | None = None,
-    section: str | None = None,
-) -> Cohort:
+def read_cohort(datalist: Path, output_dir: Path, dataset_dir: str | None = None, section: str | None = None) -> Cohort:
     """
     Read a datalist or a table: the training section to learn from, and one that is judged. Others are not read.
 
@@ -94,9 +87,9 @@ def read_cohort(
     Raises:
         DatalistError: when the list cannot be used, or a patient is in two sections.
     """
-    source = Path(datalist).expanduser()
+    source = datalist.expanduser()
     if source.suffix.lower() == ".csv":
-        made = Path(output_dir, "datalist.json")
+        made = output_dir / "datalist.json"
         print(write_datalist(TableReader(source.name), dataset_dir or source.parent, made, labels=source.parent))
         source, dataset_dir = made, None
     section = section or ("test" if "test" in read_sections(source) else "validation")
@@ -105,24 +98,29 @@ def read_cohort(
     patients = item_patients(items)
     choosing = split_by_patient(patients[: len(learning)], _CHOOSING)
     roles = [*(CHOOSE if chosen else LEARN for chosen in choosing), *(JUDGE for _ in judged)]
-    described = [_described(item) for item in tqdm(items, desc="headers", unit="image")]
-    table = pd.DataFrame(described).assign(role=roles, patient=patients).astype({"abnormal": float})
-    return Cohort(items, table, *_labels(items, source))
+    labels, names = _labels(items, source)
+    table = pd.DataFrame([_described(item) for item in tqdm(items, desc="headers", unit="image")])
+    table = table.assign(role=roles, patient=patients, label=_shown(labels, names)).astype({"abnormal": float})
+    return Cohort(items, table, labels, names)
 
 
-def _labels(items: Sequence[Mapping[str, Any]], source: Path) -> tuple[NDArray[np.float64], list[str]]:
+def _labels(items: Sequence[Mapping[str, Any]], source: Path) -> tuple[NDArray[np.float32], list[str]]:
     """Labels ``(N, K)`` of findings, or of classes if they are more than two, and their names."""
     values = [item["label"] for item in items]
-    is_list = isinstance(values[0], (list, tuple))
-    count = len(values[0]) if is_list else 1 + max(int(value) for value in values if isinstance(value, (int, float)))
-    kind = "multilabel" if is_list or count <= 2 else "multiclass"
-    names = class_names(str(source), num_classes=count if is_list or count > 2 else 1)
-    checked = check_label_table(items, len(names), "all", str(source), names, label_kind=kind)
-    labels = np.array([item["label"] for item in checked], dtype=float).reshape(len(items), -1)
-    labels[labels < 0] = np.nan
-    if kind == "multiclass":
-        labels = np.where(np.isnan(labels), np.nan, labels == np.arange(count))
-    return labels, names
+    is_list = isinstance(values[0], list)
+    highest = max((int(value) for value in values if isinstance(value, (int, float))), default=0)
+    kind = "multiclass" if highest > 1 and not is_list else "multilabel"
+    count = len(values[0]) if is_list else highest + 1 if highest > 1 else 1
+    names = class_names(str(source), num_classes=count)
+    checked = check_label_table(items, count, "all", str(source), names, label_kind=kind)
+    vector = LabelVector(count, kind)
+    return resolve_uncertain(torch.stack([vector(item["label"]) for item in checked])).numpy(), names
+
+
+def _shown(labels: NDArray[np.float32], names: Sequence[str]) -> list[str]:
+    """What each image shows: a finding, "several" or "none"."""
+    found = [[names[k] for k in np.flatnonzero(row == 1)] for row in labels]
+    return [(own or ["none"])[0] if len(own) < 2 else "several" for own in found]
 
 
 def _described(item: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,23 +7,26 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
-import torch
+import pandas as pd
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
+from monai_afire.analysis.features.raw_pixels import RawPixels
 from monai_afire.compare.cohort import JUDGE, LEARN, Cohort, read_cohort
 from monai_afire.compare.controls import pixel_components
-from monai_afire.compare.encoders import ComparedEncoder, Pixels, compared_encoder
+from monai_afire.compare.encoders import ComparedEncoder, compared_encoder
 from monai_afire.compare.page import embedding_maps, write_page
-from monai_afire.compare.questions import Found, classification, controls, detection, nodule_items
-from monai_afire.compare.results import BASELINES, PIXELS, results_table, verdict
+from monai_afire.compare.questions import CONTROLS, PIXELS, classification, controls, detection, nodule_items
+from monai_afire.compare.results import results_table, verdict
 from monai_afire.compare.tokens import encode_images
 from monai_afire.utils.files import atomic_path, check_writable, mark_results
 from monai_afire.utils.formatting import json_safe
+
+_PIXELS = (64, 64)
 
 
 def compare_encoders(
@@ -69,50 +72,46 @@ def compare_encoders(
         'On these 20 images ...'
     """
     compared = [compared_encoder(word, field_of_view) for word in encoders]
-    names = Counter([*BASELINES, *(each.name for each in compared)])
+    names = Counter([PIXELS, *CONTROLS, *(each.name for each in compared)])
     if taken := [name for name, count in names.items() if count > 1]:
         raise ValueError(f"encoder {taken[0]!r}: the name is taken; give each its own, as in mine=model.pt")
-    folder = check_writable(output_dir)
-    cohort = read_cohort(datalist, folder, dataset_dir, section)
+    folder, stored = check_writable(output_dir), check_writable(Path(output_dir, "tokens"))
+    cohort = read_cohort(Path(datalist), folder, dataset_dir, section)
     mark_results(folder, [item["image"] for item in cohort.items])
-    seen = [ComparedEncoder(PIXELS, Pixels(), True, field_of_view), *compared]
-    exposure = ComparedEncoder("exposure", Pixels(), False, "image")
-    tokens = encode_images(cohort.items, [exposure, *seen], check_writable(folder / "tokens"), num_workers)
-    painted = encode_images(nodule_items(cohort), seen, folder / "tokens", num_workers, "painted nodules")
-    features = {each.name: tokens[each.name].mean(1, dtype=np.float32) for each in compared}
-    pixels, judged = tokens[PIXELS][..., 0].astype(np.float32), cohort.rows(JUDGE)
-    features[PIXELS] = pixel_components(pixels, cohort.rows(LEARN))
-    grids = {PIXELS: None, **{each.name: each.encoder.grid_size for each in compared}}
-    table = results_table(cohort, _answers(cohort, features, tokens, painted, grids), num_bootstraps)
+    pixels = RawPixels(1, _PIXELS, _PIXELS)
+    exposure = ComparedEncoder("exposure", pixels, standardize=False, field_of_view="image")
+    seen = [ComparedEncoder(PIXELS, pixels, standardize=True, field_of_view=field_of_view), *compared]
+    tokens = encode_images(cohort.items, [exposure, *seen], stored, num_workers, "images")
+    painted = encode_images(nodule_items(cohort), seen, stored, num_workers, "painted nodules")
+    features = {each.name: tokens[each.name].mean(1, dtype=np.float32) for each in seen}
+    features[PIXELS] = pixel_components(features[PIXELS], cohort.rows(LEARN))
+    answers = list(controls(cohort, tokens["exposure"].astype(np.float32).reshape(-1, *_PIXELS)))
+    for each in tqdm(seen, desc="questions", unit="encoder"):
+        answers += classification(cohort, each.name, features[each.name])
+        if len(painted[each.name]):
+            answers += detection(cohort, each.name, each.encoder.grid_size, tokens[each.name], painted[each.name])
+    table = results_table(cohort, tqdm(answers, desc="intervals", unit="answer"), num_bootstraps)
+    return _write(folder, cohort, table, features, field_of_view)
+
+
+def _write(
+    folder: Path, cohort: Cohort, table: pd.DataFrame, features: Mapping[str, NDArray], field_of_view: str
+) -> str:
+    """The three files; returns the sentence."""
+    judged = cohort.table[cohort.table["role"] == JUDGE]
     facts = {
         "sentence": verdict(table, len(judged)),
-        **{"images": len(judged), "patients": int(cohort.table["patient"][judged].nunique())},
-        **{"learned_from": len(cohort.items) - len(judged), "findings": cohort.names, "field_of_view": field_of_view},
+        "images": len(judged),
+        "patients": judged["patient"].nunique(),
+        "learned_from": len(cohort.items) - len(judged),
+        "findings": cohort.names,
+        "field_of_view": field_of_view,
     }
-    groups = {"label": cohort.label_groups(), **{name: cohort.table[name].tolist() for name in ("scanner", "view")}}
-    groups = {by: [own[row] for row in judged] for by, own in groups.items()}
-    maps = [each for name in features for each in embedding_maps(name, features[name][judged], groups)]
+    groups = {by: judged[by].tolist() for by in ("label", "scanner", "view")}
+    maps = [each for name, own in features.items() for each in embedding_maps(name, own[judged.index], groups)]
     write_page(folder / "compare.html", table, maps, **facts)
     with atomic_path(folder / "compare.csv") as temporary:
         table.to_csv(temporary, index=False)
     with atomic_path(folder / "compare.json") as temporary:
         temporary.write_text(json.dumps(json_safe({**facts, "results": table.to_dict("records")}), indent=1))
     return str(facts["sentence"])
-
-
-@torch.inference_mode()
-def _answers(
-    cohort: Cohort,
-    features: Mapping[str, NDArray],
-    tokens: Mapping[str, NDArray],
-    painted: Mapping[str, NDArray],
-    grids: Mapping[str, Any],
-) -> Iterator[tuple[str, Found]]:
-    """What each baseline and encoder answers to each question."""
-    yield from controls(cohort, tokens["exposure"].astype(np.float32).reshape(len(cohort.items), *Pixels().img_size))
-    for name in tqdm(features, desc="questions", unit="encoder"):
-        for found in classification(cohort, features[name]):
-            yield name, found
-        if len(painted[name]):
-            for found in detection(cohort, tokens[name], painted[name], grids[name]):
-                yield name, found

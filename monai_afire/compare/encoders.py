@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What is compared: encoders by a word of the command line, and the pixels."""
+"""What is compared: encoders by a word of the command line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from monai_afire.networks.weights.released import RELEASED
 from monai_afire.transforms import StandardizeContrast
 
 UNTRAINED = "untrained"
-PIXELS = 64  # side of the pictures whose pixels are compared with
 
 
 @dataclass(frozen=True)
@@ -41,9 +40,11 @@ class ComparedEncoder:
         field_of_view: "image", or "lungs" for the square around them.
 
     Example:
-        >>> compared = ComparedEncoder("pixels", Pixels(), standardize=True, field_of_view="image")
+        >>> from monai_afire.networks import ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
+        >>> compared = ComparedEncoder("mine", encoder, standardize=True, field_of_view="image")
         >>> compared.encode(torch.rand(2, 1, 128, 128)).shape
-        (2, 4096, 1)
+        (2, 4, 24)
     """
 
     name: str
@@ -81,18 +82,6 @@ class ComparedEncoder:
         return tokens
 
 
-class Pixels(RadiographEncoder):
-    """The pixels themselves as tokens of width 1, for baselines that see what the encoders see."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.set_interface(1, (PIXELS, PIXELS), (1, 1), hidden_size=1, mean=0.0, std=1.0)
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """``(B, 1, H, W)`` to ``(B, H W, 1)``."""
-        return images.flatten(1).unsqueeze(-1)
-
-
 def compared_encoder(word: str, field_of_view: str = "lungs") -> ComparedEncoder:
     """
     Build an encoder by its word.
@@ -114,10 +103,9 @@ def compared_encoder(word: str, field_of_view: str = "lungs") -> ComparedEncoder
         >>> compared.name, compared.encoder.img_size, compared.standardize
         ('mine', (64, 64), True)
     """
-    name, is_named, source = word.partition("=")
-    source = source if is_named else word
+    name, _, source = word.partition("=")
     try:
-        encoder, standardize = _built(source)
+        encoder, standardize = _built(source or word)
     except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(f"encoder {word!r}: {error}") from error
     if encoder.in_channels != 1 or len(encoder.img_size) != 2:

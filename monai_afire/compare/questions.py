@@ -19,16 +19,19 @@ from monai_afire.metrics import fit_linear_probe, knn_predict, roc_auc
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.transforms import controlled_lesion_items
 
+PIXELS, CONTROLS = "pixels", ("darkness", "sharpness", "view alone")
 PROBE, NEIGHBORS, DETECTION, NODULES = "Linear probe", "Nearest neighbors", "Detection", "Painted nodules"
 _FRACTIONS = (0.01, 0.1, 1.0)  # of the patients to learn from
 _DRAWS = 3  # of these patients
-_SIZES, _CONTRASTS = (0.1, 0.2), (0.1, 0.2)  # of nodules
+_SIZES, _CONTRASTS = (0.1, 0.2), (0.1, 0.2)
+_NODULES = list(product(_SIZES, _CONTRASTS))
+_OWN_NORMALS = "own normal images"
 _MAX_NORMALS = 1024
 _STRONGEST = 0.03  # share of an image that tells of a nodule
 _BATCH = 64
 
-Found = tuple[str, str, NDArray]
-"""Question, setting, and scores ``(draws, M, K)`` of the images that are judged."""
+Answer = tuple[str, str, str, NDArray]
+"""Question, setting, name of an encoder or a baseline, and its scores ``(draws, M, K)`` of the judged images."""
 
 
 class _Encoded(RadiographEncoder):
@@ -45,28 +48,29 @@ class _Encoded(RadiographEncoder):
 
 def truth(cohort: Cohort, question: str) -> tuple[NDArray[np.float64], NDArray]:
     """Labels ``(M, K)`` and patients ``(M,)`` of the images that a question is asked of."""
-    judged, painted = cohort.rows(JUDGE), np.tile(cohort.painted_rows(), 2)
-    patients = cohort.table["patient"].to_numpy()
+    patients, judged, painted = cohort.table["patient"].to_numpy(), cohort.rows(JUDGE), cohort.painted_rows()
     if question == NODULES:
-        return np.repeat([[0.0], [1.0]], len(painted) // 2, axis=0), patients[painted]
+        return np.repeat([[0.0], [1.0]], len(painted), axis=0), patients[np.tile(painted, 2)]
     labels = cohort.table[["abnormal"]].to_numpy() if question == DETECTION else cohort.labels
     return labels[judged], patients[judged]
 
 
-def classification(cohort: Cohort, features: NDArray) -> Iterator[Found]:
+def classification(cohort: Cohort, name: str, features: NDArray) -> Iterator[Answer]:
     """Linear probe and nearest neighbors on features ``(N, D)`` with 1, 10 and 100 % of the labels."""
     choosing, judged, labels = cohort.rows(CHOOSE), cohort.rows(JUDGE), cohort.labels
     learning = [{**cohort.items[row], "row": row} for row in cohort.rows(LEARN)]
     for fraction in _FRACTIONS:
-        scores: dict[str, list[NDArray]] = {PROBE: [], NEIGHBORS: []}
+        probed, voted = [], []
         for seed in range(_DRAWS if fraction < 1 else 1):
             rows = labelled_rows(learning, fraction, seed)
             probe = fit_linear_probe(features[rows], labels[rows], features[choosing], labels[choosing])
             centered = torch.from_numpy(features - features[rows].mean(0))  # else all directions are nearly the same
             votes = knn_predict(centered[rows], torch.from_numpy(labels[rows]), centered[judged])
-            scores[PROBE].append(probe.logits(features[judged]))
-            scores[NEIGHBORS].append(votes.nan_to_num(0.0).numpy())
-        yield from ((name, f"{100 * fraction:g} % of the labels", np.stack(found)) for name, found in scores.items())
+            probed.append(probe.logits(features[judged]))
+            voted.append(votes.nan_to_num(0.0).numpy())
+        setting = f"{100 * fraction:g} % of the labels"
+        yield PROBE, setting, name, np.stack(probed)
+        yield NEIGHBORS, setting, name, np.stack(voted)
 
 
 def nodule_items(cohort: Cohort) -> list[dict[str, Any]]:
@@ -75,28 +79,28 @@ def nodule_items(cohort: Cohort) -> list[dict[str, Any]]:
     return [item for item in controlled_lesion_items(items, ["SoftNodule"], _CONTRASTS, _SIZES) if item["lesion"]]
 
 
-def detection(cohort: Cohort, tokens: NDArray, painted: NDArray, grid: tuple[int, ...] | None) -> Iterator[Found]:
+def detection(cohort: Cohort, name: str, grid: tuple[int, ...], tokens: NDArray, painted: NDArray) -> Iterator[Answer]:
     """
     Judged images, and nodules, by how unlike normal images to learn from they are.
 
-    Encoders have a detector's scores "fused" and "focal". Pixels, which have no grid, have the errors of principal
-    components: of all pixels, and of those with the largest errors, as many as "focal" takes.
+    Encoders have a detector's scores "fused" and "focal", pixels the errors of principal components: of all pixels, and
+    of those with the largest errors, as many as "focal" takes.
     """
     normal = cohort.rows(LEARN, CHOOSE, abnormal=0)
     normal = normal[:: -(-len(normal) // _MAX_NORMALS)]
-    if grid is None:
-        pixels = np.concatenate([tokens, painted])[..., 0].astype(np.float32)
+    if name == PIXELS:
+        pixels = np.concatenate([tokens, painted])[:, 0].astype(np.float32)
         spread, focal = (pca_errors(pixels[normal], pixels, share) for share in (1.0, _STRONGEST))
     else:
         detector = AnomalyDetector(_Encoded(grid, tokens.shape[-1]), k_fraction=_STRONGEST, copies=0).eval()
         detector.fit(list(_batches(tokens[normal])))
         scores = torch.cat([detector(batch)["scores"] for part in (tokens, painted) for batch in _batches(part)])
-        spread, focal = (scores[:, detector.score_names.index(name)].numpy() for name in ("fused", "focal"))
-    yield DETECTION, "own normal images", spread[None, cohort.rows(JUDGE), None]
-    originals = focal[cohort.painted_rows()]
-    copies = focal[len(tokens) :].reshape(len(originals), -1)
-    for (size, contrast), own in zip(product(_SIZES, _CONTRASTS), copies.T, strict=True):
-        yield NODULES, f"size {size:g}, contrast {contrast:g}", np.concatenate([originals, own])[None, :, None]
+        spread, focal = (scores[:, detector.score_names.index(kind)].numpy() for kind in ("fused", "focal"))
+    yield DETECTION, _OWN_NORMALS, name, spread[None, cohort.rows(JUDGE), None]
+    originals, copies = focal[cohort.painted_rows()], focal[len(tokens) :]
+    for number, (size, contrast) in enumerate(_NODULES):
+        shown = np.concatenate([originals, copies[number :: len(_NODULES)]])
+        yield NODULES, f"size {size:g}, contrast {contrast:g}", name, shown[None, :, None]
 
 
 def _batches(tokens: NDArray) -> Iterator[torch.Tensor]:
@@ -104,16 +108,13 @@ def _batches(tokens: NDArray) -> Iterator[torch.Tensor]:
         yield torch.from_numpy(tokens[start : start + _BATCH].astype(np.float32))
 
 
-def controls(cohort: Cohort, pictures: NDArray) -> Iterator[tuple[str, Found]]:
+def controls(cohort: Cohort, pictures: NDArray) -> Iterator[Answer]:
     """What exposure (pictures ``(N, H, W)``) or view alone tell, turned as the images to learn from say."""
     table = cohort.table
     known = table["abnormal"].notna() & (table["role"] != JUDGE)
     rates = table[known].groupby("view")["abnormal"].mean()
-    values = {
-        "darkness": -pictures.mean((1, 2)),
-        "sharpness": np.abs(np.diff(pictures)).mean((1, 2)),
-        "view alone": table["view"].map(rates).fillna(rates.mean()).to_numpy(),
-    }
-    for name, scores in values.items():
+    view = table["view"].map(rates).fillna(rates.mean()).to_numpy()
+    exposure = -pictures.mean((1, 2)), np.abs(np.diff(pictures)).mean((1, 2))
+    for name, scores in zip(CONTROLS, (*exposure, view), strict=True):
         sign = -1 if roc_auc(table["abnormal"][known], scores[known]) < 0.5 else 1
-        yield name, (DETECTION, "own normal images", sign * scores[None, cohort.rows(JUDGE), None])
+        yield DETECTION, _OWN_NORMALS, name, sign * scores[None, cohort.rows(JUDGE), None]

@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from monai.data import DataLoader, Dataset
 from monai.transforms import Compose
+from monai.utils import convert_to_tensor
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from monai_afire.compare.encoders import ComparedEncoder
-from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.transforms import AddControlledLesiond, LoadRadiographd, fit_images
 from monai_afire.utils.device import default_device
 from monai_afire.utils.files import atomic_path
@@ -31,11 +31,7 @@ _SIDE = 512  # of the pictures that lesions are painted into, and that every enc
 
 
 def encode_images(
-    items: Sequence[Mapping[str, Any]],
-    encoders: Sequence[ComparedEncoder],
-    folder: Path,
-    num_workers: int = 0,
-    description: str = "encoding",
+    items: Sequence[Mapping[str, Any]], encoders: Sequence[ComparedEncoder], folder: Path, num_workers: int, title: str
 ) -> dict[str, NDArray[np.float16]]:
     """
     Encode images by all encoders, those that are not in the folder yet. An interrupted call goes on.
@@ -44,42 +40,35 @@ def encode_images(
         items: with "image", the path of a file, and perhaps "lesion" for
             :class:`monai_afire.transforms.AddControlledLesiond`.
         encoders: to encode with.
-        folder: of the tokens. A file's name is a digest of the encoder, and of path, size and date of the images.
+        folder: of the tokens. A file's name is a digest of the encoder, and of path and date of the images.
         num_workers: processes that read images.
-        description: of the progress bar.
+        title: of the progress bar.
 
     Returns:
         Tokens ``(N, L, D)`` by the encoder's name, on disk.
 
     Raises:
-        DatalistError: for a file that cannot be read.
+        RuntimeError: for a file that cannot be read; its cause names the file and the reason.
         ValueError: when an encoder's tokens are not finite.
     """
     tokens = {each.name: _opened(each, items, folder) for each in encoders}
     rows = np.flatnonzero(np.any([np.isnan(stored).any((1, 2)) for stored in tokens.values()], axis=0))
     resize = fit_images("image", size=_SIDE, spatial_dims=2, mode="area")
-    prepare = Compose([LoadRadiographd("image", rejected_key="unreadable"), resize, AddControlledLesiond("image")])
+    prepare = Compose([LoadRadiographd("image"), resize, AddControlledLesiond("image")])
     data = Dataset([{**items[row], "row": int(row)} for row in rows], prepare)
-    with tqdm(total=len(items), initial=len(items) - len(rows), desc=description, unit="image") as bar:
-        for batch in DataLoader(data, batch_size=_BATCH, num_workers=num_workers, collate_fn=list):
-            if bad := [item["unreadable"] for item in batch if item["unreadable"]]:
-                raise DatalistError(f"{bad[0]}; or leave it out: monai-afire audit writes a cleaned list")
-            images = torch.stack([torch.as_tensor(item["image"]) for item in batch])
-            own = [item["row"] for item in batch]
-            for each in encoders:
-                if np.isnan(tokens[each.name][own]).any():
-                    tokens[each.name][own] = each.encode(images, default_device())
-            bar.update(len(batch))
+    loader = DataLoader(data, batch_size=_BATCH, num_workers=num_workers, collate_fn=list)
+    for batch in tqdm(loader, desc=title, unit="batch"):
+        images = torch.stack([convert_to_tensor(item["image"], track_meta=False) for item in batch])
+        own = [item["row"] for item in batch]
+        for each in encoders:
+            if np.isnan(tokens[each.name][own]).any():
+                tokens[each.name][own] = each.encode(images, default_device())
     return tokens
 
 
 def _opened(encoder: ComparedEncoder, items: Sequence[Mapping[str, Any]], folder: Path) -> NDArray[np.float16]:
     """The file of an encoder's tokens of these images, NaN where there are none yet."""
-    facts = []
-    for item in items:
-        path = item["image"]
-        state = (os.path.getsize(path), os.path.getmtime(path)) if os.path.exists(path) else ()  # () within a shard
-        facts.append([path, item.get("lesion"), *state])
+    facts = [(item["image"], item.get("lesion"), _date(item["image"])) for item in items]
     digest = sha256(json.dumps([encoder.key, facts]).encode(errors="surrogateescape")).hexdigest()[:16]
     file = folder / f"{digest}.npy"
     if not file.is_file():
@@ -87,3 +76,8 @@ def _opened(encoder: ComparedEncoder, items: Sequence[Mapping[str, Any]], folder
         with atomic_path(file) as temporary:
             open_memmap(temporary, "w+", np.float16, shape)[:] = np.nan
     return open_memmap(file, "r+")
+
+
+def _date(path: str) -> float:
+    """When a file was last written; 0 for a picture within a shard."""
+    return os.path.getmtime(path) if os.path.exists(path) else 0.0
