@@ -13,9 +13,7 @@ from monai_afire.compare.comparison import compare_encoders
 from monai_afire.utils.command_line import innermost_cause
 
 _DESCRIPTION = """\
-Compare encoders on your labelled radiographs: linear probe and nearest neighbors with 1, 10 and 100 % of the labels,
-detection by your normal images, painted nodules, and a map; beside pixels, exposure and the view alone. Writes a page,
-a table and the numbers. The same command goes on after an interruption.
+Compare encoders with pixels on labelled radiographs: write a page and a table. The same command goes on after a break.
 """
 _ENCODERS = "untrained, released, model.pt, hub:FOLDER or timm:NAME; NAME= ahead of it gives a name"
 
@@ -29,12 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--output_dir", default="compare", help="folder of the results (default: %(default)s)")
     parser.add_argument("--section", help="that is judged (default: test, or validation if there is none)")
     parser.add_argument("--field_of_view", choices=FIELDS_OF_VIEW, default="lungs", help="default: %(default)s")
-    parser.add_argument("--num_bootstraps", type=int, default=1000, help="samples of the patients (default: 1000)")
-    parser.add_argument("--num_workers", type=int, default=0, help="processes that read files (default: 0, this one)")
     options = parser.parse_args(arguments)
     try:
         sentence = compare_encoders(**vars(options))
-    except (ValueError, OSError, RuntimeError) as error:
+    except (ValueError, OSError, RuntimeError, ImportError) as error:
         print(f"error: {innermost_cause(error)}", file=sys.stderr)
         return 1
     print(f"\nOpen {options.output_dir}/compare.html. {sentence}")

@@ -29,9 +29,8 @@ from monai_afire.utils.labels import resolve_uncertain
 from monai_afire.utils.text import known_text
 
 LEARN, CHOOSE, JUDGE = "learn", "choose", "judge"
-_CHOOSING = 0.2  # of the training patients
+_CHOOSING = 0.2  # of the patients to learn from
 _MIN_NORMALS, _MAX_PAINTED = 10, 100
-_HEADER = ("Manufacturer", "ManufacturerModelName", "ViewPosition")
 
 
 @dataclass(frozen=True)
@@ -59,8 +58,8 @@ class Cohort:
 
     def painted_rows(self) -> NDArray[np.intp]:
         """Numbers of at most 100 normal judged images, for painted lesions; of none with few normals to learn from."""
-        normal = self.rows(JUDGE, abnormal=0) if len(self.rows(LEARN, CHOOSE, abnormal=0)) >= _MIN_NORMALS else []
-        return np.array(normal[:: max(1, -(-len(normal) // _MAX_PAINTED))], dtype=np.intp)
+        normal, known = self.rows(JUDGE, abnormal=0), self.rows(LEARN, CHOOSE, abnormal=0)
+        return normal[:: max(1, -(-len(normal) // _MAX_PAINTED))][: len(normal) * (len(known) >= _MIN_NORMALS)]
 
 
 def labelled_rows(items: Sequence[Mapping[str, Any]], fraction: float, seed: int) -> NDArray[np.intp]:
@@ -70,9 +69,9 @@ def labelled_rows(items: Sequence[Mapping[str, Any]], fraction: float, seed: int
 
 def read_cohort(datalist: Path, output_dir: Path, dataset_dir: str | None = None, section: str | None = None) -> Cohort:
     """
-    Read a datalist or a table: the training section to learn from, and one that is judged. Others are not read.
+    Read a datalist or a table: the section that is judged, and the sections before it to learn from.
 
-    A fifth of the training patients chooses settings; the probe and the neighbors learn from the other ones.
+    A fifth of the patients to learn from chooses settings; the probe and the neighbors learn from the other ones.
 
     Args:
         datalist: JSON file with sections of items, or a CSV table with the columns of
@@ -93,7 +92,9 @@ def read_cohort(datalist: Path, output_dir: Path, dataset_dir: str | None = None
         print(write_datalist(TableReader(source.name), dataset_dir or source.parent, made, labels=source.parent))
         source, dataset_dir = made, None
     section = section or ("test" if "test" in read_sections(source) else "validation")
-    learning, judged = (labelled_items(name, dataset_dir, str(source)) for name in ("training", section))
+    sections = ("training", "validation") if section == "test" else ("training",)
+    learning = [item for name in sections for item in labelled_items(name, dataset_dir, str(source))]
+    judged = labelled_items(section, dataset_dir, str(source))
     items = [*learning, *judged]
     patients = item_patients(items)
     choosing = split_by_patient(patients[: len(learning)], _CHOOSING)
@@ -113,19 +114,19 @@ def _labels(items: Sequence[Mapping[str, Any]], source: Path) -> tuple[NDArray[n
     count = len(values[0]) if is_list else highest + 1 if highest > 1 else 1
     names = class_names(str(source), num_classes=count)
     checked = check_label_table(items, count, "all", str(source), names, label_kind=kind)
-    vector = LabelVector(count, kind)
-    return resolve_uncertain(torch.stack([vector(item["label"]) for item in checked])).numpy(), names
+    vectors = [LabelVector(count, kind)(item["label"]) for item in checked]
+    return resolve_uncertain(torch.stack(vectors)).numpy(), names
 
 
 def _shown(labels: NDArray[np.float32], names: Sequence[str]) -> list[str]:
     """What each image shows: a finding, "several" or "none"."""
-    found = [[names[k] for k in np.flatnonzero(row == 1)] for row in labels]
+    found = [[name for name, value in zip(names, row, strict=True) if value == 1] for row in labels]
     return [(own or ["none"])[0] if len(own) < 2 else "several" for own in found]
 
 
 def _described(item: Mapping[str, Any]) -> dict[str, Any]:
     """Whether an image is abnormal; its view and scanner by the list, or else by the header of a DICOM file."""
-    header = header_of(item["image"], _HEADER)
+    header = header_of(item["image"], ("Manufacturer", "ManufacturerModelName", "ViewPosition"))
     read = {"view": known_text(header.get("ViewPosition")), "scanner": header_facts(header)["scanner"]}
     listed = {name: known_text(item.get(name)).replace("unknown", "") for name in read}
     return {"abnormal": abnormal_label(item), **{name: listed[name] or read[name] or "unknown" for name in read}}

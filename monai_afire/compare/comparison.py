@@ -23,7 +23,7 @@ from monai_afire.compare.page import embedding_maps, write_page
 from monai_afire.compare.questions import CONTROLS, PIXELS, classification, controls, detection, nodule_items
 from monai_afire.compare.results import results_table, verdict
 from monai_afire.compare.tokens import encode_images
-from monai_afire.utils.files import atomic_path, check_writable, mark_results
+from monai_afire.utils.files import check_writable, mark_results
 from monai_afire.utils.formatting import json_safe
 
 _PIXELS = (64, 64)
@@ -36,8 +36,6 @@ def compare_encoders(
     dataset_dir: str | None = None,
     section: str | None = None,
     field_of_view: str = "lungs",
-    num_bootstraps: int = 1000,
-    num_workers: int = 0,
 ) -> str:
     """
     Compare encoders with each other and with simple baselines on labelled images.
@@ -52,8 +50,6 @@ def compare_encoders(
         dataset_dir: folder that names in the list start from; None for that of the list.
         section: that is judged; None for "test", or "validation" without one.
         field_of_view: "lungs" for the square around them, in frontal chest radiographs, or "image"; for pixels, too.
-        num_bootstraps: samples of the patients.
-        num_workers: processes that read images.
 
     Returns:
         The result in a sentence.
@@ -68,7 +64,7 @@ def compare_encoders(
         >>> from monai_afire.data import export_phantom
         >>> folder = tempfile.mkdtemp()
         >>> datalist = export_phantom(folder, {"training": 40, "test": 20}, image_size=64, progress=False)
-        >>> compare_encoders(datalist, ["released"], f"{folder}/compare", num_bootstraps=20)
+        >>> compare_encoders(datalist, ["released"], f"{folder}/compare")
         'On these 20 images ...'
     """
     compared = [compared_encoder(word, field_of_view) for word in encoders]
@@ -81,16 +77,17 @@ def compare_encoders(
     pixels = RawPixels(1, _PIXELS, _PIXELS)
     exposure = ComparedEncoder("exposure", pixels, standardize=False, field_of_view="image")
     seen = [ComparedEncoder(PIXELS, pixels, standardize=True, field_of_view=field_of_view), *compared]
-    tokens = encode_images(cohort.items, [exposure, *seen], stored, num_workers, "images")
-    painted = encode_images(nodule_items(cohort), seen, stored, num_workers, "painted nodules")
+    tokens = encode_images(cohort.items, [exposure, *seen], stored, "images")
+    painted = encode_images(nodule_items(cohort), seen, stored, "painted nodules")
     features = {each.name: tokens[each.name].mean(1, dtype=np.float32) for each in seen}
     features[PIXELS] = pixel_components(features[PIXELS], cohort.rows(LEARN))
-    answers = list(controls(cohort, tokens["exposure"].astype(np.float32).reshape(-1, *_PIXELS)))
+    pictures = tokens["exposure"].astype(np.float32).reshape(-1, *_PIXELS)
+    answers = list(controls(cohort, pictures)) if len(cohort.painted_rows()) else []
     for each in tqdm(seen, desc="questions", unit="encoder"):
         answers += classification(cohort, each.name, features[each.name])
-        if len(painted[each.name]):
+        if len(cohort.painted_rows()):
             answers += detection(cohort, each.name, each.encoder.grid_size, tokens[each.name], painted[each.name])
-    table = results_table(cohort, tqdm(answers, desc="intervals", unit="answer"), num_bootstraps)
+    table = results_table(cohort, tqdm(answers, desc="intervals", unit="answer"))
     return _write(folder, cohort, table, features, field_of_view)
 
 
@@ -99,19 +96,13 @@ def _write(
 ) -> str:
     """The three files; returns the sentence."""
     judged = cohort.table[cohort.table["role"] == JUDGE]
-    facts = {
-        "sentence": verdict(table, len(judged)),
-        "images": len(judged),
-        "patients": judged["patient"].nunique(),
-        "learned_from": len(cohort.items) - len(judged),
-        "findings": cohort.names,
-        "field_of_view": field_of_view,
-    }
-    groups = {by: judged[by].tolist() for by in ("label", "scanner", "view")}
+    sentence, patients = verdict(table, len(judged)), judged["patient"].nunique()
+    facts = {"sentence": sentence, "images": len(judged), "patients": patients, "findings": cohort.names}
+    facts |= {"learned_from": len(cohort.items) - len(judged), "field_of_view": field_of_view}
+    groups = {by: judged[by].tolist() for by in ("label", "scanner", "view") if judged[by].nunique() > 1}
     maps = [each for name, own in features.items() for each in embedding_maps(name, own[judged.index], groups)]
     write_page(folder / "compare.html", table, maps, **facts)
-    with atomic_path(folder / "compare.csv") as temporary:
-        table.to_csv(temporary, index=False)
-    with atomic_path(folder / "compare.json") as temporary:
-        temporary.write_text(json.dumps(json_safe({**facts, "results": table.to_dict("records")}), indent=1))
-    return str(facts["sentence"])
+    table.to_csv(folder / "compare.csv", index=False)
+    numbers = json_safe({**facts, "results": table.to_dict("records")})
+    (folder / "compare.json").write_text(json.dumps(numbers, indent=1), encoding="utf-8")
+    return sentence

@@ -1,25 +1,15 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Simple alternatives to an encoder: principal components of the pixels in the same field of view."""
+"""Simple alternatives to an encoder: principal components of the pixels."""
 
 from __future__ import annotations
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
-from monai_afire.anomaly.field_of_view import field_of_view_module
-
 _FEATURE_COMPONENTS = 100  # that a probe learns from
 _NORMAL_COMPONENTS = 32  # that restore a normal image
-_BATCH = 64
-
-
-def in_field_of_view(images: torch.Tensor, name: str) -> torch.Tensor:
-    """The part of images ``(M, C, H, W)`` that a detector with this field of view scores."""
-    view = field_of_view_module(name, spatial_dims=2)
-    return images if view is None else torch.cat([view(batch)[0] for batch in images.split(_BATCH)])
 
 
 def pixel_components(pixels: NDArray, training: NDArray, seed: int = 0) -> NDArray:

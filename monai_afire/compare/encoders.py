@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch.nn import functional as F
 
 from monai_afire import __version__
-from monai_afire.compare.controls import in_field_of_view
+from monai_afire.anomaly.field_of_view import in_field_of_view
 from monai_afire.networks.definition import definition_of
 from monai_afire.networks.nets.encoders import HuggingFaceEncoder, TimmEncoder
 from monai_afire.networks.nets.encoders.build import is_encoder_name, parse_encoder_name
@@ -25,7 +25,7 @@ from monai_afire.networks.weights.model_file import ModelFile
 from monai_afire.networks.weights.released import RELEASED
 from monai_afire.transforms import StandardizeContrast
 
-UNTRAINED = "untrained"
+_UNTRAINED = "untrained"
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,9 @@ class ComparedEncoder:
     @property
     def key(self) -> str:
         """What tokens depend on beside the images: the same for the same encoder."""
-        settings = [__version__, self.standardize, self.field_of_view, definition_of(self.encoder)]
-        return json.dumps([*settings, tensor_digest(self.encoder.state_dict())], default=str)
+        own = self.encoder.img_size, self.encoder.patch_size, tensor_digest(self.encoder.state_dict())
+        settings = __version__, self.standardize, self.field_of_view, definition_of(self.encoder)
+        return json.dumps([*settings, *own], default=str)
 
     @torch.inference_mode()
     def encode(self, images: torch.Tensor, device: torch.device | str = "cpu") -> NDArray[np.float32]:
@@ -96,7 +97,9 @@ def compared_encoder(word: str, field_of_view: str = "lungs") -> ComparedEncoder
         The encoder.
 
     Raises:
-        ValueError: when there is no such encoder, or it does not take gray pictures; the message names the word.
+        FileNotFoundError: when there is no such file.
+        ImportError: when the library of the encoder is not installed.
+        ValueError: when there is no such encoder, or it does not take gray pictures; the message names it.
 
     Example:
         >>> compared = compared_encoder("mine=released")
@@ -104,10 +107,7 @@ def compared_encoder(word: str, field_of_view: str = "lungs") -> ComparedEncoder
         ('mine', (64, 64), True)
     """
     name, _, source = word.partition("=")
-    try:
-        encoder, standardize = _built(source or word)
-    except (ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(f"encoder {word!r}: {error}") from error
+    encoder, standardize = _built(source or word)
     if encoder.in_channels != 1 or len(encoder.img_size) != 2:
         raise ValueError(f"encoder {word!r} takes other images than gray pictures: leave it out")
     return ComparedEncoder(name, encoder.requires_grad_(False).eval(), standardize, field_of_view)
@@ -119,11 +119,11 @@ def _built(source: str) -> tuple[Any, bool]:
         library, model, pretrained = parse_encoder_name(source)
         adapter = HuggingFaceEncoder if library == "hub" else TimmEncoder
         return adapter(model, None, 1, pretrained=pretrained), False
-    file = ModelFile(RELEASED if source == UNTRAINED else source)
+    file = ModelFile(RELEASED if source == _UNTRAINED else source)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         encoder = file.build_encoder()
-    if source != UNTRAINED:
+    if source != _UNTRAINED:
         load_encoder_weights(encoder, file.path)
     preparation = file.description.preprocessing
     return encoder, preparation is not None and preparation.standardize

@@ -23,8 +23,7 @@ PIXELS, CONTROLS = "pixels", ("darkness", "sharpness", "view alone")
 PROBE, NEIGHBORS, DETECTION, NODULES = "Linear probe", "Nearest neighbors", "Detection", "Painted nodules"
 _FRACTIONS = (0.01, 0.1, 1.0)  # of the patients to learn from
 _DRAWS = 3  # of these patients
-_SIZES, _CONTRASTS = (0.1, 0.2), (0.1, 0.2)
-_NODULES = list(product(_SIZES, _CONTRASTS))
+_SIZES, _CONTRASTS = (0.1, 0.2), (0.2, 0.4)  # of nodules
 _OWN_NORMALS = "own normal images"
 _MAX_NORMALS = 1024
 _STRONGEST = 0.03  # share of an image that tells of a nodule
@@ -46,7 +45,7 @@ class _Encoded(RadiographEncoder):
         return tokens
 
 
-def truth(cohort: Cohort, question: str) -> tuple[NDArray[np.float64], NDArray]:
+def truth(cohort: Cohort, question: str) -> tuple[NDArray, NDArray]:
     """Labels ``(M, K)`` and patients ``(M,)`` of the images that a question is asked of."""
     patients, judged, painted = cohort.table["patient"].to_numpy(), cohort.rows(JUDGE), cohort.painted_rows()
     if question == NODULES:
@@ -93,19 +92,15 @@ def detection(cohort: Cohort, name: str, grid: tuple[int, ...], tokens: NDArray,
         spread, focal = (pca_errors(pixels[normal], pixels, share) for share in (1.0, _STRONGEST))
     else:
         detector = AnomalyDetector(_Encoded(grid, tokens.shape[-1]), k_fraction=_STRONGEST, copies=0).eval()
-        detector.fit(list(_batches(tokens[normal])))
-        scores = torch.cat([detector(batch)["scores"] for part in (tokens, painted) for batch in _batches(part)])
+        detector.fit(torch.from_numpy(tokens[normal]).float().split(_BATCH))
+        batches = [batch for stored in (tokens, painted) for batch in torch.from_numpy(stored).split(_BATCH)]
+        scores = torch.cat([detector(batch.float())["scores"] for batch in batches])
         spread, focal = (scores[:, detector.score_names.index(kind)].numpy() for kind in ("fused", "focal"))
     yield DETECTION, _OWN_NORMALS, name, spread[None, cohort.rows(JUDGE), None]
     originals, copies = focal[cohort.painted_rows()], focal[len(tokens) :]
-    for number, (size, contrast) in enumerate(_NODULES):
-        shown = np.concatenate([originals, copies[number :: len(_NODULES)]])
-        yield NODULES, f"size {size:g}, contrast {contrast:g}", name, shown[None, :, None]
-
-
-def _batches(tokens: NDArray) -> Iterator[torch.Tensor]:
-    for start in range(0, len(tokens), _BATCH):
-        yield torch.from_numpy(tokens[start : start + _BATCH].astype(np.float32))
+    kinds = [f"size {size:g}, contrast {contrast:g}" for size, contrast in product(_SIZES, _CONTRASTS)]
+    for number, kind in enumerate(kinds):
+        yield NODULES, kind, name, np.concatenate([originals, copies[number :: len(kinds)]])[None, :, None]
 
 
 def controls(cohort: Cohort, pictures: NDArray) -> Iterator[Answer]:

@@ -18,7 +18,7 @@ _INTERVAL = (0.025, 0.975)
 _FALSE_DISCOVERIES = 0.05
 
 
-def results_table(cohort: Cohort, answers: Iterable[Answer], draws: int) -> pd.DataFrame:
+def results_table(cohort: Cohort, answers: Iterable[Answer], draws: int = 1000) -> pd.DataFrame:
     """
     AUC of each answer, and of the encoders the difference from the baseline with the highest AUC.
 
@@ -38,7 +38,7 @@ def results_table(cohort: Cohort, answers: Iterable[Answer], draws: int) -> pd.D
         weights = np.vstack([np.ones(len(patients)), patient_weights(patients, draws)])  # first all images, once
         auc, *drawn = np.mean([bootstrap_aucs(labels, each, weights) for each in scores], axis=0)
         row = {"question": question, "setting": setting, "name": name, "is_encoder": name not in (PIXELS, *CONTROLS)}
-        low, high = np.nanquantile(drawn, _INTERVAL)
+        low, high = np.nanquantile(drawn, _INTERVAL) if auc == auc else (auc, auc)
         rows.append({**row, "images": len(patients), "auc": auc, "low": low, "high": high, "baseline": None})
         samples.append(np.array(drawn))
     table = pd.DataFrame(rows).assign(difference=np.nan, p_value=np.nan).dropna(subset="auc")

@@ -23,7 +23,7 @@ from tqdm.auto import tqdm
 
 from monai_afire.compare.encoders import ComparedEncoder
 from monai_afire.transforms import AddControlledLesiond, LoadRadiographd, fit_images
-from monai_afire.utils.device import default_device
+from monai_afire.utils.device import default_device, default_num_workers
 from monai_afire.utils.files import atomic_path
 
 _BATCH = 32
@@ -31,7 +31,7 @@ _SIDE = 512  # of the pictures that lesions are painted into, and that every enc
 
 
 def encode_images(
-    items: Sequence[Mapping[str, Any]], encoders: Sequence[ComparedEncoder], folder: Path, num_workers: int, title: str
+    items: Sequence[Mapping[str, Any]], encoders: Sequence[ComparedEncoder], folder: Path, title: str
 ) -> dict[str, NDArray[np.float16]]:
     """
     Encode images by all encoders, those that are not in the folder yet. An interrupted call goes on.
@@ -41,7 +41,6 @@ def encode_images(
             :class:`monai_afire.transforms.AddControlledLesiond`.
         encoders: to encode with.
         folder: of the tokens. A file's name is a digest of the encoder, and of path and date of the images.
-        num_workers: processes that read images.
         title: of the progress bar.
 
     Returns:
@@ -51,24 +50,26 @@ def encode_images(
         RuntimeError: for a file that cannot be read; its cause names the file and the reason.
         ValueError: when an encoder's tokens are not finite.
     """
-    tokens = {each.name: _opened(each, items, folder) for each in encoders}
-    rows = np.flatnonzero(np.any([np.isnan(stored).any((1, 2)) for stored in tokens.values()], axis=0))
+    tokens, device = {each.name: _opened(each, items, folder) for each in encoders}, default_device()
+    # the last number of an image is written last
+    rows = np.flatnonzero(np.any([np.isnan(stored[:, -1, -1]) for stored in tokens.values()], axis=0)).tolist()
     resize = fit_images("image", size=_SIDE, spatial_dims=2, mode="area")
     prepare = Compose([LoadRadiographd("image"), resize, AddControlledLesiond("image")])
-    data = Dataset([{**items[row], "row": int(row)} for row in rows], prepare)
-    loader = DataLoader(data, batch_size=_BATCH, num_workers=num_workers, collate_fn=list)
+    data = Dataset([{**items[row], "row": row} for row in rows], prepare)
+    loader = DataLoader(data, batch_size=_BATCH, num_workers=default_num_workers(device), collate_fn=list)
     for batch in tqdm(loader, desc=title, unit="batch"):
         images = torch.stack([convert_to_tensor(item["image"], track_meta=False) for item in batch])
         own = [item["row"] for item in batch]
         for each in encoders:
-            if np.isnan(tokens[each.name][own]).any():
-                tokens[each.name][own] = each.encode(images, default_device())
+            if np.isnan(tokens[each.name][own, -1, -1]).any():
+                tokens[each.name][own] = each.encode(images, device)
     return tokens
 
 
 def _opened(encoder: ComparedEncoder, items: Sequence[Mapping[str, Any]], folder: Path) -> NDArray[np.float16]:
     """The file of an encoder's tokens of these images, NaN where there are none yet."""
-    facts = [(item["image"], item.get("lesion"), _date(item["image"])) for item in items]
+    dates = [os.path.exists(item["image"]) and os.path.getmtime(item["image"]) for item in items]  # False in shards
+    facts = [(item["image"], item.get("lesion"), date) for item, date in zip(items, dates, strict=True)]
     digest = sha256(json.dumps([encoder.key, facts]).encode(errors="surrogateescape")).hexdigest()[:16]
     file = folder / f"{digest}.npy"
     if not file.is_file():
@@ -76,8 +77,3 @@ def _opened(encoder: ComparedEncoder, items: Sequence[Mapping[str, Any]], folder
         with atomic_path(file) as temporary:
             open_memmap(temporary, "w+", np.float16, shape)[:] = np.nan
     return open_memmap(file, "r+")
-
-
-def _date(path: str) -> float:
-    """When a file was last written; 0 for a picture within a shard."""
-    return os.path.getmtime(path) if os.path.exists(path) else 0.0
