@@ -94,11 +94,10 @@ def read_cohort(datalist: Path, output_dir: Path, dataset_dir: str | None = None
     section = section or ("test" if "test" in read_sections(source) else "validation")
     sections = ("training", "validation") if section == "test" else ("training",)
     learning = [item for name in sections for item in labelled_items(name, dataset_dir, str(source))]
-    judged = labelled_items(section, dataset_dir, str(source))
-    items = [*learning, *judged]
+    items = [*learning, *labelled_items(section, dataset_dir, str(source))]
     patients = item_patients(items)
     choosing = split_by_patient(patients[: len(learning)], _CHOOSING)
-    roles = [*(CHOOSE if chosen else LEARN for chosen in choosing), *(JUDGE for _ in judged)]
+    roles = [*(CHOOSE if chosen else LEARN for chosen in choosing), *(JUDGE for _ in items[len(learning) :])]
     labels, names = _labels(items, source)
     table = pd.DataFrame([_described(item) for item in tqdm(items, desc="headers", unit="image")])
     table = table.assign(role=roles, patient=patients, label=_shown(labels, names)).astype({"abnormal": float})
@@ -108,10 +107,9 @@ def read_cohort(datalist: Path, output_dir: Path, dataset_dir: str | None = None
 def _labels(items: Sequence[Mapping[str, Any]], source: Path) -> tuple[NDArray[np.float32], list[str]]:
     """Labels ``(N, K)`` of findings, or of classes if they are more than two, and their names."""
     values = [item["label"] for item in items]
-    is_list = isinstance(values[0], list)
     highest = max((int(value) for value in values if isinstance(value, (int, float))), default=0)
-    kind = "multiclass" if highest > 1 and not is_list else "multilabel"
-    count = len(values[0]) if is_list else highest + 1 if highest > 1 else 1
+    kind = "multiclass" if highest > 1 else "multilabel"
+    count = len(values[0]) if isinstance(values[0], list) else highest + 1 if highest > 1 else 1
     names = class_names(str(source), num_classes=count)
     checked = check_label_table(items, count, "all", str(source), names, label_kind=kind)
     vectors = [LabelVector(count, kind)(item["label"]) for item in checked]

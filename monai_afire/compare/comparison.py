@@ -23,7 +23,7 @@ from monai_afire.compare.page import embedding_maps, write_page
 from monai_afire.compare.questions import CONTROLS, PIXELS, classification, controls, detection, nodule_items
 from monai_afire.compare.results import results_table, verdict
 from monai_afire.compare.tokens import encode_images
-from monai_afire.utils.files import check_writable, mark_results
+from monai_afire.utils.files import check_writable
 from monai_afire.utils.formatting import json_safe
 
 _PIXELS = (64, 64)
@@ -73,7 +73,6 @@ def compare_encoders(
         raise ValueError(f"encoder {taken[0]!r}: the name is taken; give each its own, as in mine=model.pt")
     folder, stored = check_writable(output_dir), check_writable(Path(output_dir, "tokens"))
     cohort = read_cohort(Path(datalist), folder, dataset_dir, section)
-    mark_results(folder, [item["image"] for item in cohort.items])
     pixels = RawPixels(1, _PIXELS, _PIXELS)
     exposure = ComparedEncoder("exposure", pixels, standardize=False, field_of_view="image")
     seen = [ComparedEncoder(PIXELS, pixels, standardize=True, field_of_view=field_of_view), *compared]
@@ -91,14 +90,12 @@ def compare_encoders(
     return _write(folder, cohort, table, features, field_of_view)
 
 
-def _write(
-    folder: Path, cohort: Cohort, table: pd.DataFrame, features: Mapping[str, NDArray], field_of_view: str
-) -> str:
+def _write(folder: Path, cohort: Cohort, table: pd.DataFrame, features: Mapping[str, NDArray], view: str) -> str:
     """The three files; returns the sentence."""
     judged = cohort.table[cohort.table["role"] == JUDGE]
     sentence, patients = verdict(table, len(judged)), judged["patient"].nunique()
     facts = {"sentence": sentence, "images": len(judged), "patients": patients, "findings": cohort.names}
-    facts |= {"learned_from": len(cohort.items) - len(judged), "field_of_view": field_of_view}
+    facts |= {"learned_from": len(cohort.items) - len(judged), "field_of_view": view}
     groups = {by: judged[by].tolist() for by in ("label", "scanner", "view") if judged[by].nunique() > 1}
     maps = [each for name, own in features.items() for each in embedding_maps(name, own[judged.index], groups)]
     write_page(folder / "compare.html", table, maps, **facts)

@@ -14,8 +14,7 @@ _NORMAL_COMPONENTS = 32  # that restore a normal image
 
 def pixel_components(pixels: NDArray, training: NDArray, seed: int = 0) -> NDArray:
     """Principal components ``(M, C)`` of rows of pixels ``(M, P)``, by the training rows: at most 100."""
-    count = min(_FEATURE_COMPONENTS, *pixels[training].shape)
-    components = PCA(count, svd_solver="randomized", random_state=seed)
+    components = PCA(min(_FEATURE_COMPONENTS, *pixels[training].shape), svd_solver="randomized", random_state=seed)
     return components.fit(pixels[training]).transform(pixels)
 
 
@@ -25,8 +24,7 @@ def pca_errors(normal: NDArray, scored: NDArray, strongest: float = 1.0) -> NDAr
 
     ``strongest`` is the share of the pixels that are averaged, those with the largest error.
     """
-    count = min(_NORMAL_COMPONENTS, len(normal) - 1)
-    components = PCA(count, svd_solver="randomized", random_state=0).fit(normal)
+    components = PCA(min(_NORMAL_COMPONENTS, len(normal) - 1), svd_solver="randomized", random_state=0).fit(normal)
     errors = (components.inverse_transform(components.transform(scored)) - scored) ** 2
     kept = max(1, round(strongest * errors.shape[1]))
     return np.partition(errors, -kept, axis=1)[:, -kept:].mean(1)

@@ -60,7 +60,7 @@ class ComparedEncoder:
         return json.dumps([*settings, *own], default=str)
 
     @torch.inference_mode()
-    def encode(self, images: torch.Tensor, device: torch.device | str = "cpu") -> NDArray[np.float32]:
+    def encode(self, images: torch.Tensor, device: torch.device | str = "cpu") -> NDArray[np.float16]:
         """
         Prepare and encode images.
 
@@ -77,9 +77,9 @@ class ComparedEncoder:
         small = F.interpolate(images, self.encoder.img_size, mode="area")
         if self.standardize:
             small = torch.stack([torch.as_tensor(StandardizeContrast()(image)) for image in small])
-        tokens = self.encoder.to(device)(in_field_of_view(small, self.field_of_view).to(device)).float().cpu().numpy()
+        tokens = self.encoder.to(device)(in_field_of_view(small, self.field_of_view).to(device)).half().cpu().numpy()
         if not np.isfinite(tokens).all():
-            raise ValueError(f"encoder {self.name!r}: its features are not finite; check the weights")
+            raise ValueError(f"encoder {self.name!r}: its features are not finite in half precision; check the weights")
         return tokens
 
 

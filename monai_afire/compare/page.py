@@ -33,9 +33,8 @@ def write_page(path: str | os.PathLike, table: pd.DataFrame, maps: Sequence[Mapp
         facts: further values for the template.
     """
     # names of encoders, findings and scanners are of anybody's making: every text is escaped
-    environment = Environment(
-        loader=PackageLoader("monai_afire.compare", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
+    loader = PackageLoader("monai_afire.compare", ".")
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     template = environment.get_template("compare.html")
     page = template.render(results=table.to_dict("records"), maps=maps, number=format_number, **facts)
     with atomic_path(path) as temporary:

@@ -25,9 +25,8 @@ _FRACTIONS = (0.01, 0.1, 1.0)  # of the patients to learn from
 _DRAWS = 3  # of these patients
 _SIZES, _CONTRASTS = (0.1, 0.2), (0.2, 0.4)  # of nodules
 _OWN_NORMALS = "own normal images"
-_MAX_NORMALS = 1024
 _STRONGEST = 0.03  # share of an image that tells of a nodule
-_BATCH = 64
+_MAX_NORMALS, _BATCH = 1024, 64
 
 Answer = tuple[str, str, str, NDArray]
 """Question, setting, name of an encoder or a baseline, and its scores ``(draws, M, K)`` of the judged images."""
