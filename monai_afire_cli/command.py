@@ -35,6 +35,7 @@ examples:
   monai-afire package my_peac dist              for a pull request to MONAI's Model Zoo, and its checks
   monai-afire copy peac my_peac                 a copy to edit, then: monai-afire run my_peac train
   monai-afire audit /path/to/images             are these images fit for training?
+  monai-afire compare labels.json untrained released mine=model.pt      which encoder for my data?
   monai-afire data nih --help                   label files of public sets -> datalists
   monai-afire experiments --help                many runs, one table
   monai-afire watch IN OUT                      score what arrives in a folder
@@ -54,6 +55,7 @@ minutes on two CPU cores.
 _DEMO = {"epochs": 10, "batch_size": 8, "phantom::num_patients::training": 512, "val_interval": 2}
 _MODULES = {
     "audit": ("monai_afire.audit", "check a folder of radiographs, write a page and a cleaned datalist"),
+    "compare": ("monai_afire.compare", "compare encoders on your labelled radiographs, write a page and a table"),
     "data": ("monai_afire.data", "read the label files of a public set, write a datalist"),
     "experiments": ("monai_afire.experiments", "repeat a bundle over seeds, label fractions and initializations"),
     "watch": ("monai_afire.watch", "score the radiographs that arrive in a folder, each once"),

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tests.benchmarks import nih_findings
-from tests.benchmarks.nih_findings import ARMS, FINDINGS, Recipe, Set, Training, bootstrap_aucs, table
+from tests.benchmarks.nih_findings import ARMS, FINDINGS, Recipe, Set, Training, table
 
 RECIPE = Recipe(epochs=3, batch_size=8, warm_head=False)
 CNN = replace(ARMS["cnn"], recipe=RECIPE)
@@ -82,11 +82,3 @@ def test_the_table_compares_arms_on_the_same_patients(data: Set, tmp_path: Path)
     assert found.loc[("1", "same"), "- cnn"] == 0
     assert found.loc[("1", "same"), "p"] == 1
     assert found.loc[("1", "cnn"), "low"] <= found.loc[("1", "cnn"), "AUC"] <= found.loc[("1", "cnn"), "high"]
-
-
-def test_bootstrap_draws_patients() -> None:
-    """Two images of a patient are drawn together: with two patients there are three different samples."""
-    labels = np.array([[1.0], [0.0], [1.0], [0.0]])
-    scores = np.array([[2.0], [1.0], [0.0], [1.5]])
-    aucs = bootstrap_aucs(labels, scores, np.array(["a", "a", "b", "b"]), draws=40)
-    assert set(np.round(aucs, 6)) == {0.0, 0.5, 1.0}

@@ -13,7 +13,7 @@ import torch
 
 from monai_afire.anomaly import LungView
 from tests.benchmarks.radiograph_sets import radiograph_table
-from tests.benchmarks.real_detection import controls, in_field_of_view, pca_errors, pixel_distances
+from tests.benchmarks.real_detection import controls, in_field_of_view, pixel_distances
 
 
 def test_controls_are_in_the_detectors_field_of_view() -> None:
@@ -25,14 +25,6 @@ def test_controls_are_in_the_detectors_field_of_view() -> None:
 def test_distances_of_pixels() -> None:
     normal = np.arange(6.0)[:, None]
     assert pixel_distances(normal, np.array([[0.0], [7.0]])) == pytest.approx([2.0, 4.0])
-
-
-def test_errors_of_principal_components_are_those_off_the_normal_subspace() -> None:
-    rng = np.random.default_rng(0)
-    normal = np.hstack([rng.normal(size=(200, 32)), np.zeros((200, 8))])
-    off = np.zeros((1, 40))
-    off[0, 35] = 2.0
-    assert pca_errors(normal, np.vstack([normal[:1], off])) == pytest.approx([0.0, 4.0 / 40], abs=1e-3)
 
 
 def test_every_control_has_a_row() -> None:

@@ -4,9 +4,7 @@
 
 from __future__ import annotations
 
-import base64
 import copy
-import io
 import json
 import logging
 import os
@@ -17,7 +15,6 @@ from typing import Any
 
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
 from tqdm.auto import tqdm
 
 from monai_afire.analysis.images.study_images import StudyImages
@@ -30,6 +27,7 @@ from monai_afire.networks.weights.model_file import ModelFile, read_description
 from monai_afire.utils.files import atomic_path, check_writable, mark_results
 from monai_afire.utils.formatting import json_safe
 from monai_afire.utils.html_page import render_page
+from monai_afire.visualize.figures import figure_url
 
 
 def encoders_of(
@@ -251,7 +249,7 @@ def report_page(
         (True, 2)
     """
     shown = {"title": title, "facts": facts, "studies": results, "remarks": remarks}
-    return render_page("monai_afire.analysis", "report.html", **shown, table=_table, picture=_data_url)
+    return render_page("monai_afire.analysis", "report.html", **shown, table=_table, picture=figure_url)
 
 
 def _table(table: pd.DataFrame) -> str:
@@ -264,10 +262,3 @@ def _table(table: pd.DataFrame) -> str:
 def _number(value: Any) -> str:
     """Three digits that count, whole numbers as they are."""
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
-def _data_url(figure: Figure) -> str:
-    """The figure as a picture within the page."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"

@@ -34,7 +34,12 @@ from monai_afire.metrics.multiclass import (
     quadratic_weighted_kappa,
 )
 from monai_afire.metrics.nearest_neighbors import knn_predict
-from monai_afire.metrics.patient_bootstrap import patient_weights, weighted_metrics
+from monai_afire.metrics.patient_bootstrap import (
+    bootstrap_aucs,
+    bootstrap_p_value,
+    patient_weights,
+    weighted_metrics,
+)
 from monai_afire.metrics.peac import PEACMetrics, order_accuracy, peac_correspondence, peac_metrics
 from monai_afire.metrics.pretraining import (
     DefinedAverage,
@@ -67,7 +72,9 @@ __all__ = [
     "average_precision",
     "best_f1_threshold",
     "best_thresholds",
+    "bootstrap_aucs",
     "bootstrap_interval",
+    "bootstrap_p_value",
     "classification_metrics",
     "confusion_matrix",
     "correspondence_accuracy",

@@ -138,7 +138,7 @@ def bootstrap_interval(
     Percentile interval of a metric over random samples of the images, drawn with replacement within each class.
 
     Drawing within the classes keeps their sizes, so that no sample lacks one. Images of one patient are not
-    independent: with several per patient the interval is too narrow.
+    independent: with several per patient the interval is too narrow, see :func:`patient_weights`.
 
     Args:
         metric: of (labels, scores), such as :func:`roc_auc`; one number or a list of K.

@@ -66,3 +66,52 @@ def weighted_metrics(
         present, absent = positive.sum(1), negative.sum(1)
         auc = (positives * below).sum(1) / (present * absent)
         return np.stack([auc, positive @ decided / present, negative @ (1 - decided) / absent], axis=1)
+
+
+def bootstrap_aucs(labels: NDArray, scores: NDArray, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    r"""
+    Area under the ROC curve of weighted images, the mean over the findings that have both labels in a sample.
+
+    .. math:: \frac{\sum_{i \in P} \sum_{j \in N} w_i w_j \left([s_i > s_j] + \frac12 [s_i = s_j]\right)}
+        {\sum_{i \in P} w_i \sum_{j \in N} w_j}
+
+    over the present labels P and the absent ones N.
+
+    Args:
+        labels: ``(M, K)``: 1 present, 0 absent, NaN unknown.
+        scores: ``(M, K)``, finite.
+        weights: ``(B, M)`` of :func:`patient_weights`; ones give the AUC itself.
+
+    Returns:
+        ``(B,)`` in [0, 1]; NaN for a sample in which no finding has both labels.
+
+    Example:
+        >>> labels, scores = np.array([[0], [0], [1], [1]]), np.array([[0.1], [0.4], [0.4], [0.8]])
+        >>> bootstrap_aucs(labels, scores, np.ones((1, 4)))
+        array([0.875])
+    """
+    found = []
+    for truth, values in zip(labels.T, scores.T, strict=True):
+        known = ~np.isnan(truth)
+        found.append(weighted_metrics(weights[:, known], truth[known], values[known], truth[known])[:, 0])
+    return np.ma.masked_invalid(found).mean(0).filled(np.nan)
+
+
+def bootstrap_p_value(differences: ArrayLike) -> float:
+    """
+    Two-sided p that a difference is zero, by how many samples have it on the other side.
+
+    Args:
+        differences: ``(B,)`` of two AUCs in the same samples; NaN is left out.
+
+    Returns:
+        p in [1 / B, 1]; NaN without a difference.
+
+    Example:
+        >>> bootstrap_p_value([0.1, 0.2, 0.1, 0.3]), bootstrap_p_value([0.1, -0.1])
+        (0.25, 1.0)
+    """
+    values = np.asarray(differences, dtype=float)
+    values = values[~np.isnan(values)]
+    opposite = min((values <= 0).mean(), (values >= 0).mean()) if len(values) else float("nan")
+    return float(np.minimum(1.0, 2 * opposite + 1 / max(1, len(values))))

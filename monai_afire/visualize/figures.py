@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import textwrap
+from base64 import b64encode
 from collections.abc import Sequence
 
 import numpy as np
@@ -97,6 +99,25 @@ def figure_to_array(figure: Figure) -> NDArray[np.uint8]:
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     return np.array(canvas.buffer_rgba())[..., :3]
+
+
+def figure_url(figure: Figure) -> str:
+    """
+    The figure as a picture within a page.
+
+    Args:
+        figure: the figure.
+
+    Returns:
+        PNG as a URL with its data, for the ``src`` of an ``img``.
+
+    Example:
+        >>> figure_url(Figure(figsize=(2, 1), dpi=50))[:22]
+        'data:image/png;base64,'
+    """
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return f"data:image/png;base64,{b64encode(buffer.getvalue()).decode('ascii')}"
 
 
 def middle_plane(image: torch.Tensor, index: int | None = None) -> NDArray:

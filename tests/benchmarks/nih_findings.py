@@ -24,12 +24,19 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from sklearn.decomposition import PCA
 from torch import nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from monai_afire.metrics import LinearProbe, fit_linear_probe, mean_auc
+from monai_afire.compare.controls import pixel_components
+from monai_afire.metrics import (
+    LinearProbe,
+    bootstrap_aucs,
+    bootstrap_p_value,
+    fit_linear_probe,
+    mean_auc,
+    patient_weights,
+)
 from monai_afire.networks import RadiographEncoder, ResidualEncoder, ViTEncoder, load_encoder_weights, released_encoder
 from monai_afire.optimizers import layer_decay_groups
 from tests.benchmarks.radiograph_sets import pictures
@@ -39,7 +46,6 @@ FINDINGS = (
     *("Fibrosis", "Infiltration", "Mass", "Nodule", "Pleural_Thickening", "Pneumothorax"),
 )  # Hernia and Pneumonia have 3 and 1 test images
 SECTIONS = {"train": "training", "val": "validation", "test": "test"}
-PIXEL_COMPONENTS = 100
 BOOTSTRAPS = 2000
 EMA_STEPS = 200  # the moving average of the weights forgets over about so many steps
 
@@ -352,9 +358,7 @@ def scores_of(arm: Arm, data: Set, fraction: float, seed: int, file: Path) -> tu
         training = Training(arm, data, rows, seed, file)
         return in_batches(training.run(), data.images), training.history
     if arm.kind == "pixels":
-        flat = data.images.flatten(1).numpy()
-        components = PCA(PIXEL_COMPONENTS, svd_solver="randomized", random_state=seed)
-        features = components.fit(flat[data.rows("training")]).transform(flat)
+        features = pixel_components(data.images.flatten(1).numpy(), data.rows("training"), seed)
     else:
         features = in_batches(features_of(arm, seed), data.images)
     return probe_of(data, features, rows).logits(features), []
@@ -377,28 +381,17 @@ def run(name: str, arm: Arm, read: Callable[[int], Set], fraction: float, seed: 
     print(json.dumps(found), flush=True)
 
 
-def bootstrap_aucs(labels: NDArray, scores: NDArray, patients: NDArray, draws: int) -> NDArray[np.float64]:
-    """Mean AUC in samples of the patients, the same samples for all scores."""
-    _, numbers = np.unique(patients, return_inverse=True)
-    rows_of = [np.flatnonzero(numbers == k) for k in range(numbers.max() + 1)]
-    random = np.random.default_rng(0)
-    samples = (
-        np.concatenate([rows_of[k] for k in random.integers(len(rows_of), size=len(rows_of))]) for _ in range(draws)
-    )
-    return np.array([mean_auc(labels[rows], scores[rows]) for rows in samples])
-
-
 def table(data: Set, output: Path, section: str, draws: int, reference: str) -> pd.DataFrame:
     """One row per arm and fraction: mean and deviation over seeds, interval by patient, difference to the reference."""
     files = sorted(output.glob("*.npz"))
     keys = pd.DataFrame([file.stem.rsplit("_", 2) for file in files], columns=["arm", "fraction", "seed"])
     chosen = data.rows(section)
-    labels, patients = data.labels[chosen], data.table["patient_id"].iloc[chosen].to_numpy()
+    labels, weights = data.labels[chosen], patient_weights(data.table["patient_id"].iloc[chosen], draws)
     found, samples = {}, {}
     for key, group in keys.groupby(["fraction", "arm"]):
         every = [_scores(files[k], chosen) for k in group.index]
         aucs = [mean_auc(labels, scores) for scores in every]
-        samples[key] = np.mean([bootstrap_aucs(labels, scores, patients, draws) for scores in every], axis=0)
+        samples[key] = np.mean([bootstrap_aucs(labels, scores, weights) for scores in every], axis=0)
         low, high = np.quantile(samples[key], [0.025, 0.975])
         row = {"seeds": len(aucs), "AUC": np.mean(aucs), "sd": np.std(aucs, ddof=1) if len(aucs) > 1 else np.nan}
         found[key] = {**row, "low": low, "high": high}
@@ -406,7 +399,7 @@ def table(data: Set, output: Path, section: str, draws: int, reference: str) -> 
         if (fraction, reference) in samples and arm != reference:
             difference = samples[fraction, arm] - samples[fraction, reference]
             row[f"- {reference}"] = row["AUC"] - found[fraction, reference]["AUC"]
-            row["p"] = min(1.0, 2 * min((difference <= 0).mean(), (difference >= 0).mean()) + 1 / draws)
+            row["p"] = bootstrap_p_value(difference)
     return pd.DataFrame(found).T
 
 

@@ -23,11 +23,11 @@ import numpy as np
 import pandas as pd
 import torch
 from monai.bundle import ConfigParser, run
-from sklearn.decomposition import PCA
 from sklearn.neighbors import NearestNeighbors
 
 from monai_afire.anomaly import SCORE_NAMES, AnomalyDetector, evaluate_scores, load_detector
-from monai_afire.anomaly.field_of_view import FIELDS_OF_VIEW, field_of_view_module
+from monai_afire.anomaly.field_of_view import FIELDS_OF_VIEW, in_field_of_view
+from monai_afire.compare.controls import pca_errors
 from monai_afire.metrics import roc_auc
 from monai_afire.networks import LungFinder, load_network
 from tests.benchmarks.radiograph_sets import in_section, part_of, pictures, radiograph_table, validation_normals
@@ -50,7 +50,6 @@ ADAPTING = {
     "standardize": True,
     "train::lr_schedule::warmup_epochs": 0,
 }
-PCA_COMPONENTS = 32
 PIXEL_NEIGHBORS = 5
 IMAGE_CONTROLS = ("PCA", "pixel neighbors", "wide lungs")
 NUM_QUARTILES = 4
@@ -157,18 +156,6 @@ def seed_scores(
     detector.fit_thresholds(torch.as_tensor(scores[normal]))
     rows = judged.reset_index(drop=True).assign(**dict(zip(SCORE_NAMES, scores.T, strict=True)))
     return rows, dict(zip(SCORE_NAMES, detector.thresholds.tolist(), strict=True))
-
-
-def in_field_of_view(images: torch.Tensor, name: str) -> torch.Tensor:
-    """The part of the images that a detector with this field of view scores."""
-    view = field_of_view_module(name, spatial_dims=2)
-    return images if view is None else torch.cat([view(batch)[0] for batch in images.split(64)])
-
-
-def pca_errors(normal: np.ndarray, scored: np.ndarray) -> np.ndarray:
-    """Reconstruction error ``(M,)`` of rows of pixels by the principal components of normal ones."""
-    components = PCA(PCA_COMPONENTS, svd_solver="randomized", random_state=0).fit(normal)
-    return ((components.inverse_transform(components.transform(scored)) - scored) ** 2).mean(1)
 
 
 def pixel_distances(normal: np.ndarray, scored: np.ndarray) -> np.ndarray:

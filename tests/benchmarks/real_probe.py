@@ -17,19 +17,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from sklearn.decomposition import PCA
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
-from monai_afire.data import label_subset
-from monai_afire.metrics import best_f1_threshold, metrics_at_threshold, roc_auc
+from monai_afire.compare.cohort import labelled_rows
+from monai_afire.compare.controls import pixel_components
+from monai_afire.metrics import best_f1_threshold, fit_linear_probe, metrics_at_threshold, roc_auc
 from monai_afire.networks import released_encoder
 from tests.benchmarks.real_detection import SHAPE, quartile_aucs, read_set, summary
 from tests.benchmarks.real_encoders import encoder
-
-PENALTIES = tuple(10.0**power for power in range(-5, 1))  # inverse strengths, chosen on validation
-PIXEL_COMPONENTS = 100
 
 
 @torch.no_grad()
@@ -39,16 +33,12 @@ def tokens(network: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
 
 
 def probe_scores(table: pd.DataFrame, features: np.ndarray, chosen: np.ndarray | None = None) -> np.ndarray:
-    """Logistic regression on standardised features of the training images, or of some; penalty by validation."""
+    """Linear probe of the training images, or of some; penalty by validation."""
     training = (table["section"] == "training").to_numpy() if chosen is None else chosen
     validation = (table["section"] == "validation").to_numpy()
-    labels, best = table["label"].to_numpy(), (-1.0, np.empty(0))
-    for penalty in PENALTIES:
-        model = make_pipeline(StandardScaler(), LogisticRegression(C=penalty, max_iter=2000))
-        scores = model.fit(features[training], labels[training]).decision_function(features)
-        found = roc_auc(labels[validation], scores[validation])
-        best = max(best, (found, scores), key=lambda pair: pair[0])
-    return best[1]
+    labels = table[["label"]].to_numpy()
+    fitted = fit_linear_probe(features[training], labels[training], features[validation], labels[validation])
+    return fitted.logits(features)[:, 0]
 
 
 def probe(table: pd.DataFrame, features: np.ndarray) -> dict[str, float]:
@@ -69,17 +59,16 @@ def labelled_part(table: pd.DataFrame, fraction: float, seed: int) -> np.ndarray
         for row, label, patient in zip(rows.index, rows["label"], rows["patient"], strict=True)
     ]
     part = np.zeros(len(table), dtype=bool)
-    part[[item["row"] for item in label_subset(items, fraction, seed)]] = True
+    part[labelled_rows(items, fraction, seed)] = True
     return part
 
 
 def seed_features(table: pd.DataFrame, images: torch.Tensor, seed: int) -> dict[str, np.ndarray]:
     """Features that learnt from no other image, by name."""
-    flat = images.flatten(1).numpy()
-    components = PCA(PIXEL_COMPONENTS, svd_solver="randomized", random_state=seed)
+    training = (table["section"] == "training").to_numpy()
     return {
         "untrained": tokens(encoder("", seed=seed), images).mean(1).numpy(),
-        f"pixels, {PIXEL_COMPONENTS} components": components.fit(flat[table["section"] == "training"]).transform(flat),
+        "pixels, 100 components": pixel_components(images.flatten(1).numpy(), training, seed),
     }
 
 

@@ -59,7 +59,7 @@ print({"torch", "monai", "numpy", "monai_afire"} & set(sys.modules))
         [sys.executable, "-c", script], cwd=repository_root, capture_output=True, text=True, check=True, timeout=60
     )
     assert result.stdout.splitlines()[-1] == "set()"
-    for name in ("list", "copy", "options", "run", "demo", "audit", "data", "experiments", "watch"):
+    for name in ("list", "copy", "options", "run", "demo", "audit", "compare", "data", "experiments", "watch"):
         assert f"\n    {name} " in result.stdout or f"\n    {name}\n" in result.stdout, name
 
 
@@ -149,7 +149,7 @@ def test_mistakes_leave_nothing_behind(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["audit", "data", "experiments"])
+@pytest.mark.parametrize("name", ["audit", "compare", "data", "experiments"])
 def test_other_commands_are_handed_over(started: list[list[str]], name: str) -> None:
     assert main([name, "--help"]) == 7
     assert started == [["python", "-m", f"monai_afire.{name}", "--help"]]

@@ -23,6 +23,7 @@ _SECTIONS = {
     **dict.fromkeys(("val", "valid", "validate", "validation"), "validation"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
+_DESCRIBED = ("view", "scanner", "sex", "age", "manufacturer")  # columns that items keep, if they are there
 
 
 @dataclass
@@ -63,7 +64,7 @@ class TableReader(LabelReader):
         patients, notes = self._patients(table, files)
         sections = self._sections(table) if official else [None] * len(table)
         images = []
-        groups = table.described(**{name: name for name in ("view", "sex", "age", "manufacturer")})
+        groups = table.described(**{name: name for name in _DESCRIBED})
         rows = zip(names, files, label_rows, patients, groups, sections, strict=True)
         for name, file, label, patient, group, section in rows:
             item = {"label": label, "abnormal": _abnormal(label), "patient_id": patient, "view": "unknown", **group}

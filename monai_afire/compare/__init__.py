@@ -1,0 +1,25 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""
+Compare: which encoder for my data?
+
+``cohort`` reads a list, ``encoders`` builds what is compared, ``tokens`` encodes each image once, ``controls`` are the
+simple baselines, ``questions`` asks all of them the same, ``results`` turns the answers into a table and a sentence,
+``page`` shows them, and ``comparison`` joins the parts.
+"""
+
+from __future__ import annotations
+
+from monai_afire.compare.cohort import Cohort, read_cohort
+from monai_afire.compare.comparison import compare_encoders
+from monai_afire.compare.encoders import ComparedEncoder, compared_encoder
+from monai_afire.compare.tokens import encode_images
+
+__all__ = [
+    "Cohort",
+    "ComparedEncoder",
+    "compare_encoders",
+    "compared_encoder",
+    "encode_images",
+    "read_cohort",
+]

@@ -1,0 +1,105 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Comparison of encoders on a list of images: from names to a page, a table and numbers."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from tqdm.auto import tqdm
+
+from monai_afire.analysis.features.raw_pixels import RawPixels
+from monai_afire.compare.cohort import JUDGE, LEARN, Cohort, read_cohort
+from monai_afire.compare.controls import pixel_components
+from monai_afire.compare.encoders import ComparedEncoder, compared_encoder
+from monai_afire.compare.page import embedding_maps, write_page
+from monai_afire.compare.questions import CONTROLS, PIXELS, classification, controls, detection, nodule_items
+from monai_afire.compare.results import results_table, verdict
+from monai_afire.compare.tokens import encode_images
+from monai_afire.utils.files import check_writable
+from monai_afire.utils.formatting import json_safe
+
+_PIXELS = (64, 64)
+
+
+def compare_encoders(
+    datalist: str | os.PathLike,
+    encoders: Sequence[str],
+    output_dir: str | os.PathLike = "compare",
+    dataset_dir: str | None = None,
+    section: str | None = None,
+    field_of_view: str = "lungs",
+) -> str:
+    """
+    Compare encoders with each other and with simple baselines on labelled images.
+
+    Writes ``compare.html`` (a page that needs no network), ``compare.json`` and ``compare.csv`` (the numbers), and
+    ``tokens/``, from which the next call with the same images and encoders goes on.
+
+    Args:
+        datalist: JSON file with sections of labelled images, or a CSV table, see :func:`read_cohort`.
+        encoders: words of :func:`compared_encoder`.
+        output_dir: where the results go.
+        dataset_dir: folder that names in the list start from; None for that of the list.
+        section: that is judged; None for "test", or "validation" without one.
+        field_of_view: "lungs" for the square around them, in frontal chest radiographs, or "image"; for pixels, too.
+
+    Returns:
+        The result in a sentence.
+
+    Raises:
+        DatalistError: when the list or an image cannot be used.
+        ValueError: for an encoder that cannot be built, or that has the name of another one.
+        OSError: when the results cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from monai_afire.data import export_phantom
+        >>> folder = tempfile.mkdtemp()
+        >>> datalist = export_phantom(folder, {"training": 40, "test": 20}, image_size=64, progress=False)
+        >>> compare_encoders(datalist, ["released"], f"{folder}/compare")
+        'On these 20 images ...'
+    """
+    compared = [compared_encoder(word, field_of_view) for word in encoders]
+    names = Counter([PIXELS, *CONTROLS, *(each.name for each in compared)])
+    if taken := [name for name, count in names.items() if count > 1]:
+        raise ValueError(f"encoder {taken[0]!r}: the name is taken; give each its own, as in mine=model.pt")
+    folder, stored = check_writable(output_dir), check_writable(Path(output_dir, "tokens"))
+    cohort = read_cohort(Path(datalist), folder, dataset_dir, section)
+    pixels = RawPixels(1, _PIXELS, _PIXELS)
+    exposure = ComparedEncoder("exposure", pixels, standardize=False, field_of_view="image")
+    seen = [ComparedEncoder(PIXELS, pixels, standardize=True, field_of_view=field_of_view), *compared]
+    tokens = encode_images(cohort.items, [exposure, *seen], stored, "images")
+    painted = encode_images(nodule_items(cohort), seen, stored, "painted nodules")
+    features = {each.name: tokens[each.name].mean(1, dtype=np.float32) for each in seen}
+    features[PIXELS] = pixel_components(features[PIXELS], cohort.rows(LEARN))
+    pictures = tokens["exposure"].astype(np.float32).reshape(-1, *_PIXELS)
+    answers = list(controls(cohort, pictures)) if len(cohort.painted_rows()) else []
+    for each in tqdm(seen, desc="questions", unit="encoder"):
+        answers += classification(cohort, each.name, features[each.name])
+        if len(cohort.painted_rows()):
+            answers += detection(cohort, each.name, each.encoder.grid_size, tokens[each.name], painted[each.name])
+    table = results_table(cohort, tqdm(answers, desc="intervals", unit="answer"))
+    return _write(folder, cohort, table, features, field_of_view)
+
+
+def _write(folder: Path, cohort: Cohort, table: pd.DataFrame, features: Mapping[str, NDArray], view: str) -> str:
+    """The three files; returns the sentence."""
+    judged = cohort.table[cohort.table["role"] == JUDGE]
+    sentence, patients = verdict(table, len(judged)), judged["patient"].nunique()
+    facts = {"sentence": sentence, "images": len(judged), "patients": patients, "findings": cohort.names}
+    facts |= {"learned_from": len(cohort.items) - len(judged), "field_of_view": view}
+    groups = {by: judged[by].tolist() for by in ("label", "scanner", "view") if judged[by].nunique() > 1}
+    maps = [each for name, own in features.items() for each in embedding_maps(name, own[judged.index], groups)]
+    write_page(folder / "compare.html", table, maps, **facts)
+    table.to_csv(folder / "compare.csv", index=False)
+    numbers = json_safe({**facts, "results": table.to_dict("records")})
+    (folder / "compare.json").write_text(json.dumps(numbers, indent=1), encoding="utf-8")
+    return sentence

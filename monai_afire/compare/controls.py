@@ -1,0 +1,30 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Simple alternatives to an encoder: principal components of the pixels."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.decomposition import PCA
+
+_FEATURE_COMPONENTS = 100  # that a probe learns from
+_NORMAL_COMPONENTS = 32  # that restore a normal image
+
+
+def pixel_components(pixels: NDArray, training: NDArray, seed: int = 0) -> NDArray:
+    """Principal components ``(M, C)`` of rows of pixels ``(M, P)``, by the training rows: at most 100."""
+    components = PCA(min(_FEATURE_COMPONENTS, *pixels[training].shape), svd_solver="randomized", random_state=seed)
+    return components.fit(pixels[training]).transform(pixels)
+
+
+def pca_errors(normal: NDArray, scored: NDArray, strongest: float = 1.0) -> NDArray:
+    """
+    Squared error ``(M,)`` of rows of pixels that the principal components of normal ones restore.
+
+    ``strongest`` is the share of the pixels that are averaged, those with the largest error.
+    """
+    components = PCA(min(_NORMAL_COMPONENTS, len(normal) - 1), svd_solver="randomized", random_state=0).fit(normal)
+    errors = (components.inverse_transform(components.transform(scored)) - scored) ** 2
+    kept = max(1, round(strongest * errors.shape[1]))
+    return np.partition(errors, -kept, axis=1)[:, -kept:].mean(1)

@@ -1,0 +1,171 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The command: page, table and numbers agree; it goes on; what cannot be compared is named; the page in a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from monai_afire.compare import tokens
+from monai_afire.compare.__main__ import main
+from monai_afire.data import draw_chest_phantom
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+class Elements(HTMLParser):
+    """Every start tag of a page with its attributes."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+@pytest.fixture(scope="module")
+def datalist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Drawn chests, of which every second is brighter and abnormal."""
+    folder = tmp_path_factory.mktemp("images")
+    sections: dict[str, list[dict[str, object]]] = {"training": [], "test": []}
+    for number in range(64):
+        picture = draw_chest_phantom(number, 64).image[0] * 0.7 + 0.2 * (number % 2)
+        Image.fromarray(np.rint(255 * picture).astype(np.uint8)).save(folder / f"{number}.png")
+        item = {"image": f"{number}.png", "label": [number % 2, int(number % 3 == 0)], "patient_id": f"p{number}"}
+        item |= {"scanner": HOSTILE if number % 5 else "Acme", "view": "AP" if number % 4 else "PA"}
+        sections["training" if number < 44 else "test"].append({**item, "abnormal": number % 2})
+    (folder / "list.json").write_text(json.dumps({"finding_names": ["Bright", "Third"], **sections}))
+    return folder / "list.json"
+
+
+@pytest.fixture(scope="module")
+def output(datalist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("compare")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokens, "_SIDE", 128)  # nodules are painted four times as fast
+        assert main([str(datalist), "untrained", "mine=released", "--output_dir", str(folder)]) == 0
+    return folder
+
+
+def test_all_questions_are_answered_by_all(output: Path) -> None:
+    table = pd.read_csv(output / "compare.csv")
+    settings = table.groupby("question")["setting"].nunique().to_dict()
+    assert settings == {"Detection": 1, "Linear probe": 3, "Nearest neighbors": 3, "Painted nodules": 4}
+    assert set(table["name"]) == {"pixels", "darkness", "sharpness", "view alone", "untrained", "mine"}
+    encoders = table[table["is_encoder"]]
+    assert (encoders.groupby(["question", "setting"])["name"].nunique() == 2).all()
+    assert ((table["low"] <= table["high"]) & table["auc"].between(0, 1)).all()
+    assert encoders["p_value"].between(0, 1).all()
+    assert table.loc[table["name"] == "darkness", "auc"].iloc[0] > 0.9  # the controls see what was made bright
+
+
+def test_page_table_and_numbers_agree(output: Path) -> None:
+    numbers = json.loads((output / "compare.json").read_text())
+    table = pd.read_csv(output / "compare.csv")
+    page = (output / "compare.html").read_text(encoding="utf-8")
+    assert len(numbers["results"]) == len(table)
+    assert numbers["results"][-1]["auc"] == pytest.approx(table["auc"].iloc[-1])
+    assert (numbers["images"], numbers["patients"], numbers["learned_from"]) == (20, 20, 44)
+    for auc in table["auc"]:
+        assert f"{auc:.3f}" in page
+    texts = re.findall(r">([^<>]+)<", page)
+    assert [text for text in texts if text.strip()][-1].replace("&#39;", "'") == numbers["sentence"]
+
+
+def test_the_command_goes_on_without_reading(
+    datalist: Path, output: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (output / "compare.csv").read_text()
+    monkeypatch.setattr(tokens.ComparedEncoder, "encode", lambda *_: pytest.fail("an image was encoded again"))
+    assert main([str(datalist), "untrained", "mine=released", "--output_dir", str(output)]) == 0
+    assert (output / "compare.csv").read_text() == before
+    assert json.loads((output / "compare.json").read_text())["sentence"] in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["released", "released"], "encoder 'released': the name is taken"),
+        (["pixels=released"], "encoder 'pixels': the name is taken"),
+        (["gone.pt"], "gone.pt"),
+        (["timm:no_such_network"], "timm"),
+    ],
+)
+def test_words_that_cannot_be_compared_are_named(
+    datalist: Path, tmp_path: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(datalist), *words, "--output_dir", str(tmp_path / "out")]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert message in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_damaged_image_is_named(datalist: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(datalist.parent, tmp_path / "images")
+    (tmp_path / "images" / "3.png").write_bytes((tmp_path / "images" / "3.png").read_bytes()[:100])
+    assert main([str(tmp_path / "images" / "list.json"), "released", "--output_dir", str(tmp_path / "out")]) == 1
+    assert re.search(r"error: \S+3\.png: is cut or damaged.*copy or download it again", capsys.readouterr().err)
+
+
+def test_a_list_that_is_not_there_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "gone.json"), "released", "--output_dir", str(tmp_path / "out")]) == 1
+    assert "gone.json: the datalist cannot be read" in capsys.readouterr().err
+
+
+def test_the_page_is_one_file_and_escapes_texts(output: Path) -> None:
+    text = (output / "compare.html").read_text(encoding="utf-8")
+    elements = Elements(text).found
+    assert HOSTILE not in text
+    assert not {"script", "link"} & {tag for tag, _ in elements}
+    assert not re.search(r"https?://|@import", text)
+    sources = [attributes["src"] or "" for tag, attributes in elements if tag == "img"]
+    assert len(sources) == 9  # pixels and two encoders by label, scanner and view
+    assert all(source.startswith("data:image/png;base64,") for source in sources)
+
+
+def test_tables_and_pictures_can_be_heard(output: Path) -> None:
+    elements = Elements((output / "compare.html").read_text(encoding="utf-8")).found
+    assert all(attributes.get("scope") in ("row", "col") for tag, attributes in elements if tag == "th")
+    titles = {attributes.get("id") for tag, attributes in elements if tag == "h2"}
+    labelled = [attributes["aria-labelledby"] for _, attributes in elements if "aria-labelledby" in attributes]
+    assert len(labelled) >= 6
+    assert set(labelled) <= titles
+    assert [tag for tag, _ in elements if tag in ("h1", "h2")] == ["h1", *["h2"] * 6]
+    assert all("colored by" in (attributes.get("alt") or "") for tag, attributes in elements if tag == "img")
+    scrolled = [attributes for _, attributes in elements if attributes.get("role") == "region"]
+    assert all(attributes.get("tabindex") == "0" for attributes in scrolled)
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_fits_the_window(output: Path, width: int, tmp_path: Path) -> None:
+    measure = "<p id=w></p><script>document.getElementById('w').textContent = 'W' + document.body.scrollWidth</script>"
+    text = (output / "compare.html").read_text(encoding="utf-8")
+    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
+    frame = f'<iframe src="page.html" style="width:{width}px;height:900px;border:0"></iframe>'
+    (tmp_path / "page.html").write_text(text.replace("</main>", f"{measure}</main>"), encoding="utf-8")
+    (tmp_path / "frame.html").write_text(
+        f"{frame}<pre></pre><script>onload = () => document.querySelector('pre').textContent ="
+        " document.querySelector('iframe').contentDocument.getElementById('w').textContent</script>"
+    )
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
+    options += ["--allow-file-access-from-files"]
+    run = subprocess.run(
+        ["chromium", *options, (tmp_path / "frame.html").as_uri()], capture_output=True, text=True, timeout=120
+    )
+    found = re.search(r"<pre>W(\d+)</pre>", run.stdout)
+    assert found, run.stdout[-500:]
+    assert int(found[1]) <= width

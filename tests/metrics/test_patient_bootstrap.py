@@ -1,0 +1,71 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The bootstrap by patient against samples that are really drawn, and scikit-learn's AUC of them."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
+
+from monai_afire.metrics import bootstrap_aucs, bootstrap_p_value, mean_auc, patient_weights
+
+
+def made(seed: int = 0) -> tuple[NDArray, NDArray, NDArray]:
+    """Labels with unknown ones, scores with ties, and patients with one to several images."""
+    random = np.random.default_rng(seed)
+    labels = random.integers(0, 2, (40, 3)).astype(float)
+    labels[random.uniform(size=labels.shape) < 0.2] = np.nan
+    return labels, random.integers(0, 6, (40, 3)) / 2.0, random.integers(0, 15, 40).astype(str)
+
+
+def naive_aucs(labels: NDArray, scores: NDArray, weights: NDArray) -> list[float]:
+    """Put each image into the sample as often as it is drawn, and measure each finding that has both labels."""
+    found = []
+    for drawn in weights.astype(int):
+        rows = [row for row in range(len(labels)) for _ in range(drawn[row])]
+        aucs = []
+        for k in range(labels.shape[1]):
+            known = [row for row in rows if not np.isnan(labels[row, k])]
+            if len({labels[row, k] for row in known}) == 2:
+                aucs.append(roc_auc_score(labels[known, k], scores[known, k]))
+        found.append(np.mean(aucs) if aucs else np.nan)
+    return found
+
+
+def test_weighted_images_are_drawn_images() -> None:
+    labels, scores, patients = made()
+    weights = patient_weights(patients.tolist(), num_samples=25)
+    np.testing.assert_allclose(bootstrap_aucs(labels, scores, weights), naive_aucs(labels, scores, weights))
+
+
+def test_each_image_once_is_the_auc() -> None:
+    labels, scores, _ = made(1)
+    assert bootstrap_aucs(labels, scores, np.ones((1, 40)))[0] == pytest.approx(mean_auc(labels, scores))
+
+
+def test_images_of_a_patient_are_drawn_together() -> None:
+    """With two patients there are three different samples."""
+    labels, scores = np.array([[1.0], [0.0], [1.0], [0.0]]), np.array([[2.0], [1.0], [0.0], [1.5]])
+    weights = patient_weights(["a", "a", "b", "b"], num_samples=40)
+    np.testing.assert_array_equal(weights[:, 0], weights[:, 1])
+    assert set(np.round(bootstrap_aucs(labels, scores, weights), 6)) == {0.0, 0.5, 1.0}
+
+
+def test_a_sample_without_both_labels_has_no_auc() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = bootstrap_aucs(np.array([[1.0], [0.0]]), np.array([[1.0], [0.0]]), np.array([[2.0, 0.0], [1.0, 1.0]]))
+    np.testing.assert_array_equal(found, [np.nan, 1.0])
+
+
+def test_p_value_counts_both_sides() -> None:
+    differences = np.random.default_rng(0).normal(0.5, 1, 200)
+    below = sum(value <= 0 for value in differences) / 200
+    assert bootstrap_p_value([*differences, np.nan]) == pytest.approx(2 * below + 1 / 200)
+    assert bootstrap_p_value(-differences) == bootstrap_p_value(differences)
+    assert bootstrap_p_value([0.0] * 5) == 1
+    assert np.isnan(bootstrap_p_value([np.nan]))
