@@ -142,9 +142,7 @@ def bundles_folder() -> Path:
     for folder in candidates:
         if (folder / "afire" / _METADATA).is_file():
             return folder
-    raise FileNotFoundError(
-        f"no bundles in {' or '.join(map(str, candidates))}: the installation is incomplete, install monai-afire again"
-    )
+    raise FileNotFoundError(f"no bundles in {' or '.join(map(str, candidates))}: install monai-afire again")
 
 
 def packaged_bundles() -> dict[str, Bundle]:

@@ -242,9 +242,8 @@ def _coverage(labels: torch.Tensor, masks: torch.Tensor) -> torch.Tensor:
     """Share of each cell that an organ covers, (M, O, *cells), on the CPU."""
     cells, size = labels.shape[1:], masks.shape[2:]
     if len(labels) != len(masks) or len(cells) != len(size) or any(s % c for s, c in zip(size, cells, strict=True)):
-        raise ValueError(
-            f"masks {tuple(masks.shape)} must have axes that are multiples of the labels' {tuple(labels.shape)}"
-        )
+        shapes = f"{tuple(masks.shape)} and {tuple(labels.shape)}"
+        raise ValueError(f"the axes of masks must be multiples of the labels', got {shapes}")
     return F.interpolate(masks.cpu().float(), size=tuple(cells), mode="area").double()
 
 

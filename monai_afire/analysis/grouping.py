@@ -288,9 +288,8 @@ class _MapStudy(StudySettings, ABC):
             groups[name] = np.array(group, dtype=object)[known].tolist()
             number = len(set(groups[name]))
             if number < 2:
-                raise NothingToCompareError(
-                    f"its {len(groups[name])} items have {number} group: give images of at least two"
-                )
+                few = f"its {len(groups[name])} items have {number} group"
+                raise NothingToCompareError(f"{few}: give images of at least two")
             metrics[name] = group_separation(features[known], groups[name], self.num_neighbors)
             maps[name] = tsne_map(features[known], self.seed)
         captions = {name: f"purity {metric['purity']:.2f}" for name, metric in metrics.items()}

@@ -275,9 +275,7 @@ def patch_windows(
 def _checked(prototypes: torch.Tensor) -> torch.Tensor:
     rows = convert_to_tensor(prototypes, track_meta=False).detach().float().cpu()
     if rows.ndim != 2 or (rows < 0).any() or not torch.allclose(rows.sum(1), torch.ones(len(rows)), atol=1e-3):
-        raise ValueError(
-            f"prototypes {tuple(rows.shape)} are no probability vectors (L, K): a network of features has no atlas"
-        )
+        raise ValueError(f"prototypes {tuple(rows.shape)} are no probability vectors (L, K): features have no atlas")
     return rows
 
 

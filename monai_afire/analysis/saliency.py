@@ -197,9 +197,8 @@ def localization_scores(maps: torch.Tensor, boxes: Sequence[torch.Tensor], top: 
     """
     heat = convert_to_tensor(maps, track_meta=False).float()
     if heat.ndim != 3 or len(boxes) != len(heat) or not 0 < top < 1:
-        raise ValueError(
-            f"expected maps (M, H, W), M boxes, 0 < top < 1, got {tuple(heat.shape)}, {len(boxes)} boxes, {top}"
-        )
+        given = f"{tuple(heat.shape)}, {len(boxes)} boxes, {top}"
+        raise ValueError(f"expected maps (M, H, W), M boxes, 0 < top < 1, got {given}")
     if not heat.isfinite().all():
         raise ValueError("maps have values that are NaN or infinite: exploded or wrongly loaded weights")
     lesions = [box_masks(torch.as_tensor(one).float().reshape(-1, 4), heat.shape[1:]).any(0) for one in boxes]
@@ -255,9 +254,8 @@ def localization_summary(table: pd.DataFrame, kinds: Sequence[str]) -> pd.DataFr
 def _checked_classes(classes: Sequence[int] | torch.Tensor, number: int, num_classes: int) -> torch.Tensor:
     wanted = torch.as_tensor(classes, dtype=torch.long).cpu()
     if wanted.shape != (number,) or (number and not (wanted.min() >= 0 and wanted.max() < num_classes)):
-        raise ValueError(
-            f"classes must be 0 to {num_classes - 1}, for each of the {number} images, got {wanted.tolist()}"
-        )
+        known = f"0 to {num_classes - 1}, for each of the {number} images"
+        raise ValueError(f"classes must be {known}, got {wanted.tolist()}")
     return wanted
 
 

@@ -45,9 +45,7 @@ def complementary_masks(grid_size: Sequence[int], stride: int = 2, block: int = 
     masks = torch.tensor((np.unique(group)[:, None] == group).tolist())
     if len(masks) < 2 and math.prod(grid_size) > 1:
         grid = f"all {math.prod(grid_size)} tokens of the grid {tuple(grid_size)}"
-        raise ValueError(
-            f"stride {stride} and block {block} hide {grid} at once: choose a stride of 2, a smaller block"
-        )
+        raise ValueError(f"stride {stride} and block {block} hide {grid} at once: take stride 2, or a smaller block")
     return masks
 
 

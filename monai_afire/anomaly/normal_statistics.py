@@ -62,9 +62,7 @@ class NormalStatistics(nn.Module):
         """Raise a ValueError for features of another shape than the statistics are built for."""
         if features.ndim != len(self.shape) + 1 or features.shape[1:] != self.shape:
             wanted = ", ".join(["B", *map(str, self.shape)])
-            raise ValueError(
-                f"features have shape {tuple(features.shape)} instead of ({wanted}): leave out class tokens"
-            )
+            raise ValueError(f"features are {tuple(features.shape)} instead of ({wanted}): leave out class tokens")
 
     def check_finite(self, features: torch.Tensor) -> None:
         """Raise a ValueError for features of another shape, and for NaN or infinite ones."""
@@ -77,9 +75,8 @@ class NormalStatistics(nn.Module):
         """Raise a RuntimeError before :meth:`finalize`, or before a finalized one is loaded."""
         # a graph cannot branch on a value
         if not torch.compiler.is_exporting() and self.num_images == 0:
-            raise RuntimeError(
-                f"this {type(self).__name__} has not been fitted: call update() and finalize(), or load a fitted one"
-            )
+            name = type(self).__name__
+            raise RuntimeError(f"this {name} has not been fitted: call update() and finalize(), or load a fitted one")
 
 
 class _Gaussian(NormalStatistics):
@@ -443,10 +440,8 @@ def _precision(covariance: torch.Tensor, count: int) -> torch.Tensor:
     """Inverse of the covariance of so many images, if it has one."""
     eigenvalues = torch.linalg.eigvalsh(covariance)
     if not eigenvalues[0] > len(covariance) * torch.finfo(torch.float64).eps * eigenvalues[-1]:
-        raise RuntimeError(
-            f"the covariance of {count} normal images is singular: fit on more images, of different patients, or raise "
-            "the shrinkage; if all features are equal, the network has collapsed"
-        )
+        remedy = "fit on more images, or raise the shrinkage; equal features mean that the network has collapsed"
+        raise RuntimeError(f"the covariance of {count} normal images is singular: {remedy}")
     return torch.cholesky_inverse(torch.linalg.cholesky(covariance))
 
 

@@ -66,9 +66,8 @@ class ScoreThresholds(nn.Module):
         """
         scores = scores.detach().float().cpu()
         if bad := int((~scores.isfinite()).any(1).sum()):
-            raise ValueError(
-                f"scores of {bad} of {len(scores)} validation images are NaN or infinite: check images and weights"
-            )
+            found = f"scores of {bad} of {len(scores)} validation images are NaN or infinite"
+            raise ValueError(f"{found}: check images and weights")
         abnormal = torch.zeros(len(scores), dtype=torch.bool) if labels is None else labels.flatten().cpu() > 0
         if abnormal.all():
             raise ValueError("no normal validation image to fit a threshold on: add some with label 0")

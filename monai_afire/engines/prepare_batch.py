@@ -120,8 +120,6 @@ def _options_of(lesions: Any) -> dict[str, Any]:
         return dict(lesions or {})
     transform = lesions.transform if isinstance(lesions, SynthLesionMaskd) else lesions
     if not isinstance(transform, SynthLesionMask):
-        raise TypeError(
-            f"only the lesions of SynthLesionMask can be made on the device, got {type(lesions).__name__}: leave out "
-            "lesions_on_device.json, or make the lesions by SynthLesionMaskd"
-        )
+        remedy = "leave out lesions_on_device.json, or make the lesions by SynthLesionMaskd"
+        raise TypeError(f"the device makes only the lesions of SynthLesionMask, got {type(lesions).__name__}: {remedy}")
     return {"num_masks": transform.num_masks, **asdict(transform.settings)}

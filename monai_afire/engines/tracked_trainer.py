@@ -58,10 +58,8 @@ class TrackedTrainer(SupervisedTrainer):
         super().__init__(train_handlers=train_handlers, **kwargs)
         length = self.state.epoch_length
         if length and self.accumulation_steps > length:
-            raise ValueError(
-                f"accumulation_steps is {self.accumulation_steps}, but an epoch has {length} iterations, after which "
-                f"the optimizer steps anyway: give at most {length}, or smaller batches"
-            )
+            found = f"accumulation_steps is {self.accumulation_steps}, but an epoch has {length} iterations"
+            raise ValueError(f"{found}, after which the optimizer steps anyway: give at most {length}")
 
     def tracked_scalars(self, output: Any) -> dict[str, float]:
         """The metrics of one iteration as numbers."""

@@ -135,9 +135,7 @@ def _overrides(words: Sequence[str]) -> dict[str, str]:
     while rest:
         key, sign, value = rest.pop(0).partition("=")
         if not key.startswith("--") or not (sign or rest) or (not sign and rest[0].startswith("--")):
-            raise ExperimentError(
-                f"{key!r} is neither an option of this command nor --key value for the bundle; see --help"
-            )
+            raise ExperimentError(f"{key!r} is neither an option of this command nor --key value; see --help")
         name = key[2:]
         if name in overrides:
             raise ExperimentError(f"--{name} is given twice")

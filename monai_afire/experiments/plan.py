@@ -233,15 +233,10 @@ class Experiment:
     def __post_init__(self) -> None:
         for path in (*self.config_files, self.evaluate_file):
             if not Path(path).is_file():
-                raise ExperimentError(
-                    f"there is no config {path}: give the train.json of a fine-tuning bundle, with its evaluate.json "
-                    "beside it"
-                )
+                raise ExperimentError(f"there is no config {path}: give a train.json, evaluate.json beside it")
         if reserved := sorted(set(self.overrides) & set(_SET_PER_RUN)):
-            raise ExperimentError(
-                f"{', '.join('--' + name for name in reserved)} cannot be handed to the bundle: the experiment sets it "
-                "for each run, from --output_dir, --initializations, --seed, --label_fraction, --fold and --num_folds"
-            )
+            names = ", ".join(f"--{name}" for name in reserved)
+            raise ExperimentError(f"{names} cannot be handed to the bundle: the experiment sets it for each run")
 
     @property
     def evaluate_file(self) -> str:
@@ -361,10 +356,8 @@ def as_initialization(text: str) -> tuple[str, str | None]:
     """
     name, sign, weights = text.partition("=")
     if not sign or not _NAME.fullmatch(name):
-        raise ExperimentError(
-            f"--initializations {text!r}: write NAME=FILE, such as afire=bundles/afire/models/model.pt, or NAME= for "
-            "random weights; a name is made of letters, digits and . _ + -"
-        )
+        form = "such as afire=bundles/afire/models/model.pt, or NAME= for random weights"
+        raise ExperimentError(f"--initializations {text!r}: write NAME=FILE (letters, digits and . _ + -), {form}")
     return name, str(released_encoder()) if weights == RELEASED else weights or None
 
 

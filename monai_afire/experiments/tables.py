@@ -64,10 +64,8 @@ def metric_names(table: pd.DataFrame, metrics: Sequence[str] = ()) -> list[str]:
     known = table.drop(columns=[name for name in _FACTS if name in table]).dropna(axis=1, how="all")
     succeeded = (table["status"] != "failed").any()
     if unknown := [name for name in metrics if succeeded and name not in known]:
-        raise ExperimentError(
-            f"--metrics {' '.join(unknown)}: not in the metrics.json of any run; there are "
-            f"{', '.join(known) or 'no numbers'}, and nested ones as in per_class{_SEPARATOR}NAME{_SEPARATOR}auc"
-        )
+        there = f"{', '.join(known) or 'no numbers'}, and nested ones as in per_class{_SEPARATOR}NAME{_SEPARATOR}auc"
+        raise ExperimentError(f"--metrics {' '.join(unknown)}: not in the metrics.json of any run; there are {there}")
     return list(metrics) or list(known.select_dtypes("float"))
 
 

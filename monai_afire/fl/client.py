@@ -52,10 +52,8 @@ class DistributedMonaiAlgo(MonaiAlgo):
         """
         super().initialize(extra)
         if not dist.is_initialized():
-            raise RuntimeError(
-                "the processes of this client are not in a group: add 'configs/multi_gpu_train.json' to "
-                "config_train_filename, or use MonaiAlgo for a client of one process"
-            )
+            remedy = "add 'configs/multi_gpu_train.json' to config_train_filename, or use MonaiAlgo for one process"
+            raise RuntimeError(f"the processes of this client are not in a group: {remedy}")
         # waits on the CPU: a GPU would spin for as long as the other clients train, and give up after a while
         self._exchange = dist.new_group(backend="gloo", timeout=LONGEST_ROUND)
 

@@ -225,10 +225,8 @@ class ResumableCheckpoint:
         state = read_own(path, backup)
         missing = [name for name in ("network", "trainer", *self.objects) if name not in state]
         if missing:
-            raise RuntimeError(
-                f"{path} has no {' and no '.join(missing)}, only {sorted(state)}: a run with other "
-                "settings wrote it; start anew with resume set to false"
-            )
+            found = f"{path} has no {' and no '.join(missing)}, only {sorted(state)}"
+            raise RuntimeError(f"{found}: a run with other settings wrote it; start anew with resume set to false")
         remedy = "resume with the settings of the run that wrote it, or start anew with resume set to false"
         check_fits(completed(state["network"]), self.network.state_dict(), path, remedy)
         return state
@@ -252,10 +250,8 @@ class ResumableCheckpoint:
     def can_go_back(self, place: str, is_first: bool) -> bool:
         """Whether a complete epoch was saved; False when the run must start from the beginning."""
         if not self.files.epoch.is_file() and not is_first:
-            raise RuntimeError(
-                f"{place}, and the last complete epoch was not saved beside it: resume with the same data, batch size "
-                "and number of processes, at least until the epoch is complete, or start anew with resume set to false"
-            )
+            remedy = "resume with the same data, batch size and processes, or start anew with resume set to false"
+            raise RuntimeError(f"{place}, and the last complete epoch was not saved beside it: {remedy}")
         if global_rank() == 0:
             goal = f"the last complete epoch that was saved, {self.files.epoch}" if not is_first else "the beginning"
             remedy = "To lose nothing, resume with the same data, batch size and number of processes"
@@ -293,10 +289,8 @@ class ResumableCheckpoint:
         if global_rank() or (self.validator is not None and self.files.model.is_file()):
             return
         if self.best_metric is not None:
-            logger.warning(
-                f"{self.files.model} is missing: what is written now is the network of the last epoch, not the one of "
-                "the best validation"
-            )
+            text = "the network of the last epoch, not the one of the best validation"
+            logger.warning(f"{self.files.model} is missing: what is written now is {text}")
         self.write_model()
 
 
@@ -312,7 +306,5 @@ def _check_all_see(path: Path, what: object) -> None:
     """Stop where the processes of a run do not find the same checkpoint: they would train different networks."""
     found = all_gather_object(what)
     if any(other != found[0] for other in found):
-        raise RuntimeError(
-            f"the processes of this run do not see the same {path} (process by process: {found}): all machines must "
-            "share the folder; a network drive may need a minute to show a new file everywhere"
-        )
+        remedy = "all machines must share the folder; a network drive may need a minute to show a new file"
+        raise RuntimeError(f"the processes of this run do not see the same {path} ({found}): {remedy}")

@@ -78,10 +78,8 @@ class KNNProbe:
 
     def __post_init__(self) -> None:
         if min(self.num_neighbors, self.interval) < 1 or not self.temperature > 0:
-            raise ValueError(
-                "num_neighbors and interval must be >= 1 and temperature > 0, got "
-                f"{self.num_neighbors}, {self.interval} and {self.temperature}"
-            )
+            given = f"{self.num_neighbors}, {self.interval} and {self.temperature}"
+            raise ValueError(f"num_neighbors and interval must be >= 1 and temperature > 0, got {given}")
         check_uncertain_policy(self.uncertain)
         if self.features is None:
             _encoder_of(self.network)
@@ -111,10 +109,8 @@ class KNNProbe:
             logger.warning("%s: the features are not finite, the network has diverged", self.name)
             return float("nan")
         if train_labels.shape[1] != labels.shape[1]:
-            raise ValueError(
-                f"the images of train_batches have {train_labels.shape[1]} labels each and those of test_batches "
-                f"{labels.shape[1]}: give both the same"
-            )
+            counts = f"{train_labels.shape[1]} labels each and those of test_batches {labels.shape[1]}"
+            raise ValueError(f"the images of train_batches have {counts}: give both the same")
         votes = train_labels.to(train_features.device)
         probabilities = knn_predict(train_features, votes, features, self.num_neighbors, self.temperature).cpu()
         # a label that no training image has gets no vote
@@ -168,11 +164,8 @@ def mean_token(network: nn.Module, images: torch.Tensor) -> torch.Tensor:
 def _labels(batch: Mapping[str, Any]) -> torch.Tensor:
     labels = convert_to_tensor(batch[CommonKeys.LABEL], track_meta=False)
     if not isinstance(labels, torch.Tensor) or labels.ndim not in (1, 2):
-        raise ValueError(
-            f"the labels of a batch must be a tensor (B, K) or (B,), got {type(labels).__name__} "
-            f"{tuple(getattr(labels, 'shape', ()))}: make each image's labels an array, with NaN for null, before they "
-            "are collated"
-        )
+        given = f"{type(labels).__name__} {tuple(getattr(labels, 'shape', ()))}"
+        raise ValueError(f"the labels of a batch must be a tensor (B, K) or (B,), with NaN for null, got {given}")
     return labels.cpu().reshape(len(labels), -1)
 
 
@@ -181,8 +174,6 @@ def _encoder_of(network: nn.Module) -> nn.Module:
     for name in ("teacher_encoder", "encoder"):
         if name in parts:
             return parts[name]
-    raise TypeError(
-        f"{type(network).__name__} has neither 'teacher_encoder' nor 'encoder' (its parts: "
-        f"{', '.join(parts) or 'none'}): pass the network as it is before DistributedDataParallel or compilation, or "
-        "give `features`"
-    )
+    names = f"its parts: {', '.join(parts) or 'none'}"
+    found = f"{type(network).__name__} has neither 'teacher_encoder' nor 'encoder' ({names})"
+    raise TypeError(f"{found}: pass the network before it is distributed or compiled, or give `features`")

@@ -41,10 +41,8 @@ def cosine_schedule(current_step: int, total_steps: int, start: float, end: floa
         [0.0, 0.25, 0.5, 0.75, 1.0, 0.0]
     """
     if total_steps < 1 or current_step < 1 or not 0 <= warmup_steps < total_steps:
-        raise ValueError(
-            f"expected current_step >= 1, total_steps >= 1 and 0 <= warmup_steps < total_steps, got {current_step}, "
-            f"{total_steps} and {warmup_steps}"
-        )
+        given = f"{current_step}, {total_steps} and {warmup_steps}"
+        raise ValueError(f"expected current_step >= 1, total_steps >= 1, 0 <= warmup_steps < total_steps, got {given}")
     step = current_step - 1
     if step < warmup_steps:
         return start * step / warmup_steps

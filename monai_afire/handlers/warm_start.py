@@ -102,10 +102,8 @@ class HeadWarmStart:
         fits = [(training, labels, validation, val_labels), (pixels[0], labels, pixels[1], val_labels)]
         # one process's probe for all, as rounding differs between machines
         probe, plain = all_gather_object([fit_linear_probe(*fit, label_kind=self.label_kind) for fit in fits])[0]
-        logger.info(
-            f"linear probe, validation AUC: encoder {probe.validation_auc:.4f}, pixels alone "
-            f"{plain.validation_auc:.4f}; fine-tuning starts at the encoder's"
-        )
+        aucs = f"encoder {probe.validation_auc:.4f}, pixels alone {plain.validation_auc:.4f}"
+        logger.info(f"linear probe, validation AUC: {aucs}; fine-tuning starts at the encoder's")
         norm = self.standardize
         norm.get_buffer("running_mean").copy_(torch.from_numpy(probe.mean))
         variance = torch.from_numpy(probe.deviation**2 - norm.eps).clamp(min=0)

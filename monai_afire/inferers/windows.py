@@ -55,10 +55,8 @@ class WindowInferer(AutocastInferer):
         """Call ``network(window, *args, **kwargs)`` on windows of ``inputs`` ``(B, C, *S)``; their joined output."""
         shape = tuple(inputs.shape[2:])
         if len(shape) != len(self.size) or any(side < least for side, least in zip(shape, self.size, strict=True)):
-            raise ValueError(
-                f"windows of {self.size} need images (B, C, *S) at least as large, got {tuple(inputs.shape)}: pad them "
-                "(fit_images with cover=True does)"
-            )
+            found = f"windows of {self.size} need images (B, C, *S) at least as large, got {tuple(inputs.shape)}"
+            raise ValueError(f"{found}: pad them (fit_images with cover=True does)")
         on_window = partial(super().__call__, network=network)
         if shape == self.size:  # weights would round, even those of one window
             return on_window(inputs, *args, **kwargs)

@@ -127,9 +127,7 @@ class MatchingLoss(nn.Module):
     def __init__(self, alpha: float = 0.9) -> None:
         super().__init__()
         if not 0 < alpha < 1:
-            raise ValueError(
-                f"alpha must be between 0 and 1, got {alpha}: without one of both parts all embeddings agree"
-            )
+            raise ValueError(f"alpha must be between 0 and 1, got {alpha}: the loss needs both parts")
         self.alpha = alpha
 
     def forward(self, logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -266,10 +264,7 @@ def patches_per_axis(num_tokens: int, spatial_dims: int) -> int:
     """Patches along each axis of a grid that is equally long on all."""
     length = round(num_tokens ** (1 / spatial_dims))
     if length**spatial_dims != num_tokens:
-        raise ValueError(
-            f"{num_tokens} tokens fill no grid that is equally long on {spatial_dims} axes: the logits must come from "
-            "an encoder with as many patches on every axis, and the offsets must be (B, spatial dims)"
-        )
+        raise ValueError(f"{num_tokens} tokens fill no grid that is equally long on {spatial_dims} axes")
     return length
 
 
@@ -310,10 +305,8 @@ def matching_balance(
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must be between 0 and 1, got {alpha}")
     if patches < kernel_size:
-        raise ValueError(
-            f"of {patches} patches per axis none has all {kernel_size} neighbours that the target's kernel reaches: "
-            "take a finer grid, or give composition_alpha and decomposition_alpha as numbers"
-        )
+        remedy = "take a finer grid, or give composition_alpha and decomposition_alpha as numbers"
+        raise ValueError(f"of {patches} patches per axis none has all {kernel_size} neighbors of the kernel: {remedy}")
     reach = (kernel_size - 1) // 2
     positive = sum(math.exp(-(distance**2) / (2 * sigma**2)) for distance in range(-reach, reach + 1)) ** spatial_dims
     return (1 - alpha) * (patches**spatial_dims - positive) / (alpha * positive)

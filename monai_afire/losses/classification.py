@@ -163,7 +163,6 @@ def _check_one_hot(one_hot: torch.Tensor, known: torch.Tensor) -> None:
     wrong = known & ~(((one_hot == 0) | (one_hot == 1)).all(1) & (one_hot.sum(1) == 1))
     if wrong.any():
         row = int(wrong.nonzero()[0])
-        raise ValueError(
-            f"{int(wrong.sum())} of {len(wrong)} images have not exactly one class, the first of them {row}: "
-            f"{one_hot[row].tolist()}; lists of findings are label_kind 'multilabel'"
-        )
+        found = f"{int(wrong.sum())} of {len(wrong)} images have not exactly one class"
+        first = f"the first of them {row}: {one_hot[row].tolist()}"
+        raise ValueError(f"{found}, {first}; lists of findings are label_kind 'multilabel'")

@@ -237,9 +237,7 @@ def matched_pair_auc(scores: ArrayLike, pairs: ArrayLike) -> float:
     if indices.size == 0:
         return NAN
     if indices.ndim != 2 or indices.shape[1] != 2 or indices.min() < 0 or indices.max() >= values.size:
-        raise ValueError(
-            f"pairs of shape {indices.shape} are not (pairs, 2) indices of {values.size} scores: use matched_pairs()"
-        )
+        raise ValueError(f"pairs must be (pairs, 2) indices of scores, got {indices.shape}: use matched_pairs()")
     abnormal, normal = values[indices[:, 0]], values[indices[:, 1]]
     return float(np.mean((abnormal > normal) + 0.5 * (abnormal == normal)))
 

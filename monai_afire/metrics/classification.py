@@ -78,9 +78,7 @@ def classification_metrics(
     if outside.size:
         row, column = outside[0]
         first = f"{values[row, column]:g} of image {row}, class {class_names[column]!r}"
-        raise ValueError(
-            f"{len(outside)} probabilities are not in [0, 1], the first is {first}: give the sigmoid of the logits"
-        )
+        raise ValueError(f"{len(outside)} probabilities are not in [0, 1], the first is {first}: apply a sigmoid")
     limits = checked_thresholds(thresholds, truth.shape[1])
     if limits is None:
         limits = np.full(truth.shape[1], DEFAULT_THRESHOLD)
@@ -187,9 +185,7 @@ def check_logits(shape: Sequence[int], class_names: Sequence[str]) -> None:
     """Refuse a network's output that is not one number per image and class."""
     if len(shape) != 2 or shape[1] != len(class_names):
         expected = f"(B, {len(class_names)}) logits for the classes {list(class_names)}"
-        raise ValueError(
-            f"the network gives {tuple(shape)} instead of {expected}: name the classes that it was trained for"
-        )
+        raise ValueError(f"the network gives {tuple(shape)} instead of {expected}: name its own classes")
 
 
 def checked_thresholds(thresholds: ArrayLike | None, num_classes: int) -> NDArray[np.float64] | None:
@@ -225,9 +221,7 @@ def _checked(labels: ArrayLike, scores: ArrayLike, uncertain: str) -> tuple[NDAr
     bad = np.argwhere(np.isnan(values))
     if bad.size:
         images = sorted({int(row) for row, _ in bad})
-        raise ValueError(
-            f"probabilities of {len(images)} images are NaN (image {images[0]} is the first): check the weights"
-        )
+        raise ValueError(f"probabilities of {len(images)} images are NaN (image {images[0]} is the first)")
     return resolve_uncertain(torch.from_numpy(truth), uncertain).numpy(), values
 
 

@@ -162,9 +162,7 @@ def _checked(labels: ArrayLike, probabilities: ArrayLike, class_names: Sequence[
     """Classes and probabilities of the images whose class is known."""
     truth, values = np.asarray(labels, dtype=np.float64), np.asarray(probabilities, dtype=np.float64)
     if truth.ndim != 1 or values.ndim != 2 or len(truth) != len(values) or not len(truth):
-        raise ValueError(
-            f"labels have shape {truth.shape}, probabilities {values.shape}, not (M,) and (M, K) with M > 0"
-        )
+        raise ValueError(f"labels have shape {truth.shape}, probabilities {values.shape}, not (M,) and (M, K), M > 0")
     check_class_names(class_names, values.shape[1])
     wrong = truth[~np.isin(truth, range(UNKNOWN, len(class_names)))]
     if wrong.size:

@@ -91,10 +91,8 @@ def export_network(
             differences = _differences(network, _WRITERS[kind](program, temporary, names, metadata), image_shape)
             different = {name: value for name, value in differences.items() if not value <= tolerance}
             if different:
-                raise RuntimeError(
-                    f"the exported graph differs from the network by {different} of the largest value, more than "
-                    f"{tolerance}; nothing was written. Outputs of an untrained network can be rounding errors alone"
-                )
+                found = f"the exported graph differs from the network by {different}, more than {tolerance}"
+                raise RuntimeError(f"{found}; nothing was written. Untrained outputs can be rounding errors alone")
     largest = max(differences.values())
     logger.info(f"wrote {path}: differs from the network by at most {largest:.1e} of an output's largest value")
     return differences

@@ -105,10 +105,8 @@ def _layers_above(network: nn.Module) -> dict[int, int]:
     """By the parameter's id: from the patch embedding n + 1, the first block n, ... to the last block 1."""
     encoders: list[Any] = [module for module in network.modules() if hasattr(module, "parameters_by_depth")]
     if not encoders:
-        raise ValueError(
-            f"{type(network).__name__} has no ViTEncoder, SwinEncoder or adapted encoder, whose layers' rates could "
-            "decay: use weight_decay_groups for other networks"
-        )
+        found = f"{type(network).__name__} has no ViTEncoder, SwinEncoder or adapted encoder"
+        raise ValueError(f"{found}: use weight_decay_groups for other networks")
     return {
         id(parameter): above
         for encoder in encoders

@@ -117,11 +117,6 @@ def list_of(kind: Any) -> Any:
     return Annotated[list[kind], Field(description=f"a list of values, each {describe(kind)}")]
 
 
-def _words(kind: Any) -> str:
-    """The description of a type."""
-    return str(TypeAdapter(kind).json_schema()["description"])
-
-
 POSITIVE_INTEGER = integer(1)
 INTEGER = integer(0)
 POSITIVE = number("a number > 0", gt=0)

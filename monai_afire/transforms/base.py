@@ -118,10 +118,8 @@ class RandomArrayTransformd(RandomizableTransform, ArrayTransformd):
         MapTransform.__init__(self, keys, allow_missing_keys)
         RandomizableTransform.__init__(self, prob=getattr(transform, "prob", 1.0))
         if len({*self.keys, *new_keys}) != len(self.keys) + len(new_keys):
-            raise ValueError(
-                f"keys {self.keys} and new keys {tuple(new_keys)} must all differ, or one entry overwrites another: "
-                "each key may be named once, and all new keys must differ from them and from each other."
-            )
+            rule = "each key may be named once, and all new keys must differ from them and from each other"
+            raise ValueError(f"keys {self.keys} and new keys {tuple(new_keys)} must all differ: {rule}.")
         self.transform = transform
 
     def set_random_state(self: Self, seed: int | None = None, state: np.random.RandomState | None = None) -> Self:

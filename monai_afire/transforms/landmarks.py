@@ -148,10 +148,8 @@ class LandmarkHeatmapd(ArrayTransformd):
         for key in self.key_iterator(item):
             image = item.get(self.image_key)
             if not isinstance(image, torch.Tensor) or image.ndim not in (3, 4):
-                raise ValueError(
-                    f"{image_name(data, self.image_key)}: {self.image_key!r} is not a loaded image (C, *S); put "
-                    "LoadRadiographd or LoadVolumed before the heat maps"
-                )
+                found = f"{image_name(data, self.image_key)}: {self.image_key!r} is not a loaded image (C, *S)"
+                raise ValueError(f"{found}; put LoadRadiographd or LoadVolumed before the heat maps")
             try:
                 points = landmark_array(data[key], image.ndim - 1)
             except ValueError as error:

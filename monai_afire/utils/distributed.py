@@ -46,18 +46,14 @@ def rank_device() -> torch.device:
     """
     local_rank = os.environ.get("LOCAL_RANK")
     if local_rank is None:
-        raise RuntimeError(
-            "LOCAL_RANK is not set: overlays named multi_gpu are for `torchrun --nproc_per_node=N -m monai.bundle run "
-            "...`; leave them out to run in one process"
-        )
+        use = "overlays named multi_gpu are for `torchrun --nproc_per_node=N -m monai.bundle run ...`"
+        raise RuntimeError(f"LOCAL_RANK is not set: {use}; leave them out to run in one process")
     kind = default_device().type
     if distributed_backend(torch.device(kind)) == "gloo":
         return torch.device("cpu")
     if int(local_rank) >= device_count(kind):
-        raise RuntimeError(
-            f"process {local_rank} of this machine has no GPU, there are {device_count(kind)}: start one "
-            "process per GPU with --nproc_per_node"
-        )
+        found = f"process {local_rank} of this machine has no GPU, there are {device_count(kind)}"
+        raise RuntimeError(f"{found}: start one process per GPU with --nproc_per_node")
     return torch.device(kind, int(local_rank))
 
 
@@ -291,10 +287,9 @@ def _check_equal_batches(x: torch.Tensor) -> None:
     size = torch.tensor([len(x), -len(x)])
     largest, smallest = all_reduce_max(size).tolist()
     if largest != -smallest:
-        raise ValueError(
-            f"the ranks have batches of {-smallest} to {largest} images, this one (rank {global_rank()}) {len(x)}: "
-            "only equal batches can be joined; use a DistributedSampler, and drop_last if the last batches differ"
-        )
+        sizes = f"{-smallest} to {largest} images, this one (rank {global_rank()}) {len(x)}"
+        remedy = "use a DistributedSampler, and drop_last if the last batches differ"
+        raise ValueError(f"the ranks have batches of {sizes}: only equal batches can be joined; {remedy}")
 
 
 def unwrapped(network: nn.Module) -> nn.Module:

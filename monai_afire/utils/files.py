@@ -123,16 +123,12 @@ def check_writable(folder: str | os.PathLike, *others: str | os.PathLike, needed
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise OSError(
-            f"cannot write to {path}: {error.strerror or error}; free space, change its permissions or choose another "
-            "output folder"
-        ) from error
+        remedy = "free space, change its permissions or choose another output folder"
+        raise OSError(f"cannot write to {path}: {error.strerror or error}; {remedy}") from error
     disk = shutil.disk_usage(path)
     if disk.total and disk.free < needed_bytes:  # a total of 0: the file system does not know
-        raise OSError(
-            f"the disk of {path} is too full: {disk.free / 1e6:,.0f} MB are free, about {needed_bytes / 1e6:,.0f} MB "
-            "are going to be written; free space or choose another output folder"
-        )
+        sizes = f"{disk.free / 1e6:,.0f} MB are free, about {needed_bytes / 1e6:,.0f} MB are going to be written"
+        raise OSError(f"the disk of {path} is too full: {sizes}; free space or choose another output folder")
     return path
 
 

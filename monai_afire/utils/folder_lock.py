@@ -93,10 +93,8 @@ def _acquire(path: Path, deadline: float) -> int | None:
                     has_warned = True
                     time.sleep(_BETWEEN_TRIES)
                     continue
-                raise RuntimeError(
-                    f"another run is writing into {path.parent} ({owner}): wait for its end, stop it, or choose other "
-                    "folders for this run (--output_dir, in training also --ckpt_dir)"
-                ) from None
+                remedy = "wait for its end, or choose other folders (--output_dir, in training also --ckpt_dir)"
+                raise RuntimeError(f"another run is writing into {path.parent} ({owner}): {remedy}") from None
             path.unlink(missing_ok=True)
             logger.warning(f"{path.parent} cannot be locked ({error.strerror}): see that no other run writes into it")
             return None

@@ -57,15 +57,10 @@ def check_label_kind(label_kind: str, num_classes: int | None = None, uncertain:
     if label_kind == "multilabel":
         return
     if uncertain != "ignore":
-        raise ValueError(
-            f"uncertain is {uncertain!r}, but of label_kind 'multiclass' an unknown class is neither present nor "
-            "absent: set uncertain to 'ignore'"
-        )
+        raise ValueError("label_kind 'multiclass' knows no uncertain class: set uncertain to 'ignore'")
     if num_classes is not None and num_classes < 2:
-        raise ValueError(
-            f"label_kind 'multiclass' needs two classes or more, got {num_classes}: give num_classes, or take "
-            "'multilabel' for one finding"
-        )
+        needed = f"label_kind 'multiclass' needs two classes or more, got {num_classes}"
+        raise ValueError(f"{needed}: give num_classes, or take 'multilabel' for one finding")
 
 
 def check_thresholds_of_kind(thresholds: ArrayLike | None, label_kind: str) -> None:
@@ -74,10 +69,8 @@ def check_thresholds_of_kind(thresholds: ArrayLike | None, label_kind: str) -> N
         return
     trained = "multiclass" if bool(thresholds.isnan().all()) else "multilabel"
     if trained != label_kind:
-        raise ValueError(
-            f"label_kind is {label_kind!r}, but the network was trained for {trained!r}: give --label_kind {trained}, "
-            "or other weights"
-        )
+        found = f"label_kind is {label_kind!r}, but the network was trained for {trained!r}"
+        raise ValueError(f"{found}: give --label_kind {trained}, or other weights")
 
 
 def class_probabilities(logits: torch.Tensor, label_kind: str = "multilabel") -> torch.Tensor:
@@ -91,8 +84,7 @@ def _check_values(labels: torch.Tensor) -> None:
     wrong = ~((labels == 1) | (labels == 0) | (labels == _UNCERTAIN) | labels.isnan())
     if wrong.any():
         place = tuple(wrong.nonzero()[0].tolist())
-        raise ValueError(
-            f"{int(wrong.sum())} of {labels.numel()} labels are none of 1 (present), 0 (absent), -1 (uncertain) and "
-            f"NaN (missing), the first of them {labels[place].item():g} at {place}: check the datalist, and that "
-            "labels and predictions are not exchanged"
-        )
+        first = f"the first of them {labels[place].item():g} at {place}"
+        known = "1 (present), 0 (absent), -1 (uncertain) and NaN (missing)"
+        wrong_ones = f"{int(wrong.sum())} of {labels.numel()} labels are none of {known}, {first}"
+        raise ValueError(f"{wrong_ones}: check the datalist, and that labels and predictions are not exchanged")

@@ -75,9 +75,7 @@ def copy_public_files(source: Path, target: Path, url: str) -> None:
     """Copy what :func:`pack_bundle` takes of a bundle to a new folder, with the list of large files."""
     for name in ("LICENSE", "docs/README.md", "models/model.pt"):
         if not (source / name).is_file():
-            raise FileNotFoundError(
-                f"{source} has no {name}: give a bundle's folder, and train it first, since its weights are shared too"
-            )
+            raise FileNotFoundError(f"{source} has no {name}: give the folder of a bundle that is trained")
     refuse_existing(target)
     if target.resolve().is_relative_to(source.resolve()):
         raise shutil.Error(f"{target} lies in the bundle that is copied: name a folder outside of {source}")

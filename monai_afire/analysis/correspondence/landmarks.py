@@ -170,10 +170,8 @@ def checked_landmarks(landmarks: torch.Tensor | NDArray, img_size: Sequence[int]
     outside = (places < -0.5) | (places > torch.tensor(img_size) - 0.5)  # no comparison with NaN is true
     if outside.any():
         image, landmark, _ = outside.nonzero()[0].tolist()
-        raise ValueError(
-            f"landmark {landmark} of image {image} is at {places[image, landmark].tolist()}, outside of an image of "
-            f"{tuple(img_size)} pixels: give (row, column) in pixels of the resized image, NaN where it is not shown"
-        )
+        at = f"landmark {landmark} of image {image} is at {places[image, landmark].tolist()}"
+        raise ValueError(f"{at}, outside of an image of {tuple(img_size)} pixels: give (row, column), NaN for unknown")
     return places
 
 

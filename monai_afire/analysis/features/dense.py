@@ -215,9 +215,7 @@ def _checked_stride(encoder: RadiographEncoder, stride: int | None) -> tuple[int
     if stride is None:
         return encoder.patch_size
     if stride not in _divisors(encoder):
-        raise ValueError(
-            f"stride {stride} does not divide the patch {encoder.patch_size}: choose one of {_divisors(encoder)}"
-        )
+        raise ValueError(f"stride {stride} must divide {encoder.patch_size}: choose one of {_divisors(encoder)}")
     return (stride,) * len(encoder.patch_size)
 
 

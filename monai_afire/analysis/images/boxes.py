@@ -34,9 +34,7 @@ def random_boxes(
         [[16, 32], [16, 32]]
     """
     if not 0 < side[0] <= side[1] <= 1 or min(img_size) < 2:
-        raise ValueError(
-            f"side must be two shares 0 < smallest <= largest <= 1 of an image of {tuple(img_size)}, got {tuple(side)}"
-        )
+        raise ValueError(f"side must be two shares 0 < smallest <= largest <= 1, got {tuple(side)}")
     size = torch.tensor(img_size)
     share = side[0] + (side[1] - side[0]) * torch.rand(number, 1, generator=generator)
     sizes = (2 * (share * size / 2).round().long()).clamp_min(2).minimum(size // 2 * 2)

@@ -121,9 +121,8 @@ def _stack(arrays: Sequence[torch.Tensor], what: str) -> torch.Tensor:
     for array in arrays:
         if array.shape != first:
             shapes = f"{tuple(array.shape)}, not {tuple(first)} as the first"
-            raise ValueError(
-                f"{image_name({'image': array})}: its {what} has the shape {shapes}: resize all to one size"
-            )
+            name = image_name({"image": array})
+            raise ValueError(f"{name}: its {what} has the shape {shapes}: resize all to one size")
     return torch.stack([convert_to_tensor(array, track_meta=False) for array in arrays])
 
 

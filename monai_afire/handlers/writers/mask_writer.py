@@ -105,9 +105,7 @@ class SegmentationWriter(_PictureWriter):
     def __post_init__(self) -> None:
         check_class_names(self.class_names)
         if unfit := [name for name in self.class_names if not _is_folder_name(name)]:
-            raise ValueError(
-                f"class names {unfit} cannot name folders: leave out slashes and dots or spaces at the ends"
-            )
+            raise ValueError(f"class names {unfit} cannot name folders: no slashes, no dots or spaces at the ends")
         if not 0 < self.threshold < 1:
             raise ValueError(f"threshold must be in (0, 1), got {self.threshold}")
 

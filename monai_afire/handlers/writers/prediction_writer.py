@@ -124,8 +124,6 @@ def warn_if_implausible(table: Path, columns: Sequence[str], remedy: str) -> Non
     decisions = pd.read_csv(table, usecols=list(columns)) == 1
     for name in columns if len(decisions) >= _FEWEST else ():
         if decisions[name].mean() > _LARGEST_SHARE:
-            logger.warning(
-                f"{decisions[name].sum()} of {len(decisions)} images are above the threshold of {name!r}. Unless "
-                "nearly all of them show a finding, they differ from the images that the threshold was chosen on "
-                f"(scanner, view, contrast, preparation), and the decisions in {table} mean nothing: {remedy}"
-            )
+            found = f"{decisions[name].sum()} of {len(decisions)} images are above the threshold of {name!r}"
+            reason = "they differ from those that the threshold was chosen on (scanner, view, contrast, preparation)"
+            logger.warning(f"{found}. Unless nearly all show a finding, {reason}, and {table} means nothing: {remedy}")

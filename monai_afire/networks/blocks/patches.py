@@ -35,10 +35,8 @@ def grid_size(image_size: Sequence[int], patch_size: Sequence[int] | int) -> tup
     """
     patch = ensure_tuple_rep(patch_size, len(image_size))
     if any(s % p or s < p for s, p in zip(image_size, patch, strict=True)):
-        raise ValueError(
-            f"an image of {tuple(image_size)} pixels cannot be cut into patches of {patch}: resize the image to a "
-            "multiple of the patch size on every axis, or choose another patch size"
-        )
+        remedy = "resize it to a multiple of the patch on every axis, or choose another patch size"
+        raise ValueError(f"an image of {tuple(image_size)} pixels cannot be cut into patches of {patch}: {remedy}")
     return tuple(s // p for s, p in zip(image_size, patch, strict=True))
 
 

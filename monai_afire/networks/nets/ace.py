@@ -168,10 +168,8 @@ class ACE(TeacherNetwork):
             tokens = self.encoder(image_1)
             return tokens.transpose(1, 2).unflatten(2, self.encoder.grid_size)
         if offset_1 is None or offset_2 is None:
-            raise ValueError(
-                "ACE takes an image alone, or all of image_1, image_2, offset_1, offset_2: name them, in this order, "
-                "as extra keys of the trainer's prepare_batch"
-            )
+            names = "image_1, image_2, offset_1, offset_2"
+            raise ValueError(f"ACE takes an image alone, or all of {names}: name them as extra keys of prepare_batch")
         places = (len(image_1), len(self.encoder.grid_size))
         check_shapes(image_2=(image_2, image_1.shape), offset_1=(offset_1, places), offset_2=(offset_2, places))
         shift = offset_1 - offset_2

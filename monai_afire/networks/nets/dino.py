@@ -154,9 +154,7 @@ class DINO(TeacherNetwork):
     def _check_crops(self, image: torch.Tensor, local_crops: torch.Tensor) -> None:
         ndim = len(self.encoder.grid_size) + 3
         if {image.ndim, local_crops.ndim} != {ndim} or image.shape[0] != local_crops.shape[0]:
-            raise ValueError(
-                f"global and local crops must be (B, crops, C, *S) of as many images, got {tuple(image.shape)} and "
-                f"{tuple(local_crops.shape)}: MultiCropd makes them"
-            )
+            shapes = f"{tuple(image.shape)} and {tuple(local_crops.shape)}"
+            raise ValueError(f"global and local crops must be (B, crops, C, *S) of as many images, got {shapes}")
         if image.shape[1] + local_crops.shape[1] < 2 or image.shape[1] < 1:
             raise ValueError("there must be a global crop, and another crop to compare it with")

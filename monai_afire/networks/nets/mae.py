@@ -131,7 +131,5 @@ class MAE(nn.Module):
     def _check_places(self, image: torch.Tensor, visible: torch.Tensor) -> None:
         num_tokens = math.prod(self.encoder.grid_size)
         if visible.ndim != 2 or visible.shape[0] != image.shape[0] or not 0 < visible.shape[1] < num_tokens:
-            raise ValueError(
-                f"for images {tuple(image.shape)}, visible must be (B, K) with K of 1 to {num_tokens - 1}, got "
-                f"{tuple(visible.shape)}: does RandVisiblePatchesd have the encoder's patch size?"
-            )
+            wanted = f"(B, K) with K of 1 to {num_tokens - 1}, got {tuple(visible.shape)} for {len(image)} images"
+            raise ValueError(f"visible must be {wanted}: does RandVisiblePatchesd have the encoder's patch size?")

@@ -188,10 +188,8 @@ class PEAC(TeacherNetwork):
         if image_2 is None:
             return self.restore_image(image_1)
         if distorted is None or order is None or shuffled is None or offset_1 is None or offset_2 is None:
-            raise ValueError(
-                "PEAC takes an image, or all of image_1, image_2, distorted, order, shuffled, offset_1, offset_2; "
-                "name them, in this order, as extra keys of the trainer's prepare_batch"
-            )
+            names = "image_1, image_2, distorted, order, shuffled, offset_1, offset_2"
+            raise ValueError(f"PEAC takes an image, or all of {names}: name them as extra keys of prepare_batch")
         grid, batch, crop = self.encoder.grid_size, len(image_1), image_1.shape
         check_shapes(image_2=(image_2, crop), distorted=(distorted, crop), order=(order, (batch, math.prod(grid))))
         places = (batch, len(grid))

@@ -138,10 +138,9 @@ class RadiographEncoder(nn.Module):
         Raises:
             NotImplementedError: when the encoder takes images of its own size only.
         """
-        raise NotImplementedError(
-            f"{type(self).__name__} encodes images of {self.img_size} pixels only, but has got {tuple(images.shape)}: "
-            "do without crops of another size (DINO: num_local_crops 0), or take a ViTEncoder"
-        )
+        found = f"images of {self.img_size} pixels only, but has got {tuple(images.shape)}"
+        remedy = "do without crops of another size (DINO: num_local_crops 0), or take a ViTEncoder"
+        raise NotImplementedError(f"{type(self).__name__} encodes {found}: {remedy}")
 
     def layers_by_depth(self) -> list[list[nn.Module]]:
         """
@@ -179,7 +178,5 @@ class RadiographEncoder(nn.Module):
             ValueError: when channels or size differ from the encoder's.
         """
         if images.shape[1:] != (self.in_channels, *self.img_size):
-            raise ValueError(
-                f"this encoder takes images (B, {self.in_channels}, {', '.join(map(str, self.img_size))}), got "
-                f"{tuple(images.shape)}: resize the images, or build the encoder with their size"
-            )
+            wanted = f"(B, {self.in_channels}, {', '.join(map(str, self.img_size))})"
+            raise ValueError(f"this encoder takes images {wanted}, got {tuple(images.shape)}: resize the images")

@@ -226,10 +226,9 @@ def read_pickle(path: str | os.PathLike, remedy: str = _COPY_AGAIN, mmap: bool =
     except Exception as error:  # a damaged file fails in the unpickler in a dozen ways
         names = re.findall(r"GLOBAL (\w[\w.]*)", str(error))
         if names:
-            raise ValueError(
-                f"{path} is refused: it contains more than tensors ({', '.join(sorted(set(names)))}), which could run "
-                "code; if you trust its author, load it with weights_only=False and save its state dict alone"
-            ) from None
+            found = f"it contains more than tensors ({', '.join(sorted(set(names)))}), which could run code"
+            remedy = "if you trust its author, load it with weights_only=False and save its state dict alone"
+            raise ValueError(f"{path} is refused: {found}; {remedy}") from None
         raise ValueError(f"{path} is not a readable PyTorch checkpoint ({_reason(error)}): {remedy}") from error
 
 

@@ -95,10 +95,8 @@ def export_encoder(
     check_branch(branch)
     encoder = encoders_of(net)[-1 if branch == "teacher" else 0]
     if not isinstance(encoder, ViTEncoder):
-        raise TypeError(
-            f"only ViTEncoder can be exported, this network has a {type(encoder).__name__}; the .model of an adapted "
-            "encoder saves itself (such as by save_pretrained)"
-        )
+        kind = type(encoder).__name__
+        raise TypeError(f"only ViTEncoder can be exported, this network has a {kind}, whose .model saves itself")
     settings = _settings(encoder)
     if layout != "monai" and settings["spatial_dims"] != 2:
         raise ValueError(f"{layout} has no ViT for {settings['spatial_dims']}-D images: export with layout='monai'")

@@ -78,20 +78,16 @@ def _as_kernel(weight: torch.Tensor, name: str, patch_size: Sequence[int]) -> to
     if weight.ndim == 2 and weight.shape[1] % math.prod(patch_size) == 0:
         return weight.reshape(weight.shape[0], *patch_size, -1).movedim(-1, 1)
     if weight.ndim != 2 + len(patch_size):
-        raise ValueError(
-            f"{name} is {tuple(weight.shape)} in the checkpoint, the encoder's patches are {tuple(patch_size)}: build "
-            "the encoder with the checkpoint's spatial_dims and patch_size"
-        )
+        found = f"{name} is {tuple(weight.shape)} in the checkpoint, the encoder's patches are {tuple(patch_size)}"
+        raise ValueError(f"{found}: build the encoder with the checkpoint's spatial_dims and patch_size")
     return weight
 
 
 def _normalization(normalization: tuple[Any, Any], channels: int) -> tuple[torch.Tensor, torch.Tensor]:
     mean, std = (torch.as_tensor(value, dtype=torch.float64).flatten() for value in normalization)
     if mean.numel() not in (1, channels) or std.numel() not in (1, channels) or not (std > 0).all():
-        raise ValueError(
-            f"source_normalization must be (mean, std > 0), one value or one for each of {channels} channels, got "
-            f"{normalization}"
-        )
+        wanted = f"(mean, std > 0), one value or one for each of {channels} channels"
+        raise ValueError(f"source_normalization must be {wanted}, got {normalization}")
     return mean, std
 
 

@@ -183,10 +183,9 @@ def encoders_of(net: nn.Module) -> list[nn.Module]:
         return [net]
     parts = dict(net.named_children())
     if "encoder" not in parts or missing_parts(parts["encoder"]):
-        raise TypeError(
-            f"{type(net).__name__} is no ViTEncoder, SwinEncoder or adapted encoder and has none as its 'encoder' (its "
-            f"parts: {', '.join(parts) or 'none'}): pass the network as it is before compilation or distribution"
-        )
+        names = f"its parts: {', '.join(parts) or 'none'}"
+        found = f"{type(net).__name__} is no ViTEncoder, SwinEncoder or adapted encoder and has none ({names})"
+        raise TypeError(f"{found}: pass the network as it is before compilation or distribution")
     return [parts[name] for name in ("encoder", "teacher_encoder") if name in parts]
 
 
@@ -197,19 +196,15 @@ def _convert(
     found = find_encoder(checkpoint.tensors, sources, branch, key)
     if found is None:
         formats = ", ".join(each.name for each in sources)
-        raise ValueError(
-            f"no encoder weights found in {checkpoint.name} (names of {formats}). Its keys: "
-            f"{shorten(list(checkpoint.tensors))}. The encoder's: {shorten(list(encoder.state_dict()))}. Is it a "
-            f"{type(encoder).__name__} with its patch embedding? Rename other names to timm's or MONAI's."
-        )
+        keys = f"Its keys: {shorten(list(checkpoint.tensors))}. The encoder's: {shorten(list(encoder.state_dict()))}"
+        where = f"{checkpoint.name} (names of {formats})"
+        raise ValueError(f"no encoder weights found in {where}. {keys}. Rename other names to timm's or MONAI's.")
     conversion = convert_names(checkpoint, *found)
     header = checkpoint.header
     if header:
         own, heads = encoder.blocks[0].attn.num_heads, header["num_heads"]
         if heads != own:
-            raise ValueError(
-                f"the file has {heads} attention heads, not {own}: build the network with num_heads={heads}"
-            )
+            raise ValueError(f"it has {heads} attention heads, not {own}: build the network with num_heads={heads}")
         conversion.num_heads, conversion.normalization = heads, (header["mean"], header["std"])
         sizes = zip(header["img_size"], header["patch_size"], strict=True)
         conversion.grid = tuple(size // patch for size, patch in sizes)
@@ -247,10 +242,8 @@ def _common_prefix(checkpoint: Checkpoint, expected: Mapping[str, Any], key: str
     counts = Counter("".join(f"{part}." for part in before) for before, name in splits if ".".join(name) in expected)
     within = {prefix: n for prefix, n in counts.items() if key is None or prefix.startswith(f"{key}.")}
     if not within:
-        raise ValueError(
-            f"no weights of this encoder found in {checkpoint.name}. Its keys: {shorten(list(checkpoint.tensors))}. "
-            f"The encoder's: {shorten(list(expected))}. Is it a checkpoint of this model?"
-        )
+        keys = f"Its keys: {shorten(list(checkpoint.tensors))}. The encoder's: {shorten(list(expected))}"
+        raise ValueError(f"no weights of this encoder found in {checkpoint.name}. {keys}. Is it of this model?")
     most = [prefix for prefix, n in within.items() if n == max(within.values())]
     of_branch = [prefix for prefix in most if is_teacher(prefix) == (branch == "teacher")] or most
     if len(of_branch) > 1:
@@ -279,12 +272,10 @@ def _compare(
     wrong = [name for name in tensors if name in expected and tuple(tensors[name].shape) != expected[name]]
     if wrong:
         given = "".join(f"{name}={value}, " for name, value in arguments.items())
-        remedy = f"build it with the checkpoint's settings: {given}the number of heads and the image size of that model"
-        raise ValueError(
-            f"{len(wrong)} tensors of {report.file} do not fit the encoder, first {wrong[0]}: "
-            f"{tuple(tensors[wrong[0]].shape)} in the file, {expected[wrong[0]]} in the encoder; "
-            f"{remedy if given else 'give the model that the file is of as --encoder'}"
-        )
+        first = f"{wrong[0]}: {tuple(tensors[wrong[0]].shape)} in the file, {expected[wrong[0]]} in the encoder"
+        remedy = f"build it with the checkpoint's settings: {given}heads, image size"
+        remedy = remedy if given else "give the model that the file is of as --encoder"
+        raise ValueError(f"{len(wrong)} tensors of {report.file} do not fit the encoder, first {first}; {remedy}")
     bad = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
     if bad:
         where = f"{len(bad)} tensors ({shorten(bad)})"

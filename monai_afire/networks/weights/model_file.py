@@ -169,10 +169,8 @@ def check_fits(
         if in_file.get(name) != in_network.get(name)
     ]
     if differences:
-        some = "; ".join(differences[:3])
-        raise RuntimeError(
-            f"{path} holds another architecture (differences: {len(differences)}, such as {some}): {remedy}"
-        )
+        some = f"differences: {len(differences)}, such as {'; '.join(differences[:3])}"
+        raise RuntimeError(f"{path} holds another architecture ({some}): {remedy}")
 
 
 class ModelFile:
@@ -264,10 +262,9 @@ class ModelFile:
     def _existing_file(self) -> Path:
         path = weights_file(self.path)
         if not path.is_file():
-            raise FileNotFoundError(
-                f"there are no weights {path} (in {Path.cwd()}): {self.hint or 'check the path'}, or name the file "
-                "(--ckpt_path, --pretrained) or the folder of the bundle (--bundle_root)"
-            )
+            others = "or name the file (--ckpt_path, --pretrained) or the folder of the bundle (--bundle_root)"
+            found = f"there are no weights {path} (in {Path.cwd()})"
+            raise FileNotFoundError(f"{found}: {self.hint or 'check the path'}, {others}")
         return path
 
     def build(self, **replaced: Any) -> Any:
@@ -406,10 +403,8 @@ def _description(path: Path, header: Mapping[str, str], state: Any) -> Descripti
             return None
         return parse_description(json.dumps(data)) if "format" in data else described_by_options(data, state)
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"{path} has a wrong description: {error}; copy the file again, or update this package if a newer version "
-            "wrote it"
-        ) from error
+        remedy = "copy the file again, or update this package if a newer version wrote it"
+        raise ValueError(f"{path} has a wrong description: {error}; {remedy}") from error
 
 
 def _a(task: str) -> str:

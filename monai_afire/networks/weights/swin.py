@@ -114,9 +114,7 @@ def _fit_table(tensors: dict[str, torch.Tensor], name: str, window: tuple[int, .
         return False
     found = source_grid(table.shape[0], 0, offsets, same_first=True)
     if found is None:
-        raise ValueError(
-            f"{name} is {tuple(table.shape)} in the checkpoint, no table of a square window; the encoder's window is "
-            f"{window}: build the encoder with the checkpoint's window_size and img_size"
-        )
+        remedy = f"build the encoder, whose window is {window}, with the checkpoint's window_size and img_size"
+        raise ValueError(f"{name} is {tuple(table.shape)} in the checkpoint, no table of a square window: {remedy}")
     tensors[name] = resize_position_embedding(table[None].cpu(), found[1], offsets)[0]
     return True

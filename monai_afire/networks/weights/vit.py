@@ -186,10 +186,9 @@ def _fit_positions(conversion: Conversion, target: tuple[int, ...]) -> None:
         same_first = not conversion.source.of_photographs
         found = source_grid(embedding.shape[1], prefix_tokens, target, same_first)
     if found is None:
-        raise ValueError(
-            f"{POSITIONS} is {tuple(embedding.shape)} with up to {prefix_tokens} class tokens, the encoder's "
-            f"grid is {target}, source_grid is {given}: pass the checkpoint's number of patches as source_grid"
-        )
+        shapes = f"{tuple(embedding.shape)} with up to {prefix_tokens} class tokens, the encoder's grid is {target}"
+        remedy = "pass the checkpoint's number of patches as source_grid"
+        raise ValueError(f"{POSITIONS} is {shapes}, source_grid is {given}: {remedy}")
     skip, grid = found
     conversion.tensors[POSITIONS] = embedding[:, skip:]
     if grid != target:

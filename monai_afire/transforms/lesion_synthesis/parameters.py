@@ -54,9 +54,8 @@ class LesionSettings:
             check_range(name, getattr(self, name))
         check_positive("num_lesions", self.num_lesions)
         if (self.lesion_size[0] < 1) != (self.lesion_size[1] < 1):
-            raise ValueError(
-                f"lesion_size must be two fractions below 1 or two pixel lengths, got {self.lesion_size!r}."
-            )
+            sizes = "two fractions below 1 or two pixel lengths"
+            raise ValueError(f"lesion_size must be {sizes}, got {self.lesion_size!r}.")
         if self.lesion_size[1] > REFERENCE_SIDE:
             image = f"the image, whose side counts as {REFERENCE_SIDE} pixels"
             raise ValueError(f"lesion_size {self.lesion_size!r} is larger than {image}: give fractions below 1.")
