@@ -4,14 +4,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 
-def patient_weights(patients: Sequence[object], num_samples: int, seed: int = 0) -> NDArray[np.float64]:
+def patient_weights(patients: ArrayLike, num_samples: int, seed: int = 0) -> NDArray[np.float64]:
     """
     How often each image is in each of some samples of patients, drawn with replacement.
 

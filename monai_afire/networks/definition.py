@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Annotated, Any, TypeVar
@@ -120,6 +121,8 @@ def _as_data(value: Any, part: Any) -> Any:
     """JSON data of an argument; ``part`` is what the network has made of it, such as the adapter around an encoder."""
     if isinstance(value, (torch.Tensor, np.ndarray, np.generic)):
         return value.tolist()
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
     if isinstance(value, (list, tuple)):
         return [_as_data(each, None) for each in value]
     if value is None or isinstance(value, (bool, int, float, str)):

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 PUBLIC = ("LICENSE", "NOTICE", "configs", "docs", "models")
-PRIVATE = ("checkpoint*.pt", "*_previous*.pt", ".*", "*.tmp", "__pycache__")  # of runs: optimizer, older weights
+PRIVATE = (
+    "checkpoint*.pt",
+    "*_previous*.pt",
+    ".*",
+    "*.tmp",
+    "__pycache__",
+    "encoder_only",
+)  # of runs: optimizer, older weights
 LARGE = 25 * 2**20  # bytes that the Model Zoo takes as one file
 LINK_TO_ANOTHER_BUNDLE = re.compile(r"\[([^\]]*)\]\(\.\./\.\./[^)]*\)")
 
@@ -93,9 +100,12 @@ def copy_public_files(source: Path, target: Path, url: str) -> None:
 
 
 def _public_paths(bundle: Path) -> list[Path]:
-    """Files and folders to share: ``released`` only where a config reads it."""
-    configs = (path.read_text(encoding="utf-8") for path in (bundle / "configs").glob("*.json"))
-    names = (*PUBLIC, "released") if any("/released/" in text for text in configs) else PUBLIC
+    """Files and folders to share: ``released`` only where a config or the card names a file of it."""
+    texts = [path.read_text(encoding="utf-8") for path in (bundle / "configs").glob("*.json")]
+    texts.append((bundle / "docs" / "README.md").read_text(encoding="utf-8"))
+    # "'/released/" in a config and "`released/" on a card are of this bundle, "../afire/released/" is of another
+    is_named = any(start in text for text in texts for start in ("'/released/", "`released/"))
+    names = (*PUBLIC, "released") if is_named else PUBLIC
     return [bundle / name for name in names if (bundle / name).exists()]
 
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import nn
 
 from monai_afire.networks import (
     HuggingFaceEncoder,
+    ModelFile,
     TimmEncoder,
     TransferClassifier,
     UPerNet,
@@ -22,6 +24,7 @@ from monai_afire.networks import (
     as_encoder,
     build_encoder,
     load_encoder_weights,
+    save_network,
 )
 from monai_afire.optimizers import layer_decay_groups
 
@@ -170,6 +173,31 @@ def test_a_folder_is_read_with_its_normalisation(tmp_path: Path) -> None:
     (folder / "model.safetensors").unlink()
     HuggingFaceEncoder(folder, pretrained=False)
     with pytest.raises(ValueError, match=r"cannot be read as a model of transformers .*: give a folder with config"):
+        HuggingFaceEncoder(folder)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_file_of_this_package_needs_no_folder(name: str, tmp_path: Path) -> None:
+    _, folder = saved(name, tmp_path / "hub")
+    network = TransferClassifier(HuggingFaceEncoder(folder, img_size=32), num_classes=2).eval()
+    file = save_network(network, tmp_path / "model.pt", {"preprocessing": {"image_size": 32}})
+    shutil.rmtree(folder)
+    images = torch.rand(2, 1, 32, 32)
+    torch.testing.assert_close(ModelFile(file).build()(images), network(images), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("entry", "value"), [("num_hidden_layers", 10**6), ("layer_norm_eps", float("nan"))])
+def test_an_impossible_config_is_refused_at_once(tmp_path: Path, entry: str, value: float) -> None:
+    _, folder = saved("vit", tmp_path)
+    content = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**content, entry: value}))
+    with pytest.raises(ValueError, match=f"its config says {entry}"):
+        HuggingFaceEncoder(folder)
+
+
+def test_two_means_for_three_channels_are_refused(tmp_path: Path) -> None:
+    _, folder = saved("vit", tmp_path, image_mean=[0.5, 0.5])
+    with pytest.raises(ValueError, match="the mean of the model's images has 2 values, not 3"):
         HuggingFaceEncoder(folder)
 
 

@@ -17,7 +17,7 @@ from torch import nn
 
 from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.nets.vit_encoder import ViTEncoder
-from monai_afire.networks.weights import export, export_encoder, load_encoder_weights
+from monai_afire.networks.weights import export_encoder, load_encoder_weights, safetensors_files
 
 CASES: dict[str, dict[str, Any]] = {
     "default": {},
@@ -189,7 +189,7 @@ def test_failed_export_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
         Path(path).write_bytes(b"half")
         raise OSError("disk full")
 
-    monkeypatch.setattr(export, "save_file", fail)
+    monkeypatch.setattr(safetensors_files, "save_file", fail)
     with pytest.raises(OSError, match="disk full"):
         export_encoder(build(1), file)
     assert file.read_bytes() == before

@@ -78,9 +78,17 @@ def test_released_files_are_packed_where_a_config_reads_them(workspace: Path) ->
     assert content(packed / "released") == content(Path("bundles/afire/released"))
     (archive,) = Path("dist").glob("afire_v*.zip")
     assert "afire/released/detector.safetensors" in zipfile.ZipFile(archive).namelist()
+    Path("bundles/ace/models/encoder_only").mkdir()
+    Path("bundles/ace/models/encoder_only/model.pt").touch()
     packed = pack_bundle("bundles/ace", "dist")
     assert not (packed / "released").exists()
+    assert not (packed / "models/encoder_only").exists(), "a detector of the user's own images"
     assert "2025/0272962" in (packed / "NOTICE").read_text(), "the notice of patents goes with the bundle"
+
+
+def test_released_files_are_packed_where_the_card_names_them(workspace: Path) -> None:
+    packed = pack_bundle(with_weights("radiograph_classification"), "dist")
+    assert (packed / "released/nih_findings.pt").is_file()
 
 
 def test_package_has_the_paths_of_the_zoo(workspace: Path) -> None:

@@ -93,7 +93,10 @@ class AdaptedEncoder(RadiographEncoder):
             raise ValueError(f"the model takes images of {model_channels} channels, and in_channels is {in_channels}")
         per_channel = (1, -1, *[1] * len(img_size))
         for name, values in (("model_mean", mean), ("model_std", std)):
-            given = torch.as_tensor(values, dtype=torch.float32).flatten().expand(model_channels)
+            given = torch.as_tensor(values, dtype=torch.float32).flatten()
+            if len(given) not in (1, model_channels):
+                raise ValueError(f"the {name[6:]} of the model's images has {len(given)} values, not {model_channels}")
+            given = given.expand(model_channels)
             if not given.isfinite().all() or (name == "model_std" and not (given > 1e-6).all()):
                 needed = "finite" if name == "model_mean" else "finite and above 0"
                 raise ValueError(f"the {name[6:]} of the model's images is {given.tolist()}: it must be {needed}")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from monai.utils import ensure_tuple_rep
+from monai.utils import ensure_tuple, ensure_tuple_rep
 from torch import nn
 
 from monai_afire.networks.definition import keeps_arguments
@@ -24,6 +24,18 @@ from monai_afire.networks.nets.radiograph_encoder import spread_layers
 logger = logging.getLogger(__name__)
 
 _PREPROCESSING = "preprocessor_config.json"
+_LARGEST = {
+    "num_hidden_layers": 256,
+    "depths": 256,
+    "num_attention_heads": 256,
+    "num_heads": 256,
+    "num_channels": 64,
+    "hidden_size": 16_384,
+    "embed_dim": 16_384,
+    "intermediate_size": 65_536,
+    "image_size": 16_384,
+    "patch_size": 16_384,
+}
 _FILES = "config.json, model.safetensors and preprocessor_config.json"
 
 
@@ -39,7 +51,7 @@ class HuggingFaceEncoder(AdaptedEncoder):
 
     Args:
         model: a folder with ``config.json``, ``model.safetensors`` and ``preprocessor_config.json``, the name of a
-            model on the hub, or a model.
+            model on the hub, or a model. The text of a ``config.json`` builds the model with random weights.
         img_size: spatial size of the images in pixels, a multiple of the patch; None for the model's.
         in_channels: 1 for gray images, which become the model's channels, or the model's number of channels.
         mean: mean intensity that the model was trained with, one value or one per channel; None for that of the
@@ -50,8 +62,8 @@ class HuggingFaceEncoder(AdaptedEncoder):
     Raises:
         ImportError: without transformers.
         FileNotFoundError: when there is no such folder.
-        ValueError: when the model cannot be read, weights that tokens need are missing or of another shape, or images
-            of this size do not fit.
+        ValueError: when the model cannot be read, its config is out of range, weights that tokens need are missing or
+            of another shape, or images of this size do not fit.
 
     Example:
         >>> encoder = HuggingFaceEncoder("models/dinov2-small", img_size=224)  # doctest: +SKIP
@@ -96,6 +108,11 @@ class HuggingFaceEncoder(AdaptedEncoder):
                 f"as {', '.join(needed[:3])}: get the files of one model ({_FILES}), or give hub:{source}:random"
             )
 
+    def changed_arguments(self) -> dict[str, Any]:
+        """What a file says in the place of a folder, so that it needs none."""
+        normalization = {"mean": self.model_mean.flatten().tolist(), "std": self.model_std.flatten().tolist()}
+        return {"model": self.model.config.to_json_string(), "pretrained": False, **normalization}
+
     def encode(self, pixels: torch.Tensor) -> torch.Tensor:
         """Tokens ``(B, L, D)`` without class and register tokens."""
         return self._patches(self.model(pixel_values=pixels, **self._sized).last_hidden_state)
@@ -130,6 +147,8 @@ class HuggingFaceEncoder(AdaptedEncoder):
 def _existing(model: str | os.PathLike) -> str:
     """A folder that is there, or a name for the hub."""
     name = os.fspath(model)
+    if name.startswith("{"):  # a config itself
+        return name
     looks_like_a_path = name.startswith((".", "~", os.sep)) or name.count("/") > 1 or "\\" in name
     folder = Path(name).expanduser()
     if folder.is_dir():
@@ -149,8 +168,13 @@ def _read_model(source: str, pretrained: bool) -> tuple[nn.Module, set[str]]:
     except ImportError as error:
         raise ImportError(f"{error}; {source} is read by transformers: pip install 'monai-afire[hub]'") from error
     try:
-        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
-        if not pretrained:
+        is_text = source.startswith("{")
+        if is_text:
+            config = AutoConfig.for_model(**json.loads(source))
+        else:
+            config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        _check_config(config)
+        if is_text or not pretrained:
             return AutoModel.from_config(config, trust_remote_code=False), set()
         model, info = AutoModel.from_pretrained(
             source,
@@ -171,6 +195,19 @@ def _read_model(source: str, pretrained: bool) -> tuple[nn.Module, set[str]]:
     if info["unexpected_keys"]:
         logger.info(f"{source} has tensors that are not used: {', '.join(sorted(info['unexpected_keys'])[:3])}")
     return model, set(info["missing_keys"])
+
+
+def _check_config(config: Any) -> None:
+    """Refuse sizes that no model has before memory is taken for them."""
+    for name, largest in _LARGEST.items():
+        values = ensure_tuple(getattr(config, name, None) or 1)
+        if any(not isinstance(value, int) or not 1 <= value <= largest for value in values):
+            raise ValueError(
+                f"its config says {name} {str(values)[:40]}: whole numbers from 1 to {largest} are possible"
+            )
+    for name in ("layer_norm_eps", "layernorm_eps"):
+        if not 1e-15 <= (value := getattr(config, name, 1e-6)) <= 0.1:
+            raise ValueError(f"its config says {name} {value}: 1e-15 to 0.1 is possible")
 
 
 def _normalization(source: str | None) -> tuple[Any, Any]:
