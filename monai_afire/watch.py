@@ -58,9 +58,9 @@ def watch_folder(
         DatalistError: when there is no such folder, or the output folder lies in it.
         RuntimeError: when another process watches for the same output folder.
     """
+    if Path(output_dir).resolve().is_relative_to(Path(folder).resolve()):
+        raise DatalistError(f"{output_dir} lies in {folder}, where results would count as arrivals: choose another")
     out = check_writable(output_dir)
-    if out.resolve().is_relative_to(Path(folder).resolve()):
-        raise DatalistError(f"{out} lies in {folder}: results would count as arrivals; choose another output folder")
     with folder_lock(out):
         for plan in sorted(out.glob(f".batch_*/{_PLAN}")):
             _score(plan.parent, overrides)
@@ -140,6 +140,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         watch_folder(**{name: value for name, value in vars(options).items() if value is not None})
     except KeyboardInterrupt:
         print("stopped; the same command goes on", flush=True)
+    except (DatalistError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

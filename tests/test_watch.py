@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 from bundles.bundle_runs import new_detector, write_images
+from handlers.lock_holder import holding_process
 
 from monai_afire import watch
 from monai_afire.anomaly import AnomalyDetector
-from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.networks import save_network
 
 SMALL: dict[str, Any] = {"saved": [], "device": "cpu", "batch_size": 2}
@@ -138,9 +138,23 @@ def test_many_files_come_in_several_batches(
     assert [len(names) for names in scored(tmp_path).values()] == [2, 1]
 
 
-def test_results_are_no_arrivals(tmp_path: Path) -> None:
-    with pytest.raises(DatalistError, match="results would count as arrivals"):
-        watch.watch_folder(tmp_path, tmp_path / "out")
+def test_folders_that_cannot_be_watched_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch.signal, "signal", lambda *arguments: None)  # what it changes in a process of its own
+    monkeypatch.setattr(watch, "show_cause_last", lambda: None)
+    assert watch.main([str(tmp_path), str(tmp_path / "out")]) == 1
+    assert "where results would count as arrivals" in capsys.readouterr().err
+    assert watch.main([str(tmp_path / "in"), str(tmp_path / "out")]) == 1
+    assert "no such folder" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.name != "posix", reason="folders are locked by POSIX")
+def test_one_watch_at_a_time_writes_to_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out").mkdir()
+    with holding_process(tmp_path / "out"), pytest.raises(RuntimeError, match="another run is writing"):
+        watch.watch_folder(tmp_path / "in", tmp_path / "out")
 
 
 def watching(folder: Path, detector: str) -> None:
