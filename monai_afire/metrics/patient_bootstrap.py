@@ -55,15 +55,17 @@ def weighted_metrics(
                [1.  , 1.  , 1.  ]])
     """
     truth, values, decided = (np.asarray(each, dtype=np.float64) for each in (labels, scores, decisions))
-    positive, negative = weights * truth, weights * (1 - truth)
-    order = np.argsort(values)
-    steps = np.flatnonzero(np.diff(values[order], prepend=-np.inf))  # equal scores are one step
-    positives, negatives = (np.add.reduceat(each[:, order], steps, axis=1) for each in (positive, negative))
-    below = np.cumsum(negatives, axis=1) - negatives / 2
+    rank = np.argsort(values)
+    negative, positive = rank[truth[rank] == 0], rank[truth[rank] == 1]
+    # weight of the negative images below each place among them
+    below = np.pad(np.cumsum(weights[:, negative], axis=1), ((0, 0), (1, 0)))
+    first, last = (np.searchsorted(values[negative], values[positive], side) for side in ("left", "right"))
+    present, absent = weights[:, positive].sum(1), below[:, -1]
     with np.errstate(invalid="ignore"):
-        present, absent = positive.sum(1), negative.sum(1)
-        auc = (positives * below).sum(1) / (present * absent)
-        return np.stack([auc, positive @ decided / present, negative @ (1 - decided) / absent], axis=1)
+        auc = (weights[:, positive] * (below[:, first] + below[:, last])).sum(1) / (2 * present * absent)
+        sensitivity = weights @ (truth * decided) / present
+        specificity = weights @ ((1 - truth) * (1 - decided)) / absent
+    return np.stack([auc, sensitivity, specificity], axis=1)
 
 
 def bootstrap_aucs(labels: NDArray, scores: NDArray, weights: NDArray[np.float64]) -> NDArray[np.float64]:

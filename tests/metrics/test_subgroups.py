@@ -79,11 +79,11 @@ def age_band(text: str) -> str:
     return "80 or more" if low == 80 else f"{low} to {low + 19}"
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_groups_against_a_loop(seed: int) -> None:
     table, labels, scores = random_set(seed)
     limits = [0.5, 0.8]
-    found = subgroup_metrics(table, labels, scores, limits, ["a", "b"], num_bootstraps=30)
+    found = subgroup_metrics(table, labels, scores, limits, ["a", "b"], num_bootstraps=15)
     assert list(found) == ["sex", "age", "view", "manufacturer"]
     groups = {"sex": table["sex"], "age": table["age"].map(age_band), "view": table["view"]}
     for name, members in groups.items():
@@ -96,7 +96,7 @@ def test_groups_against_a_loop(seed: int) -> None:
 
 
 def check_group(entry: dict[str, Any], table: pd.DataFrame, labels: np.ndarray, scores: np.ndarray) -> None:
-    weights = patient_weights(table["patient_id"].tolist(), 30).astype(int)
+    weights = patient_weights(table["patient_id"].tolist(), 15).astype(int)
     values, samples = [], []
     for number, (name, limit) in enumerate([("a", 0.5), ("b", 0.8)]):
         known = ~np.isnan(labels[:, number])
