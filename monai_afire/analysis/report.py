@@ -24,7 +24,7 @@ from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.networks.weights import load_encoder_weights
 from monai_afire.networks.weights.description import TASKS
 from monai_afire.networks.weights.model_file import ModelFile, read_description
-from monai_afire.utils.files import atomic_path, check_writable, mark_results
+from monai_afire.utils.files import check_writable, mark_results, write_text
 from monai_afire.utils.formatting import json_safe
 from monai_afire.utils.html_page import render_page
 from monai_afire.visualize.figures import figure_url
@@ -203,8 +203,7 @@ def property_report(
 def _write(
     folder: Path, title: str, facts: Mapping[str, Any], results: Sequence[StudyResult], remarks: Sequence[str]
 ) -> None:
-    with atomic_path(folder / "report.html") as temporary:
-        temporary.write_text(report_page(title, facts, results, remarks), encoding="utf-8")
+    write_text(folder / "report.html", report_page(title, facts, results, remarks))
     content = {
         "title": title,
         "facts": dict(facts),
@@ -218,8 +217,7 @@ def _write(
             for result in results
         ],
     }
-    with atomic_path(folder / "report.json") as temporary:
-        temporary.write_text(json.dumps(json_safe(content), indent=2, default=str), encoding="utf-8")
+    write_text(folder / "report.json", json.dumps(json_safe(content), indent=2, default=str))
 
 
 def _rows(table: pd.DataFrame) -> list[dict[Any, Any]]:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pandas as pd
 
 from monai_afire.anomaly.batch_report import GROUPS, Drift, flag_rates
-from monai_afire.utils.files import atomic_path
+from monai_afire.utils.files import write_text
 from monai_afire.utils.html_page import render_page
 
 _EMPTY = dict.fromkeys(("p_value", "discovery", "lung_zone", "sex", "age", "view", "scanner"), "")
@@ -68,8 +68,7 @@ def write_worklist_page(
         groups=flag_rates(pd.DataFrame(rows, columns=["decision", *GROUPS])).to_dict("records"),
         scanners=sorted({row["scanner"] for row in rows} - {""}),
     )
-    with atomic_path(path) as temporary:
-        temporary.write_text(page, encoding="utf-8", errors="replace")
+    write_text(path, page)
 
 
 def _link(target: Path, folder: Path) -> str:

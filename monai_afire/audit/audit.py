@@ -31,7 +31,7 @@ from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sec
 from monai_afire.data.datalist.patients import file_patients
 from monai_afire.networks.nets.lung_finder import LungFinder
 from monai_afire.transforms.radiograph_io.shards import without_shard
-from monai_afire.utils.files import atomic_path, check_writable, mark_results
+from monai_afire.utils.files import atomic_path, check_writable, mark_results, write_text
 from monai_afire.utils.text import known_text
 
 EXCLUDED = tuple(check.name for check in CHECKS if check.excludes)
@@ -123,9 +123,10 @@ def audit_images(
         scanners={name: int(count) for name, count in frame["scanner"].value_counts().items() if name},
     )
     _write_table(frame, found, kept, folder / "audit.csv")
-    _write_json(asdict(summary), folder / "audit.json")
+    write_text(folder / "audit.json", json.dumps(asdict(summary), indent=1))
     described = read_sections(Path(datalist).expanduser()) if datalist else {}  # names of classes stay, too
-    _write_json({**described, **_cleaned(items, frame, kept)}, folder / "datalist.json")
+    cleaned = {**described, **_cleaned(items, frame, kept)}
+    write_text(folder / "datalist.json", json.dumps(cleaned, indent=1))
     paths = [item["image"] for item in items]
     write_page(summary, found, paths, list(frame["image"]), folder / "audit.html", exclude, shown)
     return summary
@@ -223,11 +224,6 @@ def _cleaned(items: Sequence[Mapping[str, Any]], frame: pd.DataFrame, kept: Coll
         if is_kept:
             sections[item["section"]].append({**item, "image": name})
     return {name: [{k: v for k, v in item.items() if k != "section"} for item in s] for name, s in sections.items()}
-
-
-def _write_json(content: Mapping[str, Any], path: Path) -> None:
-    with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
 def _write_table(frame: pd.DataFrame, found: Mapping[str, Mapping[int, str]], kept: Sequence[bool], path: Path) -> None:

@@ -18,7 +18,7 @@ from PIL import Image, ImageOps
 from monai_afire.audit.checks import CHECKS
 from monai_afire.transforms import LoadRadiograph
 from monai_afire.transforms.radiograph_io.common import RadiographError
-from monai_afire.utils.files import atomic_path
+from monai_afire.utils.files import write_text
 from monai_afire.utils.html_page import render_page
 
 _SIDE, _QUALITY = 160, 75
@@ -54,8 +54,7 @@ def write_page(
         ]
         checks.append({"check": check, "count": len(rows), "cards": cards, "excludes": check.name in exclude})
     page = render_page("monai_afire.audit", "audit.html", summary=summary, checks=checks)
-    with atomic_path(path) as temporary:
-        temporary.write_text(page, encoding="utf-8", errors="replace")
+    write_text(path, page)
 
 
 @lru_cache(maxsize=256)  # an image may have several findings

@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 
-import pandas as pd
-
 from monai_afire.experiments.execution import Outcome, execute_runs
 from monai_afire.experiments.patients import patient_p_values
 from monai_afire.experiments.plan import (
@@ -30,7 +28,7 @@ from monai_afire.experiments.tables import (
     metric_names,
     runs_table,
 )
-from monai_afire.utils.files import atomic_path
+from monai_afire.utils.files import write_text
 from monai_afire.visualize.figures import save_figure
 
 _PRETRAINING = "pretraining::"
@@ -108,24 +106,18 @@ def _report(experiment: Experiment, outcomes: Sequence[Outcome], metrics: Sequen
 def _write_tables(experiment: Experiment, outcomes: Sequence[Outcome], metrics: Sequence[str]) -> None:
     folder = experiment.output_dir
     table = runs_table(experiment, outcomes, metrics)
-    _write_csv(table, folder / "runs.csv")
+    write_text(folder / "runs.csv", table.to_csv(index=False))
     if all(outcome.status == "failed" for outcome in outcomes):
         return
     names = metric_names(table, metrics)
     if not names:
         raise ExperimentError(f"no metrics.json has a top-level number to compare: see {folder}/runs.csv")
     comparison = comparison_table(table, names).merge(patient_p_values(experiment, outcomes), how="left")
-    _write_csv(comparison, folder / "table.csv")
+    write_text(folder / "table.csv", comparison.to_csv(index=False))
     text = comparison_markdown(comparison)
-    with atomic_path(folder / "table.md") as temporary:
-        temporary.write_text(text, encoding="utf-8")
+    write_text(folder / "table.md", text)
     save_figure(comparison_figure(comparison), folder / "table.png")
     print(f"\n{text}\ntables: runs.csv, table.csv and table.md in {folder}; figure: {folder}/table.png", flush=True)
-
-
-def _write_csv(table: pd.DataFrame, path: Path) -> None:
-    with atomic_path(path) as temporary:
-        table.to_csv(temporary, index=False)
 
 
 def _overrides(words: Sequence[str]) -> dict[str, str]:

@@ -23,7 +23,7 @@ from tqdm.auto import tqdm
 
 from monai_afire.experiments.plan import Experiment, ExperimentError, Pretraining, Run
 from monai_afire.utils.device import device_count
-from monai_afire.utils.files import atomic_path, check_writable
+from monai_afire.utils.files import check_writable, write_text
 
 _COMMAND = (sys.executable, "-m", "monai.bundle", "run")
 _PATIENCE = 10.0  # seconds that a stopped process has to end
@@ -227,8 +227,7 @@ def _train_and_evaluate(experiment: Experiment, run: Run, processes: _Processes,
         read_metrics(folder)
     except (OSError, ValueError) as error:
         return f"the evaluation left no metrics.json that can be read ({error}): {_last_line(folder / 'log.txt')}"
-    with atomic_path(folder / "settings.json") as temporary:
-        temporary.write_text(json.dumps(settings, indent=2), encoding="utf-8")
+    write_text(folder / "settings.json", json.dumps(settings, indent=2))
     return ""
 
 

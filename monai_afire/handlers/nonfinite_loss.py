@@ -18,7 +18,7 @@ from torch import nn
 
 from monai_afire.utils.device import pins_memory
 from monai_afire.utils.distributed import global_rank, unwrapped
-from monai_afire.utils.files import atomic_path
+from monai_afire.utils.files import atomic_path, write_text
 from monai_afire.utils.text import first_few
 
 _FILE_KEY = "file"
@@ -113,8 +113,7 @@ class NonFiniteLoss:
         try:
             with atomic_path(path) as temporary:
                 torch.save(dump, temporary)
-            with atomic_path(path.with_suffix(".txt")) as temporary:
-                temporary.write_text(text + "\n")
+            write_text(path.with_suffix(".txt"), text + "\n")
         except (OSError, RuntimeError) as error:  # torch's writer raises a RuntimeError on a full disk
             return f"Batch and weights could not be written to {path} ({error}). "
         return f"Batch and weights are in {path}. "

@@ -16,7 +16,7 @@ import torch
 from pydantic import Field, StrictBool, StrictStr, TypeAdapter, ValidationError
 from torch import nn
 
-__all__ = ["build_network", "definition_of", "keeps_arguments"]
+__all__ = ["build_network", "definition_of", "encoder_definition", "keeps_arguments"]
 
 Class = TypeVar("Class", bound=type)
 
@@ -128,6 +128,26 @@ def _as_data(value: Any, part: Any) -> Any:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     return definition_of(value) or (definition_of(part) if isinstance(part, nn.Module) else None)
+
+
+def encoder_definition(definition: Any) -> dict[str, Any] | None:
+    """
+    Find the encoder in a definition.
+
+    Args:
+        definition: of a network, or None.
+
+    Returns:
+        The definition of its encoder, however deep inside; None without one.
+
+    Example:
+        >>> encoder_definition({"class": "PEAC", "arguments": {"encoder": {"class": "ViTEncoder", "arguments": {}}}})
+        {'class': 'ViTEncoder', 'arguments': {}}
+    """
+    while definition is not None and "Encoder" not in str(definition["class"]):
+        parts = definition["arguments"]
+        definition = parts.get("encoder", parts.get("network"))
+    return definition
 
 
 def build_network(definition: Mapping[str, Any], name: str = "the definition", **replaced: Any) -> Any:

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from monai_afire.networks.definition import encoder_definition
 from monai_afire.networks.weights.model_file import read_description
 from monai_afire.networks.weights.released import weights_file
 from monai_afire.options.call import BundleCall, needs_evaluation
@@ -54,11 +55,8 @@ def described_options(path: str | os.PathLike) -> dict[str, Any]:
 
 def _encoder_arguments(definition: Mapping[str, Any] | None) -> dict[str, Any]:
     """Arguments of a network's encoder by the names that they have as options."""
-    while definition is not None and "Encoder" not in definition["class"]:
-        parts = definition["arguments"]
-        definition = parts.get("encoder", parts.get("network"))
-    kind = definition["class"] if definition else ""
-    arguments = definition["arguments"] if definition else {}
+    encoder = encoder_definition(definition) or {"class": "", "arguments": {}}
+    kind, arguments = encoder["class"], encoder["arguments"]
     if kind in _LIBRARIES:
         return {"encoder": f"{_LIBRARIES[kind]}:{arguments['model']}"}
     if kind != "ViTEncoder":

@@ -62,6 +62,12 @@ def atomic_path(path: str | os.PathLike, flush: bool = True) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def write_text(path: str | os.PathLike, text: str) -> None:
+    """Write a text by :func:`atomic_path`; names of files that are no valid text get question marks."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", errors="replace")
+
+
 def save_png(pixels: NDArray, path: str | os.PathLike) -> None:
     """Write a picture as PNG; weak compression makes it a little larger and takes a third of the time."""
     with atomic_path(path) as temporary:

@@ -33,7 +33,7 @@ from monai_afire.data.shards.folders import check_shards, is_shard_folder, liste
 from monai_afire.transforms.radiograph_io.formats import supported_types
 from monai_afire.transforms.radiograph_io.shards import shard_folder, without_shard
 from monai_afire.utils.distributed import global_rank
-from monai_afire.utils.files import atomic_path, check_writable
+from monai_afire.utils.files import check_writable, write_text
 from monai_afire.utils.garbage_collection import garbage_collection_paused
 
 logger = logging.getLogger(__name__)
@@ -345,6 +345,5 @@ def cached_phantom(
         recipe.unlink(missing_ok=True)
         path = export_phantom(folder, **arguments)
         # written last: an interrupted drawing leaves no recipe and is drawn again
-        with atomic_path(recipe) as temporary:
-            temporary.write_text(json.dumps(drawn))
+        write_text(recipe, json.dumps(drawn))
         return path

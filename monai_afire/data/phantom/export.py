@@ -21,7 +21,7 @@ from monai_afire.data.phantom.cohort import SECTIONS, Cohort
 from monai_afire.data.phantom.lesions import LESION_KINDS
 from monai_afire.data.phantom.phantom import ChestPhantom
 from monai_afire.data.phantom.volume import ChestVolume
-from monai_afire.utils.files import atomic_path
+from monai_afire.utils.files import write_text
 
 _NAME = "chest phantom"  # by which its datalist is recognized
 _NUM_PATIENTS = {"training": 16, "validation": 4, "test": 8}
@@ -158,6 +158,5 @@ def _write_list(folder: Path, lists: Mapping[str, list[dict[str, Any]]], spatial
     content.update({f"num{section.capitalize()}": len(items) for section, items in lists.items()})
     content.update(lists)
     path = folder / "datalist.json"
-    with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    write_text(path, json.dumps(content, indent=1))
     return path

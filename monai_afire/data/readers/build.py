@@ -21,7 +21,7 @@ from monai_afire.data.datalist.patients import split_by_patient
 from monai_afire.data.readers.base import LabelledImage, LabelReader
 from monai_afire.data.readers.images import progress_bar, stem_of
 from monai_afire.utils.few_images import FEW_IMAGES
-from monai_afire.utils.files import atomic_path, check_writable, save_png
+from monai_afire.utils.files import check_writable, save_png, write_text
 from monai_afire.utils.formatting import table_lines
 from monai_afire.utils.text import first_few
 
@@ -293,8 +293,7 @@ def _write(path: Path, header: Mapping[str, Any], images: Sequence[LabelledImage
     for name, members in sections.items():
         lines = ",\n  ".join(json.dumps(_entry(image, path.parent)) for image in members)
         parts.append(f"{json.dumps(name)}: [\n  {lines}\n ]")
-    with atomic_path(path) as temporary:
-        temporary.write_text("{\n " + ",\n ".join(parts) + "\n}\n", encoding="ascii")
+    write_text(path, "{\n " + ",\n ".join(parts) + "\n}\n")
 
 
 def _entry(image: LabelledImage, base: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from monai_afire.data.datalist.checks import PATH_KEYS, SECTIONS, DatalistError
 from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sections
 from monai_afire.data.shards.folders import FILES_NAME, LIST_NAME, MANIFEST_NAME, VERSION
 from monai_afire.transforms.radiograph_io.shards import INDEX_NAME, INDEX_TYPE, is_member, member_key, shard_name
-from monai_afire.utils.files import atomic_path, check_writable
+from monai_afire.utils.files import atomic_path, check_writable, write_text
 from monai_afire.utils.folder_lock import folder_lock
 from monai_afire.utils.garbage_collection import garbage_collection_paused
 from monai_afire.utils.text import first_few
@@ -199,13 +199,11 @@ def _finish(root: Path, writer: _ShardWriter, content: dict[str, Any], list_name
     np.save(packed, index)
     with atomic_path(root / INDEX_NAME) as temporary:
         temporary.write_bytes(packed.getbuffer())
-    with atomic_path(root / list_name) as temporary:
-        temporary.write_text(json.dumps(content), encoding="utf-8")
+    write_text(root / list_name, json.dumps(content))
     manifest = {
         "version": VERSION,
         "members": len(index),
         "index_crc": zlib.crc32(packed.getbuffer()),
         "shards": [{"name": shard_name(number), "bytes": size} for number, size in enumerate(writer.sizes)],
     }
-    with atomic_path(root / MANIFEST_NAME) as temporary:
-        temporary.write_text(json.dumps(manifest, indent=1), encoding="utf-8")
+    write_text(root / MANIFEST_NAME, json.dumps(manifest, indent=1))

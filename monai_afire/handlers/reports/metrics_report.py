@@ -17,7 +17,7 @@ from ignite.engine import Engine, Events
 from monai.utils import convert_to_tensor
 from numpy.typing import NDArray
 
-from monai_afire.utils.files import atomic_path, check_writable, mark_results
+from monai_afire.utils.files import check_writable, mark_results, write_text
 from monai_afire.utils.formatting import json_safe
 from monai_afire.visualize.outlines import picture_sheet
 
@@ -84,10 +84,8 @@ class MetricsReport(ABC):
             raise ValueError("no image was evaluated: the section of the datalist is empty")
         table = pd.DataFrame(self.rows)
         metrics = self.evaluate(table)
-        with atomic_path(self.folder / self.table_name) as temporary:
-            table.to_csv(temporary, index=False)
-        with atomic_path(self.folder / "metrics.json") as temporary:
-            temporary.write_text(json.dumps(json_safe(metrics), indent=2))
+        write_text(self.folder / self.table_name, table.to_csv(index=False))
+        write_text(self.folder / "metrics.json", json.dumps(json_safe(metrics), indent=2))
         self.draw(table)
         if lines := self.lines(metrics):
             print("\n".join(lines), flush=True)

@@ -19,7 +19,7 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
-from monai_afire.networks.definition import build_network
+from monai_afire.networks.definition import build_network, encoder_definition
 from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.weights.checkpoint_files import read_own, read_pickle, write_pickle
 from monai_afire.networks.weights.description import (
@@ -328,10 +328,7 @@ class ModelFile:
         Raises:
             ValueError: when the description is impossible, or has no encoder.
         """
-        definition: Any = self.description.network
-        while definition is not None and "Encoder" not in str(definition["class"]):
-            parts = definition["arguments"]
-            definition = parts.get("encoder", parts.get("network"))
+        definition = encoder_definition(self.description.network)
         if definition is None:
             raise ValueError(f"{self.path} describes no encoder")
         return build_network(definition, str(self.path))
