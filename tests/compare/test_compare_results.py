@@ -39,11 +39,8 @@ def test_differences_are_of_the_same_patients_and_against_the_best_baseline(coho
     def auc(values: np.ndarray, rows: list[int]) -> float:
         return float(np.mean([roc_auc_score(truth[rows], own[rows, 0]) for own in values]))
 
-    names, random = np.unique(patients), np.random.default_rng(0)
-    samples = []
-    for _ in range(50):
-        drawn = names[random.integers(30, size=30)]
-        samples.append([row for name in drawn for row in np.flatnonzero(patients == name)])
+    weights = patient_weights(patients, 50).astype(int)
+    samples = [[row for row in range(60) for _ in range(drawn[row])] for drawn in weights]
     differences = np.array([auc(mine, rows) - auc(pixels, rows) for rows in samples])
     everything = list(range(60))
     assert row["baseline"] == "pixels"
