@@ -68,7 +68,7 @@ def test_only_clear_and_positive_differences_are_better(cohort: Cohort) -> None:
         "equal": False,
         "worse": False,
     }
-    assert verdict(table, 60) == "On these 60 images clear is better than pixels in 1 comparisons (Detection)."
+    assert verdict(table, 60) == "On these 60 images clear is better than pixels in 1 of 1 comparisons (Detection)."
     assert verdict(table[table["name"] != "clear"], 60) == "On these 60 images no encoder is better than pixels."
 
 
