@@ -41,7 +41,7 @@ class TableReader(LabelReader):
 
     title = "label table"
     layout = """\
-  ROOT/labels.csv with the columns image, label, patient_id, split"""
+  ROOT/labels.csv with the columns image, label, patient_id, split, and perhaps view, scanner"""
     reference = ""
     has_split = True
 
@@ -61,7 +61,7 @@ class TableReader(LabelReader):
         patients, notes = self._patients(table, files)
         sections = self._sections(table) if official else [None] * len(table)
         images = []
-        texts = table.cells[described].to_dict("records")
+        texts = table.cells[described].replace("", "unknown").to_dict("records")
         for name, file, label, patient, section, text in zip(
             names, files, label_rows, patients, sections, texts, strict=True
         ):
