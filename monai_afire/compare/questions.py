@@ -21,8 +21,7 @@ from monai_afire.transforms import controlled_lesion_items
 
 PIXELS, CONTROLS = "pixels", ("darkness", "sharpness", "view alone")
 PROBE, NEIGHBORS, DETECTION, NODULES = "Linear probe", "Nearest neighbors", "Detection", "Painted nodules"
-_FRACTIONS = (0.01, 0.1, 1.0)  # of the patients to learn from
-_DRAWS = 3  # of these patients
+_FRACTIONS, _DRAWS = (0.01, 0.1, 1.0), 3  # of the patients to learn from
 _SIZES, _CONTRASTS = (0.1, 0.2), (0.2, 0.4)  # of nodules
 _OWN_NORMALS = "own normal images"
 _STRONGEST = 0.03  # share of an image that tells of a nodule

@@ -67,11 +67,12 @@ def verdict(table: pd.DataFrame, images: int) -> str:
         >>> verdict(pd.DataFrame([row]), 1328)
         'On these 1,328 images no encoder is better than pixels.'
         >>> verdict(pd.DataFrame([{**row, "better": True}]), 1328)
-        'On these 1,328 images mine is better than pixels in 1 comparisons (Detection).'
+        'On these 1,328 images mine is better than pixels in 1 of 1 comparisons (Detection).'
     """
     simple = PIXELS if set(table["baseline"].dropna()) == {PIXELS} else "the best simple baseline"
     found = [
-        f"{name} is better than {simple} in {len(rows)} comparisons ({', '.join(rows['question'].unique())})"
+        f"{name} is better than {simple} in {len(rows)} of {(table['name'] == name).sum()} comparisons "
+        f"({', '.join(rows['question'].unique())})"
         for name, rows in table[table["better"]].groupby("name", sort=False)
     ]
     return f"On these {images:,} images {'; '.join(found) or f'no encoder is better than {simple}'}."

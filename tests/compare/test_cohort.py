@@ -67,12 +67,12 @@ def test_validation_is_judged_where_there_is_no_test(tmp_path: Path) -> None:
 
 
 def test_a_table_keeps_view_and_scanner(tmp_path: Path) -> None:
-    rows = [f"{n}.png,{n % 2},p{n},{'train' if n < 8 else 'test'},{'AP' if n % 3 else 'PA'},Acme" for n in range(12)]
+    rows = [f"{n}.png,{n % 2},p{n},{'train' if n < 8 else 'test'},{('PA', 'AP', '')[n % 3]},Acme" for n in range(12)]
     (tmp_path / "labels.csv").write_text("\n".join(["image,label,patient_id,split,view,scanner", *rows]))
     save(tmp_path, [f"{n}.png" for n in range(12)])
     cohort = read_cohort(tmp_path / "labels.csv", tmp_path)
     assert len(cohort.rows(JUDGE)) == 4
-    assert cohort.table["view"][:3].tolist() == ["PA", "AP", "AP"]
+    assert cohort.table["view"][:3].tolist() == ["PA", "AP", "unknown"]
     assert set(cohort.table["scanner"]) == {"Acme"}
 
 

@@ -11,6 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 from monai_afire.compare import Cohort
 from monai_afire.compare.results import results_table, verdict
+from monai_afire.metrics import patient_weights
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def test_only_clear_and_positive_differences_are_better(cohort: Cohort) -> None:
         "equal": False,
         "worse": False,
     }
-    assert verdict(table, 60) == "On these 60 images clear is better than pixels in 1 comparisons (Detection)."
+    assert verdict(table, 60) == "On these 60 images clear is better than pixels in 1 of 1 comparisons (Detection)."
     assert verdict(table[table["name"] != "clear"], 60) == "On these 60 images no encoder is better than pixels."
 
 

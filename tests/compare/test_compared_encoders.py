@@ -72,6 +72,16 @@ def test_files_that_are_no_encoder_are_named(tmp_path: Path) -> None:
         compared_encoder(str(tmp_path / "color.pt"))
 
 
+def test_a_model_of_another_library_keeps_its_own_preparation(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    size = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    transformers.ViTModel(transformers.ViTConfig(**size, intermediate_size=48)).save_pretrained(tmp_path)
+    compared = compared_encoder(f"theirs=hub:{tmp_path}", "image")
+    assert (compared.name, compared.standardize) == ("theirs", False)
+    assert compared.encode(torch.rand(2, 1, 64, 64)).shape == (2, 16, 24)
+    assert compared.key == compared_encoder(f"hub:{tmp_path}", "image").key
+
+
 def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     with pytest.raises((ValueError, OSError), match="nothing_here"):

@@ -94,6 +94,15 @@ def test_the_command_goes_on_without_reading(
     assert json.loads((output / "compare.json").read_text())["sentence"] in capsys.readouterr().out
 
 
+def test_a_list_without_normal_images_is_compared_without_detection(datalist: Path, tmp_path: Path) -> None:
+    content = json.loads(datalist.read_text())
+    few = {name: [{**item, "abnormal": 1} for item in content[name][:16]] for name in ("training", "test")}
+    (datalist.parent / "few.json").write_text(json.dumps({**content, **few}))
+    assert main([str(datalist.parent / "few.json"), "untrained", "--output_dir", str(tmp_path)]) == 0
+    assert set(pd.read_csv(tmp_path / "compare.csv")["question"]) == {"Linear probe", "Nearest neighbors"}
+    assert "Detection was not asked" in (tmp_path / "compare.html").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
