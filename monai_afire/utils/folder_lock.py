@@ -95,7 +95,8 @@ def _acquire(path: Path, deadline: float) -> int | None:
                     continue
                 raise RuntimeError(
                     f"another run is writing into {path.parent} ({owner}): wait for its end, stop it, or choose other "
-                    "folders for this run (--output_dir, in training also --ckpt_dir)"
+                    "folders for this run (--output_dir, in training also --ckpt_dir); processes of one torchrun need "
+                    "an overlay named multi_gpu"
                 ) from None
             path.unlink(missing_ok=True)
             logger.warning(f"{path.parent} cannot be locked ({error.strerror}): see that no other run writes into it")
