@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-import torch.nn.functional as F
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from monai.metrics import compute_iou
@@ -28,6 +27,7 @@ from monai_afire.analysis.images.boxes import box_masks
 from monai_afire.analysis.images.study_images import StudyImages
 from monai_afire.analysis.study import StudyResult, StudySettings
 from monai_afire.metrics.localization import pointing_game
+from monai_afire.networks.blocks.feature_pyramid import resize_features
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.utils.eval_mode import eval_mode
@@ -163,8 +163,7 @@ def attention_rollout(
     with _attention_saved(attentions):
         share = image_features(encoder, images, batch_size, progress, rolled_out)
     grid = share.unflatten(1, encoder.grid_size).unsqueeze(1)
-    mode = {2: "bilinear", 3: "trilinear"}[len(encoder.grid_size)]
-    return F.interpolate(grid, size=tuple(images.shape[2:]), mode=mode)[:, 0].to(images.device)
+    return resize_features(grid, images.shape[2:])[:, 0].to(images.device)
 
 
 def localization_scores(maps: torch.Tensor, boxes: Sequence[torch.Tensor], top: float = 0.1) -> pd.DataFrame:

@@ -28,6 +28,7 @@ from monai_afire.anomaly.scores import (
     prototype_distance,
 )
 from monai_afire.anomaly.token_features import FrozenEncoder, feature_width, tokens_and_features
+from monai_afire.networks.blocks.feature_pyramid import resize_features
 from monai_afire.networks.blocks.patches import patchify
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.afire import AFiRe
@@ -219,8 +220,7 @@ class AnomalyDetector(ScoreThresholds):
             ``(B, 1, *S)``, linearly interpolated.
         """
         encoder = self.network.encoder
-        mode = {2: "bilinear", 3: "trilinear"}[len(encoder.grid_size)]
-        return F.interpolate(token_map.unflatten(1, encoder.grid_size).unsqueeze(1), size=encoder.img_size, mode=mode)
+        return resize_features(token_map.unflatten(1, encoder.grid_size).unsqueeze(1), encoder.img_size)
 
     def describe_outputs(self) -> dict[str, list]:
         """Names of the scores and maps in their order, and the thresholds, for an exported graph."""

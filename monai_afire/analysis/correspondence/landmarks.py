@@ -24,6 +24,7 @@ from monai_afire.analysis.features.tokens import WINDOW, token_features
 from monai_afire.analysis.images.affine import Perturbation, default_perturbations, with_perturbations
 from monai_afire.analysis.images.study_images import StudyImages, names_or_numbers, reference_indices
 from monai_afire.analysis.study import SAME_PLACE, StudyResult, StudySettings, mean_by
+from monai_afire.networks.blocks.feature_pyramid import resize_features
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.visualize.dot_plot import dot_plot
 from monai_afire.visualize.outlines import CLASS_COLORS, TRUTH_COLOR, landmark_picture, picture_sheet
@@ -436,7 +437,7 @@ def _by_windows(
 ) -> pd.DataFrame:
     """Correspondences by windows of ACE's share of the pictures, errors in pixels of these."""
     size = [round(side / WINDOW) for side in pictures.shape[2:]]
-    larger = F.interpolate(pictures, size, mode=("linear", "bilinear", "trilinear")[len(size) - 1])
+    larger = resize_features(pictures, size)
     scale = torch.tensor([new / old for new, old in zip(size, pictures.shape[2:], strict=True)])
     places = ((landmarks + 0.5) * scale - 0.5).minimum(torch.tensor(size) - 0.5)
     table = window_correspondence(encoder, larger, places, references, max(1, round(stride / WINDOW)), **options)
