@@ -64,7 +64,8 @@ def watch_folder(
     with folder_lock(out):
         for plan in sorted(out.glob(f".batch_*/{_PLAN}")):
             _score(plan.parent, overrides)
-        known = {arrival for plan in out.glob(f"batch_*/{_PLAN}") for arrival in _planned(plan)}
+        items = (item for plan in out.glob(f"batch_*/{_PLAN}") for item in json.loads(plan.read_text())["test"])
+        known = {tuple(item["arrival"]) for item in items}
         before: set[Arrival] = set()
         while True:
             now = _arrivals(Path(folder)) - known
@@ -96,10 +97,6 @@ def _plan(out: Path, folder: Path, arrivals: Collection[Arrival]) -> Path:
     return batch
 
 
-def _planned(plan: Path) -> list[Arrival]:
-    return [tuple(item["arrival"]) for item in json.loads(plan.read_text())["test"]]
-
-
 def _score(batch: Path, overrides: dict[str, Any]) -> None:
     """Score what is left of a batch, and show it under its name."""
     bundle = find_bundle("afire")
@@ -125,13 +122,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser("monai-afire watch", description=_DESCRIPTION)
     parser.add_argument("folder", metavar="IN", help="where radiographs arrive")
     parser.add_argument("output_dir", metavar="OUT", help="where results are written; not inside of IN")
-    text = "seconds between two looks; a file must not change for as long (default: %(default)s)"
-    parser.add_argument("--interval", type=float, default=10.0, help=text)
+    parser.add_argument("--interval", type=float, help="seconds for which a file must not change (default: 10)")
     parser.add_argument("--ckpt_path", help="file of the detector (default: the released one)")
-    text = "what to write beside the scores (default: overlays thumbnails)"
-    parser.add_argument(
-        "--saved", nargs="*", choices=SAVED_KINDS, metavar="KIND", help=f"{text}: {', '.join(SAVED_KINDS)}"
-    )
+    kinds = f"{', '.join(SAVED_KINDS)} (default: overlays thumbnails)"
+    parser.add_argument("--saved", nargs="*", choices=SAVED_KINDS, metavar="KIND", help=kinds)
     parser.add_argument("--device", help="where the network computes, such as cpu or cuda:0")
     options = parser.parse_args(arguments)
     show_cause_last()

@@ -24,7 +24,7 @@ from monai_afire.transforms.radiograph_io.shards import open_file
 
 NEEDED = ("StudyInstanceUID", "SeriesInstanceUID", "SOPClassUID", "SOPInstanceUID")
 # Type 2 of the modules Patient and General Study: present, though they may be empty
-_PATIENT_AND_STUDY = (
+PATIENT_AND_STUDY = (
     "PatientName",
     "PatientID",
     "PatientBirthDate",
@@ -63,7 +63,7 @@ class NoStudyError(ValueError):
     """A file that belongs to no DICOM study, or does not say to which."""
 
 
-def read_source(path: str | os.PathLike, keywords: Collection[str] = (*NEEDED, *_PATIENT_AND_STUDY)) -> Dataset:
+def read_source(path: str | os.PathLike, keywords: Collection[str] = (*NEEDED, *PATIENT_AND_STUDY)) -> Dataset:
     """
     Read the header of a DICOM file without its pixels.
 
@@ -145,10 +145,10 @@ def study_elements(source: Dataset) -> Dataset:
         raise NoStudyError(f"{name} has no {', '.join(missing)}: it says not where it belongs; export it again")
     elements = Dataset()
     elements.StudyInstanceUID = source.StudyInstanceUID
-    for keyword in (*_PATIENT_AND_STUDY, *_IF_PRESENT):
+    for keyword in (*PATIENT_AND_STUDY, *_IF_PRESENT):
         if keyword in source:
             elements[keyword] = deepcopy(source[keyword])
-        elif keyword in _PATIENT_AND_STUDY:
+        elif keyword in PATIENT_AND_STUDY:
             setattr(elements, keyword, "")
     return elements
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 from hashlib import sha256
 from typing import Any
 
@@ -15,7 +14,7 @@ from pydicom.sr.codedict import codes
 from pydicom.sr.coding import Code
 from pydicom.uid import UID, generate_uid
 
-from monai_afire.anomaly.secondary_capture import NEEDED, study_elements, time_at
+from monai_afire.anomaly.secondary_capture import NEEDED, PATIENT_AND_STUDY, study_elements, time_at
 from monai_afire.networks.weights.description import Description
 
 _MAKER = "monai_afire"
@@ -23,19 +22,13 @@ _SCHEME = "99MONAIAFIRE"  # "99" begins private coding schemes (PS3.16, section 
 _SCORE = Code("score", _SCHEME, "Anomaly score")
 _P_VALUE = Code("p_value", _SCHEME, "Conformal p-value of the anomaly score")
 _SERIES_OFFSET = 2000  # behind the series of the Secondary Captures
-_PLACES = {
-    "between the lungs": codes.SCT.Mediastinum,
-    "outside the lungs": codes.SCT.Chest,
-    "upper": codes.SCT.UpperZoneOfLung,
-    "middle": codes.SCT.MiddleZoneOfLung,
-    "lower": codes.SCT.LowerZoneOfLung,
-}
 _SIDES = {"right": codes.SCT.Right, "left": codes.SCT.Left}
-# highdicom reads these of the evidence
-_INHERITED = (
-    *("PatientID", "PatientName", "PatientBirthDate", "PatientSex"),
-    *("AccessionNumber", "StudyID", "StudyDate", "StudyTime"),
-)
+_ZONES = {"upper": codes.SCT.UpperZoneOfLung, "middle": codes.SCT.MiddleZoneOfLung, "lower": codes.SCT.LowerZoneOfLung}
+_SITES = {
+    **{f"{side} lung, {zone} zone": (_ZONES[zone], _SIDES[side]) for side in _SIDES for zone in _ZONES},
+    "between the lungs": (codes.SCT.Mediastinum,),
+    "outside the lungs": (codes.SCT.Chest,),
+}
 
 
 def highdicom_reports() -> Any:
@@ -99,7 +92,7 @@ def structured_report(
     group = sr.MeasurementsAndQualitativeEvaluations(
         sr.TrackingIdentifier(_uid("tracking", uid), "whole image"),
         algorithm_id=sr.AlgorithmIdentification(model.task, **algorithm, manufacturer=_MAKER),
-        finding_sites=[sr.FindingSite(*site) for site in _sites(place)],
+        finding_sites=[sr.FindingSite(*_SITES[place])] if place else [],
         measurements=[sr.Measurement(name, value, codes.UCUM.NoUnits) for name, value in measured.items()],
         source_images=[sr.SourceImageForMeasurementGroup(source.SOPClassUID, source.SOPInstanceUID)],
     )
@@ -129,19 +122,9 @@ def _uid(*parts: str) -> UID:
     return generate_uid(entropy_srcs=["monai_afire report", *parts])
 
 
-def _sites(place: str) -> list[tuple[Code, ...]]:
-    """Anatomic site, and side, of a place's name."""
-    lung = re.fullmatch(r"(right|left) lung, (upper|middle|lower) zone", place)
-    if lung:
-        return [(_PLACES[lung[2]], _SIDES[lung[1]])]
-    return [(_PLACES[place],)] if place else []
-
-
 def _evidence(source: Dataset) -> Dataset:
     """What the report refers to, without the patient, whose elements are copied later as they are, valid or not."""
     evidence = Dataset()
-    for keyword in NEEDED:
-        evidence[keyword] = source[keyword]
-    for keyword in _INHERITED:
-        setattr(evidence, keyword, None)
+    for keyword in (*NEEDED, *PATIENT_AND_STUDY):
+        setattr(evidence, keyword, source[keyword].value if keyword in NEEDED else None)
     return evidence
