@@ -67,6 +67,17 @@ def test_two_processes_write_what_one_writes(tmp_path: Path, count: int) -> None
         assert sorted([*judged[0], *judged[1]]) == [*range(count)], "each was computed once"
 
 
+def judge_apart(rank: int, world_size: int, folder: Path) -> torch.Tensor:
+    """As two machines that see different folders under the same name."""
+    return judge(rank, world_size, folder / f"machine_{rank}")
+
+
+def test_machines_that_do_not_share_the_folder_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(mp.ProcessRaisedException, match=r"10 of 21 images have no result: .* the same folder"):
+        run_on_two_ranks(partial(judge_apart, folder=tmp_path), tmp_path)
+    assert (tmp_path / "machine_1" / "parts" / "1_landmarks.csv").read_text().count("\n") > 1, "nothing is lost"
+
+
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two processes leave of which one was killed before its fourth batch."""

@@ -108,7 +108,7 @@ class ResultTables(ABC):
     Raises:
         OSError: when the run starts and ``output_dir`` cannot be written to.
         RuntimeError: when the run starts and another process writes into ``output_dir``; when the last rows of a
-            resumed run differ.
+            resumed run differ; when the machines of a run do not share ``output_dir``.
         ValueError: when the table of a resumed run has other columns.
 
     Example:
@@ -362,6 +362,13 @@ class ResultTables(ABC):
     def _join(self) -> None:
         """Bring the rows of all processes into the order of the list."""
         found = self._images_on_disk(may_be_cut=False)
+        judged = {image[0][0] for images in found.values() for image in images}
+        missing = {written_name(item["image"]) for item in self.items} - judged
+        if missing and world_size() > 1:
+            raise RuntimeError(
+                f"{len(missing)} of {len(self.items)} images have no result: all processes need the same list of "
+                f"images, and all machines the same folder {self.folder}"
+            )
         for name, header in self._headers().items():
             _write_table(self.folder / name, header, found[name])
         self.num_rejected = len(found[_REJECTED])
