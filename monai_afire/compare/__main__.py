@@ -23,7 +23,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("encoders", metavar="ENCODER", nargs="+", help=_ENCODERS)
     parser.add_argument("--dataset_dir", help="folder that names in the list start from (default: that of the list)")
     parser.add_argument("--output_dir", default="compare", help="folder of the results (default: %(default)s)")
-    parser.add_argument("--section", help="that is judged (default: test, or validation if there is none)")
+    parser.add_argument("--section", help="that is evaluated (default: test, or validation if there is none)")
     parser.add_argument("--field_of_view", choices=FIELDS_OF_VIEW, default="lungs", help="default: %(default)s")
     options = parser.parse_args(arguments)
     try:

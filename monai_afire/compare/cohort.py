@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The images of a comparison: who is learned from, who settings are chosen by, and who is judged."""
+"""The images of a comparison: who is learned from, who settings are chosen by, and who is evaluated."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from monai_afire.transforms.labels import LabelVector
 from monai_afire.utils.labels import resolve_uncertain
 from monai_afire.utils.text import known_text
 
-LEARN, CHOOSE, JUDGE = "learn", "choose", "judge"
+LEARN, CHOOSE, EVALUATE = "learn", "choose", "evaluate"
 _CHOOSING = 0.2  # of the patients to learn from
 _MIN_NORMALS, _MAX_PAINTED = 10, 100
 
@@ -40,8 +40,8 @@ class Cohort:
 
     Args:
         items: of the list, with absolute "image".
-        table: "role" ("learn", "choose" or "judge"), "patient", "abnormal" (1, 0 or NaN), "view", "scanner" and "label"
-            (a finding, "several" or "none").
+        table: "role" ("learn", "choose" or "evaluate"), "patient", "abnormal" (1, 0 or NaN), "view", "scanner" and
+            "label" (a finding, "several" or "none").
         labels: ``(N, K)``: 1 present, 0 absent, NaN unknown.
         names: K names of the findings or classes.
     """
@@ -57,8 +57,8 @@ class Cohort:
         return np.flatnonzero(chosen if abnormal is None else chosen & (self.table["abnormal"] == abnormal))
 
     def painted_rows(self) -> NDArray[np.intp]:
-        """Numbers of at most 100 normal judged images, for painted lesions; of none with few normals to learn from."""
-        normal, known = self.rows(JUDGE, abnormal=0), self.rows(LEARN, CHOOSE, abnormal=0)
+        """Numbers of at most 100 normal evaluated images, for painted lesions; none with few normals to learn from."""
+        normal, known = self.rows(EVALUATE, abnormal=0), self.rows(LEARN, CHOOSE, abnormal=0)
         return normal[:: max(1, -(-len(normal) // _MAX_PAINTED))][: len(normal) * (len(known) >= _MIN_NORMALS)]
 
 
@@ -69,7 +69,7 @@ def labelled_rows(items: Sequence[Mapping[str, Any]], fraction: float, seed: int
 
 def read_cohort(datalist: Path, output_dir: Path, dataset_dir: str | None = None, section: str | None = None) -> Cohort:
     """
-    Read a datalist or a table: the section that is judged, and the sections before it to learn from.
+    Read a datalist or a table: the section that is evaluated, and the sections before it to learn from.
 
     A fifth of the patients to learn from chooses settings; the probe and the neighbors learn from the other ones.
 
@@ -78,7 +78,7 @@ def read_cohort(datalist: Path, output_dir: Path, dataset_dir: str | None = None
             :class:`monai_afire.data.readers.TableReader`: "image", "label", "patient_id", "split", "view", "scanner".
         output_dir: where the list goes that is made of a table.
         dataset_dir: folder that names start from; None for that of the list.
-        section: that is judged; None for "test", or "validation" without one.
+        section: that is evaluated; None for "test", or "validation" without one.
 
     Returns:
         The images.
@@ -97,7 +97,7 @@ def read_cohort(datalist: Path, output_dir: Path, dataset_dir: str | None = None
     items = [*learning, *labelled_items(section, dataset_dir, str(source))]
     patients = item_patients(items)
     choosing = split_by_patient(patients[: len(learning)], _CHOOSING)
-    roles = [*(CHOOSE if chosen else LEARN for chosen in choosing), *(JUDGE for _ in items[len(learning) :])]
+    roles = [*(CHOOSE if chosen else LEARN for chosen in choosing), *(EVALUATE for _ in items[len(learning) :])]
     labels, names = _labels(items, source)
     table = pd.DataFrame([_described(item) for item in tqdm(items, desc="headers", unit="image")])
     table = table.assign(role=roles, patient=patients, label=_shown(labels, names)).astype({"abnormal": float})

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from monai_afire.analysis.features.raw_pixels import RawPixels
-from monai_afire.compare.cohort import JUDGE, LEARN, Cohort, read_cohort
+from monai_afire.compare.cohort import EVALUATE, LEARN, Cohort, read_cohort
 from monai_afire.compare.controls import pixel_components
 from monai_afire.compare.encoders import ComparedEncoder, compared_encoder
 from monai_afire.compare.page import embedding_maps, write_page
@@ -38,17 +38,17 @@ def compare_encoders(
     field_of_view: str = "lungs",
 ) -> str:
     """
-    Compare encoders with each other and with simple baselines on labelled images.
+    Compare encoders with each other and with simple baselines on labeled images.
 
     Writes ``compare.html`` (a page that needs no network), ``compare.json`` and ``compare.csv`` (the numbers), and
     ``tokens/``, from which the next call with the same images and encoders goes on.
 
     Args:
-        datalist: JSON file with sections of labelled images, or a CSV table, see :func:`read_cohort`.
+        datalist: JSON file with sections of labeled images, or a CSV table, see :func:`read_cohort`.
         encoders: words of :func:`compared_encoder`.
         output_dir: where the results go.
         dataset_dir: folder that names in the list start from; None for that of the list.
-        section: that is judged; None for "test", or "validation" without one.
+        section: that is evaluated; None for "test", or "validation" without one.
         field_of_view: "lungs" for the square around them, in frontal chest radiographs, or "image"; for pixels, too.
 
     Returns:
@@ -92,12 +92,12 @@ def compare_encoders(
 
 def _write(folder: Path, cohort: Cohort, table: pd.DataFrame, features: Mapping[str, NDArray], view: str) -> str:
     """The three files; returns the sentence."""
-    judged = cohort.table[cohort.table["role"] == JUDGE]
-    sentence, patients = verdict(table, len(judged)), judged["patient"].nunique()
-    facts = {"sentence": sentence, "images": len(judged), "patients": patients, "findings": cohort.names}
-    facts |= {"learned_from": len(cohort.items) - len(judged), "field_of_view": view}
-    groups = {by: judged[by].tolist() for by in ("label", "scanner", "view") if judged[by].nunique() > 1}
-    maps = [each for name, own in features.items() for each in embedding_maps(name, own[judged.index], groups)]
+    evaluated = cohort.table[cohort.table["role"] == EVALUATE]
+    sentence, patients = verdict(table, len(evaluated)), evaluated["patient"].nunique()
+    facts = {"sentence": sentence, "images": len(evaluated), "patients": patients, "findings": cohort.names}
+    facts |= {"learned_from": len(cohort.items) - len(evaluated), "field_of_view": view}
+    groups = {by: evaluated[by].tolist() for by in ("label", "scanner", "view") if evaluated[by].nunique() > 1}
+    maps = [each for name, own in features.items() for each in embedding_maps(name, own[evaluated.index], groups)]
     write_page(folder / "compare.html", table, maps, **facts)
     table.to_csv(folder / "compare.csv", index=False)
     numbers = json_safe({**facts, "results": table.to_dict("records")})

@@ -57,7 +57,7 @@ def verdict(table: pd.DataFrame, images: int) -> str:
 
     Args:
         table: of :func:`results_table`.
-        images: that were judged.
+        images: that were evaluated.
 
     Returns:
         Which encoders are better than the simple baselines, and where.

@@ -16,7 +16,7 @@ from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import ComputedRadiographyImageStorage, ExplicitVRLittleEndian, generate_uid
 
 from monai_afire.compare import read_cohort
-from monai_afire.compare.cohort import CHOOSE, JUDGE, LEARN
+from monai_afire.compare.cohort import CHOOSE, EVALUATE, LEARN
 from monai_afire.data.datalist.checks import DatalistError
 
 
@@ -40,7 +40,7 @@ def listed(folder: Path, labels: list[Any], **further: Any) -> Path:
 def test_a_fifth_of_the_training_patients_chooses_and_no_patient_has_two_roles(tmp_path: Path) -> None:
     cohort = read_cohort(listed(tmp_path, [0, 1]), tmp_path)
     assert (cohort.table.groupby("patient")["role"].nunique() == 1).all()
-    assert len(cohort.rows(JUDGE)) == 10
+    assert len(cohort.rows(EVALUATE)) == 10
     assert 0 < len(cohort.rows(CHOOSE)) < len(cohort.rows(LEARN))
     assert set(cohort.table["abnormal"].iloc[cohort.rows(LEARN, CHOOSE, abnormal=1)]) == {1.0}
 
@@ -59,11 +59,11 @@ def test_labels_of_classes(tmp_path: Path) -> None:
     np.testing.assert_array_equal(cohort.labels[:4], [[1, 0, 0], [0, 0, 1], [0, 1, 0], [np.nan] * 3])
 
 
-def test_validation_is_judged_where_there_is_no_test(tmp_path: Path) -> None:
+def test_validation_is_evaluated_where_there_is_no_test(tmp_path: Path) -> None:
     content = json.loads(listed(tmp_path, [0, 1]).read_text())
     (tmp_path / "two.json").write_text(json.dumps({"training": content["training"], "validation": content["test"]}))
     cohort = read_cohort(tmp_path / "two.json", tmp_path)
-    assert {Path(cohort.items[row]["image"]).stem for row in cohort.rows(JUDGE)} == {str(n) for n in range(10, 20)}
+    assert {Path(cohort.items[row]["image"]).stem for row in cohort.rows(EVALUATE)} == {str(n) for n in range(10, 20)}
 
 
 def test_a_table_keeps_view_and_scanner(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_table_keeps_view_and_scanner(tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text("\n".join(["image,label,patient_id,split,view,scanner", *rows]))
     save(tmp_path, [f"{n}.png" for n in range(12)])
     cohort = read_cohort(tmp_path / "labels.csv", tmp_path)
-    assert len(cohort.rows(JUDGE)) == 4
+    assert len(cohort.rows(EVALUATE)) == 4
     assert cohort.table["view"][:3].tolist() == ["PA", "AP", "unknown"]
     assert set(cohort.table["scanner"]) == {"Acme"}
 

@@ -16,9 +16,9 @@ from monai_afire.metrics import patient_weights
 
 @pytest.fixture
 def cohort() -> Cohort:
-    """Sixty judged images of thirty patients."""
+    """Sixty evaluated images of thirty patients."""
     labels = np.random.default_rng(0).integers(0, 2, (60, 1)).astype(np.float32)
-    table = pd.DataFrame({"role": "judge", "patient": [f"p{n // 2}" for n in range(60)], "abnormal": labels[:, 0]})
+    table = pd.DataFrame({"role": "evaluate", "patient": [f"p{n // 2}" for n in range(60)], "abnormal": labels[:, 0]})
     return Cohort([], table, labels, ["finding"])
 
 

@@ -14,12 +14,12 @@ from sklearn.metrics import roc_auc_score
 
 from monai_afire.anomaly import AnomalyDetector
 from monai_afire.compare import Cohort, questions
-from monai_afire.compare.cohort import CHOOSE, JUDGE, LEARN
+from monai_afire.compare.cohort import CHOOSE, EVALUATE, LEARN
 from monai_afire.compare.controls import pca_errors
 from monai_afire.networks import ViTEncoder
 
-LEARNED, CHOSEN, JUDGED = 60, 20, 40
-COUNT = LEARNED + CHOSEN + JUDGED
+LEARNED, CHOSEN, EVALUATED = 60, 20, 40
+COUNT = LEARNED + CHOSEN + EVALUATED
 
 
 def made(seed: int = 0, **columns: Any) -> Cohort:
@@ -30,7 +30,7 @@ def made(seed: int = 0, **columns: Any) -> Cohort:
         {"image": f"{number}.png", "label": int(label), "patient_id": patient}
         for number, (label, patient) in enumerate(zip(abnormal, patients, strict=True))
     ]
-    roles = np.repeat([LEARN, CHOOSE, JUDGE], [LEARNED, CHOSEN, JUDGED])
+    roles = np.repeat([LEARN, CHOOSE, EVALUATE], [LEARNED, CHOSEN, EVALUATED])
     table = pd.DataFrame({"role": roles, "patient": patients, "abnormal": abnormal.astype(float), "view": "PA"})
     return Cohort(items, table.assign(**columns), abnormal[:, None].astype(np.float32), ["finding"])
 
@@ -54,10 +54,10 @@ def test_probe_and_neighbors_find_what_tells_and_draw_more_of_few_labels() -> No
     assert all(found_auc(cohort, question, scores) > 0.95 for question, _, _, scores in answers[4:])
 
 
-def test_labels_of_judged_images_are_not_learned() -> None:
+def test_labels_of_evaluated_images_are_not_learned() -> None:
     cohort = made()
     features = np.random.default_rng(1).normal(size=(COUNT, 3)).astype(np.float32)
-    signs = np.where(cohort.table["role"] == JUDGE, 3, -3)  # what tells is the other way round where it is judged
+    signs = np.where(cohort.table["role"] == EVALUATE, 3, -3)  # what tells is the other way round where it is evaluated
     features[:, 0] += signs * (2 * cohort.labels[:, 0] - 1)
     for question, _, _, scores in list(questions.classification(cohort, "mine", features))[4:]:
         assert found_auc(cohort, question, scores) < 0.2
@@ -77,7 +77,7 @@ def test_a_detector_of_stored_tokens_is_that_of_the_images() -> None:
     expected, copies = detector(images)["scores"].numpy(), detector(painted)["scores"].numpy()
     names = detector.score_names
     np.testing.assert_allclose(
-        answers[0][3][0, :, 0], expected[cohort.rows(JUDGE), names.index("fused")], rtol=0.05, atol=0.05
+        answers[0][3][0, :, 0], expected[cohort.rows(EVALUATE), names.index("fused")], rtol=0.05, atol=0.05
     )
     assert [answer[1] for answer in answers[1:]] == [
         f"size {size}, contrast {contrast}" for size in (0.1, 0.2) for contrast in (0.2, 0.4)
@@ -93,7 +93,7 @@ def test_pixels_have_the_errors_of_principal_components() -> None:
     painted = np.random.default_rng(1).random((4 * len(cohort.painted_rows()), 1, 64)).astype(np.float16)
     answers = list(questions.detection(cohort, "pixels", (1, 1), pixels, painted))
     normal = pixels[cohort.rows(LEARN, CHOOSE, abnormal=0), 0].astype(np.float32)
-    expected = pca_errors(normal, pixels[cohort.rows(JUDGE), 0].astype(np.float32))
+    expected = pca_errors(normal, pixels[cohort.rows(EVALUATE), 0].astype(np.float32))
     np.testing.assert_allclose(answers[0][3][0, :, 0], expected, rtol=1e-4)
 
 
@@ -102,7 +102,7 @@ def test_nodules_lie_in_the_normal_images_in_the_order_of_the_answers() -> None:
     items = questions.nodule_items(cohort)
     rows = cohort.painted_rows()
     assert (cohort.table["abnormal"][rows] == 0).all()
-    assert set(cohort.table["role"][rows]) == {JUDGE}
+    assert set(cohort.table["role"][rows]) == {EVALUATE}
     assert [item["image"] for item in items[:5]] == [*[f"{rows[0]}.png"] * 4, f"{rows[1]}.png"]
     assert [(item["lesion"]["size"], item["lesion"]["contrast"]) for item in items[:4]] == [
         (0.1, 0.2),
@@ -132,7 +132,7 @@ def test_controls_are_turned_by_other_images() -> None:
     assert found_auc(cohort, "Detection", found["darkness"]) == 1.0
     assert found_auc(cohort, "Detection", found["view alone"]) == 1.0
     turned = pictures.copy()
-    turned[-JUDGED:] *= -1  # dark where it was learned, from few images, that bright is abnormal
+    turned[-EVALUATED:] *= -1  # dark where it was learned, from few images, that bright is abnormal
     cohort.table.loc[: LEARNED + CHOSEN - 10, "abnormal"] = np.nan
     found = {name: scores for _, _, name, scores in questions.controls(cohort, turned)}
     assert found_auc(cohort, "Detection", found["darkness"]) == 0.0

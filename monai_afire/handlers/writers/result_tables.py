@@ -362,8 +362,8 @@ class ResultTables(ABC):
     def _join(self) -> None:
         """Bring the rows of all processes into the order of the list."""
         found = self._images_on_disk(may_be_cut=False)
-        judged = {image[0][0] for images in found.values() for image in images}
-        missing = {written_name(item["image"]) for item in self.items} - judged
+        read = {image[0][0] for images in found.values() for image in images}
+        missing = {written_name(item["image"]) for item in self.items} - read
         if missing and world_size() > 1:
             raise RuntimeError(
                 f"{len(missing)} of {len(self.items)} images have no result: all processes need the same list of "
