@@ -13,6 +13,7 @@ from torch import nn
 
 from monai_afire.anomaly.conformal import conformal_p_values
 from monai_afire.metrics.binary_classification import best_f1_threshold
+from monai_afire.utils.few_images import warn_if_few
 
 _CALIBRATION_SIZE = 1024  # normal images whose scores are kept: a p-value can be as small as 0.001
 
@@ -23,7 +24,7 @@ class ScoreThresholds(nn.Module):
 
     ``normal_scores`` ``(101, scores)`` are what 0, 1, ..., 100 % of the normal validation images stay below. Not the
     images that the network was fitted to, whose scores are lower. ``calibration_scores`` ``(1024, scores)`` are the
-    scores of those images themselves, NaN where there were fewer, for p-values; of more, a random part is kept.
+    scores of such images themselves, NaN where there were fewer, for p-values; of more, a random part is kept.
 
     Args:
         score_names: names of the scores, in their order.
@@ -72,9 +73,10 @@ class ScoreThresholds(nn.Module):
         abnormal = torch.zeros(len(scores), dtype=torch.bool) if labels is None else labels.flatten().cpu() > 0
         if abnormal.all():
             raise ValueError("no normal validation image to fit a threshold on: add some with label 0")
+        warn_if_few(int((~abnormal).sum()), "thresholds and p-values follow from normal validation images,")
         shares = torch.linspace(0, 1, len(self.normal_scores))
         self.normal_scores.copy_(torch.quantile(scores[~abnormal], shares, dim=0))
-        self._keep_calibration(scores[~abnormal])
+        self.keep_calibration(scores[~abnormal])
         if specificity is not None:
             self.thresholds.copy_(torch.quantile(scores[~abnormal], specificity, dim=0))
         elif abnormal.any():
@@ -83,8 +85,22 @@ class ScoreThresholds(nn.Module):
         else:
             raise ValueError("the best F1 needs abnormal validation images: add some, or give a specificity")
 
-    def _keep_calibration(self, normal: torch.Tensor) -> None:
-        """Keep the scores of normal images, of many a random part: the largest or first would bias the p-values."""
+    @torch.no_grad()
+    def keep_calibration(self, normal: torch.Tensor) -> None:
+        """
+        Replace the scores that p-values compare with; thresholds and percentiles stay.
+
+        Of more than 1,024 images a random part is kept: the largest or first would bias the p-values.
+
+        Args:
+            normal: ``(n, scores)`` of normal images that the detector was not fitted to.
+
+        Example:
+            >>> scores = ScoreThresholds(["fused"])
+            >>> scores.keep_calibration(torch.tensor([[1.0], [2.0], [3.0]]))
+            >>> scores.p_values([2.5]).tolist()
+            [0.5]
+        """
         if len(normal) > _CALIBRATION_SIZE:
             normal = normal[torch.randperm(len(normal), generator=torch.Generator().manual_seed(0))[:_CALIBRATION_SIZE]]
         self.calibration_scores.fill_(torch.nan)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, SecondaryCaptureImageStorage, generate_uid
 
+from monai_afire.transforms.radiograph_io.common import WRITER
 from monai_afire.transforms.radiograph_io.formats import HEAD_BYTES, identify_content
 from monai_afire.transforms.radiograph_io.shards import open_file
 
@@ -169,7 +170,7 @@ def _add_instance(capture: Dataset, source: Dataset, content: str) -> None:
     capture.SeriesNumber = _SERIES_OFFSET + int(source.get("SeriesNumber") or 0)
     capture.InstanceNumber = int(source.get("InstanceNumber") or 1)
     capture.SeriesDescription = "Anomaly heat map, not for clinical use"
-    capture.SecondaryCaptureDeviceManufacturer = "monai_afire"
+    capture.SecondaryCaptureDeviceManufacturer = WRITER
     capture.SecondaryCaptureDeviceSoftwareVersions = version("monai_afire")
     capture.file_meta = FileMetaDataset()
     capture.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian

@@ -63,3 +63,12 @@ def test_calibration_travels_with_the_state_and_older_files_load() -> None:
     loaded.load_state_dict(older)
     assert np.isnan(loaded.p_values([0.5])).all()
     assert loaded.thresholds.isfinite().all()
+
+
+def test_few_normal_validation_images_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    scores = ScoreThresholds(["fused"])
+    scores.fit_thresholds(torch.arange(30.0)[:, None])
+    assert not caplog.records
+    scores.fit_thresholds(torch.arange(40.0)[:, None], labels=torch.arange(40) > 2)
+    [record] = caplog.records
+    assert "thresholds and p-values follow from normal validation images, with 3 images alone" in record.message

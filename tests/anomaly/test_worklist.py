@@ -20,7 +20,13 @@ from pydicom.uid import CTImageStorage, DigitalXRayImageStorageForPresentation, 
 
 from monai_afire.anomaly.secondary_capture import NoStudyError, read_source
 from monai_afire.anomaly.worklist import WorklistSummary, hottest_place, write_worklist
-from monai_afire.handlers.writers.anomaly_writer import AnomalyResult, save_secondary_capture
+from monai_afire.handlers.writers.anomaly_writer import (
+    AnomalyResult,
+    save_overlay,
+    save_secondary_capture,
+    save_thumbnail,
+)
+from monai_afire.transforms.radiograph_io import RadiographError
 from monai_afire.transforms.radiograph_loading import LoadRadiograph
 
 
@@ -104,6 +110,13 @@ def test_capture_lies_in_the_study_of_its_source(tmp_path: Path) -> None:
     assert "score 2.50, above the threshold of 2.00" in capture.DerivationDescription
 
 
+def test_own_heat_maps_are_not_read_as_radiographs(tmp_path: Path) -> None:
+    given = result(write_source(tmp_path / "a.dcm"))
+    for save in (save_secondary_capture, save_overlay, save_thumbnail):
+        with pytest.raises(RadiographError, match="is a heat map that monai_afire wrote, not a radiograph"):
+            LoadRadiograph()(save(given, tmp_path / "out"))
+
+
 def test_capture_shows_the_overlay_and_nothing_rescales_it(tmp_path: Path) -> None:
     given = result(write_source(tmp_path / "a.dcm"))
     capture = pydicom.dcmread(save_secondary_capture(given, tmp_path))
@@ -111,6 +124,8 @@ def test_capture_shows_the_overlay_and_nothing_rescales_it(tmp_path: Path) -> No
     assert (capture.PhotometricInterpretation, capture.BitsStored, capture.PixelRepresentation) == ("RGB", 8, 0)
     for keyword in ("RescaleSlope", "RescaleIntercept", "WindowCenter", "WindowWidth", "VOILUTSequence"):
         assert keyword not in capture, keyword
+    del capture.SecondaryCaptureDeviceManufacturer  # with it, the picture is no radiograph to us
+    capture.save_as(tmp_path / "a.dcm.dcm")
     with pytest.warns(UserWarning, match="is a color picture"):
         read = LoadRadiograph()(str(tmp_path / "a.dcm.dcm"))
     assert tuple(read.shape[1:]) == given.picture_with_heat().shape[:2]

@@ -110,14 +110,13 @@ def test_marks_become_a_table_that_the_reader_takes(tmp_path: Path) -> None:
     )
     found = html.unescape(run.stdout.split("<pre>")[1].split("</pre>")[0])
     rows = {row["image"]: (row["abnormal"], row["mark"]) for row in csv.DictReader(found.splitlines())}
-    assert rows == dict(
-        zip(images[:4], [("1", "agree"), ("0", "disagree"), ("0", "agree"), ("1", "disagree")], strict=True)
-    )
+    labels = ["1", "0", "0", "1", "-1"]
+    assert rows == {name: (label, marks[name]) for name, label in zip(images, labels, strict=True)}
     (tmp_path / "marks.csv").write_text(found)
     words = ["--table", "marks.csv", "--label_columns", "abnormal", "--num_classes", "0", "--split", "random"]
     write_datalist(["table", "--root", str(tmp_path), "--output", str(tmp_path / "list.json"), *words])
     listed = json.loads((tmp_path / "list.json").read_text())
-    labels = {
+    found_labels = {
         item["image"]: item["label"] for section in ("training", "validation", "test") for item in listed[section]
     }
-    assert labels == {"a.png": [1], "b.png": [0], 'c, "3".png': [0], "d.png": [1]}
+    assert found_labels == {"a.png": [1], "b.png": [0], 'c, "3".png': [0], "d.png": [1], "e.png": [-1]}

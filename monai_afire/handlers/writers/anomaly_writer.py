@@ -37,6 +37,7 @@ from monai_afire.handlers.writers.result_tables import ResultTables, written_nam
 from monai_afire.networks.nets.lung_finder import LungFinder
 from monai_afire.networks.weights.description import Description
 from monai_afire.networks.weights.model_file import ModelFile
+from monai_afire.transforms.radiograph_io.common import WRITER
 from monai_afire.utils.file_geometry import FileGeometry
 from monai_afire.utils.files import atomic_path, output_path
 from monai_afire.visualize.heat_map import heat_panels, overlay_heat_map
@@ -156,7 +157,7 @@ def save_overlay(result: AnomalyResult, folder: str | os.PathLike) -> Path:
 def _save_jpeg(picture: Image.Image, quality: int, result: AnomalyResult, folder: str | os.PathLike) -> Path:
     path = output_path(folder, result.source, result.root, ".jpg")
     with atomic_path(path) as temporary:
-        picture.save(temporary, format="JPEG", quality=quality)
+        picture.save(temporary, format="JPEG", quality=quality, comment=WRITER)
     return path
 
 

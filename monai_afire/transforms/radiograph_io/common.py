@@ -15,6 +15,8 @@ from monai.data import MetaTensor
 from monai.data.meta_obj import get_track_meta
 from monai.utils import ImageMetaKey, MetaKeys, SpaceKeys
 
+WRITER = "monai_afire"  # how this package signs the heat maps that it writes as pictures or DICOM files
+
 
 class RadiographError(ValueError):
     """A file cannot be read as one radiograph; the message is one line: the file, the reason and the remedy.
@@ -95,6 +97,12 @@ class RadiographPixels:
 def refuse(path: str | PathLike, reason: str, remedy: str = "") -> RadiographError:
     """Build the one-line error for a file: name, reason, remedy."""
     return RadiographError(f"{path}: {reason}; {remedy}." if remedy else f"{path}: {reason}.")
+
+
+def refuse_own_result(path: str | PathLike, is_own: bool) -> None:
+    """Refuse a heat map of this package, which a viewer may have put back beside its radiograph."""
+    if is_own:
+        raise refuse(path, f"is a heat map that {WRITER} wrote, not a radiograph", "leave it out")
 
 
 def require_real(path: str | PathLike, dtype: np.dtype) -> None:

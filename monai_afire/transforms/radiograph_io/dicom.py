@@ -14,12 +14,14 @@ from pydicom.encaps import generate_frames
 from pydicom.pixels import apply_color_lut, apply_modality_lut
 
 from monai_afire.transforms.radiograph_io.common import (
+    WRITER,
     RadiographError,
     RadiographPixels,
     SizeLimits,
     first_line,
     planar_affine,
     refuse,
+    refuse_own_result,
     rgb_to_gray,
     warn_about,
 )
@@ -149,6 +151,7 @@ def _check_header(path: str, dataset: pydicom.Dataset, limits: SizeLimits) -> No
     if frames != 1:
         reason = f"holds {frames} frames of {dataset.Columns} x {dataset.Rows} pixels where one picture is expected"
         raise refuse(path, reason, "save the wanted frame as a file of its own")
+    refuse_own_result(path, dataset.get("SecondaryCaptureDeviceManufacturer") == WRITER)
     check_colors(path, dataset)
     limits.check(path, int(dataset.Rows), int(dataset.Columns))
     orientation = [str(direction)[:1] for direction in dataset.get("PatientOrientation") or ()]

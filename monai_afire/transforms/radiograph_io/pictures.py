@@ -12,12 +12,14 @@ import numpy as np
 from PIL import Image, ImageFile, ImageOps
 
 from monai_afire.transforms.radiograph_io.common import (
+    WRITER,
     RadiographError,
     RadiographPixels,
     SizeLimits,
     first_line,
     planar_affine,
     refuse,
+    refuse_own_result,
     require_real,
     warn_about,
 )
@@ -45,6 +47,7 @@ def read_picture(
             raise _bad_header(path, file_format) from error
         limits.check(path, image.height, image.width)
         _require_single(path, image, file_format)
+        refuse_own_result(path, image.info.get("comment") == WRITER.encode())
         _load(path, image, file_format)
         return _to_pixels(path, ImageOps.exif_transpose(image), image, file_format, raw, color)
 
