@@ -16,8 +16,8 @@ from pydicom.uid import UID, generate_uid
 
 from monai_afire.anomaly.secondary_capture import NEEDED, PATIENT_AND_STUDY, study_elements, time_at
 from monai_afire.networks.weights.description import Description
+from monai_afire.transforms.radiograph_io.common import WRITER
 
-_MAKER = "monai_afire"
 _SCHEME = "99MONAIAFIRE"  # "99" begins private coding schemes (PS3.16, section 8.2)
 _SCORE = Code("score", _SCHEME, "Anomaly score")
 _P_VALUE = Code("p_value", _SCHEME, "Conformal p-value of the anomaly score")
@@ -91,12 +91,12 @@ def structured_report(
     algorithm = {"version": model.version or "unknown", "parameters": [f"digest {model.digest or 'unknown'}"]}
     group = sr.MeasurementsAndQualitativeEvaluations(
         sr.TrackingIdentifier(_uid("tracking", uid), "whole image"),
-        algorithm_id=sr.AlgorithmIdentification(model.task, **algorithm, manufacturer=_MAKER),
+        algorithm_id=sr.AlgorithmIdentification(model.task, **algorithm, manufacturer=WRITER),
         finding_sites=[sr.FindingSite(*_SITES[place])] if place else [],
         measurements=[sr.Measurement(name, value, codes.UCUM.NoUnits) for name, value in measured.items()],
         source_images=[sr.SourceImageForMeasurementGroup(source.SOPClassUID, source.SOPInstanceUID)],
     )
-    device = sr.DeviceObserverIdentifyingAttributes(_uid("device", str(model.digest)), _MAKER, _MAKER, model.task)
+    device = sr.DeviceObserverIdentifyingAttributes(_uid("device", str(model.digest)), WRITER, WRITER, model.task)
     observer = sr.ObservationContext(observer_device_context=sr.ObserverContext(codes.DCM.Device, device))
     report = sr.ComprehensiveSR(
         [_evidence(source)],
@@ -105,7 +105,7 @@ def structured_report(
         series_number=_SERIES_OFFSET + int(source.get("SeriesNumber") or 0),
         sop_instance_uid=uid,
         instance_number=int(source.get("InstanceNumber") or 1),
-        manufacturer=_MAKER,
+        manufacturer=WRITER,
         manufacturer_model_name=model.task,
         software_versions=algorithm["version"],
         series_description="Anomaly score, not for clinical use",

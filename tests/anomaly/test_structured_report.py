@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shutil
@@ -19,12 +20,13 @@ from anomaly.test_handlers import Radiographs, fitted_detector, judging, read_cs
 from anomaly.test_worklist import result, write_source
 from pydicom.dataset import Dataset
 from pydicom.sr.codedict import codes
+from safetensors.torch import save_file
 
 from monai_afire.anomaly import NoStudyError
 from monai_afire.handlers import AnomalyWriter
 from monai_afire.handlers.writers.anomaly_writer import AnomalyResult, save_report
 from monai_afire.networks import ModelFile, save_network
-from monai_afire.networks.weights.description import Description
+from monai_afire.networks.weights.description import Description, tensor_digest
 
 pytest.importorskip("highdicom")
 
@@ -153,5 +155,16 @@ def test_structured_report_needs_no_file() -> None:
 
 def test_the_released_detector_has_a_version_and_a_digest(repository_root: Path) -> None:
     identity = ModelFile(repository_root / "bundles/afire/released/detector.safetensors").identity
-    assert (identity.task, identity.version) == ("anomaly detector", "0.1.0")
+    assert identity.task == "anomaly detector"
+    assert re.fullmatch(r"\d+\.\d+\.\d+", identity.version)
     assert re.fullmatch("sha256:[0-9a-f]{64}", str(identity.digest))
+
+
+def test_a_file_of_an_older_version_has_them_too(tmp_path: Path) -> None:
+    settings = {"encoder": {"img_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}}
+    header = {"format": "monai_afire detector 1", "settings": json.dumps(settings)}
+    tensors = {"map_mean": torch.zeros(2)}
+    save_file(tensors, tmp_path / "old.safetensors", metadata=header)
+    identity = ModelFile(tmp_path / "old.safetensors").identity
+    assert (identity.task, identity.version) == ("anomaly detector", "0.1.0")
+    assert identity.digest == tensor_digest(tensors)
