@@ -79,8 +79,8 @@ class TableReader(LabelReader):
         patients = file_patients([str(file) for file in files], names)
         unknown = sum(patient == name for patient, name in zip(patients, names, strict=True))
         text = f"no column {self.patient_column!r}: patients are taken from the names and DICOM headers of the files"
-        note = f"{text}, which do not give those of {unknown:,} images: each of these counts as another patient"
-        return patients, [note]
+        absent = f", which do not give those of {unknown:,} images: each of these counts as another patient"
+        return patients, [text + absent * (unknown > 0)]
 
     def _labels(self, table: Table) -> tuple[dict[str, Any], list[Any]]:
         """What the datalist says of the labels, and each image's."""
