@@ -116,7 +116,7 @@ def watch_steps(trainer: Engine, guard: Callable[[], AbstractContextManager], fi
 
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch, overlays: list[str]) -> dict[str, Any]:
     """Without the checks of values that are made on a CPU only; overrides for a GPU's way of drawing lesions."""
-    monkeypatch.setattr(ACE, "_check_arguments", lambda *_: None)
+    monkeypatch.setattr(ACE, "_check_shift", lambda *_: None)
     monkeypatch.setattr(batched, "check_image_range", lambda *_, **__: None)
     return {"train::prepare_batch::backend": "dense"} if "lesions_on_device" in overlays else {}
 

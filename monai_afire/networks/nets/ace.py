@@ -172,9 +172,7 @@ class ACE(TeacherNetwork):
             raise ValueError(f"ACE takes an image alone, or all of {names}: name them as extra keys of prepare_batch")
         places = (len(image_1), len(self.encoder.grid_size))
         check_shapes(image_2=(image_2, image_1.shape), offset_1=(offset_1, places), offset_2=(offset_2, places))
-        shift = offset_1 - offset_2
-        if shift.device.type == "cpu" and bool((shift % 2 != 0).any()):
-            raise ValueError(f"offset_1 - offset_2 must be even, got {shift.tolist()}: cut the crops with align=2")
+        self._check_shift(offset_1 - offset_2)
         images = {1: image_1, 2: image_2}
         in_student = {1: self.compose or self.global_consistency, 2: self.decompose or self.global_consistency}
         in_teacher = {2: in_student[1], 1: in_student[2]}  # each branch compares with the other crop
@@ -193,6 +191,11 @@ class ACE(TeacherNetwork):
             outputs["global_student"] = torch.log_softmax(means / self.student_temperature, dim=-1)
             outputs["global_teacher"] = self._teacher_distribution(_mean_tokens(teacher, masks))
         return outputs
+
+    def _check_shift(self, shift: torch.Tensor) -> None:
+        """Refuse crops whose whole patches do not correspond; not on a GPU, which would have to wait."""
+        if shift.device.type == "cpu" and bool((shift % 2 != 0).any()):
+            raise ValueError(f"offset_1 - offset_2 must be even, got {shift.tolist()}: cut the crops with align=2")
 
     def _matching_logits(self, teacher: torch.Tensor, student: torch.Tensor) -> torch.Tensor:
         """Scaled cosines, or products, of every pair: (B, N, D) and (B, M, D) to (B, N, M)."""
