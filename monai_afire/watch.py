@@ -25,6 +25,8 @@ from monai_afire.utils.files import atomic_path, check_writable
 from monai_afire.utils.folder_lock import folder_lock
 from monai_afire_cli.bundles import find_bundle
 
+__all__ = ["main", "watch_folder"]
+
 _PLAN = "datalist.json"
 _MOST = 256  # files in a batch: of many files, the first results are there soon
 

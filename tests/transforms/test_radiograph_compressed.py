@@ -181,7 +181,8 @@ def test_itk_is_loaded_for_what_needs_it_only(tmp_path: Path) -> None:
     """MONAI imports the package itself, which is quick; its libraries take seconds."""
     Image.fromarray(GRAY8).save(tmp_path / "a.png")
     write_dicom(tmp_path / "a.dcm", GRAY12, bits=12)
-    write_dicom(tmp_path / "b.dcm", GRAY12, uid.JPEGLSLossless, bits=12, frame=frame("jpegls_12bit.jls"))
+    # JPEG-LS is decoded without ITK where pyjpegls is installed
+    write_dicom(tmp_path / "b.dcm", GRAY12, uid.JPEGLosslessSV1, bits=12, frame=frame("lossless_sv1_12bit.jpg"))
     code = f"""
 import sys
 import monai_afire
