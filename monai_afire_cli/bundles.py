@@ -101,7 +101,7 @@ class Bundle:
 
     def copy_to(self, folder: str | os.PathLike) -> Bundle:
         """
-        Copy licence, configs, documentation and weights, without other outputs of runs.
+        Copy license, configs, documentation and weights, without other outputs of runs.
 
         Args:
             folder: that holds the copy: a new or an empty one.

@@ -55,7 +55,7 @@ minutes on two CPU cores.
 _DEMO = {"epochs": 10, "batch_size": 8, "phantom::num_patients::training": 512, "val_interval": 2}
 _MODULES = {
     "audit": ("monai_afire.audit", "check a folder of radiographs, write a page and a cleaned datalist"),
-    "compare": ("monai_afire.compare", "compare encoders on your labelled radiographs, write a page and a table"),
+    "compare": ("monai_afire.compare", "compare encoders on your labeled radiographs, write a page and a table"),
     "data": ("monai_afire.data", "read the label files of a public set, write a datalist"),
     "experiments": ("monai_afire.experiments", "repeat a bundle over seeds, label fractions and initializations"),
     "watch": ("monai_afire.watch", "score the radiographs that arrive in a folder, each once"),

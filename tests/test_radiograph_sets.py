@@ -47,7 +47,7 @@ def test_a_file_of_another_name_is_told() -> None:
         child_patient("x.jpeg")
 
 
-def test_pictures_come_standardised_with_what_the_raw_ones_are_like(child_folder: Path) -> None:
+def test_pictures_come_standardized_with_what_the_raw_ones_are_like(child_folder: Path) -> None:
     paths = radiograph_table(child_folder)["image"].tolist()[:3]
     images, measured = pictures(paths, size=32)
     assert images.shape == (3, 1, 32, 32)

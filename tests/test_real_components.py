@@ -18,18 +18,18 @@ from PIL import Image
 
 from tests.benchmarks.component_tables import ROWS, tables
 from tests.benchmarks.real_components import METRICS, between_images, report
-from tests.benchmarks.real_probe import labelled_part, probe
+from tests.benchmarks.real_probe import labeled_part, probe
 
 SECTIONS = np.repeat(["training", "validation", "test"], [200, 100, 100])
 
 
-def labelled(seed: int = 0) -> tuple[pd.DataFrame, np.random.Generator]:
+def labeled(seed: int = 0) -> tuple[pd.DataFrame, np.random.Generator]:
     generator = np.random.default_rng(seed)
     return pd.DataFrame({"section": SECTIONS, "label": generator.integers(0, 2, len(SECTIONS))}), generator
 
 
 def test_the_probe_finds_the_one_feature_that_tells() -> None:
-    table, generator = labelled()
+    table, generator = labeled()
     features = generator.normal(size=(400, 12)) * 10.0 ** np.arange(-6, 6)  # whatever their scale
     features[:, 3] += 1e-3 * 8 * table["label"]
     found = probe(table, features)
@@ -39,7 +39,7 @@ def test_the_probe_finds_the_one_feature_that_tells() -> None:
 
 
 def test_the_probe_learns_from_the_training_images_alone() -> None:
-    table, generator = labelled()
+    table, generator = labeled()
     features = generator.normal(size=(400, 3))
     told = features.copy()
     told[SECTIONS == "test", 0] += 5 * table["label"][SECTIONS == "test"]  # a feature that tells in the test alone
@@ -49,9 +49,9 @@ def test_the_probe_learns_from_the_training_images_alone() -> None:
 
 
 def test_few_labels_are_those_of_some_training_patients() -> None:
-    table, _ = labelled()
+    table, _ = labeled()
     table["patient"] = [f"p{number // 2}" for number in range(len(table))]
-    few, more = (labelled_part(table, fraction, seed=1) for fraction in (0.1, 0.5))
+    few, more = (labeled_part(table, fraction, seed=1) for fraction in (0.1, 0.5))
     assert (few.sum(), more.sum()) == (20, 100)  # patients of two images each
     assert (SECTIONS[more] == "training").all()
     assert (more | ~few).all()  # the few are among the more

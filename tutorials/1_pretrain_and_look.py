@@ -4,7 +4,7 @@
 # %% [markdown]
 # # 1. Pre-train and look
 #
-# AFiRe learns from normal, unlabelled radiographs. It paints synthetic lesions into them, hides what they cover, and
+# AFiRe learns from normal, unlabeled radiographs. It paints synthetic lesions into them, hides what they cover, and
 # restores it; at the same time every token of the vision transformer learns what is normal at its place of the chest.
 # This tutorial pre-trains a network and looks at what tells whether it learns.
 #

@@ -42,16 +42,16 @@ if not pretrained.is_file():
     )
 
 # %% [markdown]
-# ## The labelled images
+# ## The labeled images
 #
 # 400 patients for training, 48 to choose the best epoch, 96 for the test. Three quarters have one or two of five kinds
-# of lesions. `--label_fraction 0.01` takes 1 % of the training patients: the same for every initialisation of one
+# of lesions. `--label_fraction 0.01` takes 1 % of the training patients: the same for every initialization of one
 # seed, the smaller part within the larger.
 
 # %%
 from collections import Counter
 
-from monai_afire.data import LESION_KINDS, labelled_items
+from monai_afire.data import LESION_KINDS, labeled_items
 
 phantom = {
     "num_patients": {"training": 400, "validation": 48, "test": 96},
@@ -60,14 +60,14 @@ phantom = {
     "seed": 7,
 }
 for share in (0.01, 0.1, 1.0):
-    items = labelled_items("training", phantom_dir=str(output / "labelled"), phantom=phantom, label_fraction=share)
+    items = labeled_items("training", phantom_dir=str(output / "labeled"), phantom=phantom, label_fraction=share)
     counts = Counter(
         kind for item in items for kind, present in zip(LESION_KINDS, item["label"], strict=True) if present
     )
     print(f"{share:4.0%}: {len(items):3d} images, {dict(counts)}")
 
 # %% [markdown]
-# ## Two initialisations, two shares
+# ## Two initializations, two shares
 #
 # `python -m monai_afire.experiments` trains and evaluates each combination in a process of its own, and writes the
 # table. Finished runs are not done again. In a shell the next cell is
@@ -78,7 +78,7 @@ for share in (0.01, 0.1, 1.0):
 #     --output_dir tutorials/output/experiment \
 #     --initializations scratch= afire=tutorials/output/pretrained/model.pt \
 #     --label_fraction 0.01 0.1 --seed 0 --metrics mean_auc \
-#     --num_processes 2 --epochs 12 --phantom_dir tutorials/output/labelled --phantom "{...}"
+#     --num_processes 2 --epochs 12 --phantom_dir tutorials/output/labeled --phantom "{...}"
 # ```
 
 # %% tags=["hide-output"]
@@ -93,7 +93,7 @@ command += [
     "--epochs",
     "12",
     "--phantom_dir",
-    str(output / "labelled"),
+    str(output / "labeled"),
     "--phantom",
     str(phantom),
 ]
@@ -117,7 +117,7 @@ plt.show()
 # comparison needs several seeds (`--seed 0 1 2`), which choose other labels and other starts, and the t-test that the
 # table then has.
 #
-# From the full bundle, with 1,000 labelled phantoms of 128 x 128 pixels, a network that was pre-trained on 1,024
+# From the full bundle, with 1,000 labeled phantoms of 128 x 128 pixels, a network that was pre-trained on 1,024
 # others, three seeds and 200 test patients
 # ([figures](../bundles/radiograph_classification/docs/README.md#performance)):
 # mean AUC, mean ± standard deviation

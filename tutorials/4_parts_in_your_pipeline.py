@@ -168,7 +168,7 @@ for first, second in enumerate(matches[0].tolist()):
 plt.show()
 
 # %% [markdown]
-# Patches of one colour show the same place. A consistency loss on them is one line, with any encoder that gives a
+# Patches of one color show the same place. A consistency loss on them is one line, with any encoder that gives a
 # token per patch:
 #
 # ```python

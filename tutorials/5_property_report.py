@@ -113,7 +113,7 @@ print("left out:", report["remarks"] or "nothing")
 tables["Tokens by position"]
 
 # %% [markdown]
-# Tokens of nine positions in all images. **`purity`** is the share of the five nearest neighbours that come from the
+# Tokens of nine positions in all images. **`purity`** is the share of the five nearest neighbors that come from the
 # same position; **`chance_purity`** is what features without any meaning reach. The **`silhouette`** is 1 for tight
 # groups far apart, 0 where they mix, negative where items lie nearer to another group.
 #
@@ -127,7 +127,7 @@ tables["Landmarks by their surroundings"]
 
 # %% [markdown]
 # The harder question. A window is cut out around each landmark and enlarged to the whole input, so that its place is
-# not known; are windows of the same landmark of *different patients* neighbours? Chance is one over the number of
+# not known; are windows of the same landmark of *different patients* neighbors? Chance is one over the number of
 # landmarks, as each is there equally often. An untrained network is a random but smooth projection of the pixels, so
 # it keeps what looks alike alike: that, not chance, is the bar for a trained one.
 
@@ -154,8 +154,8 @@ correspondence[[column for column in correspondence if not column.endswith("remo
 # is, in pixels (of 64 here). A place drawn at random is off by about half of the side.
 #
 # **`same place`** looks at no image: it copies the coordinates. Across patients it is hard to beat, and that is no
-# failure of the encoders: phantoms are well centred, as are many public sets, so a landmark really *is* about where
-# it was, while an encoder answers with the centre of a cell of 8 pixels (`stride`). An encoder that does as well may
+# failure of the encoders: phantoms are well centered, as are many public sets, so a landmark really *is* about where
+# it was, while an encoder answers with the center of a cell of 8 pixels (`stride`). An encoder that does as well may
 # know positions and nothing else. Two kinds of columns tell the difference:
 #
 # * **across perturbations** the *same* image is moved, turned and enlarged, so that copying fails by as much as it
@@ -195,7 +195,7 @@ found_landmarks_figure(images.image, images.landmarks, found, 0, {"patient 1": 1
 
 # %% [markdown]
 # Left the reference with its landmarks; then, for each patient and encoder, the landmarks as they are and as they
-# were found. Look for *kinds* of errors: the wrong side of the body (symmetric features), a neighbouring rib
+# were found. Look for *kinds* of errors: the wrong side of the body (symmetric features), a neighboring rib
 # (repeated texture), or all of them near a few cells (features that hardly differ). By landmark:
 
 # %%
@@ -224,7 +224,7 @@ tables["Organs without training"]
 # are which organ. Between two rows lies all that can be had: **`same place`** again copies, **`limit of the
 # resolution`** is what cells of 8 x 8 pixels could reach if the masks were known. Thin organs such as clavicles have
 # a low limit, so judge by the organ, not by the mean. That clusters of features stay below `same place` on
-# well-centred images is usual. There is no Dice of 0.5 "by chance": large organs reach some overlap with any cut.
+# well-centered images is usual. There is no Dice of 0.5 "by chance": large organs reach some overlap with any cut.
 #
 # ## Composition
 
@@ -273,6 +273,6 @@ tables["Atlas of prototypes"]
 #
 # * Compare **rows of one table**, made of the same images: trained with untrained, with raw pixels, with copying.
 # * A difference counts if it is there with other seeds of the pre-training and other images, too. The report has one.
-# * Phantoms are well centred, symmetric and clean. What holds on them need not hold on patients.
+# * Phantoms are well centered, symmetric and clean. What holds on them need not hold on patients.
 # * What an encoder is worth is decided by what it is used for: fine-tune it ([tutorial
 #   3](3_one_percent_of_the_labels.ipynb)).

@@ -91,7 +91,7 @@ def hottest_place(heat: ArrayLike, low: float) -> str:
         >>> hottest_place([[0, 0, 0], [0, 0, 3], [0, 1, 0]], low=1.0), hottest_place(np.eye(9) * 0.5, low=1.0)
         ('middle right', '')
         >>> hottest_place([[0, 0, 0], [0, 3, 0], [0, 0, 0]], low=1.0)
-        'centre'
+        'center'
     """
     values = np.asarray(heat)
     if not values.max() > low:
@@ -100,11 +100,11 @@ def hottest_place(heat: ArrayLike, low: float) -> str:
     if values.ndim == 3:
         thirds = [3 * int(index) // side for index, side in zip(place, values.shape, strict=True)]
         words = [names[third] for names, third in zip(_PATIENT_THIRDS, thirds, strict=True)]
-        return " ".join(filter(None, (words[2], words[0], words[1]))) or "centre"
+        return " ".join(filter(None, (words[2], words[0], words[1]))) or "center"
     row, column = place
     height = ("upper", "middle", "lower")[3 * int(row) // values.shape[0]]
-    width = ("left", "centre", "right")[3 * int(column) // values.shape[1]]
-    return "centre" if (height, width) == ("middle", "centre") else f"{height} {width}"
+    width = ("left", "center", "right")[3 * int(column) // values.shape[1]]
+    return "center" if (height, width) == ("middle", "center") else f"{height} {width}"
 
 
 def write_worklist(

@@ -13,7 +13,7 @@ from scipy.fft import dctn
 _FREQUENCIES = 12
 _BANDS, _BITS = 8, 16
 _FEW = 200  # pictures; the mean of fewer says little of what chests have in common
-_NEIGHBOURS = 64
+_NEIGHBORS = 64
 _CHUNK = 4096  # pairs; bounds the memory
 
 
@@ -46,7 +46,7 @@ def near_duplicates(pictures: NDArray[np.floating], threshold: float) -> list[tu
     found: dict[tuple[int, int], float] = {}
     for band in bands.T:
         order = np.lexsort([*bands.T, band])
-        for step in range(1, min(_NEIGHBOURS, len(order) - 1) + 1):
+        for step in range(1, min(_NEIGHBORS, len(order) - 1) + 1):
             pairs = np.stack([order[:-step], order[step:]], 1)
             pairs = pairs[band[pairs[:, 0]] == band[pairs[:, 1]]]
             if not len(pairs):

@@ -12,7 +12,7 @@ from monai_afire.anomaly.field_of_view import FIELDS_OF_VIEW
 from monai_afire.compare.comparison import compare_encoders
 from monai_afire.utils.command_line import innermost_cause
 
-_DESCRIPTION = "Compare encoders with pixels on labelled radiographs: a page and a table. Run it again to go on."
+_DESCRIPTION = "Compare encoders with pixels on labeled radiographs: a page and a table. Run it again to go on."
 _ENCODERS = "untrained, released, model.pt, hub:FOLDER or timm:NAME; NAME= ahead of it gives a name"
 
 

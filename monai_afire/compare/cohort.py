@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 
 from monai_afire.anomaly.worklist import header_of
 from monai_afire.audit.measurements import header_facts
-from monai_afire.data.datalist.labelled_items import labelled_items
+from monai_afire.data.datalist.labeled_items import labeled_items
 from monai_afire.data.datalist.labels import abnormal_label, check_label_table, class_names
 from monai_afire.data.datalist.loading import read_sections
 from monai_afire.data.datalist.patients import item_patients, split_by_patient
@@ -62,7 +62,7 @@ class Cohort:
         return normal[:: max(1, -(-len(normal) // _MAX_PAINTED))][: len(normal) * (len(known) >= _MIN_NORMALS)]
 
 
-def labelled_rows(items: Sequence[Mapping[str, Any]], fraction: float, seed: int) -> NDArray[np.intp]:
+def labeled_rows(items: Sequence[Mapping[str, Any]], fraction: float, seed: int) -> NDArray[np.intp]:
     """The "row" of the items of some of the patients, drawn as the bundles draw them."""
     return np.array([item["row"] for item in label_subset(items, fraction, seed)], dtype=np.intp)
 
@@ -93,8 +93,8 @@ def read_cohort(datalist: Path, output_dir: Path, dataset_dir: str | None = None
         source, dataset_dir = made, None
     section = section or ("test" if "test" in read_sections(source) else "validation")
     sections = ("training", "validation") if section == "test" else ("training",)
-    learning = [item for name in sections for item in labelled_items(name, dataset_dir, str(source))]
-    items = [*learning, *labelled_items(section, dataset_dir, str(source))]
+    learning = [item for name in sections for item in labeled_items(name, dataset_dir, str(source))]
+    items = [*learning, *labeled_items(section, dataset_dir, str(source))]
     patients = item_patients(items)
     choosing = split_by_patient(patients[: len(learning)], _CHOOSING)
     roles = [*(CHOOSE if chosen else LEARN for chosen in choosing), *(EVALUATE for _ in items[len(learning) :])]

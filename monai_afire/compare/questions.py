@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from monai_afire.anomaly import AnomalyDetector
-from monai_afire.compare.cohort import CHOOSE, EVALUATE, LEARN, Cohort, labelled_rows
+from monai_afire.compare.cohort import CHOOSE, EVALUATE, LEARN, Cohort, labeled_rows
 from monai_afire.compare.controls import pca_errors
 from monai_afire.metrics import fit_linear_probe, knn_predict, roc_auc
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
@@ -59,7 +59,7 @@ def classification(cohort: Cohort, name: str, features: NDArray) -> Iterator[Ans
     for fraction in _FRACTIONS:
         probed, voted = [], []
         for seed in range(_DRAWS if fraction < 1 else 1):
-            rows = labelled_rows(learning, fraction, seed)
+            rows = labeled_rows(learning, fraction, seed)
             probe = fit_linear_probe(features[rows], labels[rows], features[choosing], labels[choosing])
             centered = torch.from_numpy(features - features[rows].mean(0))  # else all directions are nearly the same
             votes = knn_predict(centered[rows], torch.from_numpy(labels[rows]), centered[evaluated])

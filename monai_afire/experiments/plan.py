@@ -161,7 +161,7 @@ class Run:
         initialization: name of the initialization.
         start: file of the encoder's weights, or the pre-training that writes it; None for the bundle's own encoder.
         seed: seed of the run.
-        label_fraction: share of the labelled training images, None for the bundle's own.
+        label_fraction: share of the labeled training images, None for the bundle's own.
         fold: fold of the cross-validation that is left out, None without one.
         num_folds: number of folds.
         is_random: whether only the shape of the encoder comes from ``start``, and its weights are random.
@@ -293,7 +293,7 @@ def plan_runs(
     Args:
         initializations: (name, what :class:`Run` starts from); None for random weights.
         seeds: seeds.
-        label_fractions: shares of the labelled training images in (0, 1]; none for the bundle's own.
+        label_fractions: shares of the labeled training images in (0, 1]; none for the bundle's own.
         folds: folds to leave out, in [0, num_folds); none for all of them.
         num_folds: number of folds; None for no cross-validation.
         frozen: whether to repeat each with a frozen encoder, as "NAME-frozen".

@@ -154,7 +154,7 @@ def comparison_markdown(comparison: pd.DataFrame) -> str:
         >>> print(comparison_markdown(comparison_table(runs, ["auc"])).split("Mean")[0].strip())
         ## auc
         <BLANKLINE>
-        | initialisation | 100 % of the labels |
+        | initialization | 100 % of the labels |
         | --- | --- |
         | a | 0.600 ± 0.141 (2) |
         | b | 0.800 (1), p = n/a |
@@ -163,7 +163,7 @@ def comparison_markdown(comparison: pd.DataFrame) -> str:
     first = comparison["initialization"].iloc[0]
     for metric, of_metric in comparison.groupby("metric", sort=False):
         columns = {fraction: _fraction_title(fraction) for fraction in of_metric["label_fraction"].unique()}
-        lines = ["| initialisation | " + " | ".join(columns.values()) + " |", "| --- " * (len(columns) + 1) + "|"]
+        lines = ["| initialization | " + " | ".join(columns.values()) + " |", "| --- " * (len(columns) + 1) + "|"]
         for name, of_name in of_metric.groupby("initialization", sort=False):
             cells = [_cell(row, name == first) for row in of_name.to_dict("records")]
             lines.append(f"| {name} | " + " | ".join(cells) + " |")

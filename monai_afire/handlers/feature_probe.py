@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""k-nearest-neighbour probe of a network's features during pre-training."""
+"""k-nearest-neighbor probe of a network's features during pre-training."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Batches = Iterable[Mapping[str, Any]]
 @dataclass(eq=False)
 class KNNProbe:
     """
-    Evaluate frozen features after every few epochs, by the labels of each image's nearest neighbours.
+    Evaluate frozen features after every few epochs, by the labels of each image's nearest neighbors.
 
     The mean AUC over the labels goes to ``engine.state.metrics[name]`` and to the log. Nothing is trained, and the run
     goes on as if there were no probe: mode of the network and random state are restored. See
@@ -98,7 +98,7 @@ class KNNProbe:
 
     def evaluate(self) -> float:
         """
-        Extract the features of both loaders and let the neighbours vote, in the network's present mode.
+        Extract the features of both loaders and let the neighbors vote, in the network's present mode.
 
         Returns:
             Mean AUC in [0, 1]; NaN when no label has both values, or the features are not finite.
@@ -119,10 +119,10 @@ class KNNProbe:
     def _extract(self, batches: Batches, name: str) -> tuple[torch.Tensor, torch.Tensor]:
         device = next((parameter.device for parameter in self.network.parameters()), torch.device("cpu"))
         features = partial(self.features or mean_token, self.network)
-        return labelled_features(features, batches, device, name, self.uncertain)
+        return labeled_features(features, batches, device, name, self.uncertain)
 
 
-def labelled_features(
+def labeled_features(
     features_of: Callable[[torch.Tensor], torch.Tensor],
     batches: Batches,
     device: torch.device,

@@ -199,7 +199,7 @@ class TokenColorPreview(Preview):
 
     Patches of one color have similar tokens, whichever crop or image they are of
     (:func:`monai_afire.visualize.token_colors`): a network that knows the anatomy gives an organ one color in all of
-    them. A third crop, of the smaller ones, shows what the student has to recognise an image by.
+    them. A third crop, of the smaller ones, shows what the student has to recognize an image by.
 
     Args:
         encoder: encoder of the network, for its patch grid.

@@ -59,7 +59,7 @@ class EpochSeed:
     def __call__(self, engine: Engine) -> None:
         """Seed for the engine's current epoch."""
         epoch, rank = (0, 0) if self.constant else (engine.state.epoch, global_rank())
-        # SeedSequence mixes the three numbers, so that neighbouring seeds and epochs share nothing
+        # SeedSequence mixes the three numbers, so that neighboring seeds and epochs share nothing
         sequence = np.random.SeedSequence([self.seed, epoch, rank])
         value, *generator_values = (int(state) for state in sequence.generate_state(1 + len(self.generators)))
         random.seed(value)

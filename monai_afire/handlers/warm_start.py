@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 from torch import nn
 
-from monai_afire.handlers.feature_probe import labelled_features
+from monai_afire.handlers.feature_probe import labeled_features
 from monai_afire.handlers.random_state import unchanged_random_state
 from monai_afire.metrics.linear_probe import fit_linear_probe
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
@@ -118,7 +118,7 @@ class HeadWarmStart:
         def features(images: torch.Tensor) -> torch.Tensor:
             return torch.cat([self.network.features(images).float(), _reduced(images)], dim=1)
 
-        found, labels = labelled_features(features, batches, device, name, self.uncertain)
+        found, labels = labeled_features(features, batches, device, name, self.uncertain)
         values = found.cpu().numpy()
         return values[:, :width], values[:, width:], labels.numpy()
 

@@ -43,9 +43,9 @@ def matching_target(
         0 & \text{otherwise} \end{cases}
 
     with :math:`\Delta` the distances, in patches, between patch i of the first and patch j of the second crop on the
-    grid that the crops were cut from. 1 is the same place; neighbours count less. (The paper prints 0 ``if |Δx| and
+    grid that the crops were cut from. 1 is the same place; neighbors count less. (The paper prints 0 ``if |Δx| and
     |Δy| > (k-1)/2``, which leaves the case open in which one distance is larger: it is 0 here.) As printed, the places
-    alone decide: a patch just outside the overlap is the neighbour of one inside.
+    alone decide: a patch just outside the overlap is the neighbor of one inside.
 
     Both crops are divided into patches of the same size. ACE's two targets are, for crops of k1 = 14 and k2 = 28 cells,
 
@@ -280,7 +280,7 @@ def matching_balance(
 
     .. math:: \frac{(1 - \alpha) (M^n - S^n)}{\alpha S^n}, \qquad S = \sum_{|d| \le (k - 1) / 2} e^{-d^2 / 2 \sigma^2}
 
-    for a teacher's patch all of whose neighbours are among the student's :math:`M^n`, as most are that have any.
+    for a teacher's patch all of whose neighbors are among the student's :math:`M^n`, as most are that have any.
 
     Args:
         alpha: α in (0, 1).

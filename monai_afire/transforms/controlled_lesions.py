@@ -97,13 +97,13 @@ class SoftNodule(OccasionalTransform):
         if not self._do_transform:
             return _like(plain.clone(), image, plain.dtype), _like(torch.zeros_like(plain[:1]), image, torch.bool)
         radius = self.diameter * min(plain.shape[1:]) / 2
-        profile = _gaussian(self._centre(plain, radius), radius / RADIUS_IN_SIGMAS, plain)
+        profile = _gaussian(self._center(plain, radius), radius / RADIUS_IN_SIGMAS, plain)
         exact = plain.to(profile.dtype)
         added = (self.contrast * profile).minimum(1 - exact).clamp(min=0)
         mask = (added >= VISIBLE_SHARE * self.contrast).any(0, keepdim=True)
         return _like(exact + added, image, plain.dtype), _like(mask, image, torch.bool)
 
-    def _centre(self, image: Tensor, radius: float) -> tuple[int, ...]:
+    def _center(self, image: Tensor, radius: float) -> tuple[int, ...]:
         gray = image.float().mean(0)
         region = segment_lungs(gray).cpu().numpy() if gray.ndim == 2 else _inner_tissue(gray.cpu().numpy())
         if not region.any():
@@ -325,12 +325,12 @@ def _inner_tissue(volume: np.ndarray) -> np.ndarray:
     return inside & (smooth >= low) & (smooth <= high)
 
 
-def _gaussian(centre: tuple[int, ...], sigma: float, like: Tensor) -> Tensor:
+def _gaussian(center: tuple[int, ...], sigma: float, like: Tensor) -> Tensor:
     """Gaussian (*S) of height 1 around a pixel, at least in float32."""
     dtype = torch.promote_types(like.dtype, torch.float32)
     squares = [
         ((torch.arange(length, device=like.device, dtype=dtype) - middle) / sigma).square()
-        for length, middle in zip(like.shape[1:], centre, strict=True)
+        for length, middle in zip(like.shape[1:], center, strict=True)
     ]
     total = squares[0]
     for square in squares[1:]:

@@ -63,7 +63,7 @@ class LandmarkHeatmap(Transform):
         """
         Args:
             landmarks: ``(P, dims)`` positions, (row, column) or of a volume along its three axes, in pixels, 0 is the
-                centre of the first one; None or NaN for a landmark that is not known.
+                center of the first one; None or NaN for a landmark that is not known.
             size: rows and columns of the maps, or their sides.
 
         Returns:
@@ -86,9 +86,9 @@ class LandmarkHeatmap(Transform):
             maps = maps.unsqueeze(-1) * profile.reshape(len(profile), *[1] * (maps.ndim - 1), -1)
         return maps, valid
 
-    def _profile(self, centres: torch.Tensor, length: int) -> torch.Tensor:
+    def _profile(self, centers: torch.Tensor, length: int) -> torch.Tensor:
         """Gaussians along one axis, ``(P, length)``."""
-        distance = (torch.arange(length) - centres[:, None]).nan_to_num(torch.inf).abs()
+        distance = (torch.arange(length) - centers[:, None]).nan_to_num(torch.inf).abs()
         gaussian = torch.exp(-distance.square() / (2 * self.sigma**2))
         return torch.where(distance <= self.reach, gaussian, 0.0).float()
 

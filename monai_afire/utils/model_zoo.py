@@ -68,7 +68,7 @@ def package_for_zoo(
         What the zoo's checks would find wrong, see :func:`zoo_problems`.
 
     Raises:
-        FileNotFoundError: when the bundle has no weights, metadata, licence or documentation.
+        FileNotFoundError: when the bundle has no weights, metadata, license or documentation.
         FileExistsError: when the output folder is there. Nothing is overwritten.
         shutil.Error: when the output would lie in the bundle itself.
     """
@@ -100,7 +100,7 @@ def _copy_test(source: Path, target: Path, name: str) -> None:
 
 
 def _write_hub_entry(bundle: Path, folder: Path, metadata: dict[str, Any]) -> None:
-    """README, licence and metadata of a model that stays on the hub."""
+    """README, license and metadata of a model that stays on the hub."""
     folder.mkdir(parents=True)
     for path in (bundle / "LICENSE", bundle / "NOTICE", bundle / "docs" / "README.md"):
         if path.is_file():

@@ -46,7 +46,7 @@ def pack_bundle(bundle: str | os.PathLike, folder: str | os.PathLike, url: str =
         The copy.
 
     Raises:
-        FileNotFoundError: when the bundle has no weights, metadata, licence or documentation.
+        FileNotFoundError: when the bundle has no weights, metadata, license or documentation.
         FileExistsError: when there is a copy or an archive already. Nothing is overwritten.
         shutil.Error: when the copy would lie in the bundle itself.
 

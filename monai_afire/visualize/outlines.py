@@ -71,7 +71,7 @@ def landmark_picture(
     if points.ndim != 2 or points.shape[1] != 2 or points.shape != targets.shape:
         raise ValueError(f"landmarks must be (P, 2), row and column, got {points.shape} and {targets.shape}")
     scale = canvas.width / np.asarray(image).shape[1]
-    # x before y, in the coordinates of the canvas, where a pixel's centre lies half a pixel inside
+    # x before y, in the coordinates of the canvas, where a pixel's center lies half a pixel inside
     points, targets = ((p[:, ::-1] + 0.5) * scale for p in (points, targets))
     draw, radius = ImageDraw.Draw(canvas), max(canvas.size) / 110
     for point, target in zip(points, targets, strict=True):

@@ -29,7 +29,7 @@ from monai_afire.visualize.figures import figure_to_array
 HALF = (0.5, 0.5)  # enlarged by whole numbers, which keeps the mean intensity
 
 
-def images_of_one_colour_each(number: int, channels: int = 6, size: int = 32) -> torch.Tensor:
+def images_of_one_color_each(number: int, channels: int = 6, size: int = 32) -> torch.Tensor:
     """Images (M, C, H, W) with a channel profile of their own, and texture."""
     generator = torch.Generator().manual_seed(0)
     profile = torch.rand(number, channels, 1, 1, generator=generator)
@@ -41,7 +41,7 @@ def mean_encoder(channels: int = 6, size: int = 32) -> PatchMeanEncoder:
 
 
 def test_what_adds_up_is_composed_exactly() -> None:
-    table = compositionality(mean_encoder(), images_of_one_colour_each(5), side=HALF, progress=False)
+    table = compositionality(mean_encoder(), images_of_one_color_each(5), side=HALF, progress=False)
     assert table.shape == (2 * 5 * 4, 5)
     np.testing.assert_allclose(table["similarity"], 1, atol=1e-6)
     assert table["other_similarity"].max() < 0.999
@@ -49,7 +49,7 @@ def test_what_adds_up_is_composed_exactly() -> None:
 
 
 def test_what_adds_up_is_taken_out_exactly() -> None:
-    images = images_of_one_colour_each(40)
+    images = images_of_one_color_each(40)
     tables = decomposition_and_retrieval(mean_encoder(), images, side=HALF, progress=False)
     for table in tables:
         assert table["correct"].tolist() == [1.0] * 40

@@ -153,7 +153,7 @@ def test_like_one_pair_at_a_time(remove_position: bool, limit: int, monkeypatch:
     images = torch.rand(5, 1, 24, 32)
     landmarks = torch.tensor([23.0, 31.0]) * torch.rand(5, 4, 2)
     landmarks[1, 2], landmarks[3, 0, 1] = torch.nan, torch.nan
-    landmarks[0, 1] = torch.tensor([-0.5, 31.5])  # the corner, beyond the last centres
+    landmarks[0, 1] = torch.tensor([-0.5, 31.5])  # the corner, beyond the last centers
     reference = [3, 0]
     table = find(encoder, images, landmarks, reference=reference, stride=4, remove_position=remove_position)
     expected = naive_table(encoder, images, landmarks, reference, 4, remove_position)

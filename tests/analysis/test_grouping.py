@@ -63,7 +63,7 @@ def test_purity_like_one_item_at_a_time(seed: int, k: int, limit: int, monkeypat
     assert neighbor_purity(features, labels, k) == pytest.approx(naive_purity(features, labels, k))
 
 
-def test_more_neighbours_than_items_is_chance() -> None:
+def test_more_neighbors_than_items_is_chance() -> None:
     features, labels = random_groups(0)
     assert neighbor_purity(features, labels, 1000) == pytest.approx(chance_purity(labels))
 

@@ -25,8 +25,8 @@ from monai_afire.networks import RadiographEncoder
 from monai_afire.transforms import fit_images, image_loader
 
 
-class BlockColours(RadiographEncoder):
-    """The mean colour of each patch of 4 pixels: a feature whose nearest neighbour can be told by hand."""
+class BlockColors(RadiographEncoder):
+    """The mean color of each patch of 4 pixels: a feature whose nearest neighbor can be told by hand."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,9 +50,9 @@ def test_a_shifted_picture_is_found_where_it_went(tmp_path: Path) -> None:
     transform = Compose([image_loader("image", channels=3), fit_images("image", 32)])
     [read] = read_landmark_pairs([pair], transform)
     np.testing.assert_allclose(read.landmarks[1, 0] - read.landmarks[0, 0], [0, 4], atol=1e-5)
-    table = pair_correspondence(BlockColours(), [read, read], progress=False)
+    table = pair_correspondence(BlockColors(), [read, read], progress=False)
     assert table["pair"].tolist() == [0, 0, 1, 1]
-    # a place between blocks has the mean of their colours; the nearest cell is at most half a patch off on each axis
+    # a place between blocks has the mean of their colors; the nearest cell is at most half a patch off on each axis
     assert (table["error"] <= 2.9).all()
     np.testing.assert_allclose(table["error_same_place"], 4.0, atol=1e-4)
 
@@ -65,7 +65,7 @@ def test_what_is_no_pair_is_refused() -> None:
     with pytest.raises(ValueError, match="list each landmark in both"):
         read_landmark_pairs([unequal], dict)
     with pytest.raises(ValueError, match="no pair"):
-        pair_correspondence(BlockColours(), [], progress=False)
+        pair_correspondence(BlockColors(), [], progress=False)
     assert LandmarkPair(torch.zeros(2, 1, 8, 8), torch.zeros(2, 1, 2)).images.shape[0] == 2
 
 
@@ -80,7 +80,7 @@ def shifted(shift: int, group: str) -> dict:
 def test_the_study_compares_encoders_with_copying() -> None:
     items = [shifted(4, "near"), shifted(8, "far"), {"image": torch.rand(3, 32, 32)}]
     result = PairStudy(items, dict, stride=4, progress=False)(
-        {"blocks": BlockColours()}, StudyImages(torch.rand(2, 1, 8, 8))
+        {"blocks": BlockColors()}, StudyImages(torch.rand(2, 1, 8, 8))
     )
     assert list(result.table.index) == ["blocks", "raw pixels", "same place"]
     copied = result.table.loc["same place"]
@@ -90,7 +90,7 @@ def test_the_study_compares_encoders_with_copying() -> None:
     [groups] = result.details.values()
     assert groups["same place"].to_dict() == pytest.approx({"near": 4.0, "far": 8.0})
     with pytest.raises(NothingToCompareError, match="no item has an image_2"):
-        PairStudy(items[2:], dict)({"blocks": BlockColours()}, StudyImages(torch.rand(2, 1, 8, 8)))
+        PairStudy(items[2:], dict)({"blocks": BlockColors()}, StudyImages(torch.rand(2, 1, 8, 8)))
 
 
 def test_places_of_pairs_are_no_landmarks_of_the_other_studies() -> None:

@@ -31,7 +31,7 @@ PATCH = (8, 8)
 
 
 class CopyingEncoder(ViTEncoder):
-    """Tokens are the normalised pixels themselves."""
+    """Tokens are the normalized pixels themselves."""
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return patchify(self.normalize(images), self.patch_size)

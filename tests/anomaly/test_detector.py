@@ -44,7 +44,7 @@ def fitted(normal_images: torch.Tensor, **options: object) -> AnomalyDetector:
 
 @torch.no_grad()
 def naive_raw_maps(network: AFiRe, density: torch.nn.Module, image: torch.Tensor) -> np.ndarray:
-    """(4, L) of one image, token by token: all but the neighbours."""
+    """(4, L) of one image, token by token: all but the neighbors."""
     student = network.encoder(image[None])
     x = (image - 0.449) / 0.226
     patches = [x[0, r : r + 8, c : c + 8].flatten() for r in range(0, 32, 8) for c in range(0, 32, 8)]
@@ -165,7 +165,7 @@ def test_statistics_travel_in_the_state_dict(normal_images: torch.Tensor) -> Non
     torch.testing.assert_close(other.heat_range, detector.heat_range)
 
 
-def test_normal_images_are_centred_and_of_unit_spread(normal_images: torch.Tensor) -> None:
+def test_normal_images_are_centered_and_of_unit_spread(normal_images: torch.Tensor) -> None:
     detector = fitted(normal_images)
     maps = detector(normal_images)["maps"].detach()[:, :4]  # the others remember these very images
     torch.testing.assert_close(maps.mean(0), torch.zeros(4, 16), atol=1e-3, rtol=0)

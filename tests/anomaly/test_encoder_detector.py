@@ -58,7 +58,7 @@ def test_scores_are_those_of_the_definitions(layers: str) -> None:
     raw = outputs["maps"][:, :2] * detector.map_std + detector.map_mean
     np.testing.assert_allclose(raw[:, 0].numpy(), density, rtol=2e-3)
 
-    # PatchCore at each position, along the principal components, three neighbours
+    # PatchCore at each position, along the principal components, three neighbors
     values, vectors = np.linalg.eigh(np.einsum("nld,nle->de", deviations, deviations) / deviations[..., 0].size)
     kept = min(32, width)
     axes, scale = vectors[:, -kept:], np.sqrt(values[-kept:].mean())

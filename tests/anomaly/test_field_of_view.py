@@ -14,14 +14,14 @@ from monai_afire.anomaly.field_of_view import MAX_VIEWS
 
 
 def smooth(*shape: int) -> torch.Tensor:
-    """An image that resampling hardly blurs: a blob off the centre."""
+    """An image that resampling hardly blurs: a blob off the center."""
     axes = torch.meshgrid(*(torch.linspace(-1, 1, side) for side in shape), indexing="ij")
     distance = sum((axis - 0.2 * number) ** 2 for number, axis in enumerate(axes))
     return torch.exp(-4 * distance)[None, None]
 
 
-def centre(image: torch.Tensor) -> list[float]:
-    """Centre of mass in pixels, axis by axis."""
+def center(image: torch.Tensor) -> list[float]:
+    """Center of mass in pixels, axis by axis."""
     weights = image[0, 0] / image.sum()
     return [
         float((weights.movedim(axis, 0).flatten(1).sum(1) * torch.arange(side)).sum())
@@ -36,7 +36,7 @@ def test_a_shift_moves_the_picture_the_other_way(shape: tuple[int, ...]) -> None
     for axis in range(dims):
         shift = torch.zeros(1, dims)
         shift[0, axis] = 2 / shape[axis]
-        found, before = centre(moved(image, still, none, shift)), centre(image)
+        found, before = center(moved(image, still, none, shift)), center(image)
         for other in range(dims):
             assert found[other] == pytest.approx(before[other] - 2 * (other == axis), abs=0.5)
 

@@ -27,10 +27,10 @@ def fitted(features: torch.Tensor, sizes: tuple[int, ...] | None = None) -> Imag
 
 def naive_shrinkage(features: np.ndarray) -> float:
     """Ledoit and Wolf's λ with a (D, D) matrix per sample."""
-    centred = features - features.mean(0)
-    sample = sum(np.outer(x, x) for x in centred) / len(centred)
+    centered = features - features.mean(0)
+    sample = sum(np.outer(x, x) for x in centered) / len(centered)
     target = np.trace(sample) / len(sample) * np.eye(len(sample))
-    noise = sum(((np.outer(x, x) - sample) ** 2).sum() for x in centred) / len(centred) ** 2
+    noise = sum(((np.outer(x, x) - sample) ** 2).sum() for x in centered) / len(centered) ** 2
     return min(1.0, noise / ((sample - target) ** 2).sum())
 
 

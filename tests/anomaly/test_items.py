@@ -149,7 +149,7 @@ def test_normal_images_are_copied_with_lesions() -> None:
     assert items == before
 
 
-def test_unlabelled_items_are_counted_and_named() -> None:
+def test_unlabeled_items_are_counted_and_named() -> None:
     with pytest.raises(DatalistError, match=r"2 of 3 items of section 'holdout' have no label \(first: item 1\)"):
         detection_items(listed(0, None, None), section="holdout")
 

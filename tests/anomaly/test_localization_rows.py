@@ -16,7 +16,7 @@ GRID, SIZE = (3, 4), (9, 8)
 
 
 def naive_upsampled(token_map: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Linear between the centres of the cells, constant beyond the outermost, pixel by pixel."""
+    """Linear between the centers of the cells, constant beyond the outermost, pixel by pixel."""
     picture = np.zeros(size)
     for place in np.ndindex(*size):
         corners = []

@@ -36,7 +36,7 @@ def make_network(img_size: tuple[int, ...] = (32, 48), seed: int = 0) -> AFiRe:
 
 
 def can_hide(grid: tuple[int, ...], stride: int, block: int) -> bool:
-    """At least two colours occur on the board, or there is but one field."""
+    """At least two colors occur on the board, or there is but one field."""
     return math.prod(grid) == 1 or (stride > 1 and max(grid) > block)
 
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Nearest normal neighbours against sorting by hand."""
+"""Nearest normal neighbors against sorting by hand."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def result(**changes: Any) -> AnomalyResult:
 
 
 def hottest(plane: np.ndarray) -> tuple[float, float]:
-    """Centre of the hot pixels as fractions of rows and columns."""
+    """Center of the hot pixels as fractions of rows and columns."""
     places = np.argwhere(plane > plane.max() / 2) + 0.5
     row, column = places.mean(axis=0) / plane.shape
     return float(row), float(column)

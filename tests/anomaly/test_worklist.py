@@ -201,7 +201,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
 def test_the_most_suspicious_image_comes_first(tmp_path: Path) -> None:
     source = write_source(tmp_path / "b.dcm")
-    rows = [("a.png", "0", "-0.5", ""), (str(source), "1", "2.5", "upper left"), ("c, d.png", "0", "1e-3", "centre")]
+    rows = [("a.png", "0", "-0.5", ""), (str(source), "1", "2.5", "upper left"), ("c, d.png", "0", "1e-3", "center")]
     scores = write_scores(tmp_path / "scores.csv", rows)
     path = tmp_path / "worklist.csv"
     summary = write_worklist(scores, path, 2.0, lambda values: 10 * values, {})
@@ -277,9 +277,9 @@ def test_equal_scores_keep_their_order_and_an_empty_table_is_a_list(tmp_path: Pa
     [
         ((0, 0), "upper left"),
         ((0, 8), "upper right"),
-        ((7, 4), "lower centre"),
+        ((7, 4), "lower center"),
         ((4, 0), "middle left"),
-        ((4, 4), "centre"),
+        ((4, 4), "center"),
     ],
 )
 def test_hottest_place_is_that_of_the_picture(place: tuple[int, int], words: str) -> None:

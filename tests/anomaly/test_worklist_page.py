@@ -29,7 +29,7 @@ def written(folder: Path, rows: list[tuple[str, str, str]]) -> str:
         table = csv.writer(file)
         table.writerow(COLUMNS)
         for rank, (image, decision, view) in enumerate(rows, start=1):
-            table.writerow([rank, 10 - rank, 5, decision, 99.0, "centre", image, view])
+            table.writerow([rank, 10 - rank, 5, decision, 99.0, "center", image, view])
     page = folder / "worklist.html"
     thumbnails, pictures = folder / "thumbnails", folder / "overlays"
     write_worklist_page(folder / "worklist.csv", page, thumbnails.joinpath, pictures.joinpath)

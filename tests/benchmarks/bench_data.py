@@ -39,7 +39,7 @@ from monai_afire.data import (
     bundle_items,
     cached_dataset,
     check_label_table,
-    labelled_items,
+    labeled_items,
     normal_items,
 )
 from monai_afire.transforms import LoadRadiographd
@@ -79,7 +79,7 @@ def startup_way(way: str, path: str, findings: int) -> tuple[float, float, float
             items = bundle_items(section, None, path)
             kept += [items, normal_items(items, quiet=True)]
         else:
-            items = [{**item, "label": item["label"]} for item in labelled_items(section, None, path)]
+            items = [{**item, "label": item["label"]} for item in labeled_items(section, None, path)]
             kept.append(check_label_table(items, findings, section))
         kept.append(cached_dataset(kept[-1], Compose([]), "none"))
     set_rnd(kept[-1], seed=0)

@@ -28,7 +28,7 @@ Loss = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.
 
 
 def distance(student: torch.Tensor, teacher: torch.Tensor) -> torch.Tensor:
-    """Squared distance of normalised embeddings as Eq. 2 is printed."""
+    """Squared distance of normalized embeddings as Eq. 2 is printed."""
     return (F.normalize(student, dim=-1) - F.normalize(teacher, dim=-1)).square().sum(-1)
 
 

@@ -3,7 +3,7 @@
 """How well exposure alone, without any label, tells the single findings of NIH's test images.
 
 ``python -m tests.benchmarks.finding_exposure --data /path/to/sets`` prints for each finding of ``real_tasks`` the AUC
-of darkness, sharpness and the sharpness of the standardised picture, each in whichever direction tells more on the
+of darkness, sharpness and the sharpness of the standardized picture, each in whichever direction tells more on the
 test images: an upper bound, to be read beside what networks reach.
 """
 

@@ -49,7 +49,7 @@ def scaled(points: torch.Tensor, size: int) -> torch.Tensor:
 
 
 def encoders() -> dict[str, ViTEncoder]:
-    """The released encoder and one of its shape that has learnt nothing."""
+    """The released encoder and one of its shape that has learned nothing."""
     torch.manual_seed(0)
     shape = {"img_size": SIZE, "patch_size": 8, "hidden_size": 192, "num_layers": 6, "num_heads": 6}
     untrained, released = ViTEncoder(**shape), ViTEncoder(**shape)

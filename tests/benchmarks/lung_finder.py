@@ -67,7 +67,7 @@ def two_lungs(found: np.ndarray) -> np.ndarray | None:
 
 @torch.no_grad()
 def found_lungs(finder: LungFinder, folder: Path) -> Masked:
-    """Radiographs and the lungs found in them, of the picture and its mirror image, raw and standardised pictures."""
+    """Radiographs and the lungs found in them, of the picture and its mirror image, raw and standardized pictures."""
     images = torch.from_numpy(np.stack([read(path) for path in other_normals(folder, EVERY)])).unsqueeze(1)
     found = torch.cat([(finder(x) + finder(x.flip(3)).flip(3)) / 2 for x in images.split(256)])
     lungs = [two_lungs(mask) for mask in found[:, 0].numpy() > 0.5]
@@ -126,7 +126,7 @@ def trained(images: torch.Tensor, masks: torch.Tensor, steps: int) -> LungFinder
 
 @torch.no_grad()
 def checked(finder: LungFinder, data: Path) -> str:
-    """Mean Dice on the sets with outlines, of raw and of standardised pictures."""
+    """Mean Dice on the sets with outlines, of raw and of standardized pictures."""
     text = []
     for name in ("jsrt", "montgomery"):
         folder = data / name
@@ -136,7 +136,7 @@ def checked(finder: LungFinder, data: Path) -> str:
         paths = sorted((folder / "images").glob("*.png"))
         truth = np.stack([np.max([read(part / path.name, INPUT) for part in parts], 0) > 0.5 for path in paths])
         raw = [torch.from_numpy(read(path))[None] for path in paths]
-        for kind, images in (("raw", raw), ("standardised", [torch.as_tensor(StandardizeContrast()(x)) for x in raw])):
+        for kind, images in (("raw", raw), ("standardized", [torch.as_tensor(StandardizeContrast()(x)) for x in raw])):
             found = finder(torch.stack(images))[:, 0].numpy() > 0.5
             values = [dice(*pair) for pair in zip(found, truth, strict=True)]
             text.append(f"{name}, {kind}: Dice {np.mean(values):.3f}, smallest {min(values):.3f}")

@@ -4,7 +4,7 @@
 
 ``python -m tests.benchmarks.painted_opacities --data /path/to/childcxr`` cuts the lungs' square out of all pictures,
 trains the released encoder further on the training normals and painted copies of them, and prints how well it detects
-before and after, by its verdict, and by sums of these; no abnormal picture is learnt from. Mean and deviation over
+before and after, by its verdict, and by sums of these; no abnormal picture is learned from. Mean and deviation over
 encoders (``--weights``) and seeds of the second training, and with several of these the mean of all their scores;
 validation images alone unless ``--test`` is given. Scores are kept in ``--output``: an interrupted command goes on, and
 the second look costs nothing.

@@ -33,8 +33,8 @@ FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "as printed": ({"global_balance": "none"}, {"reduction": "sum"}),
     "means": ({"global_balance": "none"}, {"local_weight": 4.0}),
     "means, predictor": ({"global_balance": "predictor"}, {"local_weight": 4.0}),
-    "means, centre": ({"global_balance": "center"}, {"local_weight": 4.0}),
-    "means, centre, swapped pass for all": (
+    "means, center": ({"global_balance": "center"}, {"local_weight": 4.0}),
+    "means, center, swapped pass for all": (
         {"global_balance": "center"},
         {"local_weight": 4.0, "swapped_samples": "all"},
     ),

@@ -136,8 +136,8 @@ def pictures(paths: Sequence[str], size: int) -> tuple[torch.Tensor, pd.DataFram
         size: rows and columns.
 
     Returns:
-        ``(M, 1, size, size)`` in [0, 1] with the contrast standardised; "brightness" and "sharpness" (mean absolute
-        horizontal difference at 64 x 64) of the raw pictures and "standard_sharpness" of the standardised ones.
+        ``(M, 1, size, size)`` in [0, 1] with the contrast standardized; "brightness" and "sharpness" (mean absolute
+        horizontal difference at 64 x 64) of the raw pictures and "standard_sharpness" of the standardized ones.
     """
     load, standardize = LoadRadiograph(), StandardizeContrast()
     resize = Resize((size, size), mode="area", anti_aliasing=False)

@@ -66,8 +66,8 @@ PUBLISHED = {"AFiRe": 90.8, "AnatPaste": 91.4, "SQUID": 87.6, "MemAE": 77.8}
 
 def read_set(data: Path, output: Path, size: int, abnormal_training: bool = False) -> tuple[pd.DataFrame, torch.Tensor]:
     """Table of the set with what its pictures are like, and the pictures; a detector's without training abnormals."""
-    name = "labelled" if abnormal_training else "pictures"
-    stored, listed = output / f"{name}_{size}.npz", output / ("labelled.csv" if abnormal_training else "table.csv")
+    name = "labeled" if abnormal_training else "pictures"
+    stored, listed = output / f"{name}_{size}.npz", output / ("labeled.csv" if abnormal_training else "table.csv")
     if stored.is_file():
         images = torch.from_numpy(np.load(stored)["images"]).float()
         return pd.read_csv(listed, keep_default_na=False), images

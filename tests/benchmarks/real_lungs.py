@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Lungs of another hospital: networks that learnt to segment JSRT, on Montgomery's radiographs without training there.
+"""Lungs of another hospital: networks that learned to segment JSRT, on Montgomery's radiographs without training there.
 
 ``python -m tests.benchmarks.real_lungs --data /path/to/sets --runs results/real_tasks/jsrt/fine_tuned/runs`` goes on
 after ``real_tasks``: every run's masks of right and left lung together are compared with Montgomery's, in the pixels

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from monai_afire.compare.cohort import labelled_rows
+from monai_afire.compare.cohort import labeled_rows
 from monai_afire.compare.controls import pixel_components
 from monai_afire.metrics import best_f1_threshold, fit_linear_probe, metrics_at_threshold, roc_auc
 from monai_afire.networks import released_encoder
@@ -51,7 +51,7 @@ def probe(table: pd.DataFrame, features: np.ndarray) -> dict[str, float]:
     return {"auc": roc_auc(test["label"], test["score"]), **{name: at_threshold[name] for name in ("accuracy", "f1")}}
 
 
-def labelled_part(table: pd.DataFrame, fraction: float, seed: int) -> np.ndarray:
+def labeled_part(table: pd.DataFrame, fraction: float, seed: int) -> np.ndarray:
     """Which rows are training images of some of the patients, drawn as the bundles draw them."""
     rows = table[table["section"] == "training"]
     items = [
@@ -59,12 +59,12 @@ def labelled_part(table: pd.DataFrame, fraction: float, seed: int) -> np.ndarray
         for row, label, patient in zip(rows.index, rows["label"], rows["patient"], strict=True)
     ]
     part = np.zeros(len(table), dtype=bool)
-    part[labelled_rows(items, fraction, seed)] = True
+    part[labeled_rows(items, fraction, seed)] = True
     return part
 
 
 def seed_features(table: pd.DataFrame, images: torch.Tensor, seed: int) -> dict[str, np.ndarray]:
-    """Features that learnt from no other image, by name."""
+    """Features that learned from no other image, by name."""
     training = (table["section"] == "training").to_numpy()
     return {
         "untrained": tokens(encoder("", seed=seed), images).mean(1).numpy(),
@@ -85,7 +85,7 @@ def seed_table(
     """One row for each kind of features and share of the labels."""
     found = {}
     for fraction in fractions:
-        chosen = labelled_part(table, fraction, seed)
+        chosen = labeled_part(table, fraction, seed)
         for name, values in features.items():
             found[f"{fraction:.0%} {name}"] = aucs(table.assign(score=probe_scores(table, values, chosen)))
     return pd.DataFrame(found).T

@@ -2,9 +2,9 @@
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
 """What an encoder is worth on four sets of real radiographs, beside the same network from scratch.
 
-``python -m tests.benchmarks.real_tasks --data /path/to/sets`` fine-tunes and probes every initialisation over seeds and
+``python -m tests.benchmarks.real_tasks --data /path/to/sets`` fine-tunes and probes every initialization over seeds and
 label fractions, by ``monai_afire.experiments``: an interrupted command goes on. The folder has ``childcxr``,
-``nih_cxr_1k``, ``montgomery`` and ``jsrt``. Settings are the same for all sets and initialisations, and were not tuned.
+``nih_cxr_1k``, ``montgomery`` and ``jsrt``. Settings are the same for all sets and initializations, and were not tuned.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def test_evaluation_reports_every_figure(workspace: Path) -> None:
     assert (folder / "heat_maps.png").is_file()
 
 
-def test_evaluation_of_unlabelled_images_is_refused(workspace: Path) -> None:
+def test_evaluation_of_unlabeled_images_is_refused(workspace: Path) -> None:
     write_images(workspace / "images", ["a.png", "b.png"])
     with pytest.raises(Exception) as error:  # noqa: PT011
         run(config_file=EVALUATE, dataset_dir=str(workspace / "images"))

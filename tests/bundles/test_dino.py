@@ -126,9 +126,9 @@ def test_every_variant_is_one_override(workspace: Path, override: dict[str, obje
 
 def test_the_last_layer_waits_for_its_first_epoch(workspace: Path) -> None:
     name = "head.last_layer.parametrizations.weight.original1"
-    frozen, learnt = (train(**{"epochs": 1, "train::last_layer_freeze::epochs": epochs}) for epochs in (1, 0))
+    frozen, learned = (train(**{"epochs": 1, "train::last_layer_freeze::epochs": epochs}) for epochs in (1, 0))
     torch.testing.assert_close(frozen[name], frozen[f"teacher_{name}"], rtol=0, atol=1e-6)
-    assert not torch.equal(frozen[name], learnt[name])
+    assert not torch.equal(frozen[name], learned[name])
 
 
 def test_wrong_options_are_named(workspace: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -149,9 +149,9 @@ def test_tables_and_pictures_can_be_heard(output: Path) -> None:
     elements = Elements((output / "compare.html").read_text(encoding="utf-8")).found
     assert all(attributes.get("scope") in ("row", "col") for tag, attributes in elements if tag == "th")
     titles = {attributes.get("id") for tag, attributes in elements if tag == "h2"}
-    labelled = [attributes["aria-labelledby"] for _, attributes in elements if "aria-labelledby" in attributes]
-    assert len(labelled) >= 6
-    assert set(labelled) <= titles
+    labeled = [attributes["aria-labeledby"] for _, attributes in elements if "aria-labeledby" in attributes]
+    assert len(labeled) >= 6
+    assert set(labeled) <= titles
     assert [tag for tag, _ in elements if tag in ("h1", "h2")] == ["h1", *["h2"] * 6]
     assert all("colored by" in (attributes.get("alt") or "") for tag, attributes in elements if tag == "img")
     scrolled = [attributes for _, attributes in elements if attributes.get("role") == "region"]

@@ -18,7 +18,7 @@ from monai_afire.data import (
     draw_chest_phantom,
     draw_chest_volume,
     export_phantom,
-    labelled_items,
+    labeled_items,
     scan_volumes,
 )
 from monai_afire.data.phantom import LANDMARK_NAMES, LESION_KINDS, ORGAN_NAMES
@@ -94,7 +94,7 @@ def test_a_list_may_name_series(tmp_path: Path) -> None:
     content = {"test": [{"image": "one", "label": [1]}, {"image": "two", "label": [0]}]}
     (tmp_path / "list.json").write_text(json.dumps(content))
     source = {"section": "test", "dataset_dir": str(tmp_path), "datalist": str(tmp_path / "list.json")}
-    for items in (bundle_items(**source, spatial_dims=3), labelled_items(**source, spatial_dims=3)):
+    for items in (bundle_items(**source, spatial_dims=3), labeled_items(**source, spatial_dims=3)):
         assert [Path(item["image"]).name for item in items] == ["one", "two"]
     with pytest.raises(DatalistError, match="is a folder"):
         bundle_items(**source)

@@ -13,25 +13,25 @@ from hypothesis import strategies as st
 from monai_afire.data.datalist.checks import SECTIONS
 from monai_afire.data.datalist.loading import DatalistError
 from monai_afire.data.readers import build
-from monai_afire.data.readers.base import LabelledImage
+from monai_afire.data.readers.base import LabeledImage
 from monai_afire.data.readers.build import Division
 
 
-def images_of(patients: list[int], sections: list[str] | None = None) -> list[LabelledImage]:
+def images_of(patients: list[int], sections: list[str] | None = None) -> list[LabeledImage]:
     of_images: list[str | None] = [*sections] if sections else [None] * len(patients)
     return [
-        LabelledImage(f"{n}.png", None, {"patient_id": str(patient)}, section)
+        LabeledImage(f"{n}.png", None, {"patient_id": str(patient)}, section)
         for n, (patient, section) in enumerate(zip(patients, of_images, strict=True))
     ]
 
 
-def divide(images: list[LabelledImage], how: Division) -> tuple[dict[str, list[LabelledImage]], int]:
+def divide(images: list[LabeledImage], how: Division) -> tuple[dict[str, list[LabeledImage]], int]:
     """The images of each section, and how many are left out."""
     kept = build.divide(images, how)
     return {name: [image for image in kept if image.section == name] for name in SECTIONS}, len(images) - len(kept)
 
 
-def patients_in(sections: dict[str, list[LabelledImage]]) -> dict[str, set[str]]:
+def patients_in(sections: dict[str, list[LabeledImage]]) -> dict[str, set[str]]:
     return {name: {image.item["patient_id"] for image in members} for name, members in sections.items()}
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from monai_afire.data.datalist.labelled_items import labelled_items
+from monai_afire.data.datalist.labeled_items import labeled_items
 from monai_afire.data.datalist.labels import check_label_table
 from monai_afire.data.datalist.loading import _absolute, bundle_items, load_radiograph_datalist
 
@@ -45,7 +45,7 @@ def load(path: Path, way: str) -> list[dict[str, Any]]:
         return bundle_items("training", str(path.parent))
     if way == "list":
         return bundle_items("training", None, str(path))
-    return check_label_table(labelled_items("training", None, str(path)), 14)
+    return check_label_table(labeled_items("training", None, str(path)), 14)
 
 
 @pytest.mark.parametrize("way", ["folder", "list", "labels"])

@@ -28,7 +28,7 @@ def test_every_combination_once_and_partners_by_name(weights: str) -> None:
     assert len(runs) == len({run.name for run in runs}) == 2 * 3 * 2 * 2
     assert {run.weights for run in runs} == {weights}
     assert {run.is_random for run in runs if run.initialization == "afire"} == {False}
-    # partners follow one another, and their names differ in the initialisation alone
+    # partners follow one another, and their names differ in the initialization alone
     for one, other in zip(runs[::2], runs[1::2], strict=True):
         assert one.name.replace("scratch-", "afire-") == other.name
         assert (one.seed, one.fold, one.label_fraction) == (other.seed, other.fold, other.label_fraction)

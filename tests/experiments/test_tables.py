@@ -90,7 +90,7 @@ def test_markdown() -> None:
     assert text.splitlines()[:7] == [
         "## mean_auc",
         "",
-        "| initialisation | 1 % of the labels | 100 % of the labels |",
+        "| initialization | 1 % of the labels | 100 % of the labels |",
         "| --- | --- | --- |",
         "| scratch | 0.600 ± 0.100 (3) | 0.700 ± 0.000 (3) |",
         "| zeta | 0.900 ± 0.100 (3), p = 0.021, 3 of 3 higher | 0.800 ± 0.000 (3), p = n/a, 3 of 3 higher |",

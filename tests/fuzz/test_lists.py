@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mutations import Mutation, bounded, mutated, mutations
 
 from monai_afire.data.datalist.checks import DatalistError
-from monai_afire.data.datalist.labelled_items import labelled_items
+from monai_afire.data.datalist.labeled_items import labeled_items
 from monai_afire.data.datalist.labels import normal_items
 from monai_afire.data.datalist.loading import bundle_items
 from monai_afire.utils.files import output_path
@@ -51,7 +51,7 @@ entries = st.one_of(
 
 def check(path: Path) -> None:
     """Read the list as pre-training and as fine-tuning does."""
-    for read in (bundle_items, labelled_items):
+    for read in (bundle_items, labeled_items):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:

@@ -95,7 +95,7 @@ def test_bfloat16_is_near_float32(method: str) -> None:
     case = make_case(method)
     inputs = network_inputs(case, DEVICE)
     network, loss = case["network"], case["loss"]
-    expected = loss(copy.deepcopy(network)(*inputs)).item()  # a pass moves centres and prototypes
+    expected = loss(copy.deepcopy(network)(*inputs)).item()  # a pass moves centers and prototypes
     with torch.autocast(DEVICE.type, torch.bfloat16):
         outputs = network(*inputs)
     assert loss(outputs).item() == pytest.approx(expected, rel=0.1, abs=0.1)

@@ -95,7 +95,7 @@ def test_works_in_every_method_and_asks_the_teacher(network: Any) -> None:
     assert all(parameter.grad is None for parameter in net.parameters())
 
 
-def test_learnt_features_beat_chance_and_noise_does_not() -> None:
+def test_learned_features_beat_chance_and_noise_does_not() -> None:
     generator = torch.Generator().manual_seed(0)
     label = torch.randint(0, 2, (200, 1), generator=generator).float()
     signal = torch.cat([label, 1 - label], 1) + 0.3 * torch.randn(200, 2, generator=generator)

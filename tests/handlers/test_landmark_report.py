@@ -118,7 +118,7 @@ def test_millimeters_where_known(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_coarser_maps_point_into_the_image(tmp_path: Path) -> None:
     coarse = torch.tensor([[[4.0, 3.0], [0.0, 0.0], [7.0, 9.0]]])
-    truth = coarse * 5 + 2  # the centres of the 5 by 5 pixels that one of the map covers
+    truth = coarse * 5 + 2  # the centers of the 5 by 5 pixels that one of the map covers
     assert run(tmp_path, heatmaps(coarse, (8, 10)), truth)["mean_radial_error_pixels"] == pytest.approx(0, abs=1e-5)
 
 

@@ -110,7 +110,7 @@ def test_columns_show_what_their_titles_say(tmp_path: Path) -> None:
     np.testing.assert_allclose(middles, [0.25, 0.5, 0.25, 0.75], atol=0.02)
 
 
-def test_lesions_are_restored_in_place_and_the_difference_is_coloured(tmp_path: Path) -> None:
+def test_lesions_are_restored_in_place_and_the_difference_is_colored(tmp_path: Path) -> None:
     network = tiny_afire()
     shown: list[list[np.ndarray]] = []
 
@@ -170,14 +170,14 @@ def correspondence_rows(nearest: torch.Tensor, matches: torch.Tensor, images: in
     return preview.rows(crops, {})
 
 
-def test_patches_wear_the_colour_of_their_place() -> None:
+def test_patches_wear_the_color_of_their_place() -> None:
     nearest, matches = torch.tensor([[3, 0, 1, 2]]), torch.tensor([[3, 0, -1, -1]])
     ((reference, same_place, most_similar),) = correspondence_rows(nearest, matches)
-    colours = reference[[0, 0, 7, 7], [0, 7, 0, 7]] - 0.55  # the reference is white, the other crop black
-    assert len(np.unique(colours.round(6), axis=0)) == 4
+    colors = reference[[0, 0, 7, 7], [0, 7, 0, 7]] - 0.55  # the reference is white, the other crop black
+    assert len(np.unique(colors.round(6), axis=0)) == 4
     for picture in (same_place, most_similar):  # as good as it gets: both alike
-        np.testing.assert_allclose(picture[0, 0], colours[3], atol=1e-6)
-        np.testing.assert_allclose(picture[0, 7], colours[0], atol=1e-6)
+        np.testing.assert_allclose(picture[0, 0], colors[3], atol=1e-6)
+        np.testing.assert_allclose(picture[0, 7], colors[0], atol=1e-6)
         assert (picture[4:] == 0).all()  # outside the overlap nothing is known
 
 
@@ -204,11 +204,11 @@ def test_correspondence_is_drawn_to_a_file(tmp_path: Path) -> None:
     assert image_size(tmp_path / "preview.png")[0] == round(110 * 2.2 * 3)
 
 
-def test_tint_keeps_the_picture_where_there_is_no_colour() -> None:
-    colours = np.full((2, 1, 3), np.nan)
-    colours[1] = [1.0, 0.0, 0.5]
+def test_tint_keeps_the_picture_where_there_is_no_color() -> None:
+    colors = np.full((2, 1, 3), np.nan)
+    colors[1] = [1.0, 0.0, 0.5]
     picture = np.full((4, 2), 0.5)
-    result = tinted(picture, colours, alpha=0.25)
+    result = tinted(picture, colors, alpha=0.25)
     np.testing.assert_allclose(result[:2], 0.5)
     np.testing.assert_allclose(result[2:], np.broadcast_to([0.625, 0.375, 0.5], (2, 2, 3)))
 

@@ -66,7 +66,7 @@ def test_ranks_differ_in_training_and_agree_in_validation(
     assert len(set(draws)) == different
 
 
-def test_neighbouring_seeds_and_epochs_share_nothing() -> None:
+def test_neighboring_seeds_and_epochs_share_nothing() -> None:
     draws = [value[2] for seed in range(5) for value in draw_everything(EpochSeed(seed), 5)]
     assert len(set(draws)) == 25
 

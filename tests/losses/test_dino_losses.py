@@ -21,7 +21,7 @@ LIGHTLY = "lightly is not installed (pip install --no-deps lightly): DINO's loss
 
 
 def scores(seed: int, images: int = 3, seen: int = 2, crops: int = 5, width: int = 7) -> tuple[torch.Tensor, ...]:
-    """Scores of a student and a teacher, and a centre."""
+    """Scores of a student and a teacher, and a center."""
     generator = torch.Generator().manual_seed(seed)
     shapes = ((images, crops, width), (images, seen, width), (width,))
     return tuple(torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in shapes)
@@ -120,7 +120,7 @@ def lightlys_module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_network_and_loss_equal_lightlys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values, gradients and the centre over three steps."""
+    """Values, gradients and the center over three steps."""
     theirs = lightlys_module(monkeypatch).DINOLoss(output_dim=7, teacher_temp=0.4, student_temp=0.1).double()
     encoder = ViTEncoder(img_size=8, patch_size=8, hidden_size=8, num_layers=1, num_heads=2)
     network = DINO(encoder, num_prototypes=7, head_dim=4, bottleneck_dim=4, teacher_temperature=0.4).double()

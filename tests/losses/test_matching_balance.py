@@ -11,7 +11,7 @@ from monai_afire.losses import composition_alpha, decomposition_alpha, matching_
 
 
 def counted(grid: int, patch_cells: int, alpha: float, dims: int = 2) -> float:
-    """Negatives to positives of the loss for the teacher's patches that have most neighbours, from a target."""
+    """Negatives to positives of the loss for the teacher's patches that have most neighbors, from a target."""
     # the small crop in the middle of the large one
     offset = torch.full((1, dims), (grid // 4) * 2)
     target = matching_target(offset, torch.zeros_like(offset), (grid, 2 * grid), patch_cells, dtype=torch.float64)

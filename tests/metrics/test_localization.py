@@ -92,7 +92,7 @@ def test_aupro_by_hand() -> None:
     # a constant map is the diagonal from (0, 0) to (1, 1)
     assert aupro([np.zeros((1, 9))], [mask], 0.3) == pytest.approx(0.15)
     assert aupro([np.zeros((1, 9))], [mask], 1.0) == pytest.approx(0.5)
-    # diagonal neighbours are one lesion: 2/3 of its pixels and all of the other
+    # diagonal neighbors are one lesion: 2/3 of its pixels and all of the other
     lesions = np.zeros((3, 6), dtype=bool)
     lesions[[0, 1, 2], [0, 1, 2]] = lesions[0, 5] = True
     found = lesions.astype(float)

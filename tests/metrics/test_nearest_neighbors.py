@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The neighbours' vote against loops and scikit-learn."""
+"""The neighbors' vote against loops and scikit-learn."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_label_known_nowhere_is_nan() -> None:
     assert found[:, [0, 1, 3]].isfinite().all()
 
 
-def test_small_temperature_is_the_nearest_neighbour() -> None:
+def test_small_temperature_is_the_nearest_neighbor() -> None:
     train, labels, features = random_features(0, 0.0)
     train, features = train.float(), features.float()
     found = knn_predict(train, labels, features, 20, temperature=1e-4)  # exp(1 / 1e-4) overflows

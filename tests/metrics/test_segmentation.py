@@ -19,7 +19,7 @@ NAN = float("nan")
 
 
 def outline(mask: np.ndarray) -> list[tuple[int, int]]:
-    """Pixels inside with a direct neighbour that is outside of the mask or of the picture."""
+    """Pixels inside with a direct neighbor that is outside of the mask or of the picture."""
     padded = np.pad(mask, 1)
     return [
         (r, c)

@@ -62,7 +62,7 @@ def crop_patches(offset: Tensor, crop: int, side: int) -> list[Patch]:
     return patches
 
 
-def _centre(patch: Patch, axis: int) -> Fraction:
+def _center(patch: Patch, axis: int) -> Fraction:
     return Fraction(sum(cell[axis] for cell in patch), len(patch))
 
 
@@ -70,7 +70,7 @@ def _target(teacher: Sequence[Patch], student: Sequence[Patch], side: int, kerne
     target = torch.zeros(len(teacher), len(student), dtype=torch.float64)
     for i, j in itertools.product(range(len(teacher)), range(len(student))):
         axes = range(len(teacher[i][0]))
-        steps = [(_centre(teacher[i], axis) - _centre(student[j], axis)) / side for axis in axes]
+        steps = [(_center(teacher[i], axis) - _center(student[j], axis)) / side for axis in axes]
         if all(abs(step) <= Fraction(kernel_size - 1, 2) for step in steps):
             target[i, j] = math.exp(-float(sum(step * step for step in steps)) / (2.0 * sigma**2))
     return target
@@ -82,7 +82,7 @@ def matching_targets(
     """Eq. 4 with [A3]: targets of composition (B, N2, N1/2^dims) and of decomposition (B, N1, N2·2^dims).
 
     T_ij = exp(-Σ Δ² / (2σ²)) if |Δ| <= (kernel_size - 1)/2 along every axis and 0 otherwise. Δ is the distance between
-    the centres of teacher's patch i and student's patch j in the whole image, in sides of these patches. Composition:
+    the centers of teacher's patch i and student's patch j in the whole image, in sides of these patches. Composition:
     crop 2's patches and crop 1's patches merged 2 by 2, sides of two cells; where the crops' offsets differ by an odd
     number of cells, Δ is a multiple of one half. Decomposition: crop 1's patches and crop 2's patches split 2 by 2,
     sides of one cell. All pairs of patches take part, those outside the overlap as well.
@@ -187,12 +187,12 @@ def global_consistency_term(
 ) -> Tensor:
     """Eq. 1 for pooled outputs (B,K): mean over images of CE(P_t, P_s), P_s = softmax(y_s/τ_s).
 
-    P_t = softmax((y_t - center)/τ_t), center (K,) or (1,K); None: no centring.
+    P_t = softmax((y_t - center)/τ_t), center (K,) or (1,K); None: no centering.
     """
     total = torch.zeros((), dtype=torch.float64)
     for y_s, y_t in zip(student.double(), teacher.double(), strict=True):
-        centred = y_t if center is None else y_t - center.double().reshape(-1)
-        log_p_t, log_p_s = log_softmax(centred / teacher_temperature), log_softmax(y_s / student_temperature)
+        centered = y_t if center is None else y_t - center.double().reshape(-1)
+        log_p_t, log_p_s = log_softmax(centered / teacher_temperature), log_softmax(y_s / student_temperature)
         total = total + cross_entropy(log_p_t, log_p_s)
     return total / len(student)
 
@@ -225,7 +225,7 @@ def global_consistency_loss(
 
 
 def update_center(center: Tensor, teacher_outputs: Sequence[Tensor], momentum: float = 0.9) -> Tensor:
-    """DINO's centre (K,): momentum·center + (1-momentum)·mean over all images of all the given outputs (B,K)."""
+    """DINO's center (K,): momentum·center + (1-momentum)·mean over all images of all the given outputs (B,K)."""
     rows = [row.double() for output in teacher_outputs for row in output]
     mean = sum(rows, torch.zeros_like(rows[0])) / len(rows)
     return momentum * center.double().reshape(-1) + (1.0 - momentum) * mean

@@ -67,9 +67,9 @@ def softmax(logits: ArrayLike, temperature: float = 1.0) -> Array:
 def sinkhorn_knopp(logits: ArrayLike, epsilon: float, num_iters: int) -> Array:
     """Teacher probabilities: M samples (rows) shared out evenly over K clusters (columns), as in SwAV and DINO.
 
-    Q = exp(logits / epsilon), normalised to total 1; each iteration scales the columns to sum 1/K, then the rows to
+    Q = exp(logits / epsilon), normalized to total 1; each iteration scales the columns to sum 1/K, then the rows to
     sum 1/M. The returned rows sum to 1; without any iteration this is the plain softmax. The largest logit is taken
-    out before exp, which the normalisation of the total cancels.
+    out before exp, which the normalization of the total cancels.
     """
     values = np.asarray(logits, dtype=np.float64)
     M, K = values.shape
@@ -102,7 +102,7 @@ def prototype_update(prototypes: ArrayLike | None, q: ArrayLike, momentum: float
 
 
 def lesion_components(mask: NDArray) -> list[list[Index]]:
-    """Connected groups of non-zero pixels of one map (*S); diagonal neighbours are connected."""
+    """Connected groups of non-zero pixels of one map (*S); diagonal neighbors are connected."""
     remaining = {tuple(int(x) for x in index) for index in np.argwhere(mask != 0)}
     steps = [s for s in itertools.product((-1, 0, 1), repeat=mask.ndim) if any(s)]
     components = []
@@ -114,10 +114,10 @@ def lesion_components(mask: NDArray) -> list[list[Index]]:
             pixel = stack.pop()
             component.append(pixel)
             for step in steps:
-                neighbour = tuple(p + s for p, s in zip(pixel, step, strict=True))
-                if neighbour in remaining:
-                    remaining.remove(neighbour)
-                    stack.append(neighbour)
+                neighbor = tuple(p + s for p, s in zip(pixel, step, strict=True))
+                if neighbor in remaining:
+                    remaining.remove(neighbor)
+                    stack.append(neighbor)
         components.append(component)
     return components
 
@@ -165,7 +165,7 @@ def _image_labels(mask: NDArray, size: Index, lesion: str) -> list[bool]:
 def token_probability_head(hidden: ArrayLike, vectors: ArrayLike) -> Array:
     """Last layer of the head, one K-way linear layer per token position: logits (B,L,K).
 
-    `hidden` (B,L,D) is the MLP's raw output, `vectors` (L,K,D) the layers' un-normalised rows.
+    `hidden` (B,L,D) is the MLP's raw output, `vectors` (L,K,D) the layers' un-normalized rows.
     logits[i,j,k] = <x / ‖x‖, v_jk / ‖v_jk‖>; a norm below 1e-12 counts as 1e-12, so that a zero vector gives zero.
     """
     x, v = np.asarray(hidden, dtype=np.float64), np.asarray(vectors, dtype=np.float64)

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""DINO's loss, centre and moving average as plain loops, written from the paper (Eq. 1 to 4, Algorithm 1).
+"""DINO's loss, center and moving average as plain loops, written from the paper (Eq. 1 to 4, Algorithm 1).
 
 Letters: B images, G crops of the teacher, V crops of the student (those of the teacher first), K prototypes. Everything
 takes torch tensors, returns tensors that autograd can differentiate and leaves its arguments unchanged.

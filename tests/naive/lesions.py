@@ -23,7 +23,7 @@ def naive_profile(rho: float, gamma: float) -> float:
 
 
 def naive_interpolation(image: np.ndarray, point: list[float]) -> float:
-    """Linear interpolation between pixel centres (at i + 0.5); beyond the last centre its value goes on."""
+    """Linear interpolation between pixel centers (at i + 0.5); beyond the last center its value goes on."""
     index = [min(max(p - 0.5, 0.0), side - 1.0) for p, side in zip(point, image.shape, strict=True)]
     value = 0.0
     for corner in product((0, 1), repeat=image.ndim):
@@ -44,13 +44,13 @@ def naive_lesion_map(image: np.ndarray, parameters: LesionParameters, b: int, n:
     for r in range(parameters.active.shape[2]):
         if not bool(parameters.active[b, n, r]):
             continue
-        centre, size = parameters.centre[b, n, r].tolist(), parameters.size[b, n, r].tolist()
+        center, size = parameters.center[b, n, r].tolist(), parameters.size[b, n, r].tolist()
         rotation, amplitude = parameters.rotation[b, n, r].tolist(), float(parameters.amplitude[b, n, r])
-        source, source_size = parameters.texture_centre[b, n, r].tolist(), parameters.texture_size[b, n, r].tolist()
+        source, source_size = parameters.texture_center[b, n, r].tolist(), parameters.texture_size[b, n, r].tolist()
         axes = parameters.harmonic_axis[b, n, r].tolist()
         strengths = parameters.harmonic_weight[b, n, r].tolist()
         for pixel in np.ndindex(*image.shape):
-            offset = [i + 0.5 - c for i, c in zip(pixel, centre, strict=True)]
+            offset = [i + 0.5 - c for i, c in zip(pixel, center, strict=True)]
             v = [2 / size[j] * sum(rotation[i][j] * offset[i] for i in dims) for j in dims]
             radius = math.sqrt(sum(x * x for x in v))
             lobes = 0.0

@@ -167,7 +167,7 @@ class PublishedPEAC(PublishedMethod):
         return outputs
 
     def _center(self, outputs: Outputs) -> None:
-        """Takes the centre from the teacher's embeddings, then moves it."""
+        """Takes the center from the teacher's embeddings, then moves it."""
         center, momentum = self.network.global_center, self.network.center_momentum
         names = ("teacher_global_1", "teacher_global_2")
         mean = torch.cat([outputs[name] for name in names]).mean(0)
@@ -288,7 +288,7 @@ def _loop_target(offset_1: Tensor, offset_2: Tensor, crops: tuple[int, int], sid
 
 
 def _distance(student: Tensor, teacher: Tensor) -> Tensor:
-    """Squared distances (...,) of vectors (...,H) after normalisation."""
+    """Squared distances (...,) of vectors (...,H) after normalization."""
     return (F.normalize(student, dim=-1) - F.normalize(teacher, dim=-1)).square().sum(-1)
 
 

@@ -2,7 +2,7 @@
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
 """The slow way, in PyTorch: loops where published code has them, with this package's settled equations.
 
-Right but deliberately unoptimised, for benchmarks and for tests of gradients: one Python loop over the L tokens in
+Right but deliberately unoptimized, for benchmarks and for tests of gradients: one Python loop over the L tokens in
 both contrastive losses, one separate linear layer per token, one teacher pass per lesion variant, one Python loop
 over the parameters in the EMA.
 """
@@ -69,9 +69,9 @@ def loop_contrastive_loss(
 
 
 class LoopedLastLayer(nn.Module):
-    """L separate weight-normalised linear layers without bias, g fixed at 1: (B,L,in_dim) -> logits (B,L,K).
+    """L separate weight-normalized linear layers without bias, g fixed at 1: (B,L,in_dim) -> logits (B,L,K).
 
-    The input, the raw output of the MLP, is L2-normalised first, so that the logits are cosines.
+    The input, the raw output of the MLP, is L2-normalized first, so that the logits are cosines.
     """
 
     def __init__(self, num_tokens: int, in_dim: int, num_clusters: int) -> None:
@@ -85,7 +85,7 @@ class LoopedLastLayer(nn.Module):
             self.layers.append(layer)
 
     def vectors(self) -> list[Tensor]:
-        """The trainable, un-normalised rows v of each token's layer: L tensors (K,in_dim)."""
+        """The trainable, un-normalized rows v of each token's layer: L tensors (K,in_dim)."""
         return [parameter for name, parameter in self.named_parameters() if name.endswith("original1")]
 
     @torch.no_grad()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from . import ace
 
-SIDE, CORNER = math.exp(-0.5), math.exp(-1.0)  # targets of a direct and of a diagonal neighbour
+SIDE, CORNER = math.exp(-0.5), math.exp(-1.0)  # targets of a direct and of a diagonal neighbor
 
 
 def random_tensors(seed: int, *shapes: tuple[int, ...]) -> list[Tensor]:
@@ -61,7 +61,7 @@ def test_decomposition_target_by_hand() -> None:
 
 
 def test_targets_outside_the_overlap_count_by_distance() -> None:
-    # crop 1 ends where crop 2 begins: no common cell, but neighbours
+    # crop 1 ends where crop 2 begins: no common cell, but neighbors
     composition, decomposition = ace.matching_targets(torch.tensor([[0, 0]]), torch.tensor([[0, 2]]), (2, 4))
     assert_map(composition[0].reshape(2, 2), [[SIDE, 0], [CORNER, 0]])
     assert decomposition[0, 1].reshape(4, 4)[:, 0].tolist() == pytest.approx([SIDE, CORNER, 0, 0])
@@ -107,7 +107,7 @@ def test_sizes_of_the_paper() -> None:
     composition, decomposition = ace.matching_targets(torch.tensor([[4, 2]]), torch.tensor([[0, 0]]), (14, 28))
     assert composition.shape == (1, 196, 49)
     assert decomposition.shape == (1, 196, 784)
-    # 49 composed patches that all have a partner; those at no border of crop 2 have their eight neighbours as well
+    # 49 composed patches that all have a partner; those at no border of crop 2 have their eight neighbors as well
     assert (composition == 1.0).sum() == 49
     assert (composition[0, :, 0] > 0).sum() == 9
     assert (decomposition == 1.0).sum() == 196

@@ -80,7 +80,7 @@ def test_patch_labels_brightest_patch_of_a_lost_lesion() -> None:
     assert afire.patch_labels(mask[None, None], (1, 2)).tolist() == [[True, False, False, True, False, False]]
 
 
-def test_lesion_components_join_diagonal_neighbours() -> None:
+def test_lesion_components_join_diagonal_neighbors() -> None:
     mask = np.array([[1, 0, 0, 1], [0, 1, 0, 0], [0, 0, 0, 1]])
     assert sorted(len(c) for c in afire.lesion_components(mask)) == [1, 1, 2]
 

@@ -339,7 +339,7 @@ def test_impossible_networks() -> None:
         ACE(encoder((16, 16)), compose=False, decompose=False, global_consistency=False)
 
 
-def test_printed_forms_without_centre_normalisation_and_scale() -> None:
+def test_printed_forms_without_center_normalization_and_scale() -> None:
     network = tiny_ace(torch.float64, centering=False, normalize=False)
     crops = batch(dtype=torch.float64)
     outputs = network(*crops)

@@ -27,7 +27,7 @@ def test_group_norm_has_sixteen_channels_or_more(channels: int, groups: int) -> 
     assert groups == 1 or channels // groups >= 16
 
 
-def test_a_single_pixel_is_normalised_over_channels() -> None:
+def test_a_single_pixel_is_normalized_over_channels() -> None:
     layer = normalized_convolution(2, 3, 32, kernel_size=1).train()
     assert layer.get_submodule("conv").bias is None
     pixels = torch.rand(1, 3, 1, 1)

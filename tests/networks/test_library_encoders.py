@@ -145,7 +145,7 @@ def test_tokens_are_those_of_transformers(name: str, size: int) -> None:
         assert encoder.feature_strides == ((2, 2), (4, 4), (8, 8))
 
 
-def test_colour_images_reach_a_model_in_its_normalisation() -> None:
+def test_color_images_reach_a_model_in_its_normalization() -> None:
     model = hub_model("dinov2")
     images = torch.rand(2, 3, 32, 32)
     encoder = HuggingFaceEncoder(model, in_channels=3, mean=MEAN, std=STD)
@@ -159,7 +159,7 @@ def test_colour_images_reach_a_model_in_its_normalisation() -> None:
         HuggingFaceEncoder(hub_model("dinov2"), in_channels=2)
 
 
-def test_a_folder_is_read_with_its_normalisation(tmp_path: Path) -> None:
+def test_a_folder_is_read_with_its_normalization(tmp_path: Path) -> None:
     model, folder = saved("registers", tmp_path)
     images = torch.rand(2, 1, 32, 32)
     encoder = HuggingFaceEncoder(folder).eval()

@@ -47,10 +47,10 @@ def test_square_around_drawn_boxes_is_that_of_counting() -> None:
         height, width = torch.randint(18, 34, (2,), generator=generator).tolist()
         mask[0, top : top + height, left : left + width] = torch.rand(1, generator=generator) * 0.5 + 0.5
     zoom, shift = Drawn().field(lungs)
-    for mask, found, centre in zip(lungs, zoom, shift, strict=True):
+    for mask, found, center in zip(lungs, zoom, shift, strict=True):
         side, expected = naive_field(mask[0])
         torch.testing.assert_close(found, torch.full((2,), side))
-        torch.testing.assert_close(centre, torch.tensor(expected))
+        torch.testing.assert_close(center, torch.tensor(expected))
 
 
 def test_a_square_in_the_middle_by_hand() -> None:
@@ -83,7 +83,7 @@ def test_lungs_of_new_phantoms_are_found(standardized: bool) -> None:
     assert dice.min() > 0.6
 
 
-def test_released_finder_is_frozen_and_takes_colours_and_any_shape() -> None:
+def test_released_finder_is_frozen_and_takes_colors_and_any_shape() -> None:
     finder = LungFinder.released()
     assert not any(parameter.requires_grad for parameter in finder.parameters())
     # multiples of 1/256: the mean of three equal ones is exact

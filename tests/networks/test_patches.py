@@ -54,7 +54,7 @@ def test_sizes_that_do_not_fit_are_refused() -> None:
 
 
 def naive_labels(mask: np.ndarray, patch: tuple[int, ...]) -> list[bool]:
-    """Exact fractions; groups of patches, diagonal neighbours connected, each keep their brightest if all are lost."""
+    """Exact fractions; groups of patches, diagonal neighbors connected, each keep their brightest if all are lost."""
     grid = tuple(s // p for s, p in zip(mask.shape, patch, strict=True))
     means = np.empty(grid, dtype=object)
     for cell in np.ndindex(*grid):

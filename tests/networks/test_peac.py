@@ -373,7 +373,7 @@ def test_projection_mlp(num_layers: int) -> None:
         ProjectionMLP(5, 7, 3, num_layers=0)
 
 
-def test_centre_is_taken_from_the_teacher_and_then_moves() -> None:
+def test_center_is_taken_from_the_teacher_and_then_moves() -> None:
     network, plain = tiny_peac(center_momentum=0.75).double(), tiny_peac(global_balance="none").double()
     center = torch.zeros(6, dtype=torch.float64)
     for seed in range(3):
@@ -406,13 +406,13 @@ def test_predictor_is_the_students_alone_and_learns() -> None:
     assert not any(parameter.requires_grad for parameter in frozen.global_predictor.parameters())
 
 
-def test_centre_keeps_the_targets_of_a_collapsed_teacher_apart() -> None:
+def test_center_keeps_the_targets_of_a_collapsed_teacher_apart() -> None:
     """A common direction a thousand times as long as what tells images apart leaves no target but that direction."""
     networks = {balance: tiny_peac(global_balance=balance, center_momentum=0.0) for balance in ("none", "center")}
     spreads = {}
     for balance, network in networks.items():
         network.teacher_global_expander.layers[-1].bias.data[0] = 1e3
-        network(*batch(0, images=6))  # the centre is that of the pass before
+        network(*batch(0, images=6))  # the center is that of the pass before
         outputs = network(*batch(0, images=6))
         spreads[balance] = float(embedding_spread(outputs["teacher_global_1"]))
     assert spreads["none"] < 1e-3

@@ -53,7 +53,7 @@ def test_outputs(images: int, local: int, spatial_dims: int) -> None:
 
 @pytest.mark.parametrize("norm_last_layer", [True, False])
 def test_two_steps_equal_loops(norm_last_layer: bool) -> None:
-    """Loss, centre, student and teacher after two steps, from the encoders' tokens on all by loops."""
+    """Loss, center, student and teacher after two steps, from the encoders' tokens on all by loops."""
     network = tiny_dino(dtype=torch.float64, norm_last_layer=norm_last_layer, teacher_decay=0.75, center_momentum=0.6)
     network.teacher_temperature = 0.3
     for parameter in network.parameters():  # a teacher that differs, and biases that matter
@@ -82,7 +82,7 @@ def test_two_steps_equal_loops(norm_last_layer: bool) -> None:
 
 
 def _naive_loss(network: DINO, images: torch.Tensor, local: torch.Tensor) -> torch.Tensor:
-    """Of a batch, crop by crop; moves the centre."""
+    """Of a batch, crop by crop; moves the center."""
 
     def scores(encoder: ViTEncoder, head: nn.Module, crop: torch.Tensor) -> torch.Tensor:
         tokens = encoder.encode_any_size(crop.unsqueeze(0))[0]
@@ -157,8 +157,8 @@ def test_a_collapsed_encoder_raises_the_alarm() -> None:
 
 
 @pytest.mark.slow
-def test_training_learns_to_recognise_images() -> None:
-    """With a teacher that the centre can follow; far above chance after 150 steps."""
+def test_training_learns_to_recognize_images() -> None:
+    """With a teacher that the center can follow; far above chance after 150 steps."""
     torch.manual_seed(0)
     encoder = ViTEncoder(img_size=16, patch_size=4, hidden_size=24, num_layers=2, num_heads=2)
     network = DINO(encoder, num_prototypes=32, head_dim=64, bottleneck_dim=16, teacher_decay=0.99)

@@ -45,8 +45,8 @@ def random_encoder(case: dict[str, Any], seed: int = 0) -> SwinEncoder:
 
 
 def naive_norm(vector: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    centred = vector - vector.mean()
-    return centred / (centred.square().mean() + 1e-5).sqrt() * weight + bias
+    centered = vector - vector.mean()
+    return centered / (centered.square().mean() + 1e-5).sqrt() * weight + bias
 
 
 def naive_table_row(query: Place, key: Place, window: Place) -> int:

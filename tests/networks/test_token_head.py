@@ -69,7 +69,7 @@ def test_every_position_has_its_own_layer() -> None:
     torch.testing.assert_close(moved[0], moved[1])  # the MLP is shared
 
 
-def test_head_is_mlp_normalisation_and_cosines() -> None:
+def test_head_is_mlp_normalization_and_cosines() -> None:
     head = TokenProbabilityHead(in_dim=6, num_tokens=4, num_clusters=5, hidden_dim=8).double()
     tokens = torch.randn(3, 4, 6, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     weights = [parameter.detach() for parameter in head.mlp.parameters()]

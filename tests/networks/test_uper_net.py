@@ -64,7 +64,7 @@ def index(*parts: Any) -> Any:
 
 
 def naive_interpolation(old: int, new: int) -> torch.Tensor:
-    """Matrix (new, old): the old pixels' centres around each new centre, weighted by how near they are."""
+    """Matrix (new, old): the old pixels' centers around each new center, weighted by how near they are."""
     matrix = torch.zeros(new, old, dtype=torch.float64)
     for row in range(new):
         place = min(max((row + 0.5) * old / new - 0.5, 0.0), old - 1.0)

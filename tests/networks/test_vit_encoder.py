@@ -74,16 +74,16 @@ def test_gradients_are_those_of_monai() -> None:
             assert parameter.grad is None
 
 
-def test_normalisation() -> None:
+def test_normalization() -> None:
     encoder = ViTEncoder(**options({}))
     images = torch.rand(2, 1, 32, 32)
     torch.testing.assert_close(encoder.normalize(images), (images - GRAY_MEAN) / GRAY_STD)
     torch.testing.assert_close(encoder.denormalize(encoder.normalize(images)), images)
     assert encoder.denormalize(torch.tensor([-100.0, 100.0])).flatten().tolist() == [0.0, 1.0]
-    colour = ViTEncoder(**options({"in_channels": 3, "mean": [0.1, 0.2, 0.3], "std": [1.0, 2.0, 4.0]}))
+    color = ViTEncoder(**options({"in_channels": 3, "mean": [0.1, 0.2, 0.3], "std": [1.0, 2.0, 4.0]}))
     expected = torch.tensor([0.9, 0.4, 0.175]).reshape(1, 3, 1, 1).expand(1, 3, 32, 32)
-    torch.testing.assert_close(colour.normalize(torch.ones(1, 3, 32, 32)), expected)
-    assert not {"mean", "std"} & set(colour.state_dict())
+    torch.testing.assert_close(color.normalize(torch.ones(1, 3, 32, 32)), expected)
+    assert not {"mean", "std"} & set(color.state_dict())
 
 
 def test_sincos_embedding_is_fixed_and_distinct() -> None:
@@ -103,7 +103,7 @@ def test_default_is_vit_b_16() -> None:
     with torch.device("meta"):
         encoder = ViTEncoder()
     assert (encoder.hidden_size, encoder.grid_size, len(encoder.blocks)) == (768, (14, 14), 12)
-    # the usual 85,798,656 of ViT-B/16 less two of three colour channels, the class token and its position
+    # the usual 85,798,656 of ViT-B/16 less two of three color channels, the class token and its position
     expected = 85_798_656 - 2 * 16 * 16 * 768 - 768 - 768
     assert sum(p.numel() for name, p in encoder.named_parameters() if "norm_cross" not in name) == expected
 

@@ -21,7 +21,7 @@ from monai_afire.networks.weights import export_encoder, load_encoder_weights, s
 
 CASES: dict[str, dict[str, Any]] = {
     "default": {},
-    "colour": {"in_channels": 3, "mean": [0.1, 0.2, 0.3], "std": [0.3, 0.2, 0.1]},
+    "color": {"in_channels": 3, "mean": [0.1, 0.2, 0.3], "std": [0.3, 0.2, 0.1]},
     "oblong": {"img_size": (16, 64), "patch_size": (8, 16), "pos_embed_type": "learnable"},
     "oblong with a square number of patches": {"img_size": (8, 32)},
     "without bias": {"qkv_bias": False, "mlp_dim": 20},
@@ -149,7 +149,7 @@ def test_teacher_or_student_of_a_network(branch: str, tmp_path: Path) -> None:
 
 
 def test_header_speaks_before_the_format_and_after_the_user(tmp_path: Path) -> None:
-    """Colour weights of another normalisation than ImageNet's and the target's."""
+    """Color weights of another normalization than ImageNet's and the target's."""
     source, target = build(0, in_channels=3, mean=0.5, std=0.25).double(), build(1, in_channels=3).double()
     file = export_encoder(source, tmp_path / "x.safetensors")
     images = torch.rand(2, 3, 32, 32, dtype=torch.float64)

@@ -332,7 +332,7 @@ def test_values_that_are_not_finite() -> None:
 
 
 @pytest.mark.parametrize("normalization", [([0.5, 0.5], 0.5), (0.5, 0.0), (0.5, [1.0, -1.0, 1.0])])
-def test_normalisation_out_of_range(normalization: tuple[Any, Any]) -> None:
+def test_normalization_out_of_range(normalization: tuple[Any, Any]) -> None:
     with pytest.raises(ValueError, match=r"source_normalization must be \(mean, std > 0\)"):
         load_encoder_weights(build(5), ONE, source_normalization=normalization)
 

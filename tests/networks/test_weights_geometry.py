@@ -75,7 +75,7 @@ def test_smaller_patches_give_the_best_kernel_in_least_squares() -> None:
 @pytest.mark.parametrize(("old", "new"), [(3, 1), (3, 3), (1, 3), (1, 1), (4, 1)])
 @pytest.mark.parametrize("patch", [(4, 4), (2, 3, 2)])
 def test_converted_patch_embedding_sees_the_same_image(old: int, new: int, patch: tuple[int, ...]) -> None:
-    """The source sees the image repeated (or averaged) over its channels in its own normalisation."""
+    """The source sees the image repeated (or averaged) over its channels in its own normalization."""
     torch.manual_seed(5)
     kernel, bias = torch.randn(7, old, *patch, dtype=torch.float64), torch.randn(7, dtype=torch.float64)
     means, stds = torch.rand(old, dtype=torch.float64), torch.rand(old, dtype=torch.float64) + 0.1
@@ -90,7 +90,7 @@ def test_converted_patch_embedding_sees_the_same_image(old: int, new: int, patch
     torch.testing.assert_close(ours.flatten(1) @ weight.flatten(1).T + shift, expected, rtol=0, atol=1e-9)
 
 
-def test_equal_normalisation_sums_over_colours_and_changes_nothing_else() -> None:
+def test_equal_normalization_sums_over_colors_and_changes_nothing_else() -> None:
     gray = torch.tensor([0.449]), torch.tensor([0.226])
     kernel, bias = torch.rand(4, 3, 2, 2), torch.rand(4)
     weight, same_bias = convert_channels(kernel, bias, None, gray)
@@ -101,7 +101,7 @@ def test_equal_normalisation_sums_over_colours_and_changes_nothing_else() -> Non
     assert unchanged is one_channel
 
 
-def test_colours_that_cannot_be_mixed_are_refused() -> None:
+def test_colors_that_cannot_be_mixed_are_refused() -> None:
     two = torch.zeros(2), torch.ones(2)
     with pytest.raises(ValueError, match=r"3 channels cannot be made into 2: .*in_channels=3 or 1"):
         convert_channels(torch.rand(4, 3, 2, 2), torch.rand(4), None, two)

@@ -79,7 +79,7 @@ def windows_of(x: torch.Tensor, window: int) -> torch.Tensor:
 def timm_attention(x: torch.Tensor, state: State, block: str, heads: int, shift: int) -> torch.Tensor:
     size, width = x.shape[1], x.shape[3]
     x = x.roll((-shift, -shift), (1, 2))
-    # after the roll, pixels of one window are neighbours in the image only if none of them came over the border
+    # after the roll, pixels of one window are neighbors in the image only if none of them came over the border
     region = torch.arange(size).add(shift).ge(size)
     region = (2 * region[:, None].int() + region[None].int())[None, :, :, None]
     regions = windows_of(region, WINDOW)[0, :, :, 0]

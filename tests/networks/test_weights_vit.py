@@ -180,7 +180,7 @@ def test_absent_biases_are_zero_even_after_other_weights() -> None:
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("normalization", [(0.5, 0.5), ([0.1, 0.2, 0.3], [0.5, 0.6, 0.7])])
-def test_other_normalisations(channels: int, normalization: tuple[Any, Any]) -> None:
+def test_other_normalizations(channels: int, normalization: tuple[Any, Any]) -> None:
     state, encoder = timm_state(), build(in_channels=channels, mean=0.3, std=0.4)
     load_encoder_weights(encoder, state, source_normalization=normalization)
     images = torch.rand(2, channels, 32, 32, dtype=torch.float64)
@@ -189,7 +189,7 @@ def test_other_normalisations(channels: int, normalization: tuple[Any, Any]) -> 
     torch.testing.assert_close(encoder(images), expected, rtol=0, atol=1e-10)
 
 
-def test_single_channel_weights_are_taken_in_the_encoders_normalisation() -> None:
+def test_single_channel_weights_are_taken_in_the_encoders_normalization() -> None:
     state, encoder, images = timm_state(channels=1), build(), gray_images()
     assert load_encoder_weights(encoder, state).resized == []
     torch.testing.assert_close(encoder(images), timm_forward(state, encoder.normalize(images)), rtol=0, atol=1e-10)

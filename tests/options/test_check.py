@@ -126,8 +126,8 @@ def test_an_overlay_after_one_that_follows_it_is_refused_with_the_right_order(la
     "run",
     [
         ["afire/released", "afire/inference"],
-        ["peac/colour", "peac/train"],
-        ["radiograph_classification/colour", "radiograph_classification/train"],
+        ["peac/color", "peac/train"],
+        ["radiograph_classification/color", "radiograph_classification/train"],
     ],
     ids=" ".join,
 )
@@ -147,7 +147,7 @@ def test_the_right_order_of_overlays_is_accepted_and_the_last_one_counts() -> No
 
 
 def test_files_that_no_overlay_has_to_follow_come_in_any_order() -> None:
-    for order in (["colour", "finetune_anomaly"], ["finetune_anomaly", "colour"]):
+    for order in (["color", "finetune_anomaly"], ["finetune_anomaly", "color"]):
         check_call(call_of(["afire/train", *(f"afire/{name}" for name in order)], pretrained=""))
 
 

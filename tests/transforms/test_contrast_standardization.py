@@ -119,7 +119,7 @@ def test_tiny_images(shape: tuple[int, ...], window: float) -> None:
         assert torch.equal(torch.as_tensor(found), torch.full(shape, 0.5))
 
 
-def test_neighbourhoods_of_different_exposure_become_alike() -> None:
+def test_neighborhoods_of_different_exposure_become_alike() -> None:
     texture = random_image(1, 128, 128)
     shade = torch.linspace(0, 1, 128).expand(1, 128, 128)
     image = 0.7 * shade + (0.05 + 0.2 * shade) * texture

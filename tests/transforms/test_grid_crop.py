@@ -73,9 +73,9 @@ def test_peac_matches_show_identical_pixels(size: tuple[int, int]) -> None:
         patches_1, patches_2 = patches_of(crop_1, 4), patches_of(crop_2, 4)
         assert torch.equal(patches_1[found], patches_2[match[found]])
         # complete, too: a patch without a match is shown nowhere in the other crop
-        centres_1, centres_2 = patches_1.mean(-1), patches_2.mean(-1)
+        centers_1, centers_2 = patches_1.mean(-1), patches_2.mean(-1)
         # (cdist rounds to about 1e-6)
-        assert torch.equal((torch.cdist(centres_1, centres_2) < 1e-2).any(1), found)
+        assert torch.equal((torch.cdist(centers_1, centers_2) < 1e-2).any(1), found)
 
 
 def test_three_dimensions_match_and_keep_the_place_of_the_crop() -> None:
@@ -184,7 +184,7 @@ def test_min_overlap_holds_where_it_binds() -> None:
     assert (np.minimum(first + 5, second + 7) - np.maximum(first, second)).min() == 1
 
 
-def test_resize_keeps_the_aspect_and_cuts_the_centre() -> None:
+def test_resize_keeps_the_aspect_and_cuts_the_center() -> None:
     image = coordinate_image(152, 304)
     transform = GridCropPair(grid=19, cell=4, crops=(19, 19), jitter=False)
     crop, _, offset_1, _ = transform(image)

@@ -25,7 +25,7 @@ from monai.transforms import (
     SpatialPadd,
 )
 
-from monai_afire.data.datalist.labelled_items import labelled_items
+from monai_afire.data.datalist.labeled_items import labeled_items
 from monai_afire.data.phantom import LANDMARK_NAMES, ChestPhantomDataset
 from monai_afire.metrics.landmarks import landmark_positions, rescaled_positions
 from monai_afire.transforms.landmarks import (
@@ -63,7 +63,7 @@ def dot(point: tuple[float, float], size: tuple[int, int], affine: np.ndarray) -
     return MetaTensor(torch.tensor(disc, dtype=torch.float32)[None], meta=meta)
 
 
-def centre(picture: torch.Tensor) -> np.ndarray:
+def center(picture: torch.Tensor) -> np.ndarray:
     values = np.asarray(picture, dtype=float)[0]
     rows, columns = np.mgrid[: values.shape[0], : values.shape[1]]
     return np.array([(values * rows).sum(), (values * columns).sum()]) / values.sum()
@@ -234,7 +234,7 @@ def test_landmarks_follow_the_anatomy_through_random_transforms(first: str, spac
         drawn = transform({"image": dot(point, (130, 140), SPACINGS[spacing]), "landmarks": [point]})
         assert drawn["heatmap"].shape == (1, 110, 100)
         assert drawn["landmark_valid"].all()
-        assert np.abs(peak(drawn["heatmap"][0]) - centre(drawn["image"])).max() < 1.1
+        assert np.abs(peak(drawn["heatmap"][0]) - center(drawn["image"])).max() < 1.1
         found += float(drawn["heatmap"].max()) > 0.6
     assert found == 12
 
@@ -255,7 +255,7 @@ def test_image_without_metadata_is_the_picture_of_the_file() -> None:
 
 
 def test_phantom_files_end_to_end(tmp_path: Any) -> None:
-    items = labelled_items("test", phantom_dir=str(tmp_path), phantom=PHANTOM, required=("landmarks",))
+    items = labeled_items("test", phantom_dir=str(tmp_path), phantom=PHANTOM, required=("landmarks",))
     transform = Compose([LoadRadiographd("image"), Resized("image", (192, 160)), LandmarkHeatmapd()])
     batch = list_data_collate([transform({key: item[key] for key in ("image", "landmarks")}) for item in items])
     assert batch["heatmap"].shape == (2, len(LANDMARK_NAMES), 192, 160)

@@ -62,7 +62,7 @@ def test_both_backends_equal_loops_over_pixels(
             for n in range(2):
                 expected = naive_lesion_map(images[b, 0].numpy(), parameters, b, n)
                 assert expected.max() > 0
-                # 1e-7: the tiny constant that avoids 0 / 0 at the very centre of a lesion
+                # 1e-7: the tiny constant that avoids 0 / 0 at the very center of a lesion
                 np.testing.assert_allclose(maps[b, n, 0].numpy(), expected, rtol=0, atol=1e-7)
 
 
@@ -78,11 +78,11 @@ def test_backends_agree_in_single_precision(spatial_shape: tuple[int, ...]) -> N
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_hand_computed_lesion(backend: str) -> None:
-    """A circle of radius 4 around the centre of pixel (8, 8), texture constant 0.5, strength 0.8."""
+    """A circle of radius 4 around the center of pixel (8, 8), texture constant 0.5, strength 0.8."""
     images = torch.full((1, 1, 17, 17), 0.5)
     settings = LesionSettings(num_lesions=(1, 1), lesion_size=(0.4, 0.5), rotate=False, irregularity=0.0)
     parameters = draw(images, settings, num_masks=1)
-    parameters.centre.fill_(8.5)
+    parameters.center.fill_(8.5)
     parameters.size.fill_(8.0)
     parameters.amplitude.fill_(0.8)
     lesion_map = render_lesion_maps(images, parameters, backend)[0, 0, 0]
@@ -117,7 +117,7 @@ def test_profile_leaves_its_input_as_it_is() -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_no_edges(backend: str) -> None:
-    """On a constant image no two neighbouring pixels differ by more than the slope of the profile allows."""
+    """On a constant image no two neighboring pixels differ by more than the slope of the profile allows."""
     images = torch.full((4, 1, 112, 112), 0.6)
     settings = LesionSettings(num_lesions=(1, 1), lesion_size=(20, 64), irregularity=0.0)
     parameters = draw(images, settings, num_masks=8)
@@ -141,11 +141,11 @@ def test_lesions_stay_inside_their_ellipse_and_boxes_inside_the_image(
     extent = half_extents(parameters.size, parameters.rotation)
     side = torch.tensor(spatial_shape)
     fits = 2 * extent <= side
-    assert torch.all((parameters.centre - extent >= -1e-4) | ~fits)
-    assert torch.all((parameters.centre + extent <= side + 1e-4) | ~fits)
+    assert torch.all((parameters.center - extent >= -1e-4) | ~fits)
+    assert torch.all((parameters.center + extent <= side + 1e-4) | ~fits)
     maps = render_lesion_maps(images, parameters, backend)[:, :, 0]
     pixels = torch.stack(torch.meshgrid(*[torch.arange(s) + 0.5 for s in spatial_shape], indexing="ij"), dim=-1)
-    offsets = pixels.flatten(0, -2) - parameters.centre.squeeze(2)[..., None, :]
+    offsets = pixels.flatten(0, -2) - parameters.center.squeeze(2)[..., None, :]
     local = 2 * (offsets @ parameters.rotation.squeeze(2)) / parameters.size.squeeze(2)[..., None, :]
     outside = (local.square().sum(-1) > 1 + 1e-4).unflatten(-1, spatial_shape)
     assert torch.all(maps[outside] == 0)
@@ -167,9 +167,9 @@ def test_parameters_in_range_and_distribution() -> None:
     assert 0.15 <= float(parameters.amplitude.min()) < 0.16
     assert 0.49 < float(parameters.amplitude.max()) <= 0.5
     half = parameters.texture_size / 2
-    assert torch.all(parameters.texture_centre - half >= -1e-4)
-    assert torch.all(parameters.texture_centre + half <= torch.tensor([112, 224]) + 1e-4)
-    spread = parameters.centre.flatten(0, 2).std(0) / torch.tensor([112, 224])
+    assert torch.all(parameters.texture_center - half >= -1e-4)
+    assert torch.all(parameters.texture_center + half <= torch.tensor([112, 224]) + 1e-4)
+    spread = parameters.center.flatten(0, 2).std(0) / torch.tensor([112, 224])
     assert torch.all(spread > 0.15)
 
 

@@ -65,7 +65,7 @@ def test_sharpness_by_hand() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 5), (5, 1)])
-def test_a_single_row_or_column_has_no_neighbours(shape: tuple[int, int]) -> None:
+def test_a_single_row_or_column_has_no_neighbors(shape: tuple[int, int]) -> None:
     item = described(torch.full((1, *shape), 0.25), picture_size=4)
     assert item["sharpness"] == 0.0
     assert item["brightness"] == 0.25

@@ -82,7 +82,7 @@ def test_monochrome1_equals_its_twin(seed: int, bits: int, signed: bool, window:
         for photometric, stored in (("MONOCHROME2", pixels), ("MONOCHROME1", top - pixels)):
             elements: dict[str, Any] = {"PhotometricInterpretation": photometric, "RescaleSlope": 1}
             elements["RescaleIntercept"] = intercept
-            if window:  # the mirrored LINEAR window has its centre one further: it is open on one side
+            if window:  # the mirrored LINEAR window has its center one further: it is open on one side
                 middle = center if photometric == "MONOCHROME2" else top - center + 1
                 shift = intercept - offset
                 elements |= {"WindowCenter": middle + shift, "WindowWidth": width}
@@ -164,7 +164,7 @@ def test_padding_is_black_and_does_not_count(tmp_path: Path, photometric: str, v
 
 
 @pytest.mark.parametrize(("photometric", "mode"), [("RGB", "RGB"), ("YBR_FULL", "YCbCr")])
-def test_colour_dicom_is_reduced_with_a_warning(tmp_path: Path, photometric: str, mode: str) -> None:
+def test_color_dicom_is_reduced_with_a_warning(tmp_path: Path, photometric: str, mode: str) -> None:
     pixels = np.asarray(Image.fromarray(GRAY8).convert("RGB").convert(mode))
     path = write_dicom(tmp_path / "a.dcm", pixels, PhotometricInterpretation=photometric)
     with pytest.warns(RadiographWarning, match=rf"color picture \({photometric}\)"):

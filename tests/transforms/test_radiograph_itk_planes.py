@@ -129,8 +129,8 @@ def test_volumes_and_sizes_are_refused(tmp_path: Path) -> None:
 
 
 def test_other_than_one_real_number_per_pixel_is_refused(tmp_path: Path) -> None:
-    colours = np.stack([GRAY8] * 3, axis=-1)
-    path = write_nrrd(tmp_path / "a.nrrd", colours, kinds="RGB-color domain domain")
+    colors = np.stack([GRAY8] * 3, axis=-1)
+    path = write_nrrd(tmp_path / "a.nrrd", colors, kinds="RGB-color domain domain")
     assert "holds 3 numbers per pixel" in refused(path)
     path = write_meta(tmp_path / "a.mha", GRAY8, ElementNumberOfChannels="3")
     assert "holds 3 numbers per pixel" in refused(path)

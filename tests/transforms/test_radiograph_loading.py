@@ -76,10 +76,10 @@ def test_nifti_numbers(tmp_path: Path, values: np.ndarray, tolerance: float) -> 
 
 
 def test_nifti_rgb_and_slope(tmp_path: Path) -> None:
-    colours = np.zeros(GRAY8.T.shape, dtype=[("R", "u1"), ("G", "u1"), ("B", "u1")])
+    colors = np.zeros(GRAY8.T.shape, dtype=[("R", "u1"), ("G", "u1"), ("B", "u1")])
     for name in "RGB":
-        colours[name] = GRAY8.T
-    nib.Nifti1Image(colours, np.eye(4)).to_filename(tmp_path / "a.nii")
+        colors[name] = GRAY8.T
+    nib.Nifti1Image(colors, np.eye(4)).to_filename(tmp_path / "a.nii")
     np.testing.assert_allclose(load(tmp_path / "a.nii"), UNIT, atol=1e-6)
     image = nib.Nifti1Image(GRAY8.T.astype(np.int16), np.eye(4))
     image.header.set_slope_inter(2.0, 0.0)

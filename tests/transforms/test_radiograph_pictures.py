@@ -105,12 +105,12 @@ def test_content_wins_over_the_extension(tmp_path: Path) -> None:
     assert "unknown extension .xyz; supported: .dcm" in refused(tmp_path / "a.xyz")
 
 
-def test_colour_picture_gives_a_warning(tmp_path: Path) -> None:
-    colours = np.stack([GRAY8, GRAY8[::-1], 255 - GRAY8], axis=-1)
-    Image.fromarray(colours).save(tmp_path / "a.png")
+def test_color_picture_gives_a_warning(tmp_path: Path) -> None:
+    colors = np.stack([GRAY8, GRAY8[::-1], 255 - GRAY8], axis=-1)
+    Image.fromarray(colors).save(tmp_path / "a.png")
     with pytest.warns(RadiographWarning, match="color"):
         found = load(tmp_path / "a.png")
-    np.testing.assert_allclose(found, colours @ [0.299, 0.587, 0.114] / 255, atol=1 / 255)
+    np.testing.assert_allclose(found, colors @ [0.299, 0.587, 0.114] / 255, atol=1 / 255)
 
 
 def test_animations_and_pages_are_refused(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Volumes and colours: what is loaded, in which order of axes, and how it becomes the network's input."""
+"""Volumes and colors: what is loaded, in which order of axes, and how it becomes the network's input."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_masks_of_volumes_lie_on_them(tmp_path: Path) -> None:
         LoadMasksd("mask", spatial_dims=3)(small)
 
 
-def test_colours_are_kept_or_reduced_as_asked(tmp_path: Path) -> None:
+def test_colors_are_kept_or_reduced_as_asked(tmp_path: Path) -> None:
     pixels = np.zeros((40, 48, 3), np.uint8)
     pixels[..., 0], pixels[:20, :, 1] = 200, 100
     Image.fromarray(pixels).save(tmp_path / "c.png")

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Contact sheets, by the colours of their pixels and the artists on them."""
+"""Contact sheets, by the colors of their pixels and the artists on them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def sheet(count: int = 1, targets: Any = None, **changes: Any) -> Figure:
 
 
 def middles(figure: Figure, count: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Colours in the middle of radiograph and overlay of each pair."""
+    """Colors in the middle of radiograph and overlay of each pair."""
     pixels = figure_to_array(figure)
     found = []
     for axis in figure.axes[:count]:
@@ -166,11 +166,11 @@ def test_titles_are_shown_as_they_are_and_fit() -> None:
 
 
 def test_a_long_title_is_broken_and_stands_above_the_pictures() -> None:
-    figure = sheet(2, title="how the images were chosen, in many words. " * 6 + "\nwhat the colours mean")
+    figure = sheet(2, title="how the images were chosen, in many words. " * 6 + "\nwhat the colors mean")
     pixels = figure_to_array(figure)
     renderer = figure.canvas.get_renderer()  # type: ignore[attr-defined]
     [words] = figure.texts
-    assert words.get_text().splitlines()[-1] == "what the colours mean"
+    assert words.get_text().splitlines()[-1] == "what the colors mean"
     assert words.get_text().count("\n") >= 2
     box = words.get_window_extent(renderer)
     assert 0 < box.x0 < box.x1 < pixels.shape[1]

@@ -79,7 +79,7 @@ def test_chance_and_legend() -> None:
     assert figure.get_suptitle() == f"{labels.sum()} abnormal and {60 - labels.sum()} normal images"
 
 
-def test_legends_are_sorted_and_colours_follow_the_order_given() -> None:
+def test_legends_are_sorted_and_colors_follow_the_order_given() -> None:
     labels, scores = random_detector(0)
     for axis in roc_pr_figure(labels, {"worst": -scores, "best": scores}, None).axes:
         assert [text.split()[-1] for text in legend_of(axis)[:2]] == ["best", "worst"]

@@ -37,14 +37,14 @@ def test_title_and_unit_fit_whatever_the_proportions(shape: tuple[int, int]) -> 
     assert picture.shape[0] >= 2 * text + shape[0]
 
 
-def test_the_bar_has_the_colours_of_the_overlay() -> None:
+def test_the_bar_has_the_colors_of_the_overlay() -> None:
     picture, _, _ = panels()
     column = picture[HEADER:220, 2 * 150 + GAP + 6]
     np.testing.assert_array_equal(column[0], overlay_heat_map([[0.5]], [[3.0]], 1.0, 3.0)[0, 0])
     np.testing.assert_array_equal(column[199], overlay_heat_map([[0.5]], [[1.0]], 1.0, 3.0)[0, 0])
 
 
-def test_the_strongest_colour_leaves_more_than_half_of_the_contrast() -> None:
+def test_the_strongest_color_leaves_more_than_half_of_the_contrast() -> None:
     image = np.array([[0.0, 1.0]])
     overlay = overlay_heat_map(image, np.full((1, 2), 99.0), 1.0, 3.0).astype(int)
     assert (overlay[0, 1] - overlay[0, 0] > 255 / 2).all()

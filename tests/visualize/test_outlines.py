@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Outlines and landmarks over radiographs: where the coloured pixels are."""
+"""Outlines and landmarks over radiographs: where the colored pixels are."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from monai_afire.visualize.style import legend_columns, series_style
 def test_series_are_told_apart() -> None:
     styles = [tuple(series_style(number).values()) for number in range(42)]
     assert len(set(styles)) == 42
-    # neighbours differ in both, for readers and printers without colours
+    # neighbors differ in both, for readers and printers without colors
     for first, second in pairwise(styles):
         assert first[0] != second[0]
         assert first[1] != second[1]

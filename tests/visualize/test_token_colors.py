@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Colours of tokens: alike where tokens are, whatever their number, width and sign."""
+"""Colors of tokens: alike where tokens are, whatever their number, width and sign."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from monai_afire.visualize import token_colors
 
 
-def test_groups_of_tokens_have_a_colour_each() -> None:
+def test_groups_of_tokens_have_a_color_each() -> None:
     generator = torch.Generator().manual_seed(0)
     groups = torch.randn(4, 1, 12, generator=generator).repeat(1, 30, 1)
     tokens = groups + 0.01 * torch.randn(groups.shape, generator=generator)
@@ -24,8 +24,8 @@ def test_groups_of_tokens_have_a_colour_each() -> None:
     assert colors.max() <= 1
 
 
-def test_colours_are_those_of_the_principal_components() -> None:
-    """Along one axis the first colour is the token's rank."""
+def test_colors_are_those_of_the_principal_components() -> None:
+    """Along one axis the first color is the token's rank."""
     tokens = torch.zeros(101, 5)
     tokens[:, 3] = torch.linspace(-1, 1, 101)
     red, *others = token_colors(tokens).T

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""What a stranger looks for first: citation, licences, notices, forms and hooks, in step with the package."""
+"""What a stranger looks for first: citation, licenses, notices, forms and hooks, in step with the package."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_hooks_are_local() -> None:
 
 
 @pytest.mark.parametrize("bundle", BUNDLES, ids=lambda path: path.name)
-def test_licences_of_a_bundle(bundle: Path) -> None:
-    """The text of the Apache licence as it is; what else holds is beside it."""
+def test_licenses_of_a_bundle(bundle: Path) -> None:
+    """The text of the Apache license as it is; what else holds is beside it."""
     assert (bundle / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
     terms = (bundle / "docs/data_license.txt").read_text(encoding="utf-8")
     assert f"bundle {bundle.name}\n" in terms

@@ -1,11 +1,11 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Datalists: read, checked, divided by patient, labelled; from files, folders or the phantom."""
+"""Datalists: read, checked, divided by patient, labeled; from files, folders or the phantom."""
 
 from __future__ import annotations
 
 from monai_afire.data.datalist.checks import DatalistError
-from monai_afire.data.datalist.labelled_items import labelled_items
+from monai_afire.data.datalist.labeled_items import labeled_items
 from monai_afire.data.datalist.labels import (
     abnormal_label,
     check_label_table,
@@ -31,7 +31,7 @@ __all__ = [
     "indexed_images",
     "item_patients",
     "label_subset",
-    "labelled_items",
+    "labeled_items",
     "load_radiograph_datalist",
     "normal_items",
     "patient_of",

@@ -201,7 +201,7 @@ def check_label_table(
             one class, the number is 1, 0 or -1.
         num_classes: number of classes.
         section: name of the section, for messages. In "training", a class that has no positives or no negatives, so
-            that nothing can be learnt of it, gives a warning.
+            that nothing can be learned of it, gives a warning.
         source: name of the datalist, for messages.
         names: of the classes, for messages; see :func:`class_names`.
         key: key of the labels.
@@ -301,7 +301,7 @@ def _warn_about_constant_classes(labels: Sequence[Any], names: Sequence[str], so
         lacking = [name for name, is_there in zip(names, found, strict=True) if not is_there]
         if lacking:
             text = f"section 'training' has no {what} of {len(lacking)} of {len(names)} classes"
-            warnings.warn(f"{source}: {text}, which cannot be learnt: {first_few(lacking)}.", stacklevel=3)
+            warnings.warn(f"{source}: {text}, which cannot be learned: {first_few(lacking)}.", stacklevel=3)
 
 
 # ---- normal and abnormal items
@@ -349,7 +349,7 @@ def normal_items(
     items: Sequence[Mapping[str, Any]], limit: int | None = None, quiet: bool = False
 ) -> list[dict[str, Any]]:
     """
-    The items that are not labelled abnormal, nor as not known, evenly thinned out to at most ``limit``.
+    The items that are not labeled abnormal, nor as not known, evenly thinned out to at most ``limit``.
 
     Args:
         items: of a datalist; those without a label are taken as normal.
@@ -370,10 +370,10 @@ def normal_items(
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be at least 1, or None for all, got {limit}")
     known = without_doubtful(items, "the data")
-    labelled = [{"image": item["image"], "label": abnormal_label(item) or 0} for item in known]
-    normal = [item for item in labelled if not item["label"]]
-    if abnormal := [number for number, item in enumerate(labelled) if item["label"]]:
-        text = f"left {len(abnormal)} abnormal of {len(labelled)} training items out: item {first_few(abnormal)}"
+    labeled = [{"image": item["image"], "label": abnormal_label(item) or 0} for item in known]
+    normal = [item for item in labeled if not item["label"]]
+    if abnormal := [number for number, item in enumerate(labeled) if item["label"]]:
+        text = f"left {len(abnormal)} abnormal of {len(labeled)} training items out: item {first_few(abnormal)}"
         if not quiet:
             warnings.warn(f"the data: {text}.", stacklevel=3)
     if not normal:

@@ -101,7 +101,7 @@ class Projection:
 
     image_size: int
     field_of_view: float
-    centre: tuple[float, float]
+    center: tuple[float, float]
     roll: float
     turn: float
     tilt: float
@@ -113,8 +113,8 @@ class Projection:
 
     def to_pixels(self, points: np.ndarray, depth: float | np.ndarray = 0.0) -> np.ndarray:
         """Projects points ``(..., 2)`` at the given depth (mm) to ``(x, y)`` in pixels."""
-        x = points[..., 0] + depth * np.sin(self.turn) - self.centre[0]
-        y = points[..., 1] + depth * np.sin(self.tilt) - self.centre[1]
+        x = points[..., 0] + depth * np.sin(self.turn) - self.center[0]
+        y = points[..., 1] + depth * np.sin(self.tilt) - self.center[1]
         cos, sin = np.cos(self.roll), np.sin(self.roll)
         half = 0.5 * self.image_size
         scale = self.pixels_per_mm
@@ -125,13 +125,13 @@ class Projection:
         return fill_polygon(self.to_pixels(outline, depth), self.image_size, self.image_size)
 
     def grid(self) -> tuple[np.ndarray, np.ndarray]:
-        """Millimetre coordinates ``x, y`` (float32) of the pixel centres, at depth 0."""
+        """Millimetre coordinates ``x, y`` (float32) of the pixel centers, at depth 0."""
         offset = (np.arange(self.image_size) + 0.5 - 0.5 * self.image_size) / self.pixels_per_mm
         x, y = offset[None, :], offset[:, None]
         cos, sin = np.cos(self.roll), np.sin(self.roll)
         return (
-            (cos * x + sin * y + self.centre[0]).astype(np.float32),
-            (-sin * x + cos * y + self.centre[1]).astype(np.float32),
+            (cos * x + sin * y + self.center[0]).astype(np.float32),
+            (-sin * x + cos * y + self.center[1]).astype(np.float32),
         )
 
 

@@ -87,18 +87,18 @@ def splat_points(points: np.ndarray, weights: np.ndarray, height: int, width: in
     return canvas.reshape(height + 2, stride)[1:-1, 1:-1].astype(np.float32)
 
 
-def _normals(centre: np.ndarray) -> np.ndarray:
-    tangent = np.empty_like(centre)
-    tangent[1:-1] = centre[2:] - centre[:-2]
-    tangent[0], tangent[-1] = centre[1] - centre[0], centre[-1] - centre[-2]
+def _normals(center: np.ndarray) -> np.ndarray:
+    tangent = np.empty_like(center)
+    tangent[1:-1] = center[2:] - center[:-2]
+    tangent[0], tangent[-1] = center[1] - center[0], center[-1] - center[-2]
     tangent /= np.maximum(np.hypot(tangent[:, :1], tangent[:, 1:]), 1e-9)
     return tangent[:, ::-1] * np.array([-1.0, 1.0])
 
 
-def ribbon_outline(centre: np.ndarray, half_width: np.ndarray) -> np.ndarray:
-    """Closed outline ``(2n, 2)`` of the ribbon of half widths ``(n,)`` about the centre line ``(n, 2)``."""
-    offset = _normals(centre) * half_width[:, None]
-    return np.concatenate([centre + offset, (centre - offset)[::-1]])
+def ribbon_outline(center: np.ndarray, half_width: np.ndarray) -> np.ndarray:
+    """Closed outline ``(2n, 2)`` of the ribbon of half widths ``(n,)`` about the center line ``(n, 2)``."""
+    offset = _normals(center) * half_width[:, None]
+    return np.concatenate([center + offset, (center - offset)[::-1]])
 
 
 def tube_profile(solid: float, shell: float) -> Callable[[np.ndarray], np.ndarray]:
@@ -111,19 +111,19 @@ def tube_profile(solid: float, shell: float) -> Callable[[np.ndarray], np.ndarra
 
 
 def ribbon_points(
-    centre: np.ndarray,
+    center: np.ndarray,
     half_width: np.ndarray,
     profile: Callable[[np.ndarray], np.ndarray],
     strength: np.ndarray | float = 1.0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Weighted points that draw a ribbon when splatted: each pixel gets the value of the profile."""
-    step = np.diff(centre, axis=0)
+    step = np.diff(center, axis=0)
     length = np.concatenate([[0.0], np.cumsum(np.hypot(step[:, 0], step[:, 1]))])
     along = max(int(np.ceil(length[-1] / _SPACING_ALONG)), 2)
     position = (np.arange(along) + 0.5) * (length[-1] / along)
     line = np.empty((along, 2))
-    line[:, 0] = np.interp(position, length, centre[:, 0])
-    line[:, 1] = np.interp(position, length, centre[:, 1])
+    line[:, 0] = np.interp(position, length, center[:, 0])
+    line[:, 1] = np.interp(position, length, center[:, 1])
     half = np.interp(position, length, half_width)
     factor = strength if np.ndim(strength) == 0 else np.interp(position, length, strength)
     across = max(int(np.ceil(2.0 * half.max() / _SPACING_ACROSS)), 5)

@@ -124,12 +124,12 @@ class Scene:
 def _nodule(scene: Scene) -> np.ndarray:
     """A ball of soft tissue with a slightly irregular outline."""
     radius = float(scene.rng.uniform(6.0, 15.0))
-    centre = scene.pick_point(scene.pick_side(), radius + 4.0)
+    center = scene.pick_point(scene.pick_side(), radius + 4.0)
     angle = np.linspace(0.0, 2.0 * np.pi, 48, endpoint=False)
     wobble = (
         1.0 + 0.08 * np.sin(2 * angle + scene.rng.uniform(0, 6)) + 0.05 * np.sin(5 * angle + scene.rng.uniform(0, 6))
     )
-    outline = centre + radius * wobble[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    outline = center + radius * wobble[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
     coverage = scene.projection.fill(outline)
     contrast = scene.rng.uniform(0.7, 1.4) * LUNG_CONTRAST
     scene.maps.vessels += contrast * 2.0 * radius * dome(coverage, radius * scene.projection.pixels_per_mm)
@@ -140,10 +140,10 @@ def _consolidation(scene: Scene) -> np.ndarray:
     """A patch where fluid replaces the air, with a fuzzy edge; it ends at the border of the lung."""
     side = scene.pick_side()
     radius = float(scene.rng.uniform(20.0, 45.0))
-    centre = scene.pick_point(side, 18.0)
+    center = scene.pick_point(side, 18.0)
     stretch = float(scene.rng.uniform(0.75, 1.3))
     x, y = scene.projection.grid()
-    distance = np.hypot((x - centre[0]) * stretch, (y - centre[1]) / stretch) / radius
+    distance = np.hypot((x - center[0]) * stretch, (y - center[1]) / stretch) / radius
     rough = smooth_noise(scene.rng, scene.projection, 9.0) + 1.4 * smooth_noise(scene.rng, scene.projection, 22.0)
     coverage = 1.0 / (1.0 + np.exp(-5.0 * (1.0 - distance + 0.22 * np.clip(rough, -3.0, 3.0))))
     coverage *= scene.lung(side)

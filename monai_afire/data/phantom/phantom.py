@@ -29,7 +29,7 @@ class ChestPhantom(DrawnChest):
         image: float32 ``(1, H, W)`` in [0, 1], bright = dense, upright; the heart lies at the right of the picture.
         organs: uint8 ``(5, H, W)`` of 0 and 1, in the order of ``ORGAN_NAMES``. The lungs are the visible lung fields
             of the anatomy: without heart and mediastinum, but with the parts that a lesion hides.
-        landmarks: float32 ``(15, 2)``, ``(row, column)`` in pixels (0 is the centre of the first pixel), in the
+        landmarks: float32 ``(15, 2)``, ``(row, column)`` in pixels (0 is the center of the first pixel), in the
             order of ``LANDMARK_NAMES``.
         lesions: the lesions, in the order in which they were asked for.
         patient: the measures of the patient.
@@ -52,7 +52,7 @@ def _sample_projection(anatomy: ChestAnatomy, rng: np.random.Generator, image_si
     return Projection(
         image_size=image_size,
         field_of_view=float(side),
-        centre=(shift[0], 0.5 * (anatomy.top + anatomy.bottom) + shift[1]),
+        center=(shift[0], 0.5 * (anatomy.top + anatomy.bottom) + shift[1]),
         roll=float(np.clip(rng.normal(0.0, 0.022), -0.06, 0.06)),
         turn=patient.turn,
         tilt=patient.tilt,

@@ -54,8 +54,8 @@ def smooth_noise(rng: np.random.Generator, projection: Projection, grain: float)
     count = int(extent / grain)
     lattice = rng.standard_normal((count, count), dtype=np.float32)
     x, y = projection.grid()
-    rows = (y - projection.centre[1] + 0.5 * extent) / grain
-    columns = (x - projection.centre[0] + 0.5 * extent) / grain
+    rows = (y - projection.center[1] + 0.5 * extent) / grain
+    columns = (x - projection.center[0] + 0.5 * extent) / grain
     return 1.5 * map_coordinates(lattice, [rows, columns], order=1, mode="grid-wrap")
 
 
@@ -232,7 +232,7 @@ def sample_exposure(rng: np.random.Generator) -> SimpleNamespace:
     """Draws the settings of one exposure and of its processing."""
     border = np.where(rng.random(4) < 0.3, rng.uniform(0.005, 0.05, 4), 0.0)
     return SimpleNamespace(
-        centre=float(rng.uniform(0.50, 0.62)),
+        center=float(rng.uniform(0.50, 0.62)),
         width=float(rng.uniform(0.13, 0.20)),
         equalise=float(rng.uniform(0.0, 0.35)),
         sharpen=float(rng.uniform(0.1, 1.1)),
@@ -267,9 +267,9 @@ def expose(
     thickness = anatomy.patient.thickness
     depth = depth + exposure.sharpen * (depth - uniform_filter(depth, max(int(9 * ppmm), 1)))
     depth = depth - exposure.equalise * (coarse - 0.65 * thickness)
-    centre, width = exposure.centre * thickness, exposure.width * thickness
-    picture = 1.0 / (1.0 + np.exp(-(depth - centre) / width))
-    black = 1.0 / (1.0 + np.exp(centre / width))
+    center, width = exposure.center * thickness, exposure.width * thickness
+    picture = 1.0 / (1.0 + np.exp(-(depth - center) / width))
+    black = 1.0 / (1.0 + np.exp(center / width))
     picture = np.clip((picture - black) / (0.985 - black), 0.0, 1.0)
     return _frame(picture, exposure).astype(np.float32)
 

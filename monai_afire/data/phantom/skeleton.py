@@ -16,7 +16,7 @@ from monai_afire.data.phantom.drawing import ribbon_outline, ribbon_points, smoo
 class Ribbon:
     """A bone seen from the front: a tube along a line."""
 
-    centre: np.ndarray
+    center: np.ndarray
     depth: np.ndarray | float
     half_width: np.ndarray
     solid: float
@@ -28,7 +28,7 @@ def draw_ribbons(ribbons: list[Ribbon], projection: Projection) -> np.ndarray:
     """Sum of the path lengths (mm of bone) of all ribbons, ``(size, size)``."""
     drawn = [
         ribbon_points(
-            projection.to_pixels(ribbon.centre, ribbon.depth),
+            projection.to_pixels(ribbon.center, ribbon.depth),
             ribbon.half_width * projection.pixels_per_mm,
             tube_profile(ribbon.solid, ribbon.shell),
             ribbon.strength,
@@ -61,7 +61,7 @@ def _rib(anatomy: ChestAnatomy, side: int, number: int) -> Ribbon:
     y = level + np.where(back, drop * reach**1.7 - 6.0 * np.sin(np.pi * reach), drop + front_drop * front**0.8)
     fade = np.where(back, 1.1 - 0.25 * reach, 0.65 - 0.35 * front)
     return Ribbon(
-        centre=np.stack([side * x + anatomy.spine_at(level) * (1.0 - reach) * back, y], axis=1),
+        center=np.stack([side * x + anatomy.spine_at(level) * (1.0 - reach) * back, y], axis=1),
         depth=-75.0 * np.cos(angle),
         half_width=np.interp(angle / np.pi, [0.0, 0.1, 0.5, 0.8, 1.0], [4.6, 5.4, 5.2, 6.2, 7.0]) * height / 272.0,
         solid=3.0,
@@ -85,12 +85,12 @@ def _spine(anatomy: ChestAnatomy) -> list[Ribbon]:
     wings = np.array([(-29.0, -3.0), (-12.0, 0.0), (-10.0, 0.0), (10.0, 0.0), (12.0, 0.0), (29.0, -3.0)])
     wing_strength = np.array([1.0, 1.0, 0.0, 0.0, 1.0, 1.0])
     for number in range(-2, 12):
-        centre = np.array([float(anatomy.spine_at(first + number * pitch)), first + number * pitch])
+        center = np.array([float(anatomy.spine_at(first + number * pitch)), first + number * pitch])
         for side in (-1.0, 1.0):
-            ring = centre + np.array([10.5 * side, -3.0]) + pedicle
+            ring = center + np.array([10.5 * side, -3.0]) + pedicle
             bones.append(Ribbon(ring, DEPTH["spine"] - 20.0, np.full(len(ring), 1.3), 2.4, 0.0))
-        bones.append(Ribbon(centre + wings, DEPTH["spine"] - 25.0, np.full(6, 3.8), 2.0, 0.8, wing_strength))
-        process = centre + np.array([(0.0, 2.0), (0.5, 15.0)])
+        bones.append(Ribbon(center + wings, DEPTH["spine"] - 25.0, np.full(6, 3.8), 2.0, 0.8, wing_strength))
+        process = center + np.array([(0.0, 2.0), (0.5, 15.0)])
         bones.append(Ribbon(process, DEPTH["spine"] - 40.0, np.array([1.8, 3.4]), 3.0, 1.2))
     return bones
 
@@ -112,14 +112,14 @@ _SCAPULA = tuple(
 def _shoulder(anatomy: ChestAnatomy, side: int) -> list[Ribbon]:
     """Shoulder blade and upper arm."""
     origin, flip = np.array([side * anatomy.patient.half_width, anatomy.top]), np.array([side, 1.0])
-    bones = [replace(bone, centre=origin + flip * bone.centre) for bone in _SCAPULA]
+    bones = [replace(bone, center=origin + flip * bone.center) for bone in _SCAPULA]
     lean = anatomy.patient.arm_angle
     axis = np.array([np.sin(lean), np.cos(lean)])
     distance = np.linspace(-22.0, 230.0, 90)
-    centre = np.array([47.0, 38.0]) + distance[:, None] * axis
+    center = np.array([47.0, 38.0]) + distance[:, None] * axis
     ball = np.sqrt(np.clip(23.0**2 - np.minimum(distance, 0.0) ** 2, 4.0, None))
     half = np.where(distance < 0, ball, np.interp(distance, [0, 15, 45, 80, 230], [23.0, 21.0, 13.5, 11.5, 11.0]))
-    bones.append(Ribbon(origin + flip * centre, -30.0, half, 9.0, 5.0))
+    bones.append(Ribbon(origin + flip * center, -30.0, half, 9.0, 5.0))
     return bones
 
 
@@ -144,8 +144,8 @@ def _clavicle_depth(anatomy: ChestAnatomy) -> np.ndarray:
 
 def clavicle_outline(anatomy: ChestAnatomy, index: int, projection: Projection) -> np.ndarray:
     """Outline in pixels of the clavicle, ``index`` 0 right, 1 left."""
-    centre = projection.to_pixels(anatomy.clavicles[index], _clavicle_depth(anatomy))
-    return ribbon_outline(centre, anatomy.clavicle_half_width * projection.pixels_per_mm)
+    center = projection.to_pixels(anatomy.clavicles[index], _clavicle_depth(anatomy))
+    return ribbon_outline(center, anatomy.clavicle_half_width * projection.pixels_per_mm)
 
 
 def vessel_tree(

@@ -35,7 +35,7 @@ class ChestVolume(DrawnChest):
         image: float32 ``(1, X, Y, Z)`` in Hounsfield units, -1024 to 1500.
         organs: uint8 ``(5, X, Y, Z)`` of 0 and 1, in the order of ``ORGAN_NAMES``; the lungs with the parts that a
             lesion hides.
-        landmarks: float32 ``(15, 3)`` in voxels (0 is the centre of the first one), in the order of
+        landmarks: float32 ``(15, 3)`` in voxels (0 is the center of the first one), in the order of
             ``LANDMARK_NAMES``.
         lesions: the lesions, in the order in which they were asked for.
         patient: the measures of the patient.

@@ -26,7 +26,7 @@ class VolumeGrid:
     anatomy: ChestAnatomy
     shape: tuple[int, int, int]
     side: float
-    centre: tuple[float, float]
+    center: tuple[float, float]
 
     @property
     def voxel_size(self) -> np.ndarray:
@@ -37,7 +37,7 @@ class VolumeGrid:
     def affine(self) -> np.ndarray:
         """``(4, 4)`` from voxels to millimetres right, front and up of the carina."""
         affine = np.diag([*self.voxel_size, 1.0])
-        middle = np.array([-self.centre[0], 0.0, -self.centre[1]])
+        middle = np.array([-self.center[0], 0.0, -self.center[1]])
         affine[:3, 3] = middle - self.voxel_size * (np.array(self.shape) - 1) / 2
         return affine
 
@@ -55,13 +55,13 @@ class VolumeGrid:
         )
 
     def to_voxels(self, points: np.ndarray) -> np.ndarray:
-        """Points ``(n, 3)``, ``x, y, z`` of the anatomy, in voxels; 0 is the centre of the first one."""
+        """Points ``(n, 3)``, ``x, y, z`` of the anatomy, in voxels; 0 is the center of the first one."""
         world = points[:, [0, 2, 1]] * np.array([-1.0, 1.0, -1.0])
         return (world - self.affine[:3, 3]) / self.voxel_size
 
     @cached_property
     def _frontal(self) -> tuple[Projection, dict[str, np.ndarray]]:
-        plan = Projection(_PLANNING_SIZE, 1.4 * self.side, self.centre, 0.0, 0.0, 0.0)
+        plan = Projection(_PLANNING_SIZE, 1.4 * self.side, self.center, 0.0, 0.0, 0.0)
         return plan, organ_masks(self.anatomy, plan)
 
     def outline(self, name: str, y: np.ndarray | None = None) -> np.ndarray:
@@ -82,13 +82,13 @@ class VolumeGrid:
         """Coverage (0..1) of each voxel by tubes along lines."""
         coverage = np.zeros(self.shape, np.float32)
         for ribbon in ribbons:
-            radii = np.broadcast_to(np.asarray(ribbon.half_width, dtype=float), len(ribbon.centre))
-            line = np.column_stack([ribbon.centre, np.broadcast_to(ribbon.depth, len(ribbon.centre))])
+            radii = np.broadcast_to(np.asarray(ribbon.half_width, dtype=float), len(ribbon.center))
+            line = np.column_stack([ribbon.center, np.broadcast_to(ribbon.depth, len(ribbon.center))])
             self._add_balls(coverage, self.to_voxels(line), radii)
         return coverage
 
     def _add_balls(self, coverage: np.ndarray, voxels: np.ndarray, radii: np.ndarray) -> None:
-        """Raise the coverage by balls about places in voxels; all neighbourhoods have the size of the largest."""
+        """Raise the coverage by balls about places in voxels; all neighborhoods have the size of the largest."""
         edge = float(self.voxel_size.mean())
         reach = np.ceil((radii.max() + edge / 2) / self.voxel_size).astype(int)
         offsets = np.stack(np.meshgrid(*(np.arange(-n, n + 1) for n in reach), indexing="ij"), axis=-1).reshape(-1, 3)

@@ -25,7 +25,7 @@ No patient is in two sections. A set is one module; the line in :data:`READERS` 
 
 from __future__ import annotations
 
-from monai_afire.data.readers.base import UNCERTAIN, LabelledImage, LabelledSet, LabelReader, option
+from monai_afire.data.readers.base import UNCERTAIN, LabeledImage, LabeledSet, LabelReader, option
 from monai_afire.data.readers.build import DatalistReport, write_datalist
 from monai_afire.data.readers.chestx_det import ChestXDetReader
 from monai_afire.data.readers.chexpert import CheXpertReader
@@ -44,8 +44,8 @@ __all__ = [
     "UNCERTAIN",
     "DatalistReport",
     "LabelReader",
-    "LabelledImage",
-    "LabelledSet",
+    "LabeledImage",
+    "LabeledSet",
     "decode_rle",
     "option",
     "write_datalist",

@@ -16,7 +16,7 @@ UNCERTAIN = -1  # of a finding that may be there, and of `abnormal` where the la
 
 
 @dataclass(slots=True)
-class LabelledImage:
+class LabeledImage:
     """
     One image of a set.
 
@@ -37,7 +37,7 @@ class LabelledImage:
 
 
 @dataclass
-class LabelledSet:
+class LabeledSet:
     """
     All images of a set.
 
@@ -48,7 +48,7 @@ class LabelledSet:
         notes: lines for the person who makes the datalist.
     """
 
-    images: list[LabelledImage]
+    images: list[LabeledImage]
     header: dict[str, Any]
     notes: list[str] = field(default_factory=list)
 
@@ -87,7 +87,7 @@ class LabelReader(ABC):
     has_masks: ClassVar[bool] = False
 
     @abstractmethod
-    def read(self, root: Path, labels: Path, official: bool) -> LabelledSet:
+    def read(self, root: Path, labels: Path, official: bool) -> LabeledSet:
         """
         Read the label files and find the images.
 

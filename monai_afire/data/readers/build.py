@@ -18,7 +18,7 @@ from monai.utils import ensure_tuple
 
 from monai_afire.data.datalist.checks import SECTIONS, DatalistError
 from monai_afire.data.datalist.patients import split_by_patient
-from monai_afire.data.readers.base import LabelledImage, LabelReader
+from monai_afire.data.readers.base import LabeledImage, LabelReader
 from monai_afire.data.readers.images import progress_bar, stem_of
 from monai_afire.utils.few_images import FEW_IMAGES
 from monai_afire.utils.files import check_writable, save_png, write_text
@@ -41,7 +41,7 @@ class Division:
                 raise DatalistError(f"{name} is {value}; choose a number from 0 to below 1.")
 
 
-def divide(images: Sequence[LabelledImage], how: Division) -> list[LabelledImage]:
+def divide(images: Sequence[LabeledImage], how: Division) -> list[LabeledImage]:
     """The images with their sections, so that no patient is in two of them; without those that overlap."""
     rows = pd.DataFrame([(image.item["patient_id"], image.section) for image in images], columns=["patient", "section"])
     if rows["section"].isna().any():
@@ -219,14 +219,14 @@ def _check_arguments(
         check_writable(Path(mask_dir).expanduser())
 
 
-def _frontal(images: Iterable[LabelledImage]) -> list[LabelledImage]:
+def _frontal(images: Iterable[LabeledImage]) -> list[LabeledImage]:
     kept = [image for image in images if image.item["view"].upper() in _FRONTAL_VIEWS]
     if not kept:
         raise DatalistError("no image is known to be a frontal view; leave --frontal_only out.")
     return kept
 
 
-def _present(images: Sequence[LabelledImage], root: Path, allow_missing: bool) -> list[LabelledImage]:
+def _present(images: Sequence[LabeledImage], root: Path, allow_missing: bool) -> list[LabeledImage]:
     """Images that are on disk."""
     present = [image for image in images if image.file is not None]
     absent = first_few(image.name for image in images if image.file is None)
@@ -238,7 +238,7 @@ def _present(images: Sequence[LabelledImage], root: Path, allow_missing: bool) -
     return present
 
 
-def _normal(images: Iterable[LabelledImage], title: str) -> list[LabelledImage]:
+def _normal(images: Iterable[LabeledImage], title: str) -> list[LabeledImage]:
     """Normal images for training and validation, those known to be normal or abnormal for test."""
     kept = [image for image in images if image.item["abnormal"] in ((0, 1) if image.section == "test" else (0,))]
     if not any(image.section == "training" for image in kept):
@@ -246,9 +246,7 @@ def _normal(images: Iterable[LabelledImage], title: str) -> list[LabelledImage]:
     return kept
 
 
-def _select_findings(
-    header: dict[str, Any], findings: Sequence[str], images: Iterable[LabelledImage]
-) -> dict[str, Any]:
+def _select_findings(header: dict[str, Any], findings: Sequence[str], images: Iterable[LabeledImage]) -> dict[str, Any]:
     """Reduce the labels to some findings, and return the header that goes with them."""
     if not findings:
         return header
@@ -270,7 +268,7 @@ def _label_counts(header: Mapping[str, Any], labels: Sequence[Any]) -> dict[str,
     return {name: occurring[value] for value, name in header["labels"].items()}
 
 
-def _draw_masks(images: Sequence[LabelledImage], folder: Path) -> None:
+def _draw_masks(images: Sequence[LabeledImage], folder: Path) -> None:
     """Write the mask of each image as PNG with 0 and 255; all empty masks of one shape are one file."""
     written: set[Path] = set()
     for image in progress_bar(images, "drawing masks"):
@@ -284,7 +282,7 @@ def _draw_masks(images: Sequence[LabelledImage], folder: Path) -> None:
         image.item["mask"] = str(path)
 
 
-def _write(path: Path, header: Mapping[str, Any], images: Sequence[LabelledImage]) -> None:
+def _write(path: Path, header: Mapping[str, Any], images: Sequence[LabeledImage]) -> None:
     """Write the datalist with one item a line, so that a person, or ``diff``, can read it."""
     sections = {name: [image for image in images if image.section == name] for name in SECTIONS}
     sections = {name: members for name, members in sections.items() if members}
@@ -296,7 +294,7 @@ def _write(path: Path, header: Mapping[str, Any], images: Sequence[LabelledImage
     write_text(path, "{\n " + ",\n ".join(parts) + "\n}\n")
 
 
-def _entry(image: LabelledImage, base: Path) -> dict[str, Any]:
+def _entry(image: LabeledImage, base: Path) -> dict[str, Any]:
     """Item of the datalist with paths relative to its folder."""
     item = {"image": str(image.file), **image.item}
     for key in _PATH_KEYS:

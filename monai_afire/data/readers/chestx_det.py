@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from monai_afire.data.datalist.checks import DatalistError
-from monai_afire.data.readers.base import LabelledImage, LabelledSet, LabelReader
+from monai_afire.data.readers.base import LabeledImage, LabeledSet, LabelReader
 from monai_afire.data.readers.images import files_by_name
 from monai_afire.data.readers.tables import find_label_file, read_json_array
 from monai_afire.utils.text import first_few
@@ -56,7 +56,7 @@ class ChestXDetReader(LabelReader):
     has_split = True
     has_masks = True
 
-    def read(self, root: Path, labels: Path, official: bool) -> LabelledSet:
+    def read(self, root: Path, labels: Path, official: bool) -> LabeledSet:
         """See :meth:`LabelReader.read`."""
         entries: list[tuple[dict[str, Any], str]] = []
         for name, section in (("ChestX_Det_train.json", "training"), ("ChestX_Det_test.json", "test")):
@@ -69,11 +69,11 @@ class ChestXDetReader(LabelReader):
             twice = sorted({name for name in names if names.count(name) > 1})
             raise DatalistError(f"{labels}: images that are annotated twice: {first_few(twice)}; download the files.")
         images = [
-            LabelledImage(name, file, _item(entry), section if official else None, partial(_draw, entry["polygons"]))
+            LabeledImage(name, file, _item(entry), section if official else None, partial(_draw, entry["polygons"]))
             for name, file, (entry, section) in zip(names, files_by_name(root, names), entries, strict=True)
         ]
         header = {"finding_names": list(CHESTX_DET_FINDINGS), "box_mode": "xywh", "box_image_size": [_SIZE, _SIZE]}
-        return LabelledSet(images, header, ["each image counts as one patient: the set does not tell its patients"])
+        return LabeledSet(images, header, ["each image counts as one patient: the set does not tell its patients"])
 
 
 def _check(marks: Sequence[Mapping[str, Any]], path: Path) -> None:

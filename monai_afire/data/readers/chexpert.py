@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from monai_afire.data.datalist.patients import patient_of
-from monai_afire.data.readers.base import UNCERTAIN, LabelledImage, LabelledSet, LabelReader
+from monai_afire.data.readers.base import UNCERTAIN, LabeledImage, LabeledSet, LabelReader
 from monai_afire.data.readers.images import existing_files
 from monai_afire.data.readers.tables import find_label_file, find_optional_file, read_table
 
@@ -53,7 +53,7 @@ class CheXpertReader(LabelReader):
     reference = "Irvin et al., CheXpert, AAAI 2019"
     has_split = True
 
-    def read(self, root: Path, labels: Path, official: bool) -> LabelledSet:
+    def read(self, root: Path, labels: Path, official: bool) -> LabeledSet:
         """See :meth:`LabelReader.read`."""
         train = find_label_file(labels, ["train.csv"], "labels")
         valid = find_optional_file(labels, ["valid.csv"], "labels of the validation set")
@@ -64,7 +64,7 @@ class CheXpertReader(LabelReader):
             if path is not None:
                 images += _read_images(path, root, section if official else None)
         untested = "valid.csv is the test section" if valid else "neither valid.csv nor test.csv is there"
-        return LabelledSet(
+        return LabeledSet(
             images, {"finding_names": list(CHEXPERT_FINDINGS), "label_values": LABEL_VALUES}, [] if test else [untested]
         )
 
@@ -77,7 +77,7 @@ def is_abnormal(values: Sequence[int | None]) -> int:
     return 0 if no_finding == 1 and UNCERTAIN not in diseases else UNCERTAIN
 
 
-def _read_images(path: Path, root: Path, section: str | None) -> list[LabelledImage]:
+def _read_images(path: Path, root: Path, section: str | None) -> list[LabeledImage]:
     table = read_table(path, ["Path", *CHEXPERT_FINDINGS], filled=["Path"], unique="Path")
     names = table.column("Path")
     unknown = ((line, name) for line, name in table.cells["Path"].items() if patient_of(name) == name)
@@ -93,7 +93,7 @@ def _read_images(path: Path, root: Path, section: str | None) -> list[LabelledIm
         view = "lateral" if "lateral" in name.rsplit("/", 1)[-1].lower() else frontal
         item = {"label": values, "abnormal": is_abnormal(values), "patient_id": patient_of(name), "view": view}
         item |= group
-        images.append(LabelledImage(name, file, item, section))
+        images.append(LabeledImage(name, file, item, section))
     return images
 
 

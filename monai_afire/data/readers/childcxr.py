@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.data.datalist.scanning import scan_radiographs
-from monai_afire.data.readers.base import LabelledImage, LabelledSet, LabelReader
+from monai_afire.data.readers.base import LabeledImage, LabeledSet, LabelReader
 from monai_afire.utils.text import first_few
 
 _CLASSES = {"normal": 0, "pneumonia": 1}
@@ -41,7 +41,7 @@ class ChildCXRReader(LabelReader):
     reference = "Kermany et al., Cell 172 (2018)"
     has_split = True
 
-    def read(self, root: Path, labels: Path, official: bool) -> LabelledSet:
+    def read(self, root: Path, labels: Path, official: bool) -> LabeledSet:
         """See :meth:`LabelReader.read`."""
         files = _placed_files(root)
         images = []
@@ -53,9 +53,9 @@ class ChildCXRReader(LabelReader):
             patient = match.group(match.lastgroup or 0) if match else os.path.splitext(name)[0]
             item = {"label": label, "abnormal": label, "patient_id": patient, "view": "frontal"}
             file = os.path.join(root, *PurePosixPath(relative).parts)
-            images.append(LabelledImage(relative, file, item, section if official else None))
+            images.append(LabeledImage(relative, file, item, section if official else None))
         notes = [f"patient unknown, counted as one each: {first_few(unknown)}"] if unknown else []
-        return LabelledSet(images, {"labels": {"0": "normal", "1": "pneumonia"}}, notes)
+        return LabeledSet(images, {"labels": {"0": "normal", "1": "pneumonia"}}, notes)
 
 
 def _placed_files(root: Path) -> dict[tuple[str, int, str], str]:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from monai_afire.data.datalist.checks import DatalistError
-from monai_afire.data.readers.base import UNCERTAIN, LabelledImage, LabelledSet, LabelReader, option
+from monai_afire.data.readers.base import UNCERTAIN, LabeledImage, LabeledSet, LabelReader, option
 from monai_afire.data.readers.images import files_by_name
 from monai_afire.data.readers.tables import read_text
 from monai_afire.utils.text import first_few
@@ -41,7 +41,7 @@ class FIREReader(LabelReader):
     reference = "Hernandez-Matas et al., Journal for Modeling in Ophthalmology 4 (2017)"
     has_split = True
 
-    def read(self, root: Path, labels: Path, official: bool) -> LabelledSet:
+    def read(self, root: Path, labels: Path, official: bool) -> LabeledSet:
         """See :meth:`LabelReader.read`."""
         tables = self._tables(labels)
         names = [f"{pair}_{end}" for pair, (_, ends) in tables.items() for end in ends]
@@ -61,12 +61,12 @@ class FIREReader(LabelReader):
                 "view": "fundus",
             }
             absent = [name for name in (first, second) if found[name] is None]
-            image = LabelledImage(absent[0] if absent else first, None if absent else found[first], item)
+            image = LabeledImage(absent[0] if absent else first, None if absent else found[first], item)
             image.section = "test" if official else None
             images.append(image)
         classes = {str(number): name for number, name in enumerate(_CATEGORIES.values())}
         notes = [] if len(images) == _PUBLISHED else [f"{len(images)} of the {_PUBLISHED} published pairs are listed"]
-        return LabelledSet(images, {"labels": classes, "modality": {"0": "OP"}}, notes)
+        return LabeledSet(images, {"labels": classes, "modality": {"0": "OP"}}, notes)
 
     def _tables(self, labels: Path) -> dict[str, tuple[Path, tuple[str, str]]]:
         """The file of each pair, by its name, and the ends of the names of its two photographs."""

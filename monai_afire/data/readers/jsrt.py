@@ -15,7 +15,7 @@ from PIL import Image
 
 from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.data.phantom.anatomy import ORGAN_NAMES
-from monai_afire.data.readers.base import LabelledImage, LabelledSet, LabelReader, option
+from monai_afire.data.readers.base import LabeledImage, LabeledSet, LabelReader, option
 from monai_afire.data.readers.images import progress_bar, stem_of
 from monai_afire.transforms.radiograph_io.formats import SUPPORTED_EXTENSIONS, extension_of
 from monai_afire.utils.files import save_png
@@ -48,7 +48,7 @@ class JSRTReader(LabelReader):
     reference = "Shiraishi et al., AJR 174 (2000); van Ginneken et al., Medical Image Analysis 10 (2006)"
     has_split = True
 
-    def read(self, root: Path, labels: Path, official: bool) -> LabelledSet:
+    def read(self, root: Path, labels: Path, official: bool) -> LabeledSet:
         """See :meth:`LabelReader.read`."""
         folder = Path(self.png_dir).expanduser() if self.png_dir else None
         pictures, organs = _find(root, folder)
@@ -64,14 +64,14 @@ class JSRTReader(LabelReader):
             label = int(name.startswith("JPCLN"))
             item = {"label": label, "abnormal": label, "patient_id": name, "view": "PA"}
             section = "training" if int(name[-3:]) % 2 else "test"
-            image = LabelledImage(name, pictures.get(name), item, section if official else None)
+            image = LabeledImage(name, pictures.get(name), item, section if official else None)
             if organs:
                 _add_organs(image, organs.get(name, {}), known)
             images.append(image)
         if folder:
             _convert(images, folder, known)
         header = {"labels": {"0": "no nodule", "1": "nodule"}, **({"organ_names": known} if organs else {})}
-        return LabelledSet(images, header, _notes(len(pictures), known))
+        return LabeledSet(images, header, _notes(len(pictures), known))
 
 
 def _notes(found: int, organs: Sequence[str]) -> list[str]:
@@ -111,7 +111,7 @@ def _enter(paths: dict[str, str], key: str, path: str) -> None:
     paths[key] = path
 
 
-def _add_organs(image: LabelledImage, organs: Mapping[str, str], known: Sequence[str]) -> None:
+def _add_organs(image: LabeledImage, organs: Mapping[str, str], known: Sequence[str]) -> None:
     """Add the masks of the organs that have any; an image without one of them counts as absent, by the mask's name."""
     absent = [name for name in known if name not in organs]
     if absent and image.file is not None:
@@ -119,7 +119,7 @@ def _add_organs(image: LabelledImage, organs: Mapping[str, str], known: Sequence
     image.item["organs"] = [organs.get(name, "") for name in known]
 
 
-def _convert(images: list[LabelledImage], folder: Path, known: Sequence[str]) -> None:
+def _convert(images: list[LabeledImage], folder: Path, known: Sequence[str]) -> None:
     """Write images and masks as PNG."""
     for image in progress_bar([image for image in images if image.file is not None], "converting"):
         target = folder / "images" / f"{image.item['patient_id']}.png"

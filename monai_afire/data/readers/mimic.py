@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from monai_afire.data.readers.base import LabelledImage, LabelledSet, LabelReader, option
+from monai_afire.data.readers.base import LabeledImage, LabeledSet, LabelReader, option
 from monai_afire.data.readers.chexpert import CHEXPERT_FINDINGS, LABEL_VALUES, is_abnormal
 from monai_afire.data.readers.images import existing_files
 from monai_afire.data.readers.tables import find_label_file, find_optional_file, read_table
@@ -37,7 +37,7 @@ class MIMICReader(LabelReader):
     reference = "Johnson et al., MIMIC-CXR-JPG, arXiv:1901.07042"
     has_split = True
 
-    def read(self, root: Path, labels: Path, official: bool) -> LabelledSet:
+    def read(self, root: Path, labels: Path, official: bool) -> LabeledSet:
         """See :meth:`LabelReader.read`."""
         studies = self._study_labels(labels)
         path = find_label_file(labels, ["mimic-cxr-*-split.csv"], "list of images with the official split")
@@ -54,12 +54,12 @@ class MIMICReader(LabelReader):
         for name, file, (dicom, study, subject, section) in zip(names, files, rows, strict=True):
             values, view = studies.get(study, nothing), views.get(dicom, "unknown")
             item = {"label": values, "abnormal": is_abnormal(values), "patient_id": subject, "view": view}
-            images.append(LabelledImage(name, file, item, section if official else None))
-        unlabelled = sum(study not in studies for study in table.column("study_id"))
-        notes = [f"{unlabelled:,} images have no labels"] if unlabelled else []
+            images.append(LabeledImage(name, file, item, section if official else None))
+        unlabeled = sum(study not in studies for study in table.column("study_id"))
+        notes = [f"{unlabeled:,} images have no labels"] if unlabeled else []
         if not views:
             notes.append("views unknown: mimic-cxr-2.0.0-metadata.csv.gz is not there")
-        return LabelledSet(images, {"finding_names": list(CHEXPERT_FINDINGS), "label_values": LABEL_VALUES}, notes)
+        return LabeledSet(images, {"finding_names": list(CHEXPERT_FINDINGS), "label_values": LABEL_VALUES}, notes)
 
     def _study_labels(self, labels: Path) -> dict[str, list[int | None]]:
         path = find_label_file(labels, [f"mimic-cxr-*-{self.labeler}.csv"], f"labels by {self.labeler}")

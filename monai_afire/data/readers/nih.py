@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from monai_afire.data.datalist.checks import DatalistError
-from monai_afire.data.readers.base import LabelledImage, LabelledSet, LabelReader
+from monai_afire.data.readers.base import LabeledImage, LabeledSet, LabelReader
 from monai_afire.data.readers.images import files_by_name
 from monai_afire.data.readers.tables import Table, find_label_file, find_optional_file, read_name_list, read_table
 from monai_afire.utils.text import first_few
@@ -54,7 +54,7 @@ class NIHReader(LabelReader):
     reference = "Wang et al., ChestX-ray8, CVPR 2017; data provider: NIH Clinical Center"
     has_split = True
 
-    def read(self, root: Path, labels: Path, official: bool) -> LabelledSet:
+    def read(self, root: Path, labels: Path, official: bool) -> LabeledSet:
         """See :meth:`LabelReader.read`."""
         path = find_label_file(labels, ["Data_Entry_2017_v2020*.csv", "Data_Entry_2017*.csv"], "labels")
         filled = ["Image Index", "Finding Labels", "Patient ID"]
@@ -69,13 +69,13 @@ class NIHReader(LabelReader):
         ):
             item = {"label": finding, "abnormal": int(any(finding)), "patient_id": patient, "view": view or "unknown"}
             item |= group
-            images.append(LabelledImage(name, file, item, section))
+            images.append(LabeledImage(name, file, item, section))
         header = {"finding_names": list(NIH_FINDINGS)}
         boxes = find_optional_file(labels, ["BBox_List_2017*.csv"], "boxes")
         if boxes is None:
-            return LabelledSet(images, header, ["no boxes: BBox_List_2017.csv is not there"])
+            return LabeledSet(images, header, ["no boxes: BBox_List_2017.csv is not there"])
         _add_boxes(images, boxes)
-        return LabelledSet(images, {**header, "box_mode": "xywh", "box_image_size": [_IMAGE_SIZE, _IMAGE_SIZE]})
+        return LabeledSet(images, {**header, "box_mode": "xywh", "box_image_size": [_IMAGE_SIZE, _IMAGE_SIZE]})
 
 
 def _findings(table: Table) -> list[list[int]]:
@@ -115,7 +115,7 @@ def _official_sections(labels: Path, table: Table) -> list[str | None]:
     return images.map(sections).tolist()
 
 
-def _add_boxes(images: list[LabelledImage], path: Path) -> None:
+def _add_boxes(images: list[LabeledImage], path: Path) -> None:
     table = read_table(path, ["Image Index", "Finding Label", *_BOX_SIDES])
     items = {image.name: image.item for image in images}
     names = table.cells["Image Index"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from monai_afire.data.datalist.checks import DatalistError
-from monai_afire.data.readers.base import UNCERTAIN, LabelledImage, LabelledSet, LabelReader, option
+from monai_afire.data.readers.base import UNCERTAIN, LabeledImage, LabeledSet, LabelReader, option
 from monai_afire.data.readers.images import files_by_name, read_dicom_headers
 from monai_afire.data.readers.tables import Table, find_label_file, find_optional_file, read_json_array, read_table
 
@@ -41,7 +41,7 @@ class RSNAReader(LabelReader):
     title = "RSNA Pneumonia"
     reference = "Shih et al., Radiology: Artificial Intelligence 1 (2019)"
 
-    def read(self, root: Path, labels: Path, official: bool) -> LabelledSet:
+    def read(self, root: Path, labels: Path, official: bool) -> LabeledSet:
         """See :meth:`LabelReader.read`."""
         path = find_label_file(labels, ["stage_2_train_labels.csv"], "labels and boxes")
         boxes = _boxes(read_table(path, ["patientId", *_BOX_SIDES, "Target"], filled=["patientId", "Target"]))
@@ -57,12 +57,12 @@ class RSNAReader(LabelReader):
                 "view": view or "frontal",
                 "boxes": boxes[name],
             }
-            images.append(LabelledImage(name, file, item))
+            images.append(LabeledImage(name, file, item))
         notes = [] if classes else ["normal images unknown: stage_2_detailed_class_info.csv is not there"]
         notes += [] if patients else [f"each image counts as one patient: {_MAPPING} is not there"]
         names = _CLASS_NAMES if self.three_classes else ("no lung opacity", "lung opacity")
         header = {"labels": {str(number): name for number, name in enumerate(names)}, "box_mode": "xywh"}
-        return LabelledSet(images, {**header, "box_image_size": [_IMAGE_SIZE, _IMAGE_SIZE]}, notes)
+        return LabeledSet(images, {**header, "box_image_size": [_IMAGE_SIZE, _IMAGE_SIZE]}, notes)
 
     def _detailed_classes(self, labels: Path, boxes: Mapping[str, list]) -> dict[str, int]:
         """Number of the class of each image; empty without the file."""

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.data.datalist.scanning import scan_radiographs
-from monai_afire.data.readers.base import LabelledImage, LabelledSet, LabelReader
+from monai_afire.data.readers.base import LabeledImage, LabeledSet, LabelReader
 from monai_afire.data.readers.images import stem_of
 
 _NAME = re.compile(r"(CHNCXR_\d{4})_([01])", re.IGNORECASE)
@@ -33,9 +33,9 @@ class ShenzhenReader(LabelReader):
     title = "Shenzhen"
     reference = "Jaeger et al., Quantitative Imaging in Medicine and Surgery 4 (2014)"
 
-    def read(self, root: Path, labels: Path, official: bool) -> LabelledSet:
+    def read(self, root: Path, labels: Path, official: bool) -> LabeledSet:
         """See :meth:`LabelReader.read`."""
-        images: dict[str, LabelledImage] = {}
+        images: dict[str, LabeledImage] = {}
         for relative in scan_radiographs(root):
             match = _NAME.fullmatch(stem_of(relative))
             if match is None:
@@ -45,8 +45,8 @@ class ShenzhenReader(LabelReader):
                 both = f"{images[patient].name}, {relative}"
                 raise DatalistError(f"{root}: {patient} is there twice: {both}; set --root to one copy.")
             item = {"label": label, "abnormal": label, "patient_id": patient, "view": "frontal"}
-            images[patient] = LabelledImage(relative, os.path.join(root, *PurePosixPath(relative).parts), item)
+            images[patient] = LabeledImage(relative, os.path.join(root, *PurePosixPath(relative).parts), item)
         if not images:
             raise DatalistError(f"{root}: no images such as CHNCXR_0001_0.png; check --root.")
         notes = [] if len(images) == _PUBLISHED else [f"{len(images)} of the {_PUBLISHED} published images are there"]
-        return LabelledSet(list(images.values()), {"labels": {"0": "normal", "1": "tuberculosis"}}, notes)
+        return LabeledSet(list(images.values()), {"labels": {"0": "normal", "1": "tuberculosis"}}, notes)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from monai_afire.data.readers.base import UNCERTAIN, LabelledImage, LabelledSet, LabelReader
+from monai_afire.data.readers.base import UNCERTAIN, LabeledImage, LabeledSet, LabelReader
 from monai_afire.data.readers.images import files_by_name, read_dicom_headers
 from monai_afire.data.readers.tables import Table, find_label_file, read_table
 
@@ -87,7 +87,7 @@ class SIIMReader(LabelReader):
     reference = "SIIM-ACR Pneumothorax Segmentation Challenge, 2019"
     has_masks = True
 
-    def read(self, root: Path, labels: Path, official: bool) -> LabelledSet:
+    def read(self, root: Path, labels: Path, official: bool) -> LabeledSet:
         """See :meth:`LabelReader.read`."""
         path = find_label_file(labels, ["stage_2_train.csv", "train-rle.csv"], "masks")
         columns = ["ImageId", "EncodedPixels"]
@@ -100,9 +100,9 @@ class SIIMReader(LabelReader):
             label = int(bool(codes[name]))
             item = {"label": label, "abnormal": label or UNCERTAIN, "patient_id": patient or name}
             item["view"] = view or "frontal"
-            images.append(LabelledImage(name, file, item, draw_mask=partial(_draw, codes[name])))
+            images.append(LabeledImage(name, file, item, draw_mask=partial(_draw, codes[name])))
         notes = [] if any(map(any, headers)) else ["each image counts as one patient: no DICOM header was read"]
-        return LabelledSet(images, {"labels": {"0": "no pneumothorax", "1": "pneumothorax"}}, notes)
+        return LabeledSet(images, {"labels": {"0": "no pneumothorax", "1": "pneumothorax"}}, notes)
 
 
 def _codes(table: Table) -> dict[str, list[str]]:

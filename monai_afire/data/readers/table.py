@@ -14,7 +14,7 @@ from sklearn.preprocessing import MultiLabelBinarizer
 
 from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.data.datalist.patients import file_patients
-from monai_afire.data.readers.base import UNCERTAIN, LabelledImage, LabelledSet, LabelReader, option
+from monai_afire.data.readers.base import UNCERTAIN, LabeledImage, LabeledSet, LabelReader, option
 from monai_afire.data.readers.images import existing_files
 from monai_afire.data.readers.tables import Table, read_table
 
@@ -49,7 +49,7 @@ class TableReader(LabelReader):
     reference = ""
     has_split = True
 
-    def read(self, root: Path, labels: Path, official: bool) -> LabelledSet:
+    def read(self, root: Path, labels: Path, official: bool) -> LabeledSet:
         """See :meth:`LabelReader.read`."""
         if self.separator and len(self.label_columns) > 1:
             raise DatalistError("--separator is for one column that names the findings; give one of --label_columns.")
@@ -68,8 +68,8 @@ class TableReader(LabelReader):
         rows = zip(names, files, label_rows, patients, groups, sections, strict=True)
         for name, file, label, patient, group, section in rows:
             item = {"label": label, "abnormal": _abnormal(label), "patient_id": patient, "view": "unknown", **group}
-            images.append(LabelledImage(name, file, item, section))
-        return LabelledSet(images, header, notes)
+            images.append(LabeledImage(name, file, item, section))
+        return LabeledSet(images, header, notes)
 
     def _patients(self, table: Table, files: Sequence[str | None]) -> tuple[list[str], list[str]]:
         """Patient of each image, and a note where the table has no column of patients."""

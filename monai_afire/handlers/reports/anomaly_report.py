@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Report of an anomaly detector on labelled images: table, metrics, curves and heat maps."""
+"""Report of an anomaly detector on labeled images: table, metrics, curves and heat maps."""
 
 from __future__ import annotations
 

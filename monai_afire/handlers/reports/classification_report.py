@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Reports of classifiers on labelled images: probabilities, metrics of each class, ROC curves, confusion matrix."""
+"""Reports of classifiers on labeled images: probabilities, metrics of each class, ROC curves, confusion matrix."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ class MulticlassReport(_ProbabilityReport):
     columns = ("auc", "sensitivity", "precision", "f1")
 
     def label_cells(self, labels: Sequence[float], probabilities: Sequence[float]) -> dict[str, Any]:
-        """The names of the labelled class, empty where it is not known, and of the most probable one."""
+        """The names of the labeled class, empty where it is not known, and of the most probable one."""
         label = "" if np.isnan(labels).any() else self.class_names[int(np.argmax(labels))]
         return {"label": label, "decision": self.class_names[int(np.argmax(probabilities))]}
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Report of landmark detection on labelled images: radial errors, success rates, pictures."""
+"""Report of landmark detection on labeled images: radial errors, success rates, pictures."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from monai_afire.visualize.outlines import picture_sheet
 
 class MetricsReport(ABC):
     """
-    Base of the handlers that evaluate a network on labelled images.
+    Base of the handlers that evaluate a network on labeled images.
 
     A subclass collects ``self.rows``, a dictionary per image, in :meth:`collect`, and turns the table of them into
     metrics in :meth:`evaluate`. Written are the table and ``metrics.json``, each complete or absent; a metric that is

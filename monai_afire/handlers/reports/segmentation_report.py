@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Report of a segmentation on labelled images: Dice, Hausdorff distance, pictures."""
+"""Report of a segmentation on labeled images: Dice, Hausdorff distance, pictures."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from monai_afire.utils.labels import check_label_kind, check_thresholds_of_kind,
 
 _FINE_TUNE = (
     "give the settings of the training (such as --standardize) where the weights do not carry them, evaluate the model "
-    "on labelled images of this kind (evaluate.json) and fine-tune it on such images (train.json)"
+    "on labeled images of this kind (evaluate.json) and fine-tune it on such images (train.json)"
 )
 
 

@@ -54,7 +54,7 @@ LINEAR_MODES = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
 def resize_features(features: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
-    """Interpolate linearly; the pixels' areas, not their centres, cover the same field before and after."""
+    """Interpolate linearly; the pixels' areas, not their centers, cover the same field before and after."""
     if tuple(features.shape[2:]) == tuple(size):
         return features
     return F.interpolate(features, size=tuple(size), mode=LINEAR_MODES[features.ndim - 2], align_corners=False)

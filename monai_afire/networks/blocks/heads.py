@@ -60,7 +60,7 @@ class ProjectionMLP(nn.Module):
             features: ``(..., in_dim)``.
 
         Returns:
-            ``(..., out_dim)``, not normalised.
+            ``(..., out_dim)``, not normalized.
         """
         return self.layers(features)
 
@@ -69,8 +69,8 @@ class DistillationHead(nn.Module):
     r"""
     Scores of an embedding for K prototypes (DINO, Sec. 3.1 and appendix C).
 
-    An MLP of three layers with a narrow end (D -> hidden -> hidden -> bottleneck, GELU between), L2 normalisation and a
-    weight-normalised linear layer without bias. There is no batch statistic, as in the paper's transformers.
+    An MLP of three layers with a narrow end (D -> hidden -> hidden -> bottleneck, GELU between), L2 normalization and a
+    weight-normalized linear layer without bias. There is no batch statistic, as in the paper's transformers.
 
     .. math:: y_k = g_k \frac{\langle z, v_k \rangle}{\lVert z \rVert \lVert v_k \rVert}
 
@@ -111,18 +111,18 @@ class DistillationHead(nn.Module):
             embeddings: ``(..., D)``.
 
         Returns:
-            ``(..., K)``, cosines in [-1, 1] if the last layer is normalised.
+            ``(..., K)``, cosines in [-1, 1] if the last layer is normalized.
         """
         return self.last_layer(F.normalize(self.mlp(embeddings), dim=-1, eps=1e-6))
 
 
 class PositionwiseLinear(nn.Module):
     r"""
-    One weight-normalised linear layer (no bias, gain 1) per token position, as a single batched product.
+    One weight-normalized linear layer (no bias, gain 1) per token position, as a single batched product.
 
     .. math:: y_{blk} = \frac{\langle x_{bl}, v_{lk} \rangle}{\lVert v_{lk} \rVert}
 
-    The norm is divided out of the scores, not of the weight: normalising the (L, K, D) weight in every step costs
+    The norm is divided out of the scores, not of the weight: normalizing the (L, K, D) weight in every step costs
     more than the product itself.
 
     Args:
@@ -165,7 +165,7 @@ class TokenProbabilityHead(nn.Module):
     r"""
     Scores of every token for the K clusters of its own position (AFiRe, "Token Probabilities Prediction").
 
-    An MLP shared by all tokens (D -> hidden -> hidden, GELU between), L2 normalisation, then one K-way layer per
+    An MLP shared by all tokens (D -> hidden -> hidden, GELU between), L2 normalization, then one K-way layer per
     token position with rows of unit norm, so that the scores are cosines in [-1, 1]. The probabilities are
     softmax(logits / temperature) for the student and Sinkhorn-Knopp for the teacher.
 

@@ -100,7 +100,7 @@ def unpatchify(tokens: torch.Tensor, grid: Sequence[int], patch_size: Sequence[i
 
 def patch_statistics(patches: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     r"""
-    Mean and standard deviation of every patch, which a masked autoencoder's target is normalised by.
+    Mean and standard deviation of every patch, which a masked autoencoder's target is normalized by.
 
     .. math:: m_j = \frac{1}{P} \sum_p x_{jp}, \qquad
         s_j = \sqrt{\frac{1}{P - 1} \sum_p (x_{jp} - m_j)^2 + 10^{-6}}

@@ -103,7 +103,7 @@ class RestorationDecoder(nn.Module):
             hidden: ``(B, L)`` bool, True where the token is replaced by the mask token; None hides nothing.
 
         Returns:
-            ``(B, L, P)`` pixels of each patch, in the (normalised) intensity of the training target.
+            ``(B, L, P)`` pixels of each patch, in the (normalized) intensity of the training target.
         """
         x = self.projection(tokens)
         if hidden is not None:

@@ -44,8 +44,8 @@ class ACE(TeacherNetwork):
         P_t = \operatorname{softmax}((\bar y_t - c) / \tau_t), \qquad
         c \leftarrow m c + (1 - m) \operatorname{mean}(\bar y_t)
 
-    with :math:`\bar y` a crop's mean token over the overlap and c the centre, as in DINO, against a collapse. The
-    matching matrices (Eq. 3) are :math:`\sigma(e^s \hat y_t^T \hat y_s)` with L2-normalised embeddings and a learned
+    with :math:`\bar y` a crop's mean token over the overlap and c the center, as in DINO, against a collapse. The
+    matching matrices (Eq. 3) are :math:`\sigma(e^s \hat y_t^T \hat y_s)` with L2-normalized embeddings and a learned
     logarithmic scale s that starts at ln(1 / 0.07); the paper prints neither. ``centering=False`` and
     ``normalize=False`` are the printed forms, :math:`c = 0` and :math:`\sigma(y_t^T y_s)`. Composer and decomposer are
     the student's alone, as printed: the teacher is an encoder.
@@ -65,8 +65,8 @@ class ACE(TeacherNetwork):
         compose: False leaves out the composition.
         decompose: False leaves out the decomposition.
         global_consistency: False leaves out the distributions.
-        centering: False keeps the centre at 0.
-        normalize: False compares embeddings as they are, without normalisation and scale.
+        centering: False keeps the center at 0.
+        normalize: False compares embeddings as they are, without normalization and scale.
 
     Raises:
         TypeError: when the encoder is none, see :func:`monai_afire.networks.as_encoder`.
@@ -139,7 +139,7 @@ class ACE(TeacherNetwork):
         """
         One pre-training pass, or, given an image alone, its feature map.
 
-        In training mode the pass also updates the centre.
+        In training mode the pass also updates the center.
 
         Args:
             image_1: first crops ``(B, C, *S)`` in [0, 1].

@@ -49,7 +49,7 @@ class AFiRe(nn.Module):
         use_prototypes: False contrasts with the teacher's assignments of the same image instead of the bank
             (ablation, Table 1 row 3).
         use_mask_tokens: False lets the decoder see the abnormal tokens (ablation, Table 4 row 3).
-        contrast_space: "probabilities", or "features" to contrast L2-normalised encoder tokens (ablation, Table 4
+        contrast_space: "probabilities", or "features" to contrast L2-normalized encoder tokens (ablation, Table 4
             row 2; use ``similarity="cosine"`` in the loss).
         contrast: False leaves out teacher, head and bank's work (ablation, Table 1 row 4).
         restore: False leaves out the decoder's work (ablation, Table 1 row 7).
@@ -142,7 +142,7 @@ class AFiRe(nn.Module):
             * "abnormal" ``(B, N, L)`` bool: tokens that a lesion covers,
             * "q" ``(B, N, L, K)``: the student's token probabilities,
             * "prototypes" ``(L, K)``, or ``(B, L, K)`` of each image without the bank,
-            * "restored" ``(B, N, L, P)`` and "target" ``(B, 1, L, P)``: patches in normalised intensity,
+            * "restored" ``(B, N, L, P)`` and "target" ``(B, 1, L, P)``: patches in normalized intensity,
             * in evaluation mode "corrupted" ``(B, N, L, P)``: the patches of the lesion images, to compare with,
 
             without q and prototypes if ``contrast`` is False, without the patches if ``restore`` is False.
@@ -193,7 +193,7 @@ class AFiRe(nn.Module):
             tokens: ``(B, L, D)`` of ``encoder``.
 
         Returns:
-            q ``(B, L, K)``, rows sum to 1; or the normalised features ``(B, L, D)`` if those are contrasted.
+            q ``(B, L, K)``, rows sum to 1; or the normalized features ``(B, L, D)`` if those are contrasted.
         """
         if self.contrast_space == "features":
             return F.normalize(at_least_float32(tokens), dim=-1)

@@ -31,8 +31,8 @@ class DINO(TeacherNetwork):
         P_t = \operatorname{softmax}((y_t - c) / \tau_t), \qquad
         c \leftarrow m c + (1 - m) \operatorname{mean}(y_t)
 
-    with the centre c, which keeps one prototype from taking all images, while the low temperature :math:`\tau_t` keeps
-    the distribution from becoming uniform. :class:`monai_afire.losses.DINOLoss` compares them. Instead of the centre
+    with the center c, which keeps one prototype from taking all images, while the low temperature :math:`\tau_t` keeps
+    the distribution from becoming uniform. :class:`monai_afire.losses.DINOLoss` compares them. Instead of the center
     the Sinkhorn-Knopp algorithm can balance the teacher (as in SwAV; the paper's table 7). Mean and balance are of the
     global batch of all processes.
 
@@ -105,7 +105,7 @@ class DINO(TeacherNetwork):
         """
         One pre-training pass, or, given images alone, the teacher's feature maps.
 
-        In training mode the pass also updates the centre.
+        In training mode the pass also updates the center.
 
         Args:
             image: images ``(B, C, *S)``, or the global crops of each, ``(B, G, C, *S)``, in [0, 1].

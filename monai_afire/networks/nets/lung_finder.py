@@ -21,10 +21,10 @@ _SMALLEST = 0.05  # share of the picture; below it no lungs were found
 
 class LungFinder(nn.Module):
     """
-    Lungs of frontal radiographs, raw or with their contrast standardised, and the square that holds them.
+    Lungs of frontal radiographs, raw or with their contrast standardized, and the square that holds them.
 
     MONAI's ``BasicUNet`` on 64 x 64 pixels. The weights that come with the package have seen no lung drawn by hand:
-    they learnt the lungs of the phantom, then, from what those found in normal adults, those of radiographs.
+    they learned the lungs of the phantom, then, from what those found in normal adults, those of radiographs.
 
     Example:
         >>> finder = LungFinder().eval()
@@ -52,7 +52,7 @@ class LungFinder(nn.Module):
         Where the lungs are.
 
         Args:
-            images: ``(B, C, H, W)``, upright, dense parts bright; of colours the mean is taken.
+            images: ``(B, C, H, W)``, upright, dense parts bright; of colors the mean is taken.
 
         Returns:
             Probabilities ``(B, 1, 64, 64)``.
@@ -74,15 +74,15 @@ class LungFinder(nn.Module):
 
         Returns:
             As :func:`monai_afire.anomaly.moved` takes them: zoom ``(B, 2)``, the side as a fraction of the picture's,
-            and shift ``(B, 2)``, of the centre, as a fraction of the side, along rows and columns.
+            and shift ``(B, 2)``, of the center, as a fraction of the side, along rows and columns.
         """
         lungs = self(images)[:, 0]
         found = lungs.mean((1, 2)) >= _SMALLEST
         rows, columns = _extent(lungs.sum(2)), _extent(lungs.sum(1))
         side = _MARGIN * ((rows[1] - rows[0]) * (columns[1] - columns[0])).clamp_min(1e-6).sqrt()
-        centre = torch.stack([(low + high) / 2 - 0.5 for low, high in (rows, columns)], 1)
+        center = torch.stack([(low + high) / 2 - 0.5 for low, high in (rows, columns)], 1)
         zoom = torch.where(found, side, torch.ones_like(side)).unsqueeze(1).expand(-1, 2)
-        return zoom, torch.where(found.unsqueeze(1), centre, torch.zeros_like(centre))
+        return zoom, torch.where(found.unsqueeze(1), center, torch.zeros_like(center))
 
 
 def _extent(profile: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -30,8 +30,8 @@ class MAE(nn.Module):
     with mean and standard deviation of the patch itself (:func:`monai_afire.networks.patch_statistics`).
 
     Why not MONAI's ``MaskedAutoEncoderViT``: its encoder always attends to a class token, which ``ViTEncoder`` and the
-    fine-tuning of this package do not have, so that equal weights give other features; its normalisation is named
-    otherwise; it rounds the number of visible patches down after floating-point errors, and has no normalised target.
+    fine-tuning of this package do not have, so that equal weights give other features; its normalization is named
+    otherwise; it rounds the number of visible patches down after floating-point errors, and has no normalized target.
     The paper's own finding is that the encoder works as well without a class token (A.1).
 
     Args:
@@ -39,8 +39,8 @@ class MAE(nn.Module):
         decoder_dim: width of the decoder, 512 in the paper.
         decoder_layers: its number of blocks, 8 in the paper.
         decoder_heads: its attention heads, 16 in the paper.
-        normalize_target: reconstruct patches normalised by their own mean and standard deviation; False takes
-            the intensities as the encoder normalises them.
+        normalize_target: reconstruct patches normalized by their own mean and standard deviation; False takes
+            the intensities as the encoder normalizes them.
         use_checkpoint: recompute the decoder's activations in the backward pass; the encoder has its own.
 
     Raises:
@@ -94,7 +94,7 @@ class MAE(nn.Module):
 
             * "masked" ``(B, L, P)``: what the encoder sees, hidden patches filled with the mean of the visible ones,
             * "completed" ``(B, L, P)``: the same with the hidden patches reconstructed, both in the intensity of the
-              encoder; a normalised reconstruction gets the true mean and standard deviation of its patch back,
+              encoder; a normalized reconstruction gets the true mean and standard deviation of its patch back,
             * "embedding" ``(B, D)``: the mean token of what the encoder sees.
 
         Raises:

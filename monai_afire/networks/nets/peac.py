@@ -48,7 +48,7 @@ class PEAC(TeacherNetwork):
     mean of what the teacher may say of the other, that guess is nearer to the mean of all images, and the teacher
     follows. ``global_balance`` says what stands against this collapse, both taken from the paper's references:
 
-    * "center": the teacher's mean is taken away before Eq. 1 normalises its embedding, as in DINO,
+    * "center": the teacher's mean is taken away before Eq. 1 normalizes its embedding, as in DINO,
 
       .. math::
           \bar y_t = \frac{y_t - c}{\lVert y_t - c \rVert}, \qquad
@@ -171,16 +171,16 @@ class PEAC(TeacherNetwork):
             For an image alone the restored image ``(B, C, *S)`` in [0, 1]. Else a dictionary of
 
             * "order" ``(B, L)`` and "shuffled" ``(B,)`` as given, "order_logits" ``(B, L, L)``,
-            * "restored" and "target" ``(B, L, P)``: patches in normalised intensity, the target of ``image_1``,
+            * "restored" and "target" ``(B, L, P)``: patches in normalized intensity, the target of ``image_1``,
             * in evaluation mode "corrupted" ``(B, L, P)``: the patches of ``distorted``, to compare with,
             * "global_1", "global_2" ``(B, H)``: the student's embeddings of ``distorted`` and ``image_2``,
             * "teacher_global_1", "teacher_global_2" ``(B, H)``: the teacher's of ``image_1`` and ``image_2``, less
-              their centre if ``global_balance`` is "center",
+              their center if ``global_balance`` is "center",
             * "local_1", "local_2", "teacher_local_1", "teacher_local_2" ``(B, L, H)``: the same of each patch,
             * "matches_1" ``(B, L)`` int64: the patch of the second crop that shows what each patch of the first crop
               does, -1 where there is none; "matches_2" the other way round,
 
-            without those of the parts that are switched off. Embeddings are not normalised.
+            without those of the parts that are switched off. Embeddings are not normalized.
 
         Raises:
             ValueError: when an argument is missing or its shape does not fit.
@@ -244,7 +244,7 @@ class PEAC(TeacherNetwork):
 
     @torch.no_grad()
     def _centered(self, embeddings: torch.Tensor) -> torch.Tensor:
-        """(M, H) less the centre of the passes before; then, when training, moves the centre."""
+        """(M, H) less the center of the passes before; then, when training, moves the center."""
         embeddings = at_least_float32(embeddings)
         centered = embeddings - self.global_center
         if self.training:

@@ -26,7 +26,7 @@ def spread_layers(count: int) -> list[int]:
 
 class RadiographEncoder(nn.Module):
     """
-    Base of the encoders: the geometry of their tokens, and the normalisation of intensities inside.
+    Base of the encoders: the geometry of their tokens, and the normalization of intensities inside.
 
     Networks that take "an encoder" rely on what is listed here and on ``encoder(images)``, which turns images
     ``(B, C, *S)`` in [0, 1] into tokens ``(B, L, D)``, L in row-major order of the grid. Networks for dense prediction
@@ -102,7 +102,7 @@ class RadiographEncoder(nn.Module):
         self.register_buffer("std", torch.as_tensor(std, dtype=torch.float32).reshape(per_channel), persistent=False)
 
     def normalize(self, images: torch.Tensor) -> torch.Tensor:
-        """Normalise intensities: ``(B, C, *S)`` in [0, 1] to mean 0 and standard deviation 1 of the reference data."""
+        """Normalize intensities: ``(B, C, *S)`` in [0, 1] to mean 0 and standard deviation 1 of the reference data."""
         return (images - self.mean) / self.std
 
     def denormalize(self, images: torch.Tensor) -> torch.Tensor:

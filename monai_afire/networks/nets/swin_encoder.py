@@ -124,7 +124,7 @@ class SwinEncoder(RadiographEncoder):
         """
         Encode images at all scales, for dense prediction.
 
-        Every map is layer-normalised over its channels, as MONAI's ``SwinTransformer`` does it; the last one, with the
+        Every map is layer-normalized over its channels, as MONAI's ``SwinTransformer`` does it; the last one, with the
         encoder's own last layer norm, holds the tokens of :meth:`forward`.
 
         Args:
@@ -171,7 +171,7 @@ class SwinEncoder(RadiographEncoder):
         return layers
 
     def _stages(self, images: torch.Tensor) -> list[torch.Tensor]:
-        """Outputs (B, *S_i, C_i) of the stages, channels last and not normalised."""
+        """Outputs (B, *S_i, C_i) of the stages, channels last and not normalized."""
         self.check_images(images)
         features = self.patch_embed(self.normalize(images))
         outputs: list[torch.Tensor] = []

@@ -21,7 +21,7 @@ class TransferClassifier(TransferNetwork):
     .. math:: \text{logits} = W \cdot \text{dropout}\Big(s\Big(\frac{1}{L} \sum_{j=1}^{L} z_j\Big)\Big) + b
 
     for the encoder's tokens :math:`z_j`. Mean tokens of radiographs are nearly the same for all, as radiographs are;
-    s, a batch normalisation without parameters of its own, takes off what they share and brings what is left to unit
+    s, a batch normalization without parameters of its own, takes off what they share and brings what is left to unit
     variance. Without it the linear layer learns hundreds of steps before it sees a difference.
 
     There is no sigmoid or softmax, so it serves several findings per image (``BCEWithLogitsLoss``) as well as exclusive
@@ -78,7 +78,7 @@ class TransferClassifier(TransferNetwork):
 
     def features(self, images: torch.Tensor) -> torch.Tensor:
         """
-        Encode images, for nearest neighbours and plots.
+        Encode images, for nearest neighbors and plots.
 
         Args:
             images: ``(B, C, *S)`` in [0, 1].

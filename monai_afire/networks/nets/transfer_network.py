@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Base of the networks for labelled images: a pre-trained encoder that is fine-tuned or frozen."""
+"""Base of the networks for labeled images: a pre-trained encoder that is fine-tuned or frozen."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class ViTEncoder(RadiographEncoder, ViT):
     MONAI's ``ViT`` that takes images in [0, 1] and returns tokens.
 
     The network is MONAI's and its state dict keys are too, so weights load both ways. Differences: intensities are
-    normalised inside (no caller can forget it), attention is fused on a GPU, blocks start from Xavier-uniform weights,
+    normalized inside (no caller can forget it), attention is fused on a GPU, blocks start from Xavier-uniform weights,
     unused parameters are frozen, the defaults are ViT-B/16 with a fixed sine-cosine position embedding.
 
     Args:
@@ -187,7 +187,7 @@ class ViTEncoder(RadiographEncoder, ViT):
         Encode images, with the outputs of several blocks, for dense prediction.
 
         All maps have the stride of the patch; ``UPerNet`` rescales them. The output of the last block passes the
-        encoder's own last layer norm and so holds the tokens of :meth:`forward`; those of other blocks are normalised
+        encoder's own last layer norm and so holds the tokens of :meth:`forward`; those of other blocks are normalized
         over their channels without parameters, as ``SwinEncoder`` does it.
 
         Args:
@@ -230,6 +230,6 @@ class ViTEncoder(RadiographEncoder, ViT):
         return self.norm(through_blocks(self.blocks, tokens, self.use_checkpoint))
 
     def _as_map(self, tokens: torch.Tensor, last: bool) -> torch.Tensor:
-        """Normalise (B, L, D) tokens and put them on the grid, (B, D, *grid)."""
+        """Normalize (B, L, D) tokens and put them on the grid, (B, D, *grid)."""
         normalized = self.norm(tokens) if last else F.layer_norm(tokens, tokens.shape[-1:], eps=self.norm.eps)
         return normalized.transpose(1, 2).unflatten(2, self.grid_size)

@@ -57,7 +57,7 @@ def export_encoder(
     The safetensors header holds "encoder", the keyword arguments of ``ViTEncoder`` plus its ``layer_norm_eps`` and
     grid, "config", those of the other library's class, and "description", which a bundle builds from
     (:class:`monai_afire.networks.ModelFile`), all as JSON, so that the file can be used on its own.
-    :func:`load_encoder_weights` reads it back bit by bit. Images must be normalised by the header's mean and std.
+    :func:`load_encoder_weights` reads it back bit by bit. Images must be normalized by the header's mean and std.
 
     * "timm": fits ``timm.models.VisionTransformer(**config, norm_layer=partial(nn.LayerNorm, eps=layer_norm_eps))``,
       which then gives the same features in ``forward_features``.

@@ -122,15 +122,15 @@ def convert_channels(
     new_normalization: tuple[torch.Tensor, torch.Tensor],
 ) -> tuple[torch.Tensor, torch.Tensor]:
     r"""
-    Make a patch embedding for other channels and another normalisation of the same image; exact.
+    Make a patch embedding for other channels and another normalization of the same image; exact.
 
-    With A the channels that the kernel W was made for, as a mixture of the new ones (gray repeated, or colours
+    With A the channels that the kernel W was made for, as a mixture of the new ones (gray repeated, or colors
     averaged), m and s its mean and standard deviation, m' and s' the new ones:
 
     .. math:: W' = W \, \text{diag}(1/s) \, A \, \text{diag}(s'), \qquad
         b' = b + \sum_\text{pixels} W \frac{A m' - m}{s}
 
-    For RGB to gray with equal normalisations this is the sum over the channels.
+    For RGB to gray with equal normalizations this is the sum over the channels.
 
     Args:
         kernel: W, ``(D, C, *patch)``.

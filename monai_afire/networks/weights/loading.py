@@ -63,9 +63,9 @@ def load_encoder_weights(
 
     1. Read the file, find the encoder in it, take the teacher's where there are two, strip the prefix.
     2. Translate the key names; multiply LayerScale into the weights.
-    3. Convert the patch embedding to the encoder's channels and normalisation. For gray that is the sum over RGB,
+    3. Convert the patch embedding to the encoder's channels and normalization. For gray that is the sum over RGB,
        corrected so that a gray image gives the token that the source network gives for the same image as RGB in its
-       own normalisation: exact, not an approximation.
+       own normalization: exact, not an approximation.
     4. Resample the patch embedding to the patch size (FlexiViT) and interpolate the position embedding on the grid
        (bicubic, antialiased). It replaces a sine-cosine embedding too, and stays frozen if that was. A Swin's tables
        of relative positions are interpolated to the windows in the same way.
@@ -96,7 +96,7 @@ def load_encoder_weights(
         key: part of the file to look in, e.g. "state_dict_ema" or "network.encoder"; needed where several encoders
             remain.
         branch: "teacher" (the papers' choice for transfer) or "student", where the checkpoint has both.
-        source_normalization: mean and standard deviation that the checkpoint's images were normalised with, one
+        source_normalization: mean and standard deviation that the checkpoint's images were normalized with, one
             value or one per channel each. None: ImageNet's for three-channel weights in timm's or Hugging Face's
             format (but Google's ViTs have ``(0.5, 0.5)``), else the encoder's own.
         source_grid: patches along each axis of the checkpoint's images; needed only where they are not square.

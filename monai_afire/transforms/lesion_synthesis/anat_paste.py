@@ -175,8 +175,8 @@ def _hill(length: int, like: Tensor) -> Tensor:
     return ((1.5 - 1.5 * torch.cos(2 * torch.pi * position)) / 2).clamp_(max=1)
 
 
-def _box(centre: Sequence[float], size: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
+def _box(center: Sequence[float], size: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
     """A box of the given size around a point, moved inside the image."""
     sides = [min(length, side) for length, side in zip(size, shape, strict=True)]
-    starts = [min(max(int(c) - b // 2, 0), side - b) for c, b, side in zip(centre, sides, shape, strict=True)]
+    starts = [min(max(int(c) - b // 2, 0), side - b) for c, b, side in zip(center, sides, shape, strict=True)]
     return tuple(slice(start, start + length) for start, length in zip(starts, sides, strict=True))

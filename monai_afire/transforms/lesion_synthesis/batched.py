@@ -38,7 +38,7 @@ def render_lesion_maps(images: Tensor, parameters: LesionParameters, backend: st
     """
     if backend not in ("auto", "boxes", "dense"):
         raise ValueError(f'backend must be "auto", "boxes" or "dense", got {backend!r}.')
-    source = images.to(parameters.centre.dtype).mean(1, keepdim=True)
+    source = images.to(parameters.center.dtype).mean(1, keepdim=True)
     if backend == "auto":
         backend = "boxes" if images.device.type == "cpu" else "dense"
     maps = render_boxes(source, parameters) if backend == "boxes" else render_dense(source, parameters)

@@ -77,16 +77,16 @@ class LesionParameters:
     All that determines the lesions of a batch: B images, N maps per image, at most R lesions per map, D spatial axes.
 
     Lengths and positions are in pixels; pixel ``i`` of an axis covers [i, i + 1]. In the lesion's own coordinates
-    ``v = 2 * rotation^T (p - centre) / size`` its ellipse is the unit ball, and the point ``v`` takes its texture at
-    ``texture_centre + v * texture_size / 2``: the cut texture is resized to the lesion and turns with it.
+    ``v = 2 * rotation^T (p - center) / size`` its ellipse is the unit ball, and the point ``v`` takes its texture at
+    ``texture_center + v * texture_size / 2``: the cut texture is resized to the lesion and turns with it.
 
     Args:
         active: (B, N, R), bool: False for the lesions that a map of fewer than R lesions lacks.
-        centre: (B, N, R, D), centre of the ellipse.
+        center: (B, N, R, D), center of the ellipse.
         size: (B, N, R, D), full axis lengths of the ellipse (the paper's W and H).
         rotation: (B, N, R, D, D), rotation matrices.
         amplitude: (B, N, R), strength.
-        texture_centre: (B, N, R, D), centre of the texture patch in the same image.
+        texture_center: (B, N, R, D), center of the texture patch in the same image.
         texture_size: (B, N, R, D), full side lengths of the texture patch.
         harmonic_axis: (B, N, R, 2, D), unit vectors in the lesion's own coordinates: where the boundary harmonics of
             order 3 and 4 have their first peak.
@@ -97,11 +97,11 @@ class LesionParameters:
     """
 
     active: Tensor
-    centre: Tensor
+    center: Tensor
     size: Tensor
     rotation: Tensor
     amplitude: Tensor
-    texture_centre: Tensor
+    texture_center: Tensor
     texture_size: Tensor
     harmonic_axis: Tensor
     harmonic_weight: Tensor
@@ -147,11 +147,11 @@ def draw_lesion_parameters(images: Tensor, settings: LesionSettings, uniforms: T
     bright_points = random_foreground_points(images.to(uniforms.dtype).mean(1), point.flatten(1)).reshape(size.shape)
     return LesionParameters(
         active=torch.arange(most, device=images.device) < count,
-        centre=_positions_inside(place, half_extents(size, rotation), spatial_shape),
+        center=_positions_inside(place, half_extents(size, rotation), spatial_shape),
         size=size,
         rotation=rotation,
         amplitude=low + (high - low) * strength.squeeze(-1),
-        texture_centre=_moved_inside(bright_points, texture_size / 2, spatial_shape),
+        texture_center=_moved_inside(bright_points, texture_size / 2, spatial_shape),
         texture_size=texture_size,
         harmonic_axis=F.normalize(2 * axes.unflatten(-1, (NUM_HARMONICS, spatial_dims)) - 1, dim=-1),
         harmonic_weight=weights,

@@ -67,13 +67,13 @@ def render_dense(images: Tensor, parameters: LesionParameters) -> Tensor:
 class _Lesions(NamedTuple):
     """Lesions with any leading axes (...), in the form in which their pixels are computed."""
 
-    centre: Tensor  # (..., D), in pixels
+    center: Tensor  # (..., D), in pixels
     half_extent: Tensor  # (..., D), half sides of the lesion's box
     to_local: Tensor  # (..., D, D), from a pixel's offset to coordinates in which the ellipse is the unit ball
     to_texture: (
         Tensor  # (..., D, D), from a pixel's offset to one in the texture, in grid_sample's units and axis order
     )
-    texture_centre: Tensor  # (..., D), likewise
+    texture_center: Tensor  # (..., D), likewise
     to_harmonic: Tensor  # (..., 2, D), from a pixel's offset to its component along the axis of each boundary harmonic
     harmonic_weight: Tensor  # (..., 2)
     amplitude: Tensor  # (...)
@@ -83,16 +83,16 @@ class _Lesions(NamedTuple):
         """Lesions (B, N, R)."""
         to_local = parameters.rotation.transpose(-1, -2) * (2 / parameters.size).unsqueeze(-1)
         # grid_sample counts from -1 to 1 over the image and wants the last axis first.
-        centres, sizes = parameters.texture_centre.unbind(-1), parameters.texture_size.unbind(-1)
-        axes = list(zip(centres, sizes, spatial_shape, strict=True))[::-1]
-        texture_centre = torch.stack([centre * (2 / side) - 1 for centre, _, side in axes], dim=-1)
+        centers, sizes = parameters.texture_center.unbind(-1), parameters.texture_size.unbind(-1)
+        axes = list(zip(centers, sizes, spatial_shape, strict=True))[::-1]
+        texture_center = torch.stack([center * (2 / side) - 1 for center, _, side in axes], dim=-1)
         texture_scale = torch.stack([size / side for _, size, side in axes], dim=-1)
         return cls(
-            centre=parameters.centre,
+            center=parameters.center,
             half_extent=half_extents(parameters.size, parameters.rotation),
             to_local=to_local,
             to_texture=texture_scale.unsqueeze(-1) * to_local.flip(-2),
-            texture_centre=texture_centre,
+            texture_center=texture_center,
             to_harmonic=(parameters.harmonic_axis.unsqueeze(-1) * to_local.unsqueeze(-3)).sum(-2),
             harmonic_weight=parameters.harmonic_weight,
             amplitude=parameters.amplitude,
@@ -116,7 +116,7 @@ def _groups(longest_sides: list[int], spatial_dims: int) -> Iterator[slice]:
 
 def _box_starts(lesions: _Lesions, box: Sequence[int], spatial_shape: Sequence[int]) -> Tensor:
     """First pixels (..., D) of boxes of the given sides that lie inside the image and hold the lesions."""
-    start = (lesions.centre - lesions.half_extent).floor().long()
+    start = (lesions.center - lesions.half_extent).floor().long()
     axes = zip(start.unbind(-1), box, spatial_shape, strict=True)
     return torch.stack([first.clamp(0, side - length) for first, length, side in axes], dim=-1)
 
@@ -137,8 +137,8 @@ def _flat_indices(pixels: list[Tensor], spatial_shape: Sequence[int]) -> Tensor:
 
 def _weights_and_grid(pixels: list[Tensor], lesions: _Lesions, parameters: LesionParameters) -> tuple[Tensor, Tensor]:
     """amplitude * profile, and where to take the texture from, at all P pixels of a box."""
-    centres = lesions.centre.unsqueeze(-1).unbind(-2)
-    offsets = [p.to(c.dtype) + 0.5 - c for p, c in zip(pixels, centres, strict=True)]
+    centers = lesions.center.unsqueeze(-1).unbind(-2)
+    offsets = [p.to(c.dtype) + 0.5 - c for p, c in zip(pixels, centers, strict=True)]
     local = [_linear_map(row, offsets) for row in lesions.to_local.unbind(-2)]
     squared_radius = reduce(add, [v.square() for v in local])
     if parameters.irregularity:
@@ -147,7 +147,7 @@ def _weights_and_grid(pixels: list[Tensor], lesions: _Lesions, parameters: Lesio
     weight = lesion_profile(squared_radius, parameters.gamma)
     weight *= _per_lesion(lesions.amplitude, offsets)
     grid = weight.new_empty((*weight.shape, len(pixels)))  # filled axis by axis: torch.stack takes three times as long
-    rows = zip(lesions.to_texture.unbind(-2), lesions.texture_centre.unbind(-1), strict=True)
+    rows = zip(lesions.to_texture.unbind(-2), lesions.texture_center.unbind(-1), strict=True)
     for axis, (row, constant) in enumerate(rows):
         grid[..., axis] = _linear_map(row, offsets, constant)
     return weight.flatten(-len(pixels)), grid.flatten(-len(pixels) - 1, -2)

@@ -17,7 +17,7 @@ from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 
 
 def naive_dense(encoder: RadiographEncoder, images: torch.Tensor, stride: int) -> NDArray[np.float32]:
-    """One cell at a time: the image moved so that a token is centred where the documentation says."""
+    """One cell at a time: the image moved so that a token is centered where the documentation says."""
     size, patch = encoder.img_size, encoder.patch_size
     cells = [s // stride for s in size]
     features = np.zeros((len(images), encoder.hidden_size, *cells), dtype=np.float32)
@@ -45,8 +45,8 @@ def test_like_one_cell_at_a_time(stride: int) -> None:
 
 
 @pytest.mark.parametrize(("patch", "stride"), [((8, 8), 4), ((8, 8), 1), ((6, 4), 2), ((3, 9), 3), ((6, 6), 3)])
-def test_cells_are_centred_where_stated(patch: tuple[int, int], stride: int) -> None:
-    # the mean of a patch of a ramp is the coordinate of its centre; inside, where no border is repeated
+def test_cells_are_centered_where_stated(patch: tuple[int, int], stride: int) -> None:
+    # the mean of a patch of a ramp is the coordinate of its center; inside, where no border is repeated
     size = (36, 36) if 36 % patch[0] == 0 and 36 % patch[1] == 0 else (32, 32)
     rows, columns = torch.meshgrid(*[torch.arange(s, dtype=torch.float32) for s in size], indexing="ij")
     encoder = PatchMeanEncoder(2, size, patch)

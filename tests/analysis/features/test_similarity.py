@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""L2 normalisation and spherical k-means."""
+"""L2 normalization and spherical k-means."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_landmarks_show_the_same_anatomy(perturbation: Perturbation) -> None:
 
 def test_clockwise_enlarged_and_shifted_by_hand() -> None:
     image = ramp((11, 11))
-    place = torch.tensor([[[2.0, 5.0]]])  # 3 above the centre
+    place = torch.tensor([[[2.0, 5.0]]])  # 3 above the center
     turned = perturbed_images(image, place, Perturbation("", rotation=90))[1]
     torch.testing.assert_close(turned, torch.tensor([[[5.0, 8.0]]]))  # 3 at its right
     larger = perturbed_images(image, place, Perturbation("", scale=1.5))[1]

@@ -224,9 +224,9 @@ def test_a_changed_image_or_item_is_read_again(items: list[dict[str, Any]], tmp_
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))  # even if the clock has not moved
     chain = steps(random=False)
     assert same(make(items, "disk", tmp_path, chain)[0], chain(dict(items[0])))
-    relabelled = [{**items[1], "label": [0, 0, 0]}]
+    relabeled = [{**items[1], "label": [0, 0, 0]}]
     assert make(items, "disk", tmp_path)[1]["label"] == [1, None, 0]
-    assert make(relabelled, "disk", tmp_path)[0]["label"] == [0, 0, 0]
+    assert make(relabeled, "disk", tmp_path)[0]["label"] == [0, 0, 0]
 
 
 def test_new_items_leave_the_files_of_others(items: list[dict[str, Any]], tmp_path: Path) -> None:

@@ -82,17 +82,17 @@ def test_names_must_be_as_many_as_classes() -> None:
         check_label_table([], 0)
 
 
-def test_training_warns_of_classes_that_cannot_be_learnt() -> None:
+def test_training_warns_of_classes_that_cannot_be_learned() -> None:
     items = label_items([1, 0, 1, -1], [1, -1, 0, None])
-    with pytest.warns(UserWarning, match="which cannot be learnt") as caught:
+    with pytest.warns(UserWarning, match="which cannot be learned") as caught:
         check_label_table(items, 4, "training", "list", ["a", "b", "c", "d"])
     positives, negatives = (str(warning.message) for warning in caught)
-    assert positives == "list: section 'training' has no positives of 2 of 4 classes, which cannot be learnt: b, d."
-    assert negatives == "list: section 'training' has no negatives of 2 of 4 classes, which cannot be learnt: a, d."
+    assert positives == "list: section 'training' has no positives of 2 of 4 classes, which cannot be learned: b, d."
+    assert negatives == "list: section 'training' has no negatives of 2 of 4 classes, which cannot be learned: a, d."
 
 
 def test_training_warns_of_class_numbers_that_are_absent() -> None:
-    with pytest.warns(UserWarning, match="no positives of 1 of 3 classes, which cannot be learnt: class 1"):
+    with pytest.warns(UserWarning, match="no positives of 1 of 3 classes, which cannot be learned: class 1"):
         check_label_table(label_items(0, 2, 0), 3)
     with pytest.warns(UserWarning, match="no negatives of 1 of 1 classes"):
         check_label_table(label_items(1, 1), 1)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from transforms.radiograph_files import GRAY12, write_dicom
 
-from monai_afire.data import DatalistError, bundle_items, labelled_items, write_shards
+from monai_afire.data import DatalistError, bundle_items, labeled_items, write_shards
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_one_image_by_two_names(folder: Path, spelling: str) -> None:
     with pytest.warns(UserWarning, match=r"1 images are in two sections: .* \(training, test\)"):
         bundle_items("training", datalist=path)
     with pytest.raises(DatalistError, match="1 images are in two sections"):
-        labelled_items("training", datalist=path)
+        labeled_items("training", datalist=path)
 
 
 @pytest.mark.parametrize(("one", "other"), [("p1", "p1 "), (13, 13.0), (13, "13")])
@@ -49,13 +49,13 @@ def test_one_patient_by_two_spellings(folder: Path, one: Any, other: Any) -> Non
     with pytest.warns(UserWarning, match=r"1 patients are in two sections: .* \(training, test\)"):
         bundle_items("training", datalist=path)
     with pytest.raises(DatalistError, match="1 patients are in two sections"):
-        labelled_items("training", datalist=path)
+        labeled_items("training", datalist=path)
 
 
 def test_different_images_and_patients_are_no_leak(folder: Path, recwarn: pytest.WarningsRecorder) -> None:
     path = write_list(folder, {"image": "a.png", "label": 0}, {"image": "b.png", "label": 0})
     bundle_items("training", datalist=path)
-    assert len(labelled_items("test", datalist=path)) == 1
+    assert len(labeled_items("test", datalist=path)) == 1
     assert not [warning for warning in recwarn if "two sections" in str(warning.message)]
 
 

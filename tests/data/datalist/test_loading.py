@@ -357,7 +357,7 @@ def test_real_list(shared_data: Path) -> None:
     assert len(items) == 195
 
 
-def test_scan_recognises_dicom_without_preamble(tmp_path: Path) -> None:
+def test_scan_recognizes_dicom_without_preamble(tmp_path: Path) -> None:
     dataset = pydicom.Dataset()
     dataset.SOPClassUID = "1.2.840.10008.5.1.4.1.1.1"
     dataset.PatientID = "made up"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from monai_afire.data import DatalistError, class_names, labelled_items, save_class_names, saved_class_names
+from monai_afire.data import DatalistError, class_names, labeled_items, save_class_names, saved_class_names
 
 
 def test_names_come_back_in_their_order(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_labels_follow_the_order_of_the_weights(
     save_class_names(["effusion", "nodule", "edema"], tmp_path / "models")
     weights, datalist = str(tmp_path / "models/model.pt"), str(tmp_path / "list.json")
     assert class_names(datalist, key=key, weights=weights) == ["effusion", "nodule", "edema"]
-    [item] = labelled_items("test", datalist=datalist, label_key=key, weights=weights)
+    [item] = labeled_items("test", datalist=datalist, label_key=key, weights=weights)
     found = [Path(path).name for path in item["label"]] if key == "organs" else item["label"]
     assert found == expected
     save_class_names(["effusion", "nodule", "fracture"], tmp_path / "models")

@@ -247,7 +247,7 @@ def test_single_classes_are_dealt_exactly() -> None:
     assert sorted(counts) == [6, 6, 7, 7, 7]
 
 
-def test_unlabelled_folds_differ_by_one_patient_at_most() -> None:
+def test_unlabeled_folds_differ_by_one_patient_at_most() -> None:
     cohort = [{"image": f"{n}", "patient_id": n} for n in range(23)]
     sizes = [len(cross_validation_items(cohort, 5, fold, "test")) for fold in range(5)]
     assert sorted(sizes) == [4, 4, 5, 5, 5]

@@ -25,7 +25,7 @@ from monai_afire.data import (
     bundle_items,
     cached_dataset,
     item_patients,
-    labelled_items,
+    labeled_items,
     verify_shards,
     write_shards,
 )
@@ -113,8 +113,8 @@ def test_a_list_keeps_its_items_sections_and_header(files: Path, tmp_path: Path,
                     assert read_member(path) == Path(file).read_bytes()
                 if "mask" in item:
                     assert read_member(item["mask"]) == Path(original["mask"]).read_bytes()
-    labelled = labelled_items("training", str(output))
-    assert len(labelled) == len(bundle_items("training", None, str(source)))
+    labeled = labeled_items("training", str(output))
+    assert len(labeled) == len(bundle_items("training", None, str(source)))
 
 
 def every_format(folder: Path) -> Path:

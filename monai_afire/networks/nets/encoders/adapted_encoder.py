@@ -22,9 +22,9 @@ class AdaptedEncoder(RadiographEncoder):
     """
     Base of the adapters: the library's network is ``model``, unchanged, and its parameters are the encoder's.
 
-    Images come in [0, 1] with ``in_channels`` channels. Gray ones become the model's channels, and all are normalised
+    Images come in [0, 1] with ``in_channels`` channels. Gray ones become the model's channels, and all are normalized
     with the statistics that the model was trained with, inside. What is compared with images, such as restored patches,
-    stays gray, normalised with the mean of these statistics over the channels.
+    stays gray, normalized with the mean of these statistics over the channels.
 
     Parameters that no token depends on (a pooler, a mask token, a classification head) are frozen: distributed training
     stops at parameters without a gradient.
@@ -43,7 +43,7 @@ class AdaptedEncoder(RadiographEncoder):
     model_std: torch.Tensor
 
     def encode(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Tokens ``(B, L, D)`` in row-major order, from normalised images with the model's channels."""
+        """Tokens ``(B, L, D)`` in row-major order, from normalized images with the model's channels."""
         raise NotImplementedError
 
     def encode_maps(self, pixels: torch.Tensor) -> list[torch.Tensor]:
@@ -143,7 +143,7 @@ class AdaptedEncoder(RadiographEncoder):
 
         Returns:
             Maps ``(B, C_i, *S_i)``, finest first, of ``feature_channels`` and ``feature_strides``. The last one holds
-            the tokens of :meth:`forward`, the others are layer-normalised over their channels without parameters.
+            the tokens of :meth:`forward`, the others are layer-normalized over their channels without parameters.
 
         Raises:
             ValueError: when channels or size differ from the encoder's.
@@ -152,7 +152,7 @@ class AdaptedEncoder(RadiographEncoder):
         return [*(_normalized(each) for each in others), last]
 
     def pixels(self, images: torch.Tensor) -> torch.Tensor:
-        """Images ``(B, C, *S)`` in [0, 1] as the model takes them: its channels, normalised."""
+        """Images ``(B, C, *S)`` in [0, 1] as the model takes them: its channels, normalized."""
         self.check_images(images)
         return (images - self.model_mean) / self.model_std
 

@@ -26,7 +26,7 @@ class MONAIEncoder(AdaptedEncoder):
     """
     MONAI's ``ViT`` or ``SwinTransformer`` as an encoder.
 
-    MONAI has no normalisation of its own: the images reach the network as they are, in [0, 1], unless mean and standard
+    MONAI has no normalization of its own: the images reach the network as they are, in [0, 1], unless mean and standard
     deviation are given. A ViT's class token (``classification=True``) is left out, its head is not used. A
     ``SwinTransformer`` merges patches after its last stage, too: its tokens are the last of its five maps, each of
     16 x 16 patches.

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""DICOM pictures in colour: every way of stating colours gives the picture's own, what is odd an error."""
+"""DICOM pictures in color: every way of stating colors gives the picture's own, what is odd an error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROWS, COLUMNS = GRAY8.shape
 RGB = np.stack([GRAY8, GRAY8[::-1], 255 - GRAY8], axis=-1)
 
 
-def load_colours(path: Path, **arguments: Any) -> np.ndarray:
+def load_colors(path: Path, **arguments: Any) -> np.ndarray:
     """The picture as ``(H, W, 3)``, without a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -47,13 +47,13 @@ def luma(rgb: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("planar", [0, 1])
 @pytest.mark.parametrize("syntax", [uid.ExplicitVRLittleEndian, uid.ImplicitVRLittleEndian])
 @pytest.mark.parametrize("photometric", ["RGB", "YBR_FULL"])
-def test_colours_are_kept(tmp_path: Path, photometric: str, syntax: str, planar: int) -> None:
+def test_colors_are_kept(tmp_path: Path, photometric: str, syntax: str, planar: int) -> None:
     stored = RGB if photometric == "RGB" else to_ybr(RGB)
     written = np.moveaxis(stored, -1, 0) if planar else stored
     elements = {"Rows": ROWS, "Columns": COLUMNS, "PlanarConfiguration": planar}
     path = write_dicom(tmp_path / "a.dcm", written, syntax, PhotometricInterpretation=photometric, **elements)
     tolerance = 1e-6 if photometric == "RGB" else 2.01 / 255
-    np.testing.assert_allclose(load_colours(path), RGB / 255.0, atol=tolerance)
+    np.testing.assert_allclose(load_colors(path), RGB / 255.0, atol=tolerance)
     assert metadata(path, channels=3)["photometric"] == photometric
     with pytest.warns(RadiographWarning, match=rf"color picture \({photometric}\), reduced to gray \(channels 3 keeps"):
         np.testing.assert_allclose(load(path), luma(RGB) / 255, atol=2 / 255)
@@ -69,14 +69,14 @@ def test_halved_chroma_is_spread(tmp_path: Path) -> None:
     path = write_dicom(tmp_path / "a.dcm", flat, PhotometricInterpretation="YBR_FULL_422", **elements)
     y, b, r = np.moveaxis(ybr.astype(float), -1, 0)
     expected = np.stack([y + 1.402 * (r - 128), y - 0.344136 * (b - 128) - 0.714136 * (r - 128), y + 1.772 * (b - 128)])
-    np.testing.assert_allclose(load_colours(path), np.moveaxis(expected.clip(0, 255), 0, -1) / 255, atol=1.01 / 255)
+    np.testing.assert_allclose(load_colors(path), np.moveaxis(expected.clip(0, 255), 0, -1) / 255, atol=1.01 / 255)
 
 
 @pytest.mark.parametrize(("bits", "stored_bits"), [(16, 16), (16, 12)])
-def test_deep_colours_are_fractions_of_what_could_be_stored(tmp_path: Path, bits: int, stored_bits: int) -> None:
+def test_deep_colors_are_fractions_of_what_could_be_stored(tmp_path: Path, bits: int, stored_bits: int) -> None:
     deep = RGB.astype(np.uint16) * 8  # at most 2040, of the 12 or 16 bits that the file has
     path = write_dicom(tmp_path / "a.dcm", deep, bits=stored_bits, PhotometricInterpretation="RGB")
-    np.testing.assert_allclose(load_colours(path), deep / (2.0**stored_bits - 1), atol=1e-6)
+    np.testing.assert_allclose(load_colors(path), deep / (2.0**stored_bits - 1), atol=1e-6)
 
 
 def write_palette(path: Path, indices: np.ndarray, table: np.ndarray, first: int = 0, **elements: Any) -> Path:
@@ -96,7 +96,7 @@ def test_palettes_are_looked_up(tmp_path: Path, dtype: type, first: int) -> None
     indices = (GRAY8 // 3).astype(np.uint8)  # up to 85: beyond the table's end the last entry counts
     path = write_palette(tmp_path / "a.dcm", indices, table, first)
     expected = table[np.clip(indices.astype(int) - first, 0, 63)] / np.iinfo(dtype).max
-    np.testing.assert_allclose(load_colours(path), expected, atol=1e-6)
+    np.testing.assert_allclose(load_colors(path), expected, atol=1e-6)
     with pytest.warns(RadiographWarning, match=r"color picture \(PALETTE COLOR\)"):
         assert load(path).shape == GRAY8.shape
 
@@ -106,17 +106,17 @@ def test_indices_beyond_a_palette_of_256_do_not_come_round(tmp_path: Path) -> No
     indices = GRAY8.astype(np.uint16) * 2
     assert indices.max() > 300
     expected = table[np.minimum(indices, 255)] / 255
-    np.testing.assert_allclose(load_colours(write_palette(tmp_path / "a.dcm", indices, table)), expected, atol=1e-6)
+    np.testing.assert_allclose(load_colors(write_palette(tmp_path / "a.dcm", indices, table)), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("shift", [0, 8])
 def test_entries_of_8_bits_in_16(tmp_path: Path, shift: int) -> None:
     table = np.random.default_rng(2).integers(0, 256, (256, 3)).astype(np.uint16)
     path = write_palette(tmp_path / "a.dcm", GRAY8, table << shift, depth=8)
-    np.testing.assert_allclose(load_colours(path), table[GRAY8] / 255, atol=1.01 / 255)
+    np.testing.assert_allclose(load_colors(path), table[GRAY8] / 255, atol=1.01 / 255)
 
 
-def test_compressed_colours(tmp_path: Path) -> None:
+def test_compressed_colors(tmp_path: Path) -> None:
     smooth = np.asarray(Image.fromarray(RGB).resize((8, 6)).resize((COLUMNS, ROWS), Image.Resampling.BICUBIC))
     kinds: list[tuple[str, str, dict[str, Any], float]] = [
         (uid.JPEGBaseline8Bit, "YBR_FULL_422", {"format": "JPEG", "quality": 98, "subsampling": "4:2:2"}, 6),
@@ -132,7 +132,7 @@ def test_compressed_colours(tmp_path: Path) -> None:
         Image.fromarray(smooth).save(stream, **settings)
         frame = stream.getvalue()
         path = write_dicom(tmp_path / "a.dcm", smooth, syntax, frame=frame, PhotometricInterpretation=photometric)
-        np.testing.assert_allclose(load_colours(path), smooth / 255.0, atol=tolerance / 255, err_msg=photometric)
+        np.testing.assert_allclose(load_colors(path), smooth / 255.0, atol=tolerance / 255, err_msg=photometric)
 
 
 @pytest.mark.parametrize("photometric", ["RGB", "YBR_FULL"])
@@ -141,17 +141,17 @@ def test_run_lengths_are_decoded(tmp_path: Path, photometric: str) -> None:
     dataset = pydicom.dcmread(write_dicom(tmp_path / "a.dcm", stored, PhotometricInterpretation=photometric))
     dataset.compress(uid.RLELossless, generate_instance_uid=False)
     dataset.save_as(tmp_path / "b.dcm")
-    np.testing.assert_allclose(load_colours(tmp_path / "b.dcm"), RGB / 255.0, atol=2.01 / 255)
+    np.testing.assert_allclose(load_colors(tmp_path / "b.dcm"), RGB / 255.0, atol=2.01 / 255)
 
 
 def test_gray_is_repeated(tmp_path: Path) -> None:
     window = {"WindowCenter": 100, "WindowWidth": 80}
     path = write_dicom(tmp_path / "a.dcm", GRAY8, PhotometricInterpretation="MONOCHROME1", **window)
-    colours = load_colours(path)
-    assert np.array_equal(colours, np.repeat(load(path)[..., None], 3, axis=-1))
+    colors = load_colors(path)
+    assert np.array_equal(colors, np.repeat(load(path)[..., None], 3, axis=-1))
 
 
-def test_labels_are_not_coloured(tmp_path: Path) -> None:
+def test_labels_are_not_colored(tmp_path: Path) -> None:
     """Label maps are one channel of numbers, whatever was asked for."""
     path = write_dicom(tmp_path / "a.dcm", GRAY8)
     assert np.array_equal(np.asarray(LoadRadiograph(scaling="none", channels=3)(path))[0], GRAY8)
@@ -173,7 +173,7 @@ def test_labels_are_not_coloured(tmp_path: Path) -> None:
         (RGB[:-1], {"PhotometricInterpretation": "RGB", "Rows": ROWS}, "cut or damaged"),
     ],
 )
-def test_odd_colours_are_refused(
+def test_odd_colors_are_refused(
     tmp_path: Path, pixels: np.ndarray, elements: dict[str, Any], reason: str, channels: int
 ) -> None:
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Labelled items of a section, a subset or a fold, to learn from and to test on."""
+"""Labeled items of a section, a subset or a fold, to learn from and to test on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from monai_afire.utils.garbage_collection import garbage_collection_paused
 
 
 @garbage_collection_paused()
-def labelled_items(
+def labeled_items(
     section: str,
     dataset_dir: str | None = None,
     datalist: str | None = None,
@@ -38,7 +38,7 @@ def labelled_items(
     weights: str | None = None,
 ) -> list[dict[str, Any]]:
     """
-    Labelled items of one section, of which training takes a part where few labels are to be learnt from.
+    Labeled items of one section, of which training takes a part where few labels are to be learned from.
 
     The source is that of :func:`monai_afire.data.bundle_items`: the user's folder or list, or else the phantom. Unlike
     there, a patient in two sections is an error: a result on patients that the network was trained on is worthless.
@@ -56,7 +56,7 @@ def labelled_items(
         fold: run of the cross-validation, from 0.
         seed: of all choices of patients.
         required: keys that each item must have; a mask of lesions may lack where "abnormal" is 0. None for the label.
-        label_key: key of what is to be learnt. Subsets and folds are stratified by it, unless it names files of masks.
+        label_key: key of what is to be learned. Subsets and folds are stratified by it, unless it names files of masks.
         as_key: key that it gets in the items returned.
         class_names: of findings or classes, whose values are checked (:func:`check_label_table`); None for masks and
             landmarks.
@@ -76,7 +76,7 @@ def labelled_items(
     Example:
         >>> import tempfile
         >>> phantom = {"num_patients": {"training": 4}, "image_size": 64, "progress": False}
-        >>> items = labelled_items("training", phantom_dir=tempfile.mkdtemp(), phantom=phantom, label_fraction=0.5)
+        >>> items = labeled_items("training", phantom_dir=tempfile.mkdtemp(), phantom=phantom, label_fraction=0.5)
         >>> [(item["index"], item["patient_id"]) for item in items]
         [(0, 'training_00000'), (1, 'training_00001')]
     """

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The bundles on pictures in colour: crops of a fundus photograph, pre-trained on, graded and judged."""
+"""The bundles on pictures in color: crops of a fundus photograph, pre-trained on, graded and judged."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def fundus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 def configs(bundle: str, *names: str) -> list[str]:
-    return [f"bundles/{bundle}/configs/{name}.json" for name in (*names, "colour")]
+    return [f"bundles/{bundle}/configs/{name}.json" for name in (*names, "color")]
 
 
 def test_afire_learns_adapts_and_judges(fundus: dict[str, str]) -> None:
@@ -84,11 +84,11 @@ def test_the_other_methods_learn(bundle: str, fundus: dict[str, str]) -> None:
     assert weights[name].shape == (24, 3, 8, 8)
 
 
-def test_grading_starts_from_colour_weights(fundus: dict[str, str]) -> None:
+def test_grading_starts_from_color_weights(fundus: dict[str, str]) -> None:
     steps = {"train::lr_schedule::warmup_epochs": 0, "min_steps_per_epoch": 1, "label_kind": "multiclass"}
     train_in_process(configs("radiograph_classification", "train"), {**SHAPE, **RUN, **fundus, **steps})
     used = {**fundus, "device": "cpu", "num_workers": 0}
-    # an evaluation and an inference know from the weights that images are in colour and classes exclusive
+    # an evaluation and an inference know from the weights that images are in color and classes exclusive
     folder = "bundles/radiograph_classification/configs"
     train_in_process([f"{folder}/train.json", f"{folder}/evaluate.json"], {**used, "output_dir": "judged"})
     metrics = json.loads(Path("judged/metrics.json").read_text())

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Labelled items: sections, subsets, folds, labels, and what is refused."""
+"""Labeled items: sections, subsets, folds, labels, and what is refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from monai_afire.data.datalist.labelled_items import labelled_items
+from monai_afire.data.datalist.labeled_items import labeled_items
 from monai_afire.data.datalist.labels import check_label_table, class_names
 from monai_afire.data.datalist.loading import DatalistError
 from monai_afire.data.phantom import LANDMARK_NAMES, LESION_KINDS, ORGAN_NAMES
@@ -53,7 +53,7 @@ def entries(section: str, count: int, images: int = 1) -> list[dict[str, Any]]:
 
 def test_phantom_without_choices_is_its_sections(phantom_dir: str) -> None:
     for section, number in PHANTOM["num_patients"].items():
-        items = labelled_items(section, phantom_dir=phantom_dir, phantom=PHANTOM, required=("label", "organs"))
+        items = labeled_items(section, phantom_dir=phantom_dir, phantom=PHANTOM, required=("label", "organs"))
         assert [item["index"] for item in items] == list(range(number))
         assert {item["patient_id"] for item in items} == {f"{section}_{n:05d}" for n in range(number)}
         for item in items:
@@ -65,7 +65,7 @@ def test_phantom_without_choices_is_its_sections(phantom_dir: str) -> None:
 
 def test_subsets_are_of_training_alone(phantom_dir: str) -> None:
     def number(section: str, **choice: Any) -> int:
-        return len(labelled_items(section, phantom_dir=phantom_dir, phantom=PHANTOM, **choice))
+        return len(labeled_items(section, phantom_dir=phantom_dir, phantom=PHANTOM, **choice))
 
     assert [number(section, label_fraction=0.3) for section in SECTIONS] == [3, 3, 5]
     assert [number(section, num_shots=2) for section in SECTIONS] == [2, 3, 5]
@@ -74,7 +74,7 @@ def test_subsets_are_of_training_alone(phantom_dir: str) -> None:
 
 
 def test_subset_is_numbered_anew(phantom_dir: str) -> None:
-    items = labelled_items("training", phantom_dir=phantom_dir, phantom=PHANTOM, num_shots=3, seed=4)
+    items = labeled_items("training", phantom_dir=phantom_dir, phantom=PHANTOM, num_shots=3, seed=4)
     assert [item["index"] for item in items] == [0, 1, 2]
 
 
@@ -82,7 +82,7 @@ def test_folds_of_the_phantom_test_every_patient_once(phantom_dir: str) -> None:
     tested = []
     for fold in range(4):
         parts = [
-            {item["patient_id"] for item in labelled_items(
+            {item["patient_id"] for item in labeled_items(
                 section, phantom_dir=phantom_dir, phantom=PHANTOM, num_folds=4, fold=fold, seed=1
             )}
             for section in SECTIONS
@@ -101,14 +101,14 @@ def test_list_is_read_with_its_sections_and_organs_are_paths(tmp_path: Path) -> 
     (tmp_path / "o").mkdir()
     for name in ("1.png", "2.png"):
         (tmp_path / "o" / name).touch()
-    (item,) = labelled_items("training", datalist=path, required=("label", "organs"))
+    (item,) = labeled_items("training", datalist=path, required=("label", "organs"))
     assert item["organs"] == [str(tmp_path / "o" / name) for name in ("1.png", "2.png")]
     assert item["index"] == 0
 
 
 def test_validation_is_held_out_where_the_list_has_none(tmp_path: Path) -> None:
     path = write_list(tmp_path, training=entries("t", 40, images=2))
-    training, validation = (labelled_items(section, datalist=path) for section in SECTIONS[:2])
+    training, validation = (labeled_items(section, datalist=path) for section in SECTIONS[:2])
     assert len(training) + len(validation) == 40
     assert not {item["patient_id"] for item in training} & {item["patient_id"] for item in validation}
 
@@ -118,17 +118,17 @@ def test_folds_of_a_list_unite_the_sections_that_exist_and_count_an_image_once(t
     path = write_list(tmp_path, training=entries("t", 8) + shared, test=shared + entries("e", 3), validation=[])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        items = [item for fold in range(3) for item in labelled_items("test", datalist=path, num_folds=3, fold=fold)]
+        items = [item for fold in range(3) for item in labeled_items("test", datalist=path, num_folds=3, fold=fold)]
     assert len(items) == len({item["image"] for item in items}) == 12
 
 
 def test_folder_has_images_and_folds_but_no_labels(tmp_path: Path) -> None:
     for name in ("00000001_000.png", "00000001_001.png", "00000002_000.png", "00000003_000.png"):
         (tmp_path / name).touch()
-    tested = [labelled_items("test", str(tmp_path), num_folds=3, fold=fold, required=()) for fold in range(3)]
+    tested = [labeled_items("test", str(tmp_path), num_folds=3, fold=fold, required=()) for fold in range(3)]
     assert sorted(len(items) for items in tested) == [1, 1, 2]
     with pytest.raises(DatalistError) as caught:
-        labelled_items("test", str(tmp_path))
+        labeled_items("test", str(tmp_path))
     assert f"{tmp_path}: 4 of 4 items of section 'test' have no 'label': item 0 (" in str(caught.value)
     assert "00000001_000.png" in str(caught.value)
     assert "the first of them has image. Give each item its 'label' in a datalist; python -m" in str(caught.value)
@@ -142,7 +142,7 @@ def test_required_keys_count_and_name_the_items(tmp_path: Path, value: Any) -> N
     lacking: list[dict[str, Any]] = [{"image": "b.png", "label": value}, {"image": "c.png", "patient_id": 3}]
     path = write_list(tmp_path, training=[*entries("t", 1), *lacking], validation=entries("v", 1))
     with pytest.raises(DatalistError) as caught:
-        labelled_items("training", datalist=path, label_fraction=0.4)
+        labeled_items("training", datalist=path, label_fraction=0.4)
     message = str(caught.value)
     assert message.startswith(f"{path}: 2 of 3 items of section 'training' have no 'label'")
     assert f"item 1 ({tmp_path / 'b.png'}), item 2 ({tmp_path / 'c.png'})" in message
@@ -152,12 +152,12 @@ def test_required_keys_count_and_name_the_items(tmp_path: Path, value: Any) -> N
 def test_normal_item_needs_no_lesion_mask_but_organs(tmp_path: Path) -> None:
     items = [{"image": "a.png", "abnormal": 0}, {"image": "b.png", "abnormal": 0, "mask": None}]
     path = write_list(tmp_path, test=items)
-    assert len(labelled_items("test", datalist=path, required=("mask", "lesion_truth"))) == 2
+    assert len(labeled_items("test", datalist=path, required=("mask", "lesion_truth"))) == 2
     with pytest.raises(DatalistError, match="2 of 2 items of section 'test' have no 'organs'"):
-        labelled_items("test", datalist=path, required=("organs",))
+        labeled_items("test", datalist=path, required=("organs",))
     path = write_list(tmp_path, test=[{"image": "a.png", "abnormal": -1}])
     with pytest.raises(DatalistError, match="1 of 1 items of section 'test' have no 'mask'"):
-        labelled_items("test", datalist=path, required=("mask",))
+        labeled_items("test", datalist=path, required=("mask",))
 
 
 @pytest.mark.parametrize("section", SECTIONS)
@@ -167,42 +167,42 @@ def test_patient_in_two_sections_is_refused_without_a_warning(tmp_path: Path, se
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(DatalistError) as caught:
-            labelled_items(section, datalist=path)
+            labeled_items(section, datalist=path)
     assert str(caught.value).startswith(f"{path}: 1 patients are in two sections: t1 (training, test); results")
     assert "num_folds" in str(caught.value)
-    assert labelled_items(section, datalist=path, num_folds=3)
+    assert labeled_items(section, datalist=path, num_folds=3)
 
 
 def test_patient_in_two_sections_is_found_by_the_file_name_and_numbers_are_texts(tmp_path: Path) -> None:
     path = write_list(tmp_path, training=["00000007_000.png"], test=["00000007_001.png"])
     with pytest.raises(DatalistError, match=r"00000007 \(training, test\)"):
-        labelled_items("test", datalist=path, required=())
+        labeled_items("test", datalist=path, required=())
     one, other = ({"image": name, "patient_id": patient} for name, patient in (("a.png", 7), ("b.png", "7")))
     path = write_list(tmp_path, training=[one], test=[other])
     with pytest.raises(DatalistError, match=r"7 \(training, test\)"):
-        labelled_items("test", datalist=path, required=())
+        labeled_items("test", datalist=path, required=())
 
 
 def test_image_in_two_sections_is_refused_whoever_the_patients_are(tmp_path: Path) -> None:
     sections = {name: [{"image": "same.png", "patient_id": name}] for name in SECTIONS}
     path = write_list(tmp_path, **sections)
     with pytest.raises(DatalistError, match=r"1 images are in two sections: same.png \(training, validation, test\)"):
-        labelled_items("test", datalist=path, required=())
+        labeled_items("test", datalist=path, required=())
 
 
 def test_other_sections_do_not_matter(tmp_path: Path) -> None:
     path = write_list(tmp_path, {"numTest": 3, "pretraining": ["t0.png"]}, training=entries("t", 2))
-    assert labelled_items("training", datalist=path)
+    assert labeled_items("training", datalist=path)
 
 
 def test_choices_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     path = write_list(tmp_path, training=entries("t", 4), test=entries("e", 4))
     with pytest.raises(DatalistError, match=r"both label_fraction=0.5 and num_shots=2 are given"):
-        labelled_items("test", datalist=path, label_fraction=0.5, num_shots=2)
+        labeled_items("test", datalist=path, label_fraction=0.5, num_shots=2)
     with pytest.raises(DatalistError, match="fold 1 is given without num_folds"):
-        labelled_items("test", datalist=path, fold=1)
+        labeled_items("test", datalist=path, fold=1)
     with pytest.raises(DatalistError, match="sections are training, validation and test, not 'val'"):
-        labelled_items("val", datalist=path)
+        labeled_items("val", datalist=path)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_choices_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
 def test_impossible_choices_name_the_list(tmp_path: Path, choice: dict[str, Any], reason: str) -> None:
     path = write_list(tmp_path, training=entries("t", 4), validation=entries("v", 4))
     with pytest.raises(DatalistError, match=reason) as caught:
-        labelled_items("training", datalist=path, **choice)
+        labeled_items("training", datalist=path, **choice)
     assert str(caught.value).startswith(f"{path}: ")
 
 
@@ -228,12 +228,12 @@ def test_unreadable_lists_are_named(tmp_path: Path, content: str, choice: dict[s
     path = tmp_path / "list.json"
     path.write_text(content)
     with pytest.raises(DatalistError, match=r"list\.json: "):
-        labelled_items("test" if "test" in content else "training", datalist=str(path), **choice)
+        labeled_items("test" if "test" in content else "training", datalist=str(path), **choice)
 
 
 def test_absent_list_is_named(tmp_path: Path) -> None:
     with pytest.raises(DatalistError, match=r"no\.json: the datalist cannot be read"):
-        labelled_items("test", datalist=str(tmp_path / "no.json"))
+        labeled_items("test", datalist=str(tmp_path / "no.json"))
 
 
 # ---- names
@@ -247,7 +247,7 @@ def test_names_of_the_phantom() -> None:
 
 
 def test_names_of_an_exported_phantom_are_those_of_the_phantom(phantom_dir: str) -> None:
-    labelled_items("test", phantom_dir=phantom_dir, phantom=PHANTOM)
+    labeled_items("test", phantom_dir=phantom_dir, phantom=PHANTOM)
     path = os.path.join(phantom_dir, "datalist.json")
     for key in ("label", "organs", "landmarks"):
         assert class_names(path, key=key) == class_names(key=key)
@@ -293,7 +293,7 @@ def test_names_of_a_list_with_findings_and_a_class(tmp_path: Path) -> None:
         class_names(str(path), num_classes=4)
 
 
-# ---- what is learnt under another name
+# ---- what is learned under another name
 
 
 def made(folder: Path, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -307,7 +307,7 @@ def test_another_label_takes_its_place_and_decides_the_subset(tmp_path: Path) ->
     items = [{"image": f"{n}.png", "label": 0, "finding": int(n == 11), "patient_id": n} for n in range(40)]
     path = write_list(tmp_path, training=made(tmp_path, items))
     settings: dict[str, Any] = {"datalist": path, "label_key": "finding", "class_names": ["nodule"]}
-    chosen = labelled_items("training", label_fraction=0.05, **settings)
+    chosen = labeled_items("training", label_fraction=0.05, **settings)
     assert sorted(item["label"] for item in chosen) == [0, 1], "the one positive is among two of 40"
     assert [item["index"] for item in chosen] == [0, 1]
 
@@ -315,8 +315,8 @@ def test_another_label_takes_its_place_and_decides_the_subset(tmp_path: Path) ->
 def test_masks_are_no_classes(tmp_path: Path) -> None:
     items = [{"image": f"{n}.png", "mask": f"{n}.png", "label": int(n == 11)} for n in range(40)]
     path = write_list(tmp_path, training=made(tmp_path, items))
-    plain = labelled_items("training", datalist=path, num_shots=2)
-    masks = labelled_items("training", datalist=path, num_shots=2, label_key="mask")
+    plain = labeled_items("training", datalist=path, num_shots=2)
+    masks = labeled_items("training", datalist=path, num_shots=2, label_key="mask")
     assert [item["image"] for item in masks] == [item["image"] for item in plain]
     assert all(item["label"].endswith(".png") for item in masks)
 
@@ -324,6 +324,6 @@ def test_masks_are_no_classes(tmp_path: Path) -> None:
 def test_labels_of_another_name_are_checked(tmp_path: Path) -> None:
     path = write_list(tmp_path, test=made(tmp_path, [{"image": "a.png", "finding": 3}]))
     with pytest.raises(DatalistError, match=r"1 wrong label.*3 for"):
-        labelled_items("test", datalist=path, label_key="finding", class_names=["nodule"])
+        labeled_items("test", datalist=path, label_key="finding", class_names=["nodule"])
     with pytest.raises(DatalistError, match="have no 'label'"):
-        labelled_items("test", datalist=path)
+        labeled_items("test", datalist=path)
