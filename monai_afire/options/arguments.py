@@ -81,7 +81,7 @@ def ids_of(name: str, parser: ConfigParser) -> list[str]:
 
     Example:
         >>> parser = ConfigParser({"rate": 1e-3, "optimizer": {"_target_": "torch.optim.SGD", "lr": "@rate"}})
-        >>> ids_of("lr", parser), ids_of("momentum", parser), ids_of("optimizer", parser)
+        >>> ids_of("lr", parser), ids_of("momentum", parser), ids_of("optimzer", parser)
         (['rate'], ['optimizer::momentum'], ['optimizer'])
     """
     entries = dict(entry_ids(parser.get()))
