@@ -21,7 +21,7 @@ from monai_afire.anomaly.scores import SAVED_KINDS
 from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.data.datalist.scanning import scan_radiographs
 from monai_afire.utils.command_line import show_cause_last
-from monai_afire.utils.files import atomic_path, check_writable
+from monai_afire.utils.files import check_writable, write_text
 from monai_afire.utils.folder_lock import folder_lock
 from monai_afire_cli.bundles import find_bundle
 
@@ -94,8 +94,7 @@ def _plan(out: Path, folder: Path, arrivals: Collection[Arrival]) -> Path:
     numbers = [int(plan.parent.name.rpartition("_")[2]) for plan in out.glob(f"*batch_*/{_PLAN}")]
     batch = out / f".batch_{max(numbers, default=0) + 1:06d}"
     items = [{"image": os.path.abspath(folder / arrival[0]), "arrival": arrival} for arrival in arrivals]
-    with atomic_path(batch / _PLAN) as temporary:
-        temporary.write_text(json.dumps({"test": items}, indent=1))
+    write_text(batch / _PLAN, json.dumps({"test": items}, indent=1))
     return batch
 
 

@@ -124,7 +124,9 @@ def _shown(labels: NDArray[np.float32], names: Sequence[str]) -> list[str]:
 
 def _described(item: Mapping[str, Any]) -> dict[str, Any]:
     """Whether an image is abnormal; its view and scanner by the list, or else by the header of a DICOM file."""
-    header = header_of(item["image"], ("Manufacturer", "ManufacturerModelName", "ViewPosition"))
-    read = {"view": known_text(header.get("ViewPosition")), "scanner": header_facts(header)["scanner"]}
-    listed = {name: known_text(item.get(name)).replace("unknown", "") for name in read}
-    return {"abnormal": abnormal_label(item), **{name: listed[name] or read[name] or "unknown" for name in read}}
+    known = {name: known_text(item.get(name)).replace("unknown", "") for name in ("view", "scanner")}
+    if not all(known.values()):
+        header = header_of(item["image"], ("Manufacturer", "ManufacturerModelName", "ViewPosition"))
+        read = {"view": known_text(header.get("ViewPosition")), "scanner": header_facts(header)["scanner"]}
+        known = {name: text or read[name] or "unknown" for name, text in known.items()}
+    return {"abnormal": abnormal_label(item), **known}

@@ -23,7 +23,7 @@ from monai_afire.compare.page import embedding_maps, write_page
 from monai_afire.compare.questions import CONTROLS, PIXELS, classification, controls, detection, nodule_items
 from monai_afire.compare.results import results_table, verdict
 from monai_afire.compare.tokens import encode_images
-from monai_afire.utils.files import check_writable
+from monai_afire.utils.files import check_writable, write_text
 from monai_afire.utils.formatting import json_safe
 
 _PIXELS = (64, 64)
@@ -99,7 +99,7 @@ def _write(folder: Path, cohort: Cohort, table: pd.DataFrame, features: Mapping[
     groups = {by: evaluated[by].tolist() for by in ("label", "scanner", "view") if evaluated[by].nunique() > 1}
     maps = [each for name, own in features.items() for each in embedding_maps(name, own[evaluated.index], groups)]
     write_page(folder / "compare.html", table, maps, **facts)
-    table.to_csv(folder / "compare.csv", index=False)
+    write_text(folder / "compare.csv", table.to_csv(index=False))
     numbers = json_safe({**facts, "results": table.to_dict("records")})
-    (folder / "compare.json").write_text(json.dumps(numbers, indent=1), encoding="utf-8")
+    write_text(folder / "compare.json", json.dumps(numbers, indent=1))
     return sentence

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
 from monai_afire.analysis.grouping import map_figure
-from monai_afire.utils.files import atomic_path
+from monai_afire.utils.files import write_text
 from monai_afire.utils.formatting import format_number
 from monai_afire.utils.html_page import render_page
 from monai_afire.visualize.figures import figure_url
@@ -33,9 +33,7 @@ def write_page(path: str | os.PathLike, table: pd.DataFrame, maps: Sequence[Mapp
         facts: further values for the template.
     """
     values = {"results": table.to_dict("records"), "maps": maps, "number": format_number, **facts}
-    page = render_page("monai_afire.compare", "compare.html", **values)
-    with atomic_path(path) as temporary:
-        temporary.write_text(page, encoding="utf-8", errors="replace")
+    write_text(path, render_page("monai_afire.compare", "compare.html", **values))
 
 
 def embedding_maps(name: str, features: NDArray, groups: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from monai_afire.experiments.execution import Outcome
 from monai_afire.experiments.plan import Experiment, Run
-from monai_afire.metrics.patient_bootstrap import patient_weights, weighted_metrics
+from monai_afire.metrics.patient_bootstrap import bootstrap_aucs, patient_weights
 
 _COLUMNS = ["metric", "initialization", "label_fraction", "patient_p_value"]
 _PROBABILITY = "probability_"
@@ -65,11 +65,11 @@ def _p_value(pairs: Sequence[tuple[pd.DataFrame, pd.DataFrame]], num_samples: in
 
 def _mean_auc(table: pd.DataFrame, weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Of several findings, or of exclusive classes against the others, for each set of weights."""
-    aucs = []
-    for name in (column.removeprefix(_PROBABILITY) for column in table if column.startswith(_PROBABILITY)):
-        exclusive = table.get("label")
-        truth = table[f"label_{name}"] if exclusive is None else (exclusive == name).where(exclusive.notna())
-        known = truth.isin((0, 1)).to_numpy()
-        labels, scores = (each[known].to_numpy(dtype=float) for each in (truth, table[_PROBABILITY + name]))
-        aucs.append(weighted_metrics(weights[:, known], labels, scores, np.full(len(labels), np.nan))[:, 0])
-    return pd.DataFrame(aucs).mean().to_numpy()  # of the classes that a sample has
+    scores = table.filter(regex=f"^{_PROBABILITY}")
+    names, exclusive = [column.removeprefix(_PROBABILITY) for column in scores], table.get("label")
+    if exclusive is None:
+        truth = table[[f"label_{name}" for name in names]]
+    else:
+        truth = pd.DataFrame({name: (exclusive == name).where(exclusive.notna()) for name in names})
+    labels = truth.where(truth.isin((0, 1))).to_numpy(dtype=float)
+    return bootstrap_aucs(labels, scores.to_numpy(dtype=float), weights)

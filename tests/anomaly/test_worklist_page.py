@@ -8,12 +8,9 @@ import csv
 import html
 import json
 import re
-import shutil
-import subprocess
-from html.parser import HTMLParser
 from pathlib import Path
 
-import pytest
+from html_pages import Elements, needs_chromium, shown_by_chromium
 from PIL import Image
 
 from monai_afire.anomaly import write_worklist_page
@@ -34,21 +31,6 @@ def written(folder: Path, rows: list[tuple[str, str, str]]) -> str:
     thumbnails, pictures = folder / "thumbnails", folder / "overlays"
     write_worklist_page(folder / "worklist.csv", page, thumbnails.joinpath, pictures.joinpath)
     return page.read_text(encoding="utf-8")
-
-
-class Elements(HTMLParser):
-    """Every start tag of a page with its attributes."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
-
-    def named(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.found if name == tag]
 
 
 def test_every_text_of_others_is_escaped(tmp_path: Path) -> None:
@@ -88,7 +70,7 @@ def test_every_control_has_a_label(tmp_path: Path) -> None:
     assert all(each.get("alt") is not None for each in Elements(text).named("img"))
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
+@needs_chromium
 def test_marks_become_a_table_that_the_reader_takes(tmp_path: Path) -> None:
     images = ["a.png", "b.png", 'c, "3".png', "d.png", "e.png"]
     for name in images:
@@ -104,11 +86,8 @@ def test_marks_become_a_table_that_the_reader_takes(tmp_path: Path) -> None:
         document.querySelector("pre").textContent = table();
     </script>"""
     (tmp_path / "acted.html").write_text(text.replace("</body>", act + "</body>"), encoding="utf-8")
-    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
-    run = subprocess.run(
-        ["chromium", *options, (tmp_path / "acted.html").as_uri()], capture_output=True, text=True, timeout=120
-    )
-    found = html.unescape(run.stdout.split("<pre>")[1].split("</pre>")[0])
+    shown = shown_by_chromium(tmp_path / "acted.html", tmp_path / "profile")
+    found = html.unescape(shown.split("<pre>")[1].split("</pre>")[0])
     rows = {row["image"]: (row["abnormal"], row["mark"]) for row in csv.DictReader(found.splitlines())}
     labels = ["1", "0", "0", "1", "-1"]
     assert rows == {name: (label, marks[name]) for name, label in zip(images, labels, strict=True)}

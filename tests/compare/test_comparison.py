@@ -7,13 +7,12 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from html_pages import Elements, needs_chromium, shown_width
 from PIL import Image
 
 from monai_afire.compare import tokens
@@ -21,18 +20,6 @@ from monai_afire.compare.__main__ import main
 from monai_afire.data import draw_chest_phantom
 
 HOSTILE = "<script>alert(1)</script>"
-
-
-class Elements(HTMLParser):
-    """Every start tag of a page with its attributes."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
 
 
 @pytest.fixture(scope="module")
@@ -158,23 +145,7 @@ def test_tables_and_pictures_can_be_heard(output: Path) -> None:
     assert all(attributes.get("tabindex") == "0" for attributes in scrolled)
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
+@needs_chromium
 @pytest.mark.parametrize("width", [1280, 390])
 def test_the_page_fits_the_window(output: Path, width: int, tmp_path: Path) -> None:
-    measure = "<p id=w></p><script>document.getElementById('w').textContent = 'W' + document.body.scrollWidth</script>"
-    text = (output / "compare.html").read_text(encoding="utf-8")
-    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
-    frame = f'<iframe src="page.html" style="width:{width}px;height:900px;border:0"></iframe>'
-    (tmp_path / "page.html").write_text(text.replace("</main>", f"{measure}</main>"), encoding="utf-8")
-    (tmp_path / "frame.html").write_text(
-        f"{frame}<pre></pre><script>onload = () => document.querySelector('pre').textContent ="
-        " document.querySelector('iframe').contentDocument.getElementById('w').textContent</script>"
-    )
-    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
-    options += ["--allow-file-access-from-files"]
-    run = subprocess.run(
-        ["chromium", *options, (tmp_path / "frame.html").as_uri()], capture_output=True, text=True, timeout=120
-    )
-    found = re.search(r"<pre>W(\d+)</pre>", run.stdout)
-    assert found, run.stdout[-500:]
-    assert int(found[1]) <= width
+    assert shown_width((output / "compare.html").read_text(encoding="utf-8"), width, tmp_path) <= width

@@ -20,7 +20,7 @@ from monai_afire.data.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES
 from monai_afire.data.phantom.lesions import LESION_KINDS
 from monai_afire.data.shards.folders import listed_shards
 from monai_afire.utils.distributed import global_rank
-from monai_afire.utils.files import atomic_path, check_writable
+from monai_afire.utils.files import check_writable, write_text
 from monai_afire.utils.folder_lock import folder_lock
 from monai_afire.utils.garbage_collection import garbage_collection_paused
 from monai_afire.utils.labels import check_label_kind
@@ -139,8 +139,8 @@ def save_class_names(names: Sequence[str], model_dir: str | os.PathLike) -> None
     """
     if global_rank():
         return
-    with folder_lock(check_writable(model_dir)), atomic_path(Path(model_dir) / _NAMES_FILE) as temporary:
-        temporary.write_text(json.dumps(list(names), indent=2))
+    with folder_lock(check_writable(model_dir)):
+        write_text(Path(model_dir) / _NAMES_FILE, json.dumps(list(names), indent=2))
 
 
 def saved_class_names(weights: str | os.PathLike, default: Sequence[str] = ()) -> list[str]:

@@ -77,7 +77,7 @@ class AnomalyResult:
         score: fused score.
         threshold: of the fused score, NaN for none.
         geometry: of a volume, for its map.
-        p_value: conformal p-value of the score, NaN for none.
+        p_value: conformal p-value of the score, NaN for none; of reports alone.
         lung_zone: of :func:`monai_afire.anomaly.lung_zone`.
         model: what the detector's file says about it, for reports.
     """
@@ -392,7 +392,7 @@ class AnomalyWriter(ResultTables):
             score=score,
             threshold=self.thresholds[-1],
             geometry=FileGeometry.of(batch, row) if heat.ndim == 3 else None,
-            p_value=float(self.detector.p_values([score])[0]),
+            p_value=float(self.detector.p_values([score])[0]) if "sr" in self.saved else np.nan,
             lung_zone=zone,
             model=self.model,
         )

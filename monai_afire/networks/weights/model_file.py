@@ -249,12 +249,10 @@ class ModelFile:
     def state_dict(self) -> dict[str, torch.Tensor]:
         """The network's tensors on the CPU; their digest is verified where the file has one."""
         path = self._existing_file()
-        header: Mapping[str, str] = {}
         if is_safetensors(path):
-            state, header = read_safetensors(path, _COPY_AGAIN)
-        else:
-            state = _network_state(read_own(path, _COPY_AGAIN), path)
-        found = _description(path, header, state)
+            return completed(read_safetensors(path, _COPY_AGAIN)[0])
+        state = _network_state(read_own(path, _COPY_AGAIN), path)
+        found = _description(path, {}, state)
         if found is not None and found.digest not in (None, tensor_digest(state)):
             raise ValueError(f"{path} is damaged: the digest of its tensors does not match; {_COPY_AGAIN}")
         return completed(state)
