@@ -356,7 +356,9 @@ def scores_of(arm: Arm, data: Set, fraction: float, seed: int, file: Path) -> tu
     torch.manual_seed(seed)
     if arm.kind == "tuned":
         training = Training(arm, data, rows, seed, file)
-        return in_batches(training.run(), data.images), training.history
+        network = training.run()
+        torch.save(network.state_dict(), file.with_suffix(".weights.pt"))  # other images can be scored later
+        return in_batches(network, data.images), training.history
     if arm.kind == "pixels":
         features = pixel_components(data.images.flatten(1).numpy(), data.rows("training"), seed)
     else:
