@@ -26,18 +26,18 @@ from torch.optim.lr_scheduler import OneCycleLR
 from torch.optim.swa_utils import update_bn
 from tqdm import tqdm
 
-from monai_afire.losses import MaskedReconstructionLoss
-from monai_afire.networks import RadiographEncoder
+from monai_afire.losses import DINOLoss, MaskedReconstructionLoss
+from monai_afire.networks import DINO, RadiographEncoder
 from monai_afire.networks.blocks.patches import patchify
 from monai_afire.optimizers import weight_decay_groups
 from monai_afire.transforms import synth_lesion_masks
 from tests.benchmarks import nih_findings
-from tests.benchmarks.nih_findings import ARMS, MeanToken, Recipe, Set, augmented, batches, features_of, read_set
+from tests.benchmarks.nih_findings import ARMS, Recipe, Set, augmented, batches, read_set, residual_encoder
 from tests.benchmarks.radiograph_sets import other_normals, pictures, radiograph_table
 
 SIZE = 64
 HIDDEN = 0.6  # share of the patches that the encoder does not see
-VIEW_SIZE = 48  # of the views that are contrasted: convolutions take any size, and smaller ones are faster
+VIEW_SIZE, LOCAL_SIZE = 48, 32  # convolutions take views of any size, and smaller ones are faster
 TEMPERATURE = 0.2
 REFRESHED = 2048  # images that the statistics of batch normalization are taken from at the end
 RECIPES = {
@@ -94,6 +94,9 @@ class Objective(nn.Module):
         super().__init__()
         self.encoder = encoder
 
+    def after_step(self) -> None:
+        """What follows a step of the optimizer."""
+
 
 class Restoration(Objective):
     """Hidden patches, and those under painted lesions if wanted, are restored from the other patches."""
@@ -142,6 +145,30 @@ class Contrast(Objective):
         return info_nce(F.normalize(torch.cat(projected), dim=1))
 
 
+class SelfDistillation(Objective):
+    """DINO of the package: two views of 48 x 48 pixels and two local ones of 32 x 32; the teacher is kept."""
+
+    batch_size = 128
+
+    def __init__(self, encoder: RadiographEncoder) -> None:
+        student = residual_encoder(VIEW_SIZE)
+        student.load_state_dict(encoder.state_dict())
+        method = DINO(student, num_prototypes=1024, head_dim=512, bottleneck_dim=128, teacher_decay=0.99)
+        super().__init__(method.teacher_encoder)
+        self.method = method
+        self.loss = DINOLoss()
+
+    def forward(self, images: torch.Tensor, headers: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """Cross-entropy of the student with the teacher's view of other crops."""
+        crops = torch.stack([view_of(images, generator) for _ in range(2)], 1)
+        local = torch.stack([view_of(images, generator, LOCAL_SIZE, (0.15, 0.5)) for _ in range(2)], 1)
+        return self.loss(self.method(crops, local))
+
+    def after_step(self) -> None:
+        """The teacher follows."""
+        self.method.update_teacher()
+
+
 class Headers(Objective):
     """Age, sex and view, which are no findings, but not free of labels either."""
 
@@ -162,19 +189,22 @@ OBJECTIVES: dict[str, Callable[[RadiographEncoder], Objective]] = {
     "masked": Restoration,
     "lesions": lambda encoder: Restoration(encoder, lesions=True),
     "contrast": Contrast,
+    "dino": SelfDistillation,
     "headers": Headers,
 }
 
 
-def view_of(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """A crop of 50 to 100 % of the area, turned by up to 15 degrees, mirrored, with other gamma, blur and noise."""
+def view_of(
+    images: torch.Tensor, generator: torch.Generator, size: int = VIEW_SIZE, area: tuple[float, float] = (0.5, 1.0)
+) -> torch.Tensor:
+    """A crop of a share of the area, turned by up to 15 degrees, mirrored, with other gamma, blur and noise."""
     draws = torch.rand(len(images), 7, generator=generator)
-    side = (0.5 + 0.5 * draws[:, 0]).sqrt()
+    side = (area[0] + (area[1] - area[0]) * draws[:, 0]).sqrt()
     angle, mirror = math.radians(15) * (2 * draws[:, 1] - 1), torch.where(draws[:, 2] < 0.5, -1.0, 1.0)
     shift = (2 * draws[:, 3:5] - 1) * (1 - side)[:, None]
     cosine, sine = angle.cos() * side, angle.sin() * side
     rows = [torch.stack([cosine * mirror, -sine, shift[:, 0]], 1), torch.stack([sine * mirror, cosine, shift[:, 1]], 1)]
-    shape = [len(images), 1, VIEW_SIZE, VIEW_SIZE]
+    shape = [len(images), 1, size, size]
     grid = F.affine_grid(torch.stack(rows, 1), shape, align_corners=False)
     moved = F.grid_sample(images, grid, padding_mode="reflection", align_corners=False)
     blurred = F.avg_pool2d(F.pad(moved, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
@@ -196,9 +226,8 @@ class Pretraining:
 
     def __init__(self, name: str, data: Unlabeled, number: int | None, epochs: int, file: Path) -> None:
         self.data, self.epochs, self.file = data, epochs, file
-        network = features_of(ARMS["residual"], seed=0)
-        assert isinstance(network, MeanToken)
-        self.objective = OBJECTIVES[name](network.encoder).to(memory_format=torch.channels_last)
+        torch.manual_seed(0)
+        self.objective = OBJECTIVES[name](residual_encoder(SIZE)).to(memory_format=torch.channels_last)
         self.rows = data.rows(number, self.objective.with_headers)
         self.optimizer = torch.optim.AdamW(weight_decay_groups(self.objective, 0.05), 1e-3)
         steps = sum(1 for _ in batches(self.rows, self.objective.batch_size, torch.Generator())) * epochs
@@ -216,10 +245,13 @@ class Pretraining:
                 bar.set_postfix(loss=f"{self.history[-1]:.4f}")
                 bar.update()
         # hidden patches and smaller views give other statistics of batch normalization than whole images
+        encoder = residual_encoder(SIZE)
+        encoder.load_state_dict(self.objective.encoder.state_dict())
         images = self.data.images[torch.from_numpy(self.rows[:REFRESHED])]
         with torch.autocast("cpu", torch.bfloat16):
-            update_bn(images.split(self.objective.batch_size), self.objective.encoder)
-        torch.save(self.objective.encoder.state_dict(), weights)
+            update_bn(images.split(self.objective.batch_size), encoder)
+        self.objective.encoder.load_state_dict(encoder.state_dict())
+        torch.save(encoder.state_dict(), weights)
         weights.with_suffix(".json").write_text(json.dumps({"images": len(self.rows), "loss": self.history}))
 
     def epoch(self) -> None:
@@ -233,6 +265,7 @@ class Pretraining:
             loss.backward()
             nn.utils.clip_grad_norm_(self.objective.parameters(), 3.0)
             self.optimizer.step()
+            self.objective.after_step()
             self.schedule.step()
             losses.append(loss.item())
         self.history.append(float(np.mean(losses)))

@@ -163,15 +163,18 @@ class Classifier(nn.Module):
         return self.head(self.dropout((self.features(images) - self.mean) / self.deviation))
 
 
+def residual_encoder(size: int) -> ResidualEncoder:
+    """The encoder of the overlay ``residual``, with random weights."""
+    return ResidualEncoder(img_size=size, patch_size=8, hidden_size=256, depths=(1, 1, 1, 1))
+
+
 def features_of(arm: Arm, seed: int) -> nn.Module:
     """The network below the head, pre-trained where the arm has weights."""
     torch.manual_seed(seed)
     if arm.network == "cnn":
         return SmallCNN()
     if arm.network == "residual":
-        encoder: RadiographEncoder = ResidualEncoder(
-            img_size=arm.size, patch_size=8, hidden_size=256, depths=(1, 1, 1, 1)
-        )
+        encoder: RadiographEncoder = residual_encoder(arm.size)
     else:
         encoder = ViTEncoder(img_size=arm.size, patch_size=arm.size // 8, hidden_size=192, num_layers=6, num_heads=6)
     if arm.weights:
