@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ import torch
 from tests.benchmarks.convolutional_pretraining import (
     OBJECTIVES,
     Headers,
+    MaskedAutoencoder,
     Pretraining,
     Restoration,
     Unlabeled,
@@ -22,7 +22,7 @@ from tests.benchmarks.convolutional_pretraining import (
     view_of,
     without_test,
 )
-from tests.benchmarks.nih_findings import ARMS, FINDINGS, MeanToken, Set, features_of
+from tests.benchmarks.nih_findings import FINDINGS, Arm, Set, encoder_of, features_of
 
 
 @pytest.fixture
@@ -38,26 +38,27 @@ def data() -> Unlabeled:
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     for objective in OBJECTIVES.values():
-        monkeypatch.setattr(type(objective(encoder())), "batch_size", 4)
+        network = "vit" if objective is MaskedAutoencoder else "residual"
+        monkeypatch.setattr(type(objective(encoder_of(network, 64))), "batch_size", 4)
 
 
-def encoder() -> torch.nn.Module:
-    network = features_of(ARMS["residual"], seed=0)
-    assert isinstance(network, MeanToken)
-    return network.encoder
+CASES = [(name, "vit" if name == "mae" else "residual") for name in OBJECTIVES] + [("contrast", "stem")]
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_every_objective_trains_the_encoder_that_the_arm_then_loads(name: str, data: Unlabeled, tmp_path: Path) -> None:
-    training = Pretraining(name, data, None, 1, tmp_path / "run.pt")
+@pytest.mark.parametrize(("name", "network"), CASES)
+def test_every_objective_trains_the_encoder_that_the_arm_then_loads(
+    name: str, network: str, data: Unlabeled, tmp_path: Path
+) -> None:
+    training = Pretraining(name, data, None, 1, tmp_path / "run.pt", network)
     training.run(tmp_path / "weights.pt")
-    loaded = features_of(replace(ARMS["residual"], weights=str(tmp_path / "weights.pt")), seed=1).encoder
-    untrained = encoder().state_dict()
+    loaded = features_of(Arm("probe", network, str(tmp_path / "weights.pt")), seed=1).encoder
+    torch.manual_seed(0)
+    untrained = encoder_of(network, 64).state_dict()
     for key, value in training.objective.encoder.state_dict().items():
         if not value.is_floating_point():  # how many batches were counted plays no part
             continue
         torch.testing.assert_close(loaded.state_dict()[key], value, msg=key)
-        if key.endswith("conv1.weight"):
+        if key.endswith(("conv1.weight", "qkv.weight")):
             assert not torch.equal(value, untrained[key]), key
 
 
@@ -75,7 +76,7 @@ def test_a_resumed_pretraining_equals_an_undisturbed_one(data: Unlabeled, tmp_pa
 
 
 def test_restoration_sees_no_hidden_pixel_and_counts_no_other(data: Unlabeled, monkeypatch: pytest.MonkeyPatch) -> None:
-    objective = Restoration(encoder()).eval()
+    objective = Restoration(encoder_of("residual", 64)).eval()
     seen = []
     monkeypatch.setattr(objective.encoder, "forward", lambda images: seen.append(images) or torch.zeros(2, 64, 256))
     counted = []

@@ -1,9 +1,10 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Which objective without findings lifts a small convolutional encoder over itself from scratch on findings of NIH.
+"""Which objective without findings lifts a small encoder over itself from scratch on findings of NIH.
 
 ``python -m tests.benchmarks.convolutional_pretraining --data /path/to/sets --arm masked --epochs 5`` pre-trains the
 encoder of the arm ``residual`` of ``nih_findings`` on images without findings, then fine-tunes it with two recipes.
+``--network vit`` or ``stem`` takes the released vision transformer's shape, without or with a convolutional stem.
 ``--arm scratch`` fine-tunes only. Everything that is interrupted continues at its last epoch; ``--table`` prints the
 validation results. Test images are never read. The protocol is in docs/reports/convolutional_pretraining.md.
 """
@@ -27,12 +28,12 @@ from torch.optim.swa_utils import update_bn
 from tqdm import tqdm
 
 from monai_afire.losses import DINOLoss, MaskedReconstructionLoss
-from monai_afire.networks import DINO, RadiographEncoder
+from monai_afire.networks import DINO, MAE, RadiographEncoder, ViTEncoder
 from monai_afire.networks.blocks.patches import patchify
 from monai_afire.optimizers import weight_decay_groups
 from monai_afire.transforms import synth_lesion_masks
 from tests.benchmarks import nih_findings
-from tests.benchmarks.nih_findings import ARMS, Recipe, Set, augmented, batches, read_set, residual_encoder
+from tests.benchmarks.nih_findings import Arm, Recipe, Set, augmented, batches, encoder_of, read_set
 from tests.benchmarks.radiograph_sets import other_normals, pictures, radiograph_table
 
 SIZE = 64
@@ -128,6 +129,23 @@ class Restoration(Objective):
         return self.loss(restored, patchify(images, patch), counted)
 
 
+class MaskedAutoencoder(Objective):
+    """MAE of the package: a quarter of the patches is seen, a light decoder restores the others."""
+
+    def __init__(self, encoder: RadiographEncoder) -> None:
+        super().__init__(encoder)
+        assert isinstance(encoder, ViTEncoder)
+        self.method = MAE(encoder, decoder_dim=96, decoder_layers=2, decoder_heads=3)
+        self.loss = MaskedReconstructionLoss()
+
+    def forward(self, images: torch.Tensor, headers: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """Squared error of the hidden patches, each standardized."""
+        tokens = math.prod(self.encoder.grid_size)
+        visible = torch.rand(len(images), tokens, generator=generator).argsort(1)[:, : tokens // 4]
+        found = self.method(augmented(images, 0.5, generator), visible)
+        return self.loss(found["reconstructed"], found["target"], found["hidden"])
+
+
 class Contrast(Objective):
     """SimCLR (Chen et al., ICML 2020): two views of an image are closer than those of other images."""
 
@@ -151,9 +169,10 @@ class SelfDistillation(Objective):
     batch_size = 128
 
     def __init__(self, encoder: RadiographEncoder) -> None:
-        student = residual_encoder(VIEW_SIZE)
+        student = encoder_of("residual", VIEW_SIZE)
         student.load_state_dict(encoder.state_dict())
-        method = DINO(student, num_prototypes=1024, head_dim=512, bottleneck_dim=128, teacher_decay=0.99)
+        settings = {"num_prototypes": 1024, "head_dim": 512, "bottleneck_dim": 128}  # those of the bundle
+        method = DINO(student, **settings, teacher_temperature=0.02, teacher_decay=0.99)
         super().__init__(method.teacher_encoder)
         self.method = method
         self.loss = DINOLoss()
@@ -187,6 +206,7 @@ class Headers(Objective):
 
 OBJECTIVES: dict[str, Callable[[RadiographEncoder], Objective]] = {
     "masked": Restoration,
+    "mae": MaskedAutoencoder,
     "lesions": lambda encoder: Restoration(encoder, lesions=True),
     "contrast": Contrast,
     "dino": SelfDistillation,
@@ -224,10 +244,12 @@ def info_nce(projected: torch.Tensor) -> torch.Tensor:
 class Pretraining:
     """Pre-training by one objective: a state that each epoch moves on, and that a file keeps."""
 
-    def __init__(self, name: str, data: Unlabeled, number: int | None, epochs: int, file: Path) -> None:
-        self.data, self.epochs, self.file = data, epochs, file
+    def __init__(
+        self, name: str, data: Unlabeled, number: int | None, epochs: int, file: Path, network: str = "residual"
+    ) -> None:
+        self.data, self.epochs, self.file, self.network = data, epochs, file, network
         torch.manual_seed(0)
-        self.objective = OBJECTIVES[name](residual_encoder(SIZE)).to(memory_format=torch.channels_last)
+        self.objective = OBJECTIVES[name](encoder_of(network, SIZE)).to(memory_format=torch.channels_last)
         self.rows = data.rows(number, self.objective.with_headers)
         self.optimizer = torch.optim.AdamW(weight_decay_groups(self.objective, 0.05), 1e-3)
         steps = sum(1 for _ in batches(self.rows, self.objective.batch_size, torch.Generator())) * epochs
@@ -245,7 +267,7 @@ class Pretraining:
                 bar.set_postfix(loss=f"{self.history[-1]:.4f}")
                 bar.update()
         # hidden patches and smaller views give other statistics of batch normalization than whole images
-        encoder = residual_encoder(SIZE)
+        encoder = encoder_of(self.network, SIZE)
         encoder.load_state_dict(self.objective.encoder.state_dict())
         images = self.data.images[torch.from_numpy(self.rows[:REFRESHED])]
         with torch.autocast("cpu", torch.bfloat16):
@@ -305,6 +327,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with nih_cxr_7k, adult_normals and childcxr")
     parser.add_argument("--output", type=Path, default=Path("results/convolutional_pretraining"))
     parser.add_argument("--arm", choices=["scratch", *OBJECTIVES])
+    parser.add_argument("--network", choices=["residual", "vit", "stem"], default="residual")
     parser.add_argument("--epochs", type=int, default=5, help="of the pre-training")
     parser.add_argument("--images", type=int, help="how many to pre-train on; all without it")
     parser.add_argument("--recipes", nargs="*", default=list(RECIPES), choices=[*RECIPES, "probe"])
@@ -317,12 +340,13 @@ def main() -> None:
     cache.mkdir(parents=True, exist_ok=True)
     findings = without_test(read_set(options.data / "nih_cxr_7k", SIZE, cache))
     if options.arm:
-        name = options.arm + (f"{options.images}" if options.images else "")
+        network = "" if options.network == "residual" else f"{options.network}-"
+        name = f"{network}{options.arm}" + (f"{options.images}" if options.images else "")
         weights = None if options.arm == "scratch" else options.output / f"{name}.weights.pt"
         if weights and not weights.is_file():
             data = unlabeled_images(options.data, findings, cache)
             file = options.output / f"{name}.pretraining.pt"
-            Pretraining(options.arm, data, options.images, options.epochs, file).run(weights)
+            Pretraining(options.arm, data, options.images, options.epochs, file, options.network).run(weights)
         fine_tune(name, weights, findings, options)
     if options.table:
         print(table(options.output).to_string())
@@ -332,7 +356,7 @@ def fine_tune(name: str, weights: Path | None, findings: Set, options: argparse.
     """Every recipe, share of the patients and seed; what is there is kept."""
     for fraction in options.fractions:
         for recipe in options.recipes:
-            arm = replace(ARMS["residual"], weights=str(weights) if weights else None)
+            arm = Arm("tuned", options.network, str(weights) if weights else None)
             if recipe == "probe":
                 arm = replace(arm, kind="probe")
             else:

@@ -163,9 +163,12 @@ class Classifier(nn.Module):
         return self.head(self.dropout((self.features(images) - self.mean) / self.deviation))
 
 
-def residual_encoder(size: int) -> ResidualEncoder:
-    """The encoder of the overlay ``residual``, with random weights."""
-    return ResidualEncoder(img_size=size, patch_size=8, hidden_size=256, depths=(1, 1, 1, 1))
+def encoder_of(network: str, size: int) -> RadiographEncoder:
+    """With random weights: "residual", that of the overlay; "vit", the released shape; or "stem", with convolutions."""
+    if network == "residual":
+        return ResidualEncoder(img_size=size, patch_size=8, hidden_size=256, depths=(1, 1, 1, 1))
+    stem = "convolution" if network == "stem" else "patch"
+    return ViTEncoder(img_size=size, patch_size=8, hidden_size=192, num_layers=6, num_heads=6, stem=stem)
 
 
 def features_of(arm: Arm, seed: int) -> nn.Module:
@@ -173,10 +176,7 @@ def features_of(arm: Arm, seed: int) -> nn.Module:
     torch.manual_seed(seed)
     if arm.network == "cnn":
         return SmallCNN()
-    if arm.network == "residual":
-        encoder: RadiographEncoder = residual_encoder(arm.size)
-    else:
-        encoder = ViTEncoder(img_size=arm.size, patch_size=arm.size // 8, hidden_size=192, num_layers=6, num_heads=6)
+    encoder = encoder_of(arm.network, arm.size)
     if arm.weights:
         load_encoder_weights(encoder, released_encoder() if arm.weights == "released" else arm.weights)
     return MeanToken(encoder)

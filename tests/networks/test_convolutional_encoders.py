@@ -21,6 +21,7 @@ from monai_afire.networks import (
     as_encoder,
     build_network,
     definition_of,
+    load_encoder_weights,
 )
 from monai_afire.optimizers import layer_decay_groups
 
@@ -134,3 +135,31 @@ def test_impossible_residual_networks_are_refused(changed: dict[str, Any], messa
 def test_impossible_stems_are_refused(changed: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         stem_vit(**changed)
+
+
+@pytest.mark.parametrize("make", [stem_vit, res_net])
+def test_pre_trained_weights_of_a_method_load_again(make: Any) -> None:
+    method = PEAC(make())
+    torch.manual_seed(7)
+    for value in method.encoder.parameters():
+        torch.nn.init.normal_(value)
+    fresh = make()
+    report = load_encoder_weights(fresh, {"network": method.state_dict()}, branch="student")
+    assert not report.missing
+    for name, value in method.encoder.state_dict().items():
+        torch.testing.assert_close(fresh.state_dict()[name], value, msg=name)
+
+
+def test_a_stem_of_another_image_size_is_loaded_whole() -> None:
+    source, target = stem_vit(), stem_vit(img_size=64)
+    report = load_encoder_weights(target, source.state_dict())
+    assert not report.missing
+    assert report.resized == ["patch_embedding.position_embeddings of 4 x 4 patches -> 8 x 8"]
+
+
+def test_a_patch_embedding_leaves_a_stem_as_it_is_and_says_so() -> None:
+    source, target = ViTEncoder(**{**SMALL, "num_layers": 2, "num_heads": 2}), stem_vit()
+    report = load_encoder_weights(target, source.state_dict())
+    assert all(name.startswith("patch_embedding.patch_embeddings.") for name in report.missing)
+    assert report.missing
+    torch.testing.assert_close(target.blocks[0].attn.qkv.weight, source.blocks[0].attn.qkv.weight)

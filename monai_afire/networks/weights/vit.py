@@ -111,7 +111,8 @@ HUGGING_FACE = CheckpointFilter(
     layer_norm_eps=1e-12,
     finish=_finish_hugging_face,
 )
-MONAI_ANCHORS = (f"{EMBEDDING}.weight", f"{EMBEDDING}.1.weight")
+# this package's, a perceptron's, and the first layer of a convolutional stem
+MONAI_ANCHORS = (f"{EMBEDDING}.weight", f"{EMBEDDING}.1.weight", f"{EMBEDDING}.0.conv.weight")
 MONAI = CheckpointFilter("monai", MONAI_ANCHORS, ("blocks.0.",), MONAI_RULES, MONAI_DROPPED, of_photographs=False)
 
 VIT_SOURCES: dict[str, tuple[CheckpointFilter, ...]] = {
