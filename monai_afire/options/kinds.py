@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Typ
 
 from monai_afire.data import export_phantom
 from monai_afire.data.phantom.cohort import SECTIONS
-from monai_afire.networks.nets.encoders.build import parse_encoder_name
+from monai_afire.networks.nets.encoders.build import RESIDUAL, parse_encoder_name
 from monai_afire.utils.device import ACCELERATORS, device_count
 
 _PHANTOM_ENTRIES = [name for name in inspect.signature(export_phantom).parameters if name != "out_dir"]
@@ -57,7 +57,8 @@ def _device(value: Any) -> str:
 
 
 def _encoder(value: str) -> str:
-    parse_encoder_name(value)
+    if value != RESIDUAL:
+        parse_encoder_name(value)
     return value
 
 
@@ -125,7 +126,9 @@ SWITCH = Annotated[bool, Field(description="true or false")]
 TEXT = Annotated[str, BeforeValidator(_text), Field(strict=True, description="a text")]
 PATH = Annotated[str, BeforeValidator(_text), Field(strict=True, description="a path")]
 DEVICE = Annotated[str, PlainValidator(_device), Field(description="cpu, cuda, xpu or mps, or one of several: cuda:N")]
-ENCODER = Annotated[str, AfterValidator(_encoder), Field(description="hub:FOLDER, hub:OWNER/NAME or timm:NAME")]
+ENCODER = Annotated[
+    str, AfterValidator(_encoder), Field(description="residual, hub:FOLDER, hub:OWNER/NAME or timm:NAME")
+]
 PHANTOM = Annotated[dict[str, Any], AfterValidator(_phantom), Field(description="a dictionary")]
 DICTIONARY = Annotated[dict[str, Any], Field(description="a dictionary")]
 ANY_NUMBER = Annotated[int | float, BeforeValidator(_not_a_switch), Field(description="a number")]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from monai_afire.networks.definition import encoder_definition
+from monai_afire.networks.nets.encoders.build import RESIDUAL
 from monai_afire.networks.weights.model_file import read_description
 from monai_afire.networks.weights.released import weights_file
 from monai_afire.options.call import BundleCall, needs_evaluation
@@ -59,8 +60,16 @@ def _encoder_arguments(definition: Mapping[str, Any] | None) -> dict[str, Any]:
     kind, arguments = encoder["class"], encoder["arguments"]
     if kind in _LIBRARIES:
         return {"encoder": f"{_LIBRARIES[kind]}:{arguments['model']}"}
-    if kind != "ViTEncoder":
-        return {}  # options describe a ViT of this package
+    if kind not in ("ViTEncoder", "ResidualEncoder"):
+        return {}  # no options describe it
+    if kind == "ResidualEncoder":
+        arguments = {name: arguments[name] for name in ("img_size", "patch_size") if name in arguments}
+        return {"encoder": RESIDUAL, **_renamed(arguments)}
+    return _renamed(arguments)
+
+
+def _renamed(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of an encoder by the names of options."""
     return {"image_size" if name == "img_size" else name: value for name, value in arguments.items()}
 
 

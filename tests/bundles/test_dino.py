@@ -169,7 +169,8 @@ def test_the_same_encoder_and_engine_as_the_other_methods() -> None:
     shared += ("image_size", "patch_size", "hidden_size", "num_layers", "num_heads")
     for name in shared:
         assert dino[name] == afire[name], name
-    assert dino["encoder_def"] == afire["own_encoder"]  # what takes crops of two sizes needs a ViT of this package
+    assert dino["own_encoder"] == afire["own_encoder"]
+    assert dino["encoder_def"] == afire["encoder_def"]
     named = ("lr_schedule", "weight_decay_schedule", "teacher_decay_schedule", "validation", "progress_bar", "handlers")
     named += ("last_layer_freeze",)
     for part in ("trainer", "dataloader", "inferer", *named):

@@ -122,31 +122,44 @@ def test_inference_names_what_it_cannot_read(workspace: Path, task: str) -> None
     assert names[0] not in rejected
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["afire", "peac", "ace", "mae", "dino"])
-def test_encoders_of_every_method_feed_every_task(workspace: Path, method: str) -> None:
-    own = {
-        "afire": {
-            **at("network_def", head_dim=8, num_clusters=4, decoder_dim=8, decoder_layers=1, decoder_heads=2),
-        },
-        "peac": {"grid": 6, **at("network_def", expander_dim=8, expander_hidden_dim=16)},
-        "ace": {"grid": 10, "cell": 4},
-        "mae": {**at("network_def", decoder_dim=8, decoder_layers=1, decoder_heads=2)},
-        "dino": {
-            "make_crops::local_size": 16,
-            **at("network_def", head_dim=8, bottleneck_dim=4, num_prototypes=8),
-        },
-    }[method]
+METHODS: dict[str, dict[str, Any]] = {
+    "afire": at("network_def", head_dim=8, num_clusters=4, decoder_dim=8, decoder_layers=1, decoder_heads=2),
+    "peac": {"grid": 6, **at("network_def", expander_dim=8, expander_hidden_dim=16)},
+    "ace": {"grid": 10, "cell": 4},
+    "mae": at("network_def", decoder_dim=8, decoder_layers=1, decoder_heads=2),
+    "dino": {"make_crops::local_size": 16, **at("network_def", head_dim=8, bottleneck_dim=4, num_prototypes=8)},
+}
+
+
+def pretrain(method: str, **overrides: object) -> str:
+    """One epoch; the path of the weights."""
     pretraining = {"epochs": 1, "batch_size": 4, "val_interval": 1, "phantom": {**PHANTOM, "image_size": 64}}
     if method == "afire":
         pretraining["phantom"]["abnormal_fraction"] = 0.0
-    train_in_process(f"bundles/{method}/configs/train.json", {**ENCODER, **own, **pretraining})
-    source = f"bundles/{method}/models/model.pt"
+    settings = {**ENCODER, **METHODS[method], **pretraining, **overrides}
+    train_in_process(f"bundles/{method}/configs/train.json", settings)
+    return f"bundles/{method}/models/model.pt"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+def test_encoders_of_every_method_feed_every_task(workspace: Path, method: str) -> None:
+    source = pretrain(method)
     branch = "encoder" if method == "mae" else "teacher_encoder"  # MAE has no teacher
     expected = torch.load(source, weights_only=True)[f"{branch}.blocks.0.mlp.linear1.weight"]
     for task in TASKS:
         weights = fine_tune(task, encoder_weights=source, **{"network_def::freeze_encoder": True, "epochs": 1})
         torch.testing.assert_close(weights["encoder.blocks.0.mlp.linear1.weight"], expected, rtol=0, atol=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "mae"])
+def test_a_convolutional_encoder_is_pre_trained_and_fine_tuned_without_a_word(workspace: Path, method: str) -> None:
+    source = pretrain(method, encoder="residual")
+    expected = torch.load(source, weights_only=True)["teacher_encoder.model.layer4.0.conv2.weight"]
+    assert expected.shape == (256, 256, 3, 3)
+    weights = fine_tune("classification", encoder_weights=source, **{"network_def::freeze_encoder": True, "epochs": 1})
+    torch.testing.assert_close(weights["encoder.model.layer4.0.conv2.weight"], expected, rtol=0, atol=0)
 
 
 def test_weights_of_timm_start_a_classifier(workspace: Path) -> None:
@@ -334,7 +347,6 @@ def test_other_encoders_are_one_overlay(workspace: Path, task: str) -> None:
         assert all(has(known, name) for name in ConfigParser.load_config_file(configs(task, overlay)[0]))
         parser = ConfigParser()
         parser.read_config(configs(task, "train", overlay))
-        assert parser["own_encoder"]["img_size"] == "@image_size"
         encoder = parser.get_parsed_content("encoder_def")
         assert isinstance(encoder, kind)
         assert encoder.grid_size == grid

@@ -19,6 +19,7 @@ from monai_afire.networks import (
     UPerNet,
     ViTEncoder,
     as_encoder,
+    build_encoder,
     build_network,
     definition_of,
     load_encoder_weights,
@@ -157,9 +158,21 @@ def test_a_stem_of_another_image_size_is_loaded_whole() -> None:
     assert report.resized == ["patch_embedding.position_embeddings of 4 x 4 patches -> 8 x 8"]
 
 
-def test_a_patch_embedding_leaves_a_stem_as_it_is_and_says_so() -> None:
+def test_another_stem_than_that_of_the_weights_is_an_error() -> None:
     source, target = ViTEncoder(**{**SMALL, "num_layers": 2, "num_heads": 2}), stem_vit()
-    report = load_encoder_weights(target, source.state_dict())
-    assert all(name.startswith("patch_embedding.patch_embeddings.") for name in report.missing)
-    assert report.missing
-    torch.testing.assert_close(target.blocks[0].attn.qkv.weight, source.blocks[0].attn.qkv.weight)
+    for weights, encoder in ((source, target), (target, source)):
+        with pytest.raises(
+            ValueError, match=r"lacks \d+ of the .* tensors of this encoder \(patch_embedding\.patch_emb"
+        ):
+            load_encoder_weights(encoder, weights.state_dict())
+
+
+@pytest.mark.parametrize("size", [(32, 64), (32, 32, 64)])
+def test_the_name_residual_gives_a_small_network_for_the_bundles_images(size: tuple[int, ...]) -> None:
+    own = ViTEncoder(
+        3, size, 8, hidden_size=60, num_layers=1, num_heads=2, spatial_dims=len(size), pos_embed_type="none"
+    )
+    encoder = build_encoder("residual", own)
+    assert isinstance(encoder, ResidualEncoder)
+    assert encoder.feature_channels == (32, 64, 128, 256)
+    assert encoder(torch.rand(2, 3, *size)).shape == (2, own.grid_size[0] ** len(size) * 2, 256)

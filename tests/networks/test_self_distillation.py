@@ -208,7 +208,7 @@ def test_encoders_of_one_size_do_without_local_crops() -> None:
     network = DINO(encoder, PROTOTYPES, head_dim=8, bottleneck_dim=5)
     images = torch.rand(2, 2, 1, 64, 64)
     assert network(images, torch.zeros(2, 0, 1, 32, 32))["student"].shape == (2, 2, PROTOTYPES)
-    with pytest.raises(NotImplementedError, match="num_local_crops 0"):
+    with pytest.raises(NotImplementedError, match="num_local 0"):
         network(images, torch.zeros(2, 1, 1, 32, 32))
 
 

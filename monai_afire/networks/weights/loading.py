@@ -140,7 +140,8 @@ def load_encoder_weights(
         conversion.grid = conversion.grid if source_grid is None else tuple(source_grid)
         fit(conversion, encoder)
         _fill_absent_biases(conversion, encoder)
-        needed, arguments = r"\bblocks\.\d+\.(attn|mlp)\.", arguments_of(conversion.tensors)
+        needed = r"\bblocks\.\d+\.(attn|mlp)\.|patch_embeddings\."
+        arguments = arguments_of(conversion.tensors)
     report = _compare(conversion, targets[0], getattr(encoder, "unused", ()), arguments)
     absent = [name for name in report.missing if re.search(needed, name)]
     if absent and not allow_incomplete_blocks:

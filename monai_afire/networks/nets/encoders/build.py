@@ -13,9 +13,11 @@ from monai_afire.networks.nets.encoders.hugging_face_encoder import HuggingFaceE
 from monai_afire.networks.nets.encoders.monai_encoder import MONAI_NETWORKS, MONAIEncoder
 from monai_afire.networks.nets.encoders.timm_encoder import TimmEncoder
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.residual_encoder import ResidualEncoder
 
 # whether the library's weights are loaded where the name does not say so
 LIBRARIES = {"hub": True, "timm": False}
+RESIDUAL = "residual"  # MONAI's ResNet, narrow enough for a CPU
 _WEIGHTS = {"pretrained": True, "random": False}
 
 
@@ -67,7 +69,7 @@ def parse_encoder_name(text: str) -> EncoderName:
     if library not in LIBRARIES or not model:
         raise ValueError(
             f"encoder {text!r} names no encoder: give hub:FOLDER, hub:OWNER/NAME or timm:NAME, with :pretrained or "
-            ":random behind it, or null for the bundle's own"
+            f":random behind it, {RESIDUAL}, or null for the bundle's own"
         )
     return EncoderName(library, model, pretrained)
 
@@ -141,12 +143,14 @@ def build_encoder(
     encoder: str | nn.Module | None, own: RadiographEncoder, pretrained: bool = True
 ) -> RadiographEncoder:
     """
-    Choose between a bundle's own encoder and one of another library for the same images and patches.
+    Choose between a bundle's own encoder and another one for the same images and patches.
 
     Args:
-        encoder: None for ``own``. "hub:FOLDER" or "hub:OWNER/NAME" for a model of Hugging Face, with its weights unless
-            ":random" follows; "timm:NAME" for one of timm, with random weights unless ":pretrained" follows. Or an
-            encoder, or a network of MONAI, transformers or timm, see :func:`monai_afire.networks.as_encoder`.
+        encoder: None for ``own``; "residual" for a :class:`monai_afire.networks.ResidualEncoder` with one block of each
+            of the widths 32, 64, 128 and 256. "hub:FOLDER" or "hub:OWNER/NAME" for a model of Hugging Face, with its
+            weights unless ":random" follows; "timm:NAME" for one of timm, with random weights unless ":pretrained"
+            follows. Or an encoder, or a network of MONAI, transformers or timm, see
+            :func:`monai_afire.networks.as_encoder`.
         own: the bundle's encoder.
         pretrained: False for random weights whatever the name says, where others are to be loaded.
 
@@ -171,6 +175,9 @@ def build_encoder(
         return own
     if isinstance(encoder, nn.Module):
         built = as_encoder(encoder, own.img_size)
+    elif encoder == RESIDUAL:
+        size, patch = own.img_size, own.patch_size[0]
+        built = ResidualEncoder(own.in_channels, size, patch, 256, depths=(1, 1, 1, 1), spatial_dims=len(size))
     else:
         name = parse_encoder_name(encoder)
         if len(own.img_size) != 2:
