@@ -172,7 +172,8 @@ class SelfDistillation(Objective):
         student = encoder_of("residual", VIEW_SIZE)
         student.load_state_dict(encoder.state_dict())
         settings = {"num_prototypes": 1024, "head_dim": 512, "bottleneck_dim": 128}  # those of the bundle
-        method = DINO(student, **settings, teacher_temperature=0.02, teacher_decay=0.99)
+        # with the bundle's center instead, all images get the same distribution within three epochs
+        method = DINO(student, **settings, teacher_balance="sinkhorn", teacher_decay=0.99)
         super().__init__(method.teacher_encoder)
         self.method = method
         self.loss = DINOLoss()
