@@ -44,6 +44,9 @@ REFRESHED = 2048  # images that the statistics of batch normalization are taken 
 RECIPES = {
     "as_scratch": Recipe(learning_rate=2e-3, layer_decay=1.0, warm_head=False),
     "careful": Recipe(learning_rate=1e-3, layer_decay=0.7, warm_head=True),
+    # against the overfitting that both of them show with all labels
+    "as_scratch_strong": Recipe(learning_rate=2e-3, layer_decay=1.0, warm_head=False, dropout=0.3, strength=2.0),
+    "careful_strong": Recipe(learning_rate=1e-3, layer_decay=0.7, warm_head=True, dropout=0.3, strength=2.0),
 }
 
 
@@ -331,7 +334,7 @@ def main() -> None:
     parser.add_argument("--network", choices=["residual", "vit", "stem"], default="residual")
     parser.add_argument("--epochs", type=int, default=5, help="of the pre-training")
     parser.add_argument("--images", type=int, help="how many to pre-train on; all without it")
-    parser.add_argument("--recipes", nargs="*", default=list(RECIPES), choices=[*RECIPES, "probe"])
+    parser.add_argument("--recipes", nargs="*", default=["as_scratch", "careful"], choices=[*RECIPES, "probe"])
     parser.add_argument("--fractions", type=float, nargs="+", default=[0.1], help="of the training patients")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--tuning-epochs", type=int, default=30)

@@ -95,6 +95,7 @@ class Recipe:
     warmup: float = 0.1
     dropout: float = 0.1
     flip: float = 0.5
+    strength: float = 1.0  # of the augmentation
     warm_head: bool = True
 
 
@@ -202,9 +203,10 @@ def base_rate_logit(finding: NDArray) -> float:
     return math.log((positive + 0.5) / (len(finding) - positive + 0.5))
 
 
-def augmented(images: torch.Tensor, flip: float, generator: torch.Generator) -> torch.Tensor:
-    """Rotated by up to 10 degrees, shifted and scaled by up to 10 %, mirrored, with another gamma."""
+def augmented(images: torch.Tensor, flip: float, generator: torch.Generator, strength: float = 1.0) -> torch.Tensor:
+    """Rotated by up to 10 degrees, shifted and scaled by up to 10 %, mirrored, with another gamma; all times strength."""
     draws = torch.rand(len(images), 6, generator=generator) * 2 - 1
+    draws[:, [0, 1, 2, 3, 5]] *= strength
     angle, scale = draws[:, 0] * math.radians(10), 1 + 0.1 * draws[:, 1]
     mirror = torch.where((draws[:, 4] + 1) / 2 < flip, -1.0, 1.0)
     cosine, sine = angle.cos() * scale, angle.sin() * scale
@@ -281,7 +283,7 @@ class Training:
         self.network.train()
         for numbers in batches(self.rows, self.recipe.batch_size, self.generator):
             self._set_rates(len(self.rows))
-            images = augmented(self.data.images[numbers], self.recipe.flip, self.generator)
+            images = augmented(self.data.images[numbers], self.recipe.flip, self.generator, self.recipe.strength)
             with torch.autocast("cpu", torch.bfloat16):
                 logits = self.network(images)
             labels = torch.from_numpy(self.data.labels[numbers.numpy()])
