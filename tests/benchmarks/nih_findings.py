@@ -204,7 +204,7 @@ def base_rate_logit(finding: NDArray) -> float:
 
 
 def augmented(images: torch.Tensor, flip: float, generator: torch.Generator, strength: float = 1.0) -> torch.Tensor:
-    """Rotated by up to 10 degrees, shifted and scaled by up to 10 %, mirrored, with another gamma; all times strength."""
+    """Rotated by up to 10 degrees, shifted and scaled by up to 10 %, mirrored, other gamma; ranges times strength."""
     draws = torch.rand(len(images), 6, generator=generator) * 2 - 1
     draws[:, [0, 1, 2, 3, 5]] *= strength
     angle, scale = draws[:, 0] * math.radians(10), 1 + 0.1 * draws[:, 1]
