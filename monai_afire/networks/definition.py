@@ -16,7 +16,7 @@ import torch
 from pydantic import Field, StrictBool, StrictStr, TypeAdapter, ValidationError
 from torch import nn
 
-__all__ = ["build_network", "definition_of", "encoder_definition", "keeps_arguments"]
+__all__ = ["build_network", "check_range", "definition_of", "encoder_definition", "keeps_arguments"]
 
 Class = TypeVar("Class", bound=type)
 
@@ -218,13 +218,33 @@ def _check(definition: Any, name: str, replaced: set[str], depth: int = 0) -> No
 
 def _check_value(entry: str, argument: str, value: Any, default: Any, name: str) -> None:
     """A plain value of one argument: its range by name, else the kind of the default."""
-    if value is None and (default is None or default is inspect.Parameter.empty):
-        return
+    if value is not None or not (default is None or default is inspect.Parameter.empty):
+        check_range(argument, value, f"{name}: {entry} is", _FLAG if isinstance(default, bool) else _NAME)
+
+
+def check_range(argument: str, value: Any, found: str, otherwise: TypeAdapter = _NAME) -> None:
+    """
+    Refuse a value that no network has, before memory is taken for it.
+
+    Args:
+        argument: name of a network's argument, which has a range.
+        value: one, or a list of them.
+        found: beginning of the message.
+        otherwise: kind of an argument without a range.
+
+    Raises:
+        ValueError: when it is of another kind, or out of range.
+
+    Example:
+        >>> check_range("num_layers", 10**6, "its config says num_hidden_layers")
+        Traceback (most recent call last):
+        ValueError: its config says num_hidden_layers 1000000: Input should be less than or equal to 256
+    """
     try:
-        _CHECKS.get(argument, _FLAG if isinstance(default, bool) else _NAME).validate_python(value)
+        _CHECKS.get(argument, otherwise).validate_python(value)
     except ValidationError as error:
         reason = error.errors()[-1 if isinstance(value, list) else 0]["msg"]
-        raise ValueError(f"{name}: {entry} is {_shown(value)}: {reason}") from error
+        raise ValueError(f"{found} {_shown(value)}: {reason}") from error
 
 
 def _shown(value: Any) -> str:
