@@ -28,16 +28,17 @@ _CLASSES = {
     "monai_afire.anomaly": "AnomalyDetector MaskedRestorationInferer",
 }
 _PACKAGES = {name: package for package, names in _CLASSES.items() for name in names.split()}
-_RANGES = (  # names of arguments, whether whole numbers, least and greatest value
-    ("in_channels spatial_dims", int, 1, 64),
+_RANGES = (  # names of arguments and in configs of Hugging Face, kind of number, least and greatest value
+    ("in_channels spatial_dims num_channels", int, 1, 64),
     ("num_layers decoder_layers depths num_heads decoder_heads pool_sizes copies views stride block", int, 0, 256),
-    ("img_size patch_size window_size", int, 1, 16_384),
+    ("num_hidden_layers num_attention_heads", int, 0, 256),
+    ("img_size patch_size window_size image_size", int, 1, 16_384),
     ("hidden_size embed_dim head_dim decoder_dim bottleneck_dim channels expander_dim", int, 1, 16_384),
-    ("mlp_dim expander_hidden_dim num_clusters num_classes", int, 1, 65_536),
+    ("mlp_dim expander_hidden_dim num_clusters num_classes intermediate_size", int, 1, 65_536),
     ("num_prototypes memory_size", int, 1, 1_048_576),
     ("dropout_rate drop_path_rate teacher_decay center_momentum prototype_momentum k_fraction prior", float, 0, 1),
     ("student_temperature teacher_temperature mlp_ratio", float, 1e-6, 1e6),
-    ("norm_eps", float, 1e-15, 0.1),
+    ("norm_eps layer_norm_eps layernorm_eps", float, 1e-15, 0.1),
     ("mean", float, -1e6, 1e6),
     ("std", float, 1e-6, 1e6),
 )
@@ -53,6 +54,7 @@ _CHECKS = {
     for names, kind, low, high in _RANGES
     for name in names.split()
 }
+RANGED = tuple(_CHECKS)
 _FLAG, _NAME = _one_or_more(StrictBool), _one_or_more(StrictStr)
 _MAX_DEPTH = 5
 _ARGUMENTS = "_constructor_arguments"
@@ -227,7 +229,7 @@ def check_range(argument: str, value: Any, found: str, otherwise: TypeAdapter = 
     Refuse a value that no network has, before memory is taken for it.
 
     Args:
-        argument: name of a network's argument, which has a range.
+        argument: its name; those in ``RANGED`` have a range.
         value: one, or a list of them.
         found: beginning of the message.
         otherwise: kind of an argument without a range.
@@ -236,7 +238,7 @@ def check_range(argument: str, value: Any, found: str, otherwise: TypeAdapter = 
         ValueError: when it is of another kind, or out of range.
 
     Example:
-        >>> check_range("num_layers", 10**6, "its config says num_hidden_layers")
+        >>> check_range("num_hidden_layers", 10**6, "its config says num_hidden_layers")
         Traceback (most recent call last):
         ValueError: its config says num_hidden_layers 1000000: Input should be less than or equal to 256
     """

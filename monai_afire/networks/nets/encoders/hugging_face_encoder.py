@@ -17,23 +17,13 @@ import torch
 from monai.utils import ensure_tuple_rep
 from torch import nn
 
-from monai_afire.networks.definition import check_range, keeps_arguments
+from monai_afire.networks.definition import RANGED, check_range, keeps_arguments
 from monai_afire.networks.nets.encoders.adapted_encoder import IMAGENET_MEAN, IMAGENET_STD, AdaptedEncoder, first_line
 from monai_afire.networks.nets.radiograph_encoder import spread_layers
 
 logger = logging.getLogger(__name__)
 
 _PREPROCESSING = "preprocessor_config.json"
-_OWN_NAMES = {  # of what has another name in a config
-    "num_hidden_layers": "num_layers",
-    "num_attention_heads": "num_heads",
-    "num_channels": "in_channels",
-    "intermediate_size": "mlp_dim",
-    "image_size": "img_size",
-    "layer_norm_eps": "norm_eps",
-    "layernorm_eps": "norm_eps",
-}
-_CHECKED = (*_OWN_NAMES, "depths", "num_heads", "hidden_size", "embed_dim", "patch_size")
 _FILES = "config.json, model.safetensors and preprocessor_config.json"
 
 
@@ -197,9 +187,9 @@ def _read_model(source: str, pretrained: bool) -> tuple[nn.Module, set[str]]:
 
 def _check_config(config: Any) -> None:
     """Refuse sizes that no model has before memory is taken for them."""
-    for name in _CHECKED:
+    for name in RANGED:
         if (value := getattr(config, name, None)) is not None:
-            check_range(_OWN_NAMES.get(name, name), value, f"its config says {name}")
+            check_range(name, value, f"its config says {name}")
 
 
 def _normalization(source: str | None) -> tuple[Any, Any]:
