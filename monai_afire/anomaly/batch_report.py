@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import binomtest, ks_2samp
 
-from monai_afire.metrics.subgroups import age_bands
+from monai_afire.metrics.subgroups import group_rows
 
 GROUPS = ("sex", "age", "view", "scanner")
 _SMALLEST_SAMPLE = 20  # images on either side, below which no test is made
@@ -130,14 +130,8 @@ def flag_rates(table: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     decided = table[table["decision"] != ""]
-    for name in GROUPS:
-        if name not in decided:
-            continue
-        groups = age_bands(decided[name]) if name == "age" else decided[name]
-        for group, part in decided.groupby(groups):
-            if group == "":
-                continue
-            count, above = len(part), int((part["decision"] == "above").sum())
-            interval = binomtest(above, count).proportion_ci(method="exact")
-            rows.append((name, str(group), count, above, above / count, interval.low, interval.high))
+    for name, group, chosen in ((n, *each) for n in GROUPS for each in group_rows(decided, n).items() if each[0]):
+        count, above = len(chosen), int((decided["decision"].iloc[chosen] == "above").sum())
+        interval = binomtest(above, count).proportion_ci(method="exact")
+        rows.append((name, group, count, above, above / count, interval.low, interval.high))
     return pd.DataFrame(rows, columns=["property", "group", "images", "above", "rate", "low", "high"])

@@ -32,7 +32,8 @@ _DECISIONS = {"1": "above", "0": "below", "": ""}
 _PATIENT_THIRDS = (("left", "", "right"), ("back", "", "front"), ("lower", "", "upper"))
 _OTHER_VIEW = "other_view"
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what spreadsheets run (OWASP, CSV injection)
-GROUP_ELEMENTS = ("PatientSex", "PatientAge", "ViewPosition", "Manufacturer", "ManufacturerModelName")
+SCANNER_ELEMENTS = ("Manufacturer", "ManufacturerModelName")
+GROUP_ELEMENTS = ("PatientSex", "PatientAge", "ViewPosition", *SCANNER_ELEMENTS)
 FALSE_DISCOVERY_RATE = 0.1
 _FEW_NORMALS = 200  # fewer cannot make a p-value below 0.005
 
@@ -175,22 +176,22 @@ def write_worklist(
 def _described(image: str, source: str, elements: Mapping[str, str]) -> list[str]:
     """Name of an image, elements of its header, and the groups that it belongs to."""
     header = header_of(source, [*elements.values(), *GROUP_ELEMENTS])
-    texts = [
-        image,
-        *(str(header.get(keyword) or "") for keyword in elements.values()),
-        other_than_frontal_chest(header),
-    ]
-    groups = header_groups(header)
-    texts += [groups["sex"], groups["age"], groups["view"], f"{groups['manufacturer']} {groups['model']}".strip()]
+    named, groups = (str(header.get(keyword) or "") for keyword in elements.values()), header_groups(header)
+    texts = [image, *named, other_than_frontal_chest(header), *(groups[name] for name in GROUPS)]
     return [harmless(text) for text in texts]
 
 
 def header_groups(header: Dataset) -> dict[str, str]:
-    """Sex, age in years, view, manufacturer and model as ``GROUP_ELEMENTS`` of a header say, "" for unknown."""
-    sex, age, view, maker, model = (harmless(str(header.get(keyword) or "").strip()) for keyword in GROUP_ELEMENTS)
+    """Sex, age in years, view, manufacturer and scanner as ``GROUP_ELEMENTS`` of a header say, "" for unknown."""
+    sex, age, view, maker, _ = (harmless(str(header.get(keyword) or "").strip()) for keyword in GROUP_ELEMENTS)
     years = re.fullmatch(r"(\d{1,3})Y", age)
     age = str(int(years[1])) if years else ""
-    return {"sex": sex, "age": age, "view": view, "manufacturer": maker, "model": model}
+    return {"sex": sex, "age": age, "view": view, "manufacturer": maker, "scanner": scanner_of(header)}
+
+
+def scanner_of(header: Dataset) -> str:
+    """Manufacturer and model as ``SCANNER_ELEMENTS`` of a header say, "" for unknown."""
+    return harmless(" ".join(str(header.get(keyword) or "").strip() for keyword in SCANNER_ELEMENTS).strip())
 
 
 def harmless(text: str) -> str:

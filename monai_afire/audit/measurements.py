@@ -19,7 +19,7 @@ from scipy import ndimage
 from scipy.sparse.csgraph import connected_components
 
 from monai_afire.anomaly.header_view import other_than_frontal_chest
-from monai_afire.anomaly.worklist import header_of
+from monai_afire.anomaly.worklist import SCANNER_ELEMENTS, header_of, scanner_of
 from monai_afire.transforms import LoadRadiographd
 from monai_afire.transforms.radiograph_io.common import RadiographWarning
 from monai_afire.transforms.radiograph_io.shards import open_file
@@ -42,7 +42,6 @@ IDENTIFYING = (
     "InstitutionAddress",
     "AccessionNumber",
 )
-_SCANNER = ("Manufacturer", "ManufacturerModelName")
 _TEXT_SIDE = 768
 _UNIFORM = 0.02  # largest spread of a row or column that belongs to a border
 
@@ -68,7 +67,7 @@ class MeasureRadiograph(Transform):
             warnings.simplefilter("ignore", RadiographWarning)  # blank, in color: the audit counts what matters
             item = self.load({"image": path})
         image = np.asarray(item["image"][0], dtype=np.float32)
-        header = header_of(path, (*_SCANNER, *IDENTIFYING))
+        header = header_of(path, (*SCANNER_ELEMENTS, *IDENTIFYING))
         return {
             "unreadable": item["unreadable"].removeprefix(f"{path}: "),
             "digest": "" if item["unreadable"] else content_digest(path),
@@ -98,9 +97,9 @@ def header_facts(header: Dataset) -> dict[str, str]:
         >>> header_facts(header)
         {'scanner': 'Acme', 'other_view': '', 'identifying': 'PatientName'}
     """
-    scanner = " ".join(str(header.get(keyword) or "").strip() for keyword in _SCANNER).strip()
     filled = [keyword for keyword in IDENTIFYING if str(header.get(keyword) or "").strip()]
-    return {"scanner": scanner, "other_view": other_than_frontal_chest(header), "identifying": ", ".join(filled)}
+    view = other_than_frontal_chest(header)
+    return {"scanner": scanner_of(header), "other_view": view, "identifying": ", ".join(filled)}
 
 
 def exposure(image: NDArray[np.float32]) -> dict[str, float]:

@@ -15,8 +15,7 @@ import torch
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from monai_afire.anomaly.worklist import header_of
-from monai_afire.audit.measurements import header_facts
+from monai_afire.anomaly.worklist import SCANNER_ELEMENTS, header_of, scanner_of
 from monai_afire.data.datalist.labeled_items import labeled_items
 from monai_afire.data.datalist.labels import abnormal_label, check_label_table, class_names
 from monai_afire.data.datalist.loading import read_sections
@@ -124,9 +123,9 @@ def _shown(labels: NDArray[np.float32], names: Sequence[str]) -> list[str]:
 
 def _described(item: Mapping[str, Any]) -> dict[str, Any]:
     """Whether an image is abnormal; its view and scanner by the list, or else by the header of a DICOM file."""
-    known = {name: known_text(item.get(name)).replace("unknown", "") for name in ("view", "scanner")}
+    known = {name: known_text(item.get(name)) for name in ("view", "scanner")}
     if not all(known.values()):
-        header = header_of(item["image"], ("Manufacturer", "ManufacturerModelName", "ViewPosition"))
-        read = {"view": known_text(header.get("ViewPosition")), "scanner": header_facts(header)["scanner"]}
+        header = header_of(item["image"], ("ViewPosition", *SCANNER_ELEMENTS))
+        read = {"view": known_text(header.get("ViewPosition")), "scanner": scanner_of(header)}
         known = {name: text or read[name] or "unknown" for name, text in known.items()}
     return {"abnormal": abnormal_label(item), **known}

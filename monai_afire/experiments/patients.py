@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from monai_afire.experiments.execution import Outcome
 from monai_afire.experiments.plan import Experiment, Run
-from monai_afire.metrics.patient_bootstrap import bootstrap_aucs, patient_weights
+from monai_afire.metrics.patient_bootstrap import bootstrap_aucs, bootstrap_p_value, patient_weights
 
 _COLUMNS = ["metric", "initialization", "label_fraction", "patient_p_value"]
 _PROBABILITY = "probability_"
@@ -22,8 +22,8 @@ def patient_p_values(experiment: Experiment, outcomes: Sequence[Outcome], num_sa
     """
     Two-sided p of the difference of the mean AUC from the first initialization, by patient.
 
-    Patients are drawn with replacement. The differences of runs of the same seed and fold are averaged, and p is twice
-    the share of the samples in which the average has the rarer sign. So it says whether other patients would give the
+    Patients are drawn with replacement. The differences of runs of the same seed and fold are averaged, see
+    :func:`monai_afire.metrics.bootstrap_p_value`. So it says whether other patients would give the
     same order, given these trained networks; the t-tests say whether other seeds would.
 
     Args:
@@ -58,9 +58,7 @@ def _p_value(pairs: Sequence[tuple[pd.DataFrame, pd.DataFrame]], num_samples: in
     weights = patient_weights(pd.concat([table["patient_id"] for table, _ in pairs]).tolist(), num_samples)
     parts = np.split(weights, np.cumsum([len(table) for table, _ in pairs])[:-1], axis=1)
     differences = [_mean_auc(b, part) - _mean_auc(a, part) for (a, b), part in zip(pairs, parts, strict=True)]
-    average = np.mean(differences, axis=0)
-    rarer = min(int((average <= 0).sum()), int((average >= 0).sum()))
-    return min(1.0, 2 * (1 + rarer) / (1 + num_samples))
+    return bootstrap_p_value(np.mean(differences, axis=0))
 
 
 def _mean_auc(table: pd.DataFrame, weights: NDArray[np.float64]) -> NDArray[np.float64]:

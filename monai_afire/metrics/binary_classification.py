@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import rankdata
@@ -202,15 +203,12 @@ def matched_pairs(
         raise ValueError(f"caliper must be >= 0, got {caliper}")
     if np.isinf(values).any():
         raise ValueError(f"brightness at index {np.flatnonzero(np.isinf(values)).tolist()} is infinite")
-    names: Sequence[object] | NDArray = [None] * truth.size if groups is None else groups
-    if len(names) != truth.size:
-        raise ValueError(f"{truth.size} labels, but {len(names)} groups: give one group per image")
-    members: dict[object, list[int]] = {}
-    for index, name in enumerate(names):
-        members.setdefault(name, []).append(index)
+    names: Sequence[object] | NDArray = [""] * truth.size if groups is None else groups
+    codes, _ = pd.factorize(pd.Series(list(names), dtype=object))
+    if len(codes) != truth.size:
+        raise ValueError(f"{truth.size} labels, but {len(codes)} groups: give one group per image")
     pairs: list[tuple[int, int]] = []
-    for indices in members.values():
-        group = np.array(indices)
+    for group in (np.flatnonzero(codes == code) for code in set(codes)):
         pairs += _match(group[truth[group]], group[~truth[group]], values, caliper)
     return np.array(sorted(pairs), dtype=np.intp).reshape(-1, 2)
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from ignite.metrics import EpochMetric
 from monai.utils import CommonKeys
@@ -21,11 +22,11 @@ from monai_afire.metrics.binary_classification import (
     NAN,
     average_precision,
     best_f1_threshold,
-    bootstrap_interval,
     mean_of_defined,
     metrics_at_threshold,
     roc_auc,
 )
+from monai_afire.metrics.patient_bootstrap import bootstrap_aucs, patient_weights
 from monai_afire.utils.labels import check_label_kind, class_probabilities, resolve_uncertain
 
 DEFAULT_THRESHOLD = 0.5
@@ -39,6 +40,7 @@ def classification_metrics(
     thresholds: ArrayLike | None = None,
     uncertain: str = "ignore",
     num_bootstraps: int = 0,
+    patients: ArrayLike | None = None,
 ) -> dict[str, Any]:
     """
     Metrics of each class and their means.
@@ -51,14 +53,15 @@ def classification_metrics(
             found on other images than these; NaN leaves a class without decision. None: 0.5 for all.
         uncertain: what -1 counts as, see :func:`monai_afire.utils.resolve_uncertain`.
         num_bootstraps: samples of the interval of the mean AUC, 0 for none.
+        patients: ``(M,)``, the patient of each image; None for as many patients as images.
 
     Returns:
         A dictionary.
 
         * "num_images": M;
         * "mean_auc", "mean_average_precision", "mean_f1": means over the classes for which the metric is defined;
-        * "mean_auc_interval": 95 % interval of the mean AUC, only with ``num_bootstraps``. Whole images are drawn, so
-          that classes stay as dependent as they are; images of one patient count as independent;
+        * "mean_auc_interval": 95 % interval of the mean AUC over samples of patients, only with ``num_bootstraps``. A
+          sample has all classes of its images, so that classes stay as dependent as they are;
         * "per_class": ``{name: {"auc", "average_precision", "accuracy", "f1", "sensitivity", "specificity",
           "threshold", "num_positive", "num_negative"}}``; the first six are NaN where all known labels are the same.
 
@@ -90,7 +93,7 @@ def classification_metrics(
     for name in ("auc", "average_precision", "f1"):
         metrics[f"mean_{name}"] = mean_of_defined([entry[name] for entry in per_class.values()])
     if num_bootstraps:
-        metrics["mean_auc_interval"] = mean_auc_interval(truth, values, num_bootstraps)
+        metrics["mean_auc_interval"] = mean_auc_interval(truth, values, num_bootstraps, patients)
     return {**metrics, "per_class": per_class}
 
 
@@ -246,15 +249,12 @@ def _class_metrics(truth: NDArray, values: NDArray, threshold: float) -> dict[st
     return {**ranked, **metrics_at_threshold(truth, values, threshold), **facts}
 
 
-def mean_auc_interval(truth: NDArray, values: NDArray, num_bootstraps: int) -> tuple[float, float]:
-    """Interval over samples of whole images that keep the rarest label of all classes as frequent as it is."""
-    counts = np.array([(truth == label).sum(0) for label in (0, 1)])
-    if not counts.size or not counts.min(0).any():
+def mean_auc_interval(
+    truth: NDArray, values: NDArray, num_bootstraps: int, patients: ArrayLike | None = None
+) -> tuple[float, float]:
+    """95 % interval over samples of patients, without which each image is one."""
+    if not len(truth):
         return NAN, NAN
-    label, rarest = np.unravel_index(np.argmin(np.where(counts.min(0) > 0, counts, len(truth) + 1)), counts.shape)
-
-    def mean_auc_of(_: NDArray, drawn: NDArray) -> float:
-        chosen = drawn.astype(np.intp)
-        return _mean_auc(truth[chosen], values[chosen])
-
-    return bootstrap_interval(mean_auc_of, truth[:, rarest] == label, np.arange(len(truth)), num_bootstraps)
+    weights = patient_weights(np.arange(len(truth)) if patients is None else patients, num_bootstraps)
+    aucs = pd.Series(bootstrap_aucs(truth, values, weights))
+    return float(aucs.quantile(0.025)), float(aucs.quantile(0.975))  # without the samples that have no AUC

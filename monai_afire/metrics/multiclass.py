@@ -18,7 +18,11 @@ _SUM_TOLERANCE = 1e-4
 
 
 def multiclass_metrics(
-    labels: ArrayLike, probabilities: ArrayLike, class_names: Sequence[str], num_bootstraps: int = 0
+    labels: ArrayLike,
+    probabilities: ArrayLike,
+    class_names: Sequence[str],
+    num_bootstraps: int = 0,
+    patients: ArrayLike | None = None,
 ) -> dict[str, Any]:
     """
     Metrics of the decisions (the most probable class) and of the probabilities.
@@ -29,13 +33,14 @@ def multiclass_metrics(
         probabilities: ``(M, K)``, of which each row sums to 1.
         class_names: K names, K > 1; of grades in their order, which the kappa needs.
         num_bootstraps: samples of the interval of the mean AUC, 0 for none.
+        patients: ``(M,)``, the patient of each image; None for as many patients as images.
 
     Returns:
         A dictionary.
 
         * "num_images": those whose class is known;
         * "mean_auc": macro-average of each class against the others, over the classes that occur (but not alone);
-        * "mean_auc_interval": its 95 % interval, only with ``num_bootstraps``;
+        * "mean_auc_interval": its 95 % interval over samples of patients, only with ``num_bootstraps``;
         * "accuracy"; "balanced_accuracy": mean sensitivity of the classes that occur;
         * "quadratic_weighted_kappa": see :func:`quadratic_weighted_kappa`;
         * "expected_calibration_error": of the decisions, see :func:`expected_calibration_error`;
@@ -67,7 +72,8 @@ def multiclass_metrics(
         "mean_auc": mean_of_defined([entry["auc"] for entry in per_class.values()]),
     }
     if num_bootstraps:
-        summary["mean_auc_interval"] = mean_auc_interval(one_hot, values, num_bootstraps)
+        own = None if patients is None else np.asarray(patients)[np.asarray(labels) != UNKNOWN]
+        summary["mean_auc_interval"] = mean_auc_interval(one_hot, values, num_bootstraps, own)
     return {
         **summary,
         "accuracy": _ratio(np.trace(matrix), matrix.sum()),

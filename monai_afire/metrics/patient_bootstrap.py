@@ -15,16 +15,21 @@ def patient_weights(patients: ArrayLike, num_samples: int, seed: int = 0) -> NDA
 
     Args:
         patients: ``(M,)``, the patient of each image.
-        num_samples: samples of as many patients as there are.
+        num_samples: samples of as many patients as there are, at least 0.
         seed: of the draws.
 
     Returns:
         ``(num_samples, M)``, whole numbers; the images of one patient have the same.
 
+    Raises:
+        ValueError: for a negative number of samples.
+
     Example:
         >>> patient_weights(["a", "a", "b"], num_samples=3).astype(int).tolist()
         [[1, 1, 1], [1, 1, 1], [0, 0, 2]]
     """
+    if num_samples < 0:
+        raise ValueError(f"num_samples must be at least 0, got {num_samples}")
     codes, known = pd.factorize(np.asarray(patients, dtype=object))
     drawn = np.random.default_rng(seed).multinomial(len(known), np.full(len(known), 1 / len(known)), num_samples)
     return drawn[:, codes].astype(np.float64)

@@ -59,17 +59,36 @@ def subgroup_metrics(
     decisions = np.where(np.isnan(limits), np.nan, scores >= limits)
     patients = table.get("patient_id", pd.Series(table.index)).to_numpy()
     for name in PROPERTIES:
-        groups = table.get(name, pd.Series("", table.index)).to_numpy()
-        groups = age_bands(pd.Series(groups)).to_numpy() if name == "age" else groups
+        groups = group_rows(table, name)
+        unknown = groups.pop("", ())
         result[name] = {}
-        for group in sorted(set(groups) - {""}):
-            rows = np.flatnonzero(groups == group)
+        for group, rows in groups.items():
             weights = np.vstack([np.ones(len(rows)), patient_weights(patients[rows], num_bootstraps)])
             measured = _metrics(weights, truth[rows], scores[rows], decisions[rows], class_names)
             result[name][group] = {"images": len(rows), **measured}
-        if unknown := int((groups == "").sum()):
-            result[name][UNKNOWN_GROUP] = {"images": unknown}
+        if len(unknown):
+            result[name][UNKNOWN_GROUP] = {"images": len(unknown)}
     return result
+
+
+def group_rows(table: pd.DataFrame, name: str) -> dict[str, NDArray[np.intp]]:
+    """
+    Numbers of the images in each group of a property.
+
+    Args:
+        table: a row per image with the property as text, "" for unknown, as is a column that is not there.
+        name: of the property; "age" is in years, its groups are bands.
+
+    Returns:
+        Group -> numbers, sorted; the group "" has the images of which it is not known.
+
+    Example:
+        >>> group_rows(pd.DataFrame({"age": ["57", "", "44"]}), "age")
+        {'': array([1]), '40 to 59': array([0, 2])}
+    """
+    values = table.get(name, pd.Series("", table.index))
+    groups = age_bands(values) if name == "age" else values
+    return dict(groups.groupby(groups.to_numpy()).indices)
 
 
 def age_bands(ages: pd.Series) -> pd.Series:

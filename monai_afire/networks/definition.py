@@ -16,7 +16,7 @@ import torch
 from pydantic import Field, StrictBool, StrictStr, TypeAdapter, ValidationError
 from torch import nn
 
-__all__ = ["build_network", "definition_of", "encoder_definition", "keeps_arguments"]
+__all__ = ["build_network", "check_range", "definition_of", "encoder_definition", "keeps_arguments"]
 
 Class = TypeVar("Class", bound=type)
 
@@ -28,16 +28,17 @@ _CLASSES = {
     "monai_afire.anomaly": "AnomalyDetector MaskedRestorationInferer",
 }
 _PACKAGES = {name: package for package, names in _CLASSES.items() for name in names.split()}
-_RANGES = (  # names of arguments, whether whole numbers, least and greatest value
-    ("in_channels spatial_dims", int, 1, 64),
+_RANGES = (  # names of arguments and in configs of Hugging Face, kind of number, least and greatest value
+    ("in_channels spatial_dims num_channels", int, 1, 64),
     ("num_layers decoder_layers depths num_heads decoder_heads pool_sizes copies views stride block", int, 0, 256),
-    ("img_size patch_size window_size", int, 1, 16_384),
+    ("num_hidden_layers num_attention_heads", int, 0, 256),
+    ("img_size patch_size window_size image_size", int, 1, 16_384),
     ("hidden_size embed_dim head_dim decoder_dim bottleneck_dim channels expander_dim", int, 1, 16_384),
-    ("mlp_dim expander_hidden_dim num_clusters num_classes", int, 1, 65_536),
+    ("mlp_dim expander_hidden_dim num_clusters num_classes intermediate_size", int, 1, 65_536),
     ("num_prototypes memory_size", int, 1, 1_048_576),
     ("dropout_rate drop_path_rate teacher_decay center_momentum prototype_momentum k_fraction prior", float, 0, 1),
     ("student_temperature teacher_temperature mlp_ratio", float, 1e-6, 1e6),
-    ("norm_eps", float, 1e-15, 0.1),
+    ("norm_eps layer_norm_eps layernorm_eps", float, 1e-15, 0.1),
     ("mean", float, -1e6, 1e6),
     ("std", float, 1e-6, 1e6),
 )
@@ -53,6 +54,7 @@ _CHECKS = {
     for names, kind, low, high in _RANGES
     for name in names.split()
 }
+RANGED = tuple(_CHECKS)
 _FLAG, _NAME = _one_or_more(StrictBool), _one_or_more(StrictStr)
 _MAX_DEPTH = 5
 _ARGUMENTS = "_constructor_arguments"
@@ -218,13 +220,33 @@ def _check(definition: Any, name: str, replaced: set[str], depth: int = 0) -> No
 
 def _check_value(entry: str, argument: str, value: Any, default: Any, name: str) -> None:
     """A plain value of one argument: its range by name, else the kind of the default."""
-    if value is None and (default is None or default is inspect.Parameter.empty):
-        return
+    if value is not None or not (default is None or default is inspect.Parameter.empty):
+        check_range(argument, value, f"{name}: {entry} is", _FLAG if isinstance(default, bool) else _NAME)
+
+
+def check_range(argument: str, value: Any, found: str, otherwise: TypeAdapter = _NAME) -> None:
+    """
+    Refuse a value that no network has, before memory is taken for it.
+
+    Args:
+        argument: its name; those in ``RANGED`` have a range.
+        value: one, or a list of them.
+        found: beginning of the message.
+        otherwise: kind of an argument without a range.
+
+    Raises:
+        ValueError: when it is of another kind, or out of range.
+
+    Example:
+        >>> check_range("num_hidden_layers", 10**6, "its config says num_hidden_layers")
+        Traceback (most recent call last):
+        ValueError: its config says num_hidden_layers 1000000: Input should be less than or equal to 256
+    """
     try:
-        _CHECKS.get(argument, _FLAG if isinstance(default, bool) else _NAME).validate_python(value)
+        _CHECKS.get(argument, otherwise).validate_python(value)
     except ValidationError as error:
         reason = error.errors()[-1 if isinstance(value, list) else 0]["msg"]
-        raise ValueError(f"{name}: {entry} is {_shown(value)}: {reason}") from error
+        raise ValueError(f"{found} {_shown(value)}: {reason}") from error
 
 
 def _shown(value: Any) -> str:

@@ -25,7 +25,20 @@ def image_name(item: Mapping[Any, Any], key: Hashable = "image") -> str:
 
 
 def known_text(value: Any) -> str:
-    """Text of a table's cell without blanks around it, "" for None and NaN; a whole number is one also as 13.0."""
+    """
+    Text of a table's cell without blanks around it, "" for what means unknown.
+
+    Args:
+        value: any; a whole number is one also as 13.0.
+
+    Returns:
+        The text, "" for None, NaN and the words "unknown" and "nan".
+
+    Example:
+        >>> known_text(57.0), known_text(" PA "), known_text("Unknown"), known_text(None)
+        ('57', 'PA', '', '')
+    """
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return "" if value is None or value != value else str(value).strip()
+    text = "" if value is None else str(value).strip()
+    return "" if text.lower() in ("unknown", "nan") else text

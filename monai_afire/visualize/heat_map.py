@@ -5,13 +5,13 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from pathlib import Path
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
 from numpy.typing import ArrayLike, NDArray
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image
+
+from monai_afire.visualize.captions import text_picture, text_size
 
 LEVELS = 256
 OPACITY = 0.45  # of the strongest color: more would hide what the radiograph shows below it
@@ -87,10 +87,6 @@ def _check_pictures(picture: NDArray, values: NDArray) -> None:
         raise ValueError(f"{bad} of {values.size} pixels of the heat map are NaN: exploded or wrongly loaded weights")
 
 
-_FONT = Path(mpl.get_data_path(), "fonts/ttf/DejaVuSans.ttf")  # Pillow's own has no sign for "at least"
-_WHITE = (255, 255, 255)
-_SMALLEST_TEXT = 10  # pixels
-_TEXT_PER_SIDE = 1 / 30  # size of the text in sides of the radiograph
 _MEDIUM_GRAY = 0.5  # what the colors of the bar lie on, since the weak ones are transparent
 
 
@@ -123,9 +119,9 @@ def heat_panels(image: ArrayLike, heat: ArrayLike, low: float, high: float, titl
     gray = np.asarray(image, dtype=np.float32)
     overlay = overlay_heat_map(gray, heat, low, high)
     rows, columns = gray.shape
-    text = max(_SMALLEST_TEXT, round(_TEXT_PER_SIDE * max(rows, columns)))
+    text = text_size(gray)
     gap, header = text // 2, 2 * text
-    label, bar = _text_picture(title, text), _color_bar(low, high, unit, rows, text)
+    label, bar = text_picture(title, text), _color_bar(low, high, unit, rows, text)
     width = max(2 * columns + gap + bar.width, label.width + 2 * gap)
     canvas = Image.new("RGB", (width, header + max(rows, bar.height)))
     canvas.paste(label, (gap, (header - label.height) // 2))
@@ -137,13 +133,13 @@ def heat_panels(image: ArrayLike, heat: ArrayLike, low: float, high: float, titl
 
 def _color_bar(low: float, high: float, unit: str, rows: int, text: int) -> Image.Image:
     """Colors from the strongest down to none, their heat, and its unit along them."""
-    meaning = _text_picture(unit, text).rotate(90, expand=True)
+    meaning = text_picture(unit, text).rotate(90, expand=True)
     height = max(rows, meaning.height)
     heat = np.linspace(high, low, height)[:, None]
     colors = overlay_heat_map(np.full((height, 1), _MEDIUM_GRAY), heat, low, high)
     ticks = np.linspace(high, low, 5 if height > 10 * text else 2)
     numbers = [f"{tick:.1f}" for tick in ticks]
-    labels = [_text_picture(words, text) for words in (f"≥ {numbers[0]}", *numbers[1:-1], f"≤ {numbers[-1]}")]
+    labels = [text_picture(words, text) for words in (f"≥ {numbers[0]}", *numbers[1:-1], f"≤ {numbers[-1]}")]
     left = text + text // 2  # of the labels
     right = left + max(label.width for label in labels) + text // 2
     canvas = Image.new("RGB", (right + meaning.width + text // 2, height))
@@ -151,12 +147,4 @@ def _color_bar(low: float, high: float, unit: str, rows: int, text: int) -> Imag
     for label, place in zip(labels, np.linspace(0, 1, len(labels)), strict=True):
         canvas.paste(label, (left, round(place * (height - label.height))))
     canvas.paste(meaning, (right, (height - meaning.height) // 2))
-    return canvas
-
-
-@lru_cache(maxsize=256)  # of a run all but the titles are the same
-def _text_picture(text: str, size: int) -> Image.Image:
-    font = ImageFont.truetype(_FONT, size)
-    canvas = Image.new("RGB", (max(1, round(font.getlength(text))), round(1.3 * size)))
-    ImageDraw.Draw(canvas).text((0, size), text, fill=_WHITE, font=font, anchor="ls")
     return canvas

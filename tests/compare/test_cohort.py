@@ -83,12 +83,12 @@ def test_view_and_scanner_come_from_headers(tmp_path: Path) -> None:
     data.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
     data.SOPClassUID = data.file_meta.MediaStorageSOPClassUID = ComputedRadiographyImageStorage
     data.SOPInstanceUID = data.file_meta.MediaStorageSOPInstanceUID = generate_uid()
-    data.Manufacturer, data.ViewPosition = "Acme", "PA"
+    data.Manufacturer, data.ManufacturerModelName, data.ViewPosition = "=Acme", "X 1", "PA"
     data.set_pixel_data(np.full((40, 40), 90, np.uint8), "MONOCHROME2", 8)
     pydicom.dcmwrite(tmp_path / "0.dcm", data, enforce_file_format=True)
     path.write_text(path.read_text().replace("0.png", "0.dcm", 1))
     cohort = read_cohort(path, tmp_path)
-    assert cohort.table.loc[0, ["view", "scanner"]].tolist() == ["PA", "Acme"]
+    assert cohort.table.loc[0, ["view", "scanner"]].tolist() == ["PA", "'=Acme X 1"]
     assert cohort.table.loc[1, ["view", "scanner"]].tolist() == ["unknown", "unknown"]
 
 

@@ -69,6 +69,7 @@ def test_masks_have_the_pixels_of_the_file(tmp_path: Path) -> None:
             assert overlay.size == (43, 64)
             pixels = np.asarray(overlay).astype(int)
         assert (np.ptp(pixels, axis=-1) > 60)[30:35].mean() > 0.3  # an outline in the middle
+        assert (pixels[52:] == 255).all(-1).any()  # the words that it is not for clinical use
     rows = read_csv(tmp_path / "out/segmentation.csv")
     assert [Path(row["image"]).name for row in rows] == ["a.png", "b.dcm", "c.png"]
     assert {row["area_left lung"] for row in rows} == {"0.5"}

@@ -106,3 +106,13 @@ def test_pixel_sizes_by_hand() -> None:
     shapes = torch.tensor([[100, 40]] * 5)
     sizes = report.pixel_sizes({**batch, "spatial_shape": shapes}, (10, 20))
     np.testing.assert_allclose(sizes[:2].numpy(), [[2.0, 0.8], [2.0, 0.4]])
+
+
+def test_an_earlier_evaluation_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Also one whose figures were damaged: only files move."""
+    shown(monkeypatch, tmp_path, [0.5], 1)
+    (tmp_path / "metrics.json").write_text("first")
+    shown(monkeypatch, tmp_path, [0.5], 1)
+    assert (tmp_path / "metrics_previous.json").read_text() == "first"
+    assert (tmp_path / "metrics.json").read_text() == "{}"
+    assert (tmp_path / "table_previous.csv").is_file()

@@ -45,7 +45,7 @@ def test_the_list_comes_before_the_header(tmp_path: Path) -> None:
     )
     expected = {"patient_id": path, "sex": "F", "age": "57", "view": "PA", "manufacturer": "'=ACME"}
     assert item_groups({"image": path}) == expected  # the header's identity is not written to tables
-    told = {"image": path, "sex": "Male", "age": "003Y", "view": "AP", "patient_id": 7, "manufacturer": "B"}
+    told = {"image": path, "sex": "Male", "age": "003Y", "view": "AP", "patient_id": 7.0, "manufacturer": "B"}
     assert item_groups(told) == {"patient_id": "7", "sex": "M", "age": "3", "view": "AP", "manufacturer": "B"}
     gaps = {"image": path, "sex": None, "age": float("nan"), "view": "unknown"}
     assert item_groups(gaps) == expected

@@ -15,8 +15,9 @@ import torch
 from ignite.engine import Engine
 from ignite.metrics import EpochMetric
 
-from monai_afire.metrics.binary_classification import best_f1_threshold, bootstrap_interval, roc_auc
+from monai_afire.metrics.binary_classification import best_f1_threshold
 from monai_afire.metrics.classification import best_thresholds, classification_metrics, mean_auc
+from monai_afire.metrics.patient_bootstrap import patient_weights
 
 NAN = math.nan
 FIGURES = ("auc", "average_precision", "accuracy", "f1", "sensitivity", "specificity")
@@ -170,20 +171,24 @@ def test_best_thresholds(policy: str) -> None:
         )
 
 
-def test_interval_of_one_class_is_that_of_its_auc() -> None:
-    labels, probabilities = random_classifier(0, 200, 1)
-    labels = np.abs(np.nan_to_num(labels))
-    metrics = classification_metrics(labels, probabilities, ["a"], num_bootstraps=200)
-    strata = labels[:, 0] if labels.mean() <= 0.5 else 1 - labels[:, 0]
-    sign = 1 if labels.mean() <= 0.5 else -1
-    expected = bootstrap_interval(roc_auc, strata, sign * probabilities[:, 0], 200)
-    assert metrics["mean_auc_interval"] == pytest.approx(expected)
+def test_interval_draws_patients_with_all_their_images() -> None:
+    labels, probabilities = random_classifier(0, 90, 2)
+    patients = np.repeat([f"p{number}" for number in range(30)], 3)
+    found = classification_metrics(labels, probabilities, "ab", num_bootstraps=50, patients=patients)
+    aucs = []
+    for drawn in patient_weights(patients, 50).astype(int):
+        rows = np.repeat(np.arange(90), drawn)
+        aucs.append(mean_auc(labels[rows], probabilities[rows]))
+    assert found["mean_auc_interval"] == pytest.approx(np.quantile(aucs, [0.025, 0.975]))
+    alone = classification_metrics(labels, probabilities, "ab", num_bootstraps=50)
+    each = classification_metrics(labels, probabilities, "ab", num_bootstraps=50, patients=np.arange(90))
+    assert alone["mean_auc_interval"] == each["mean_auc_interval"] != found["mean_auc_interval"]
 
 
 def test_interval_of_the_mean() -> None:
     labels, probabilities = random_classifier(0, 80)
     labels[:, 3] = 0
-    labels[7, 3] = 1  # a class with one positive image stays defined in every sample
+    labels[7, 3] = 1  # samples without this image have the mean of the other classes
     low, high = classification_metrics(labels, probabilities, "abcd", num_bootstraps=60)["mean_auc_interval"]
     assert 0 < low < mean_auc(labels, probabilities) < high <= 1
     again = classification_metrics(labels, probabilities, "abcd", num_bootstraps=60)["mean_auc_interval"]

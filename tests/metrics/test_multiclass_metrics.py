@@ -17,6 +17,7 @@ from monai_afire.metrics import (
     confusion_matrix,
     expected_calibration_error,
     multiclass_metrics,
+    patient_weights,
     quadratic_weighted_kappa,
 )
 
@@ -92,6 +93,19 @@ def test_interval_holds_the_figure() -> None:
     found = multiclass_metrics(labels, probabilities, names, num_bootstraps=100)
     low, high = found["mean_auc_interval"]
     assert low < found["mean_auc"] < high
+
+
+def test_interval_is_by_patient() -> None:
+    """Unknown classes leave the others with their patients."""
+    labels, probabilities, names = case(2, 60, 3)
+    labels[:7] = -1
+    patients = np.repeat(np.arange(20), 3)
+    found = multiclass_metrics(labels, probabilities, names, num_bootstraps=40, patients=patients)
+    aucs = []
+    for drawn in patient_weights(patients[7:], 40).astype(int):
+        rows = 7 + np.repeat(np.arange(53), drawn)
+        aucs.append(multiclass_metrics(labels[rows], probabilities[rows], names)["mean_auc"])
+    assert found["mean_auc_interval"] == pytest.approx(np.quantile(aucs, [0.025, 0.975]))
 
 
 def test_kappa_minds_the_order_of_the_grades() -> None:

@@ -186,7 +186,10 @@ def test_a_file_of_this_package_needs_no_folder(name: str, tmp_path: Path) -> No
     torch.testing.assert_close(ModelFile(file).build()(images), network(images), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(("entry", "value"), [("num_hidden_layers", 10**6), ("layer_norm_eps", float("nan"))])
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [("num_hidden_layers", 10**6), ("num_channels", 65), ("layer_norm_eps", float("nan"))],
+)
 def test_an_impossible_config_is_refused_at_once(tmp_path: Path, entry: str, value: float) -> None:
     _, folder = saved("vit", tmp_path)
     content = json.loads((folder / "config.json").read_text())

@@ -12,7 +12,7 @@ import torch
 from monai.data import MetaTensor
 
 from monai_afire.data.readers import tables
-from monai_afire.utils.text import first_few, image_name
+from monai_afire.utils.text import first_few, image_name, known_text
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,15 @@ def test_first_few_are_named_and_the_others_counted(count: int, expected: str) -
 def test_any_iterable_of_anything_with_a_text() -> None:
     assert first_few(part for part in (Path("a"), 2, None)) == "a, 2, None"
     assert first_few({"x": 1, "y": 2}, shown=1) == "x and 1 more"
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), "", "  ", "unknown", " Unknown ", "NaN"])
+def test_unknown_has_no_text(value: Any) -> None:
+    assert known_text(value) == ""
+
+
+def test_known_text() -> None:
+    assert [known_text(value) for value in (7, 57.0, 1.5, 0, " PA ", False)] == ["7", "57", "1.5", "0", "PA", "False"]
 
 
 def test_readers_use_the_same_function() -> None:

@@ -280,12 +280,13 @@ def bundle_items(
     if dataset_dir and not datalist and os.path.isfile(os.path.expanduser(dataset_dir)):
         return [{"image": os.path.abspath(os.path.expanduser(dataset_dir))}]
     if dataset_dir or datalist:
-        if section == "training" and not datalist and spatial_dims == 2 and not global_rank():
-            logger.info(f"to check these images first: monai-afire audit {shlex.quote(os.fspath(dataset_dir or ''))}")
         volumes = spatial_dims == 3
-        return load_radiograph_datalist(
+        items = load_radiograph_datalist(
             dataset_dir, datalist, section, hold_out=True, check_files=check_files, volumes=volumes
         )
+        if section == "training" and not datalist and not volumes and not global_rank():
+            logger.info(f"to check these images first: monai-afire audit {shlex.quote(os.fspath(dataset_dir or ''))}")
+        return items
     return load_radiograph_datalist(None, cached_phantom(phantom_dir, phantom, spatial_dims), section)
 
 

@@ -74,7 +74,7 @@ def split_by_patient(patients: Sequence[str], validation_fraction: float, seed: 
         return [False] * len(patients)
     digests = {p: hashlib.sha256(f"{seed}:{p}".encode(errors="surrogateescape")).digest() for p in set(patients)}
     if len(digests) < 2:
-        raise DatalistError("one patient cannot be split; give a datalist, or set validation_fraction=0.")
+        raise DatalistError("one patient cannot be split: give a list with training and validation (--datalist).")
     order = sorted(digests, key=digests.__getitem__)
     limit = validation_fraction * 2.0**256
     count = sum(int.from_bytes(digests[patient], "big") < limit for patient in order)

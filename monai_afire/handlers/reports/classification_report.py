@@ -163,9 +163,8 @@ class ClassificationReport(_ProbabilityReport):
     def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
         """See :func:`monai_afire.metrics.classification_metrics`; "subgroups" are added."""
         labels, probabilities = self.values(table, "label"), self.values(table, "probability")
-        metrics = classification_metrics(
-            labels, probabilities, self.class_names, self.thresholds, self.uncertain, self.num_bootstraps
-        )
+        settings = self.thresholds, self.uncertain, self.num_bootstraps
+        metrics = classification_metrics(labels, probabilities, self.class_names, *settings, table["patient_id"])
         limits = [entry["threshold"] for entry in metrics["per_class"].values()]
         return {**metrics, "subgroups": self.subgroups(table, self._truth(table), limits)}
 
@@ -252,7 +251,7 @@ class MulticlassReport(_ProbabilityReport):
         """See :func:`monai_afire.metrics.multiclass_metrics`; "subgroups" have the AUC alone."""
         labels, values = self._columns(table)
         truth = np.where(labels[:, None] == UNKNOWN, np.nan, labels[:, None] == np.arange(len(self.class_names)))
-        metrics = multiclass_metrics(labels, values, self.class_names, self.num_bootstraps)
+        metrics = multiclass_metrics(labels, values, self.class_names, self.num_bootstraps, table["patient_id"])
         return {**metrics, "subgroups": self.subgroups(table, truth, [np.nan] * len(self.class_names))}
 
     def draw(self, table: pd.DataFrame) -> None:

@@ -17,7 +17,7 @@ from ignite.engine import Engine, Events
 from monai.utils import convert_to_tensor
 from numpy.typing import NDArray
 
-from monai_afire.utils.files import check_writable, mark_results, write_text
+from monai_afire.utils.files import check_writable, keep_previous, mark_results, write_text
 from monai_afire.utils.formatting import json_safe
 from monai_afire.visualize.outlines import picture_sheet
 
@@ -28,7 +28,8 @@ class MetricsReport(ABC):
 
     A subclass collects ``self.rows``, a dictionary per image, in :meth:`collect`, and turns the table of them into
     metrics in :meth:`evaluate`. Written are the table and ``metrics.json``, each complete or absent; a metric that is
-    not defined (NaN) is ``null`` there. Attach it to an evaluator.
+    not defined (NaN) is ``null`` there. Those of an earlier evaluation stay as ``*_previous*``; its pictures are drawn
+    over. Attach it to an evaluator.
 
     Attributes:
         items: the data set's items, for the names of the files; each subclass has them as an argument.
@@ -84,6 +85,7 @@ class MetricsReport(ABC):
             raise ValueError("no image was evaluated: the section of the datalist is empty")
         table = pd.DataFrame(self.rows)
         metrics = self.evaluate(table)
+        keep_previous(self.folder / self.table_name, self.folder / "metrics.json")
         write_text(self.folder / self.table_name, table.to_csv(index=False))
         write_text(self.folder / "metrics.json", json.dumps(json_safe(metrics), indent=2))
         self.draw(table)

@@ -10,6 +10,7 @@ from typing import Any
 from monai_afire.anomaly.worklist import GROUP_ELEMENTS, header_groups, header_of
 from monai_afire.metrics.subgroups import FEWEST_IMAGES, GROUP_METRICS, PROPERTIES, UNKNOWN_GROUP
 from monai_afire.utils.formatting import format_number, table_lines
+from monai_afire.utils.text import known_text
 
 _TOO_FEW = "too few"
 
@@ -29,19 +30,13 @@ def item_groups(item: Mapping[str, Any]) -> dict[str, str]:
         >>> item_groups({"image": "a.png", "sex": "female", "age": 57, "view": "pa"})
         {'patient_id': 'a.png', 'sex': 'F', 'age': '57', 'view': 'PA', 'manufacturer': ''}
     """
-    told = {name: _text(item.get(name)) for name in PROPERTIES}
+    told = {name: known_text(item.get(name)) for name in PROPERTIES}
     if not all(told.values()):
         header = header_groups(header_of(str(item["image"]), GROUP_ELEMENTS))
         told = {name: value or header[name] for name, value in told.items()}
     sex, age = told["sex"][:1].upper(), told["age"].rstrip("Yy").lstrip("0") or told["age"][:1]
     told |= {"sex": sex if sex in ("F", "M", "O") else "", "age": age, "view": told["view"].upper()}
-    return {"patient_id": _text(item.get("patient_id")) or str(item["image"]), **told}
-
-
-def _text(value: Any) -> str:
-    """As text; "" for what means unknown."""
-    text = "" if value is None else str(value).strip()
-    return "" if text.lower() in ("unknown", "nan") else text
+    return {"patient_id": known_text(item.get("patient_id")) or str(item["image"]), **told}
 
 
 def subgroup_lines(subgroups: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:

@@ -41,6 +41,7 @@ from monai_afire.networks.weights.model_file import ModelFile
 from monai_afire.transforms.radiograph_io.common import WRITER
 from monai_afire.utils.file_geometry import FileGeometry
 from monai_afire.utils.files import atomic_path, output_path
+from monai_afire.visualize.captions import NOT_CLINICAL
 from monai_afire.visualize.heat_map import heat_panels, overlay_heat_map
 from monai_afire.visualize.volume_planes import hottest_planes
 
@@ -117,7 +118,7 @@ class AnomalyResult:
         Of a volume the three planes through the hottest place. The title says that it is not for clinical use.
         """
         picture, heat = self.planes
-        return heat_panels(picture, heat, *self.heat_range, f"{self.title}; not for clinical use", HEAT_UNIT)
+        return heat_panels(picture, heat, *self.heat_range, f"{self.title}; {NOT_CLINICAL}", HEAT_UNIT)
 
     def thumbnail(self, side: int) -> Image.Image:
         """Small radiograph and the same with its heat, side by side in two squares of ``side`` pixels."""

@@ -25,6 +25,7 @@ from monai_afire.metrics.landmarks import landmark_positions, rescaled_positions
 from monai_afire.utils.file_geometry import FileGeometry
 from monai_afire.utils.files import output_path, save_png
 from monai_afire.utils.precision import at_least_float32
+from monai_afire.visualize.captions import captioned
 from monai_afire.visualize.outlines import landmark_picture, outline_picture
 from monai_afire.visualize.volume_planes import frontal_positions, frontal_projection, fullest_planes
 
@@ -64,7 +65,8 @@ class SegmentationWriter(_PictureWriter):
       :class:`monai_afire.transforms.LoadRadiograph` reads it (upright). Probabilities are interpolated linearly to that
       size before the threshold is applied, so that outlines have no steps;
     * ``overlays/<image>.png``: the outlines over the picture, each class in its color
-      (:func:`monai_afire.visualize.class_color`), in the proportions of the file;
+      (:func:`monai_afire.visualize.class_color`), in the proportions of the file, with the words that it is not for
+      clinical use;
     * ``segmentation.csv``: for each image and class the share of the image inside the mask, "area_<class>", at the
       resolution of the network;
     * ``rejected.csv``: files that could not be read, or for which the network's output is NaN, with the reason.
@@ -142,7 +144,7 @@ class SegmentationWriter(_PictureWriter):
             image = in_proportion(picture, file)
             shown = resized_maps(probabilities, image.shape)
         image, masks = fullest_planes(image, shown >= self.threshold)
-        save_png(outline_picture(image, masks, side=max(image.shape)), path)
+        save_png(captioned(outline_picture(image, masks, side=max(image.shape))), path)
 
 
 def _is_folder_name(name: str) -> bool:
@@ -157,7 +159,7 @@ class LandmarkWriter(_PictureWriter):
     * ``landmarks.csv``: for each image and landmark "row" and "column" in pixels of the file as
       :class:`monai_afire.transforms.LoadRadiograph` reads it (upright), 0 at the center of the first pixel, empty where
       the heat map is flat; and "peak", the largest value of the heat map, near 1 where the network is sure;
-    * ``overlays/<image>.png``: the landmarks over the picture, in the proportions of the file;
+    * ``overlays/<image>.png``: the landmarks over the picture, likewise;
     * ``rejected.csv``: files that could not be read, or for which the network's output is NaN, with the reason.
 
     The evaluator's output has the heat maps ``(B, P, rows, columns)`` as "pred"; the batches need the same as for
@@ -220,9 +222,10 @@ class LandmarkWriter(_PictureWriter):
 def _save_landmarks(positions: torch.Tensor, shape: tuple[int, int], picture: NDArray, path: Path) -> None:
     image = in_proportion(picture, shape)
     rescaled = rescaled_positions(positions, shape, image.shape)
-    save_png(landmark_picture(image, rescaled.numpy(), side=max(image.shape)), path)
+    save_png(captioned(landmark_picture(image, rescaled.numpy(), side=max(image.shape))), path)
 
 
 def _save_projection(positions: NDArray, picture: NDArray, path: Path) -> None:
     image = frontal_projection(picture.astype(np.float32) / 255)
-    save_png(landmark_picture(image, frontal_positions(positions, picture.shape), side=max(image.shape)), path)
+    drawn = landmark_picture(image, frontal_positions(positions, picture.shape), side=max(image.shape))
+    save_png(captioned(drawn), path)

@@ -51,12 +51,11 @@ class SizeLimits:
         """
         size = f"is {width} x {height} pixels (width x height)"
         if min(height, width) < self.min_size:
-            raise refuse(path, f"{size}, smaller than min_size={self.min_size}", "lower min_size to accept it")
+            raise refuse(path, f"{size}, smaller than min_size={self.min_size}", "export it again in more pixels")
         if height * width > self.max_pixels:
-            raise refuse(path, f"{size}, more than max_pixels={self.max_pixels}", "raise max_pixels to accept it")
+            raise refuse(path, f"{size}, more than max_pixels={self.max_pixels}", "shrink it")
         if max(height, width) > self.max_aspect * min(height, width):
-            reason = f"{size}, sides in a ratio above max_aspect={self.max_aspect:g}"
-            raise refuse(path, reason, "crop it, or raise max_aspect to accept it")
+            raise refuse(path, f"{size}, sides in a ratio above max_aspect={self.max_aspect:g}", "crop it")
 
 
 @dataclass

@@ -89,6 +89,17 @@ def test_masks_are_paths_where_there_are_any(tmp_path: Path, key: str) -> None:
     ]
 
 
+def test_an_error_comes_without_the_advice_to_audit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    with pytest.raises(DatalistError, match="no such folder"):
+        bundle_items("training", str(tmp_path / "none"))
+    assert "audit" not in caplog.text
+    for name in ("a.png", "b.png"):
+        (tmp_path / name).touch()
+    bundle_items("training", str(tmp_path))
+    assert f"monai-afire audit {tmp_path}" in caplog.text
+
+
 @pytest.mark.parametrize("value", [None, "", 3, [], ["a.png", None]])
 def test_the_image_itself_must_be_a_path(tmp_path: Path, value: Any) -> None:
     path = write_list(tmp_path, {"image": value})

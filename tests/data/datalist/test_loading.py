@@ -281,7 +281,7 @@ def test_folder_is_parted_by_patient(tmp_path: Path) -> None:
 
 def test_folder_with_one_patient_or_unknown_section(tmp_path: Path) -> None:
     touch(tmp_path, "patient00001/1.png", "patient00001/2.png")
-    assert "one patient" in refused(dataset_dir=tmp_path)
+    assert "one patient cannot be split: give a list with" in refused(dataset_dir=tmp_path)
     assert "is empty" in refused(dataset_dir=tmp_path, section="validation", validation_fraction=0)
     assert len(load_radiograph_datalist(tmp_path, validation_fraction=0)) == 2
     assert "'holdout'" in refused(dataset_dir=tmp_path, section="holdout")
