@@ -42,7 +42,7 @@ _SECTIONS = {"train": "training", "val": "validation", "valid": "validation", "t
 _SPLITS = ("training", "validation", "test")
 _EDGE = 2  # pixels of 64
 _BATCH = 64
-_PARTS = "parts"  # folder of the measurements, while an audit lasts
+_MEASUREMENTS = "measurements"  # folder of them, while an audit lasts
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def _judge(
     write_text(folder / "datalist.json", json.dumps(cleaned, indent=1))
     paths = [item["image"] for item in items]
     write_page(summary, found, paths, list(frame["image"]), folder / "audit.html", exclude, shown)
-    shutil.rmtree(parts.parent)
+    shutil.rmtree(parts.parent, ignore_errors=True)
     return summary
 
 
@@ -205,7 +205,7 @@ def measure_images(items: Sequence[Mapping[str, Any]], num_workers: int, folder:
     Returns:
         Folder of the measurements, for :func:`read_measurements`.
     """
-    parts = folder / _PARTS / images_digest(__version__, items)
+    parts = folder / _MEASUREMENTS / images_digest(__version__, items)
     classifier, finder = PoseClassifier.released(), LungFinder.released()
     for name, batch in remaining_batches(items, _BATCH, [parts], MeasureRadiograph(), num_workers, "audit"):
         small = torch.stack([row.pop("small") for row in batch])

@@ -23,7 +23,7 @@ from typing import Any, TextIO
 import torch
 from ignite.engine import Engine, Events
 
-from monai_afire.utils.distributed import barrier, global_rank, world_size
+from monai_afire.utils.distributed import barrier, global_rank, share_of, world_size
 from monai_afire.utils.files import atomic_path, check_writable, keep_previous, mark_results, remove_leftovers
 from monai_afire.utils.folder_lock import folder_lock, launcher_patience
 
@@ -41,10 +41,11 @@ def complete_images(path: Path, header: Sequence[str], may_be_cut: bool = True) 
     if not path.is_file():
         return []
     with path.open(newline="", encoding="utf-8", errors="replace") as file:
-        found, *rows = list(csv.reader(file)) or [[]]
-    if rows and found != list(header):
+        rows = list(csv.reader(file))
+    found, rows = rows[: bool(header)], rows[bool(header) :]
+    if rows and header and found != [list(header)]:
         raise ValueError(
-            f"{path} has the columns {found}, not {list(header)}: resume with the settings of the run that wrote it, "
+            f"{path} has the columns {found[0]}, not {list(header)}: resume with the settings of the run that wrote it, "
             "or start anew with resume set to false"
         )
     images = [list(image) for _, image in groupby(rows, key=lambda row: row[:1])]
@@ -165,7 +166,7 @@ class ResultTables(ABC):
         batches = [self.items[start : start + batch_size] for start in range(0, len(self.items), batch_size)]
         compared, left = self._left(batches) if self.resume else ([], batches)
         # an engine cannot run on nothing: a process without a share repeats a batch
-        share = [*compared, *left[global_rank() :: world_size()]] or batches[:1]
+        share = [*compared, *share_of(left)] or batches[:1]
         return [item for batch in share for item in batch]
 
     def attach(self, engine: Engine) -> None:
@@ -207,7 +208,7 @@ class ResultTables(ABC):
 
     @abstractmethod
     def header(self) -> Sequence[str]:
-        """Titles of the table's columns."""
+        """Titles of the table's columns; none for a table that begins with its first row."""
 
     @abstractmethod
     def collect(self, engine: Engine) -> None:
@@ -397,5 +398,5 @@ def _write_table(path: Path, header: Sequence[str], images: Iterable[list[list[s
         atomic_path(path, flush) as temporary,
         temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
     ):
-        csv.writer(file).writerow(header)
+        csv.writer(file).writerows([header] if header else [])
         csv.writer(file).writerows(row for image in images for row in image)
