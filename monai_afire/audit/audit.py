@@ -34,7 +34,7 @@ from monai_afire.networks.nets.lung_finder import LungFinder
 from monai_afire.transforms.radiograph_io.shards import without_shard
 from monai_afire.utils.batch_files import batch_names, images_digest, remaining_batches, save_batch, saved_batches
 from monai_afire.utils.distributed import by_main_rank
-from monai_afire.utils.files import atomic_path, check_writable, mark_results, write_text
+from monai_afire.utils.files import atomic_path, check_writable, mark_results, remove_leftovers, write_text
 from monai_afire.utils.text import known_text
 
 EXCLUDED = tuple(check.name for check in CHECKS if check.excludes)
@@ -128,6 +128,8 @@ def _judge(
     shown: int,
 ) -> AuditSummary:
     """Turn the measurements into findings, and write them."""
+    for name in ("audit.html", "audit.csv", "audit.json", "datalist.json"):
+        remove_leftovers(folder / name)
     frame, pictures = read_measurements(parts, len(items))
     frame = frame.join(_origins(items, base))
     usable = np.flatnonzero((frame["unreadable"] == "") & (frame["spread"] >= THRESHOLDS["spread"]))

@@ -24,7 +24,7 @@ from monai_afire.compare.questions import CONTROLS, PIXELS, classification, cont
 from monai_afire.compare.results import results_table, verdict
 from monai_afire.compare.tokens import encode_images
 from monai_afire.utils.distributed import by_main_rank
-from monai_afire.utils.files import check_writable, write_text
+from monai_afire.utils.files import check_writable, remove_leftovers, write_text
 from monai_afire.utils.formatting import json_safe
 
 _PIXELS = (64, 64)
@@ -104,6 +104,8 @@ def _judge(
 
 def _write(folder: Path, cohort: Cohort, table: pd.DataFrame, features: Mapping[str, NDArray], view: str) -> str:
     """The three files; returns the sentence."""
+    for kind in ("html", "csv", "json"):
+        remove_leftovers(folder / f"compare.{kind}")
     evaluated = cohort.table[cohort.table["role"] == EVALUATE]
     sentence, patients = verdict(table, len(evaluated)), evaluated["patient"].nunique()
     facts = {"sentence": sentence, "images": len(evaluated), "patients": patients, "findings": cohort.names}

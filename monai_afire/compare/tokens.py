@@ -22,7 +22,7 @@ from monai_afire.transforms import AddControlledLesiond, LoadRadiographd, fit_im
 from monai_afire.utils.batch_files import batch_names, images_digest, remaining_batches, save_batch, saved_batches
 from monai_afire.utils.device import default_device, default_num_workers
 from monai_afire.utils.distributed import by_main_rank
-from monai_afire.utils.files import atomic_path
+from monai_afire.utils.files import atomic_path, remove_leftovers
 
 _BATCH = 32
 _SIDE = 512  # of the pictures that lesions are painted into, and that every encoder shrinks to its size
@@ -69,6 +69,7 @@ def _join(encoders: Sequence[ComparedEncoder], files: Mapping[str, Path], count:
     names = batch_names(range(count), _BATCH)
     for each in encoders:
         file, part = files[each.name], files[each.name].with_suffix("")
+        remove_leftovers(file)
         if not file.is_file():
             shape = count, prod(each.encoder.grid_size), each.encoder.hidden_size
             with atomic_path(file) as temporary:
