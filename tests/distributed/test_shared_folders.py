@@ -30,6 +30,7 @@ from monai_afire.transforms import LoadRadiographd
 pytestmark = needs_gloo
 
 IMAGES, SIZE = 7, 2  # images, and those of a batch
+MANY = 140  # images of a command, whose batches are larger
 TIMEOUT = 120  # seconds until processes that hang are ended
 ANY = random.randrange(1, 4)  # image of its share at which a process dies
 Task = Callable[[Path, Path], Any]
@@ -175,8 +176,8 @@ def test_a_changed_image_is_measured_again(images: Path, tmp_path: Path) -> None
 
 def labeled(images: Path) -> Path:
     """A list of these images."""
-    items = [{"image": f"image_{n}.png", "label": [n % 2], "patient_id": f"p{n}"} for n in range(IMAGES * 4)]
-    sections = {"training": items[: IMAGES * 3], "test": items[IMAGES * 3 :]}
+    items = [{"image": f"image_{n}.png", "label": [n % 2], "patient_id": f"p{n}"} for n in range(MANY)]
+    sections = {"training": items[20:], "test": items[:20]}
     (images / "list.json").write_text(json.dumps(sections))
     return images / "list.json"
 
@@ -194,7 +195,7 @@ def command(words: str, images: Path, folder: Path, processes: int = 0) -> subpr
 @pytest.mark.parametrize("words", ["audit {}", "compare {}/list.json released --field_of_view image"])
 def test_commands_under_torchrun(tmp_path: Path, words: str) -> None:
     images = tmp_path / "images"
-    write_images(images, IMAGES * 40, size=256)
+    write_images(images, MANY, size=256)
     labeled(images)
     one = command(words, images, tmp_path / "one")
     printed, errors = one.communicate(timeout=10 * TIMEOUT)

@@ -45,8 +45,8 @@ def complete_images(path: Path, header: Sequence[str], may_be_cut: bool = True) 
     found, rows = rows[: bool(header)], rows[bool(header) :]
     if rows and header and found != [list(header)]:
         raise ValueError(
-            f"{path} has the columns {found[0]}, not {list(header)}: resume with the settings of the run that wrote it, "
-            "or start anew with resume set to false"
+            f"{path} has the columns {found[0]}, not {list(header)}: resume with the settings of the run that wrote "
+            "it, or start anew with resume set to false"
         )
     images = [list(image) for _, image in groupby(rows, key=lambda row: row[:1])]
     return images[:-1] if may_be_cut else images
