@@ -137,6 +137,7 @@ class ResultTables(ABC):
     num_threads = 2
     num_rejected = 0
     again: Collection[str] = frozenset()  # names of the images that a resumed run computes
+    compared: Collection[str] = frozenset()  # of the one among them whose rows must be those of the stopped run
     derived: Sequence[str] = ()
     folders: Sequence[str] = ()
 
@@ -187,7 +188,7 @@ class ResultTables(ABC):
             self.resources.enter_context(folder_lock(check_writable(self.folder), launcher_patience(self.resume)))
             for path in self._paths():
                 remove_leftovers(path)
-        self.expected = [row for image in found[self.table_name][-1:] for row in image]
+        self.expected = [row for image in found[self.table_name] if image[0][0] in self.compared for row in image]
         self.kept = {name: [] if global_rank() else self._kept(images) for name, images in found.items()}
         self.num_rejected, self.num_saved = len(self.kept[_REJECTED]), 0
         self.rows: list[tuple[str, list[Any]]] = []  # of the batch: table and cells
@@ -312,15 +313,20 @@ class ResultTables(ABC):
     def _left(self, batches: _Batches) -> tuple[_Batches, _Batches]:
         """Of a stopped run, the batch with the last complete image, and those with images that have no result."""
         found = self._images_on_disk()
-        # the last complete image is computed again, to compare
         done = {image[0][0] for images in found.values() for image in images[:-1]}
-        last = {image[0][0] for image in found[self.table_name][-1:]}
+        # a complete image is computed again first, to compare: not of a short batch, or the others would be cut anew
+        cut = [batch for batch in batches if len(batch) < len(batches[0])]
+        short = {written_name(item["image"]) for batch in cut for item in batch}
+        names = [image[0][0] for image in found[self.table_name]]
+        self.compared = set(([name for name in names if name not in short] or names)[-1:])
         compared: _Batches = []
         left: _Batches = []
         for batch in batches:
-            names = {written_name(item["image"]) for item in batch}
-            if names - done:
-                (compared if names & last else left).append(batch)
+            own = {written_name(item["image"]) for item in batch}
+            if own & self.compared:
+                compared.append(batch)
+            elif own - done:
+                left.append(batch)
         if not compared and not left:
             raise ValueError(
                 f"nothing is left to do: {self.folder / self.table_name} has all {len(self.items)} images; set "
