@@ -9,7 +9,7 @@ Audit: are these images fit for training?
 
 from __future__ import annotations
 
-from monai_afire.audit.audit import AuditSummary, audit_images, measure_images
+from monai_afire.audit.audit import AuditSummary, audit_images, measure_images, read_measurements
 from monai_afire.audit.checks import CHECKS, Check
 from monai_afire.audit.duplicates import near_duplicates
 from monai_afire.audit.measurements import MeasureRadiograph
@@ -24,4 +24,5 @@ __all__ = [
     "audit_images",
     "measure_images",
     "near_duplicates",
+    "read_measurements",
 ]

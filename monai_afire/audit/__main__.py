@@ -8,13 +8,17 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+import torch
+
 from monai_afire.audit.audit import EXCLUDED, audit_images
 from monai_afire.audit.checks import CHECKS
 from monai_afire.data.datalist.checks import DatalistError
+from monai_afire.utils.distributed import launched_group
 
 _DESCRIPTION = """\
 Check the radiographs of a folder or a datalist: unreadable, blank, turned, mirrored, inverted, duplicates, patients in
 several splits, and more. Writes a page, a table, the numbers, and a cleaned datalist. No image is changed or deleted.
+Run it again to go on after a stop.
 """
 
 
@@ -31,8 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--shown", type=int, default=24, help="pictures per check on the page (default: 24)")
     options = parser.parse_args(arguments)
     try:
-        print(audit_images(**vars(options)))
-    except (DatalistError, OSError) as error:
+        with launched_group(torch.device("cpu")):
+            print(audit_images(**vars(options)))
+    except (DatalistError, OSError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     folder, images = options.output_dir, options.dataset_dir

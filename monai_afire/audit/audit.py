@@ -7,31 +7,34 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import warnings
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from monai.data import DataLoader, Dataset
 from numpy.typing import NDArray
-from tqdm.auto import tqdm
 
+from monai_afire import __version__
 from monai_afire.anomaly.worklist import harmless
 from monai_afire.audit.checks import CHECKS, THRESHOLDS, find
 from monai_afire.audit.duplicates import near_duplicates
-from monai_afire.audit.measurements import SMALL, MeasureRadiograph
+from monai_afire.audit.measurements import MeasureRadiograph
 from monai_afire.audit.page import write_page
 from monai_afire.audit.pose import QUALITIES, PoseClassifier
 from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sections
 from monai_afire.data.datalist.patients import file_patients
 from monai_afire.networks.nets.lung_finder import LungFinder
 from monai_afire.transforms.radiograph_io.shards import without_shard
-from monai_afire.utils.files import atomic_path, check_writable, mark_results, write_text
+from monai_afire.utils.batch_files import batch_names, images_digest, remaining_batches, save_batch, saved_batches
+from monai_afire.utils.distributed import by_main_rank
+from monai_afire.utils.files import atomic_path, check_writable, mark_results, remove_leftovers, write_text
 from monai_afire.utils.text import known_text
 
 EXCLUDED = tuple(check.name for check in CHECKS if check.excludes)
@@ -39,6 +42,7 @@ _SECTIONS = {"train": "training", "val": "validation", "valid": "validation", "t
 _SPLITS = ("training", "validation", "test")
 _EDGE = 2  # pixels of 64
 _BATCH = 64
+_MEASUREMENTS = "measurements"  # folder of them, while an audit lasts
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ def audit_images(
     shown: int = 24,
 ) -> AuditSummary:
     """
-    Check whether images are fit for training. No image is changed or deleted.
+    Check whether images are fit for training. No image is changed or deleted. An interrupted call goes on.
 
     Writes ``audit.html`` (a page that needs no network), ``audit.csv`` (one row per image), ``audit.json`` (the
     numbers) and ``datalist.json`` (without the excluded images; names relative to ``dataset_dir``).
@@ -109,7 +113,24 @@ def audit_images(
     items, base = audited_items(dataset_dir, datalist)
     folder = check_writable(output_dir)
     mark_results(folder, [item["image"] for item in items])
-    frame, pictures = measure_images(items, num_workers)
+    parts = measure_images(items, num_workers, folder)
+    described = read_sections(Path(datalist).expanduser()) if datalist else {}  # names of classes stay, too
+    return by_main_rank(_judge, items, base, parts, folder, described, exclude, shown)
+
+
+def _judge(
+    items: Sequence[Mapping[str, Any]],
+    base: Path,
+    parts: Path,
+    folder: Path,
+    described: Mapping[str, Any],
+    exclude: Collection[str],
+    shown: int,
+) -> AuditSummary:
+    """Turn the measurements into findings, and write them."""
+    for name in ("audit.html", "audit.csv", "audit.json", "datalist.json"):
+        remove_leftovers(folder / name)
+    frame, pictures = read_measurements(parts, len(items))
     frame = frame.join(_origins(items, base))
     usable = np.flatnonzero((frame["unreadable"] == "") & (frame["spread"] >= THRESHOLDS["spread"]))
     pairs = near_duplicates(pictures[usable], THRESHOLDS["correlation"])
@@ -124,11 +145,11 @@ def audit_images(
     )
     _write_table(frame, found, kept, folder / "audit.csv")
     write_text(folder / "audit.json", json.dumps(asdict(summary), indent=1))
-    described = read_sections(Path(datalist).expanduser()) if datalist else {}  # names of classes stay, too
     cleaned = {**described, **_cleaned(items, frame, kept)}
     write_text(folder / "datalist.json", json.dumps(cleaned, indent=1))
     paths = [item["image"] for item in items]
     write_page(summary, found, paths, list(frame["image"]), folder / "audit.html", exclude, shown)
+    shutil.rmtree(parts.parent, ignore_errors=True)
     return summary
 
 
@@ -172,32 +193,44 @@ def _origins(items: Sequence[Mapping[str, Any]], base: Path) -> pd.DataFrame:
 
 
 @torch.inference_mode()
-def measure_images(items: Sequence[Mapping[str, Any]], num_workers: int) -> tuple[pd.DataFrame, NDArray[np.float16]]:
+def measure_images(items: Sequence[Mapping[str, Any]], num_workers: int, folder: Path) -> Path:
     """
-    Measure images, one batch in memory at a time.
+    Measure images, one batch in memory at a time. An interrupted call goes on.
+
+    Each rank measures its share of the batches, and all must call it.
 
     Args:
         items: with "image", the path of a file.
         num_workers: processes that read files.
+        folder: of the results.
+
+    Returns:
+        Folder of the measurements, for :func:`read_measurements`.
+    """
+    parts = folder / _MEASUREMENTS / images_digest(__version__, items)
+    classifier, finder = PoseClassifier.released(), LungFinder.released()
+    for name, batch in remaining_batches(items, _BATCH, [parts], MeasureRadiograph(), num_workers, "audit"):
+        small = torch.stack([row.pop("small") for row in batch])
+        found = _probabilities(small, classifier, finder)
+        pictures = torch.nn.functional.avg_pool2d(small, 2)[:, 0].half()
+        save_batch([[{**row, **own} for row, own in zip(batch, found, strict=True)], pictures], parts / name)
+    return parts
+
+
+def read_measurements(parts: Path, count: int) -> tuple[pd.DataFrame, NDArray[np.float16]]:
+    """
+    Join the measurements of all batches.
+
+    Args:
+        parts: of :func:`measure_images`.
+        count: number of images.
 
     Returns:
         One row per image, see :class:`MeasureRadiograph`, with the probabilities of the networks; and pictures
         ``(N, 32, 32)`` in [0, 1].
     """
-    loader = DataLoader(
-        Dataset(items, MeasureRadiograph()), batch_size=_BATCH, num_workers=num_workers, collate_fn=list
-    )
-    classifier, finder = PoseClassifier.released(), LungFinder.released()
-    rows: list[dict[str, Any]] = []
-    pictures = np.zeros((len(items), SMALL // 2, SMALL // 2), dtype=np.float16)
-    with tqdm(total=len(items), desc="audit", unit="image", dynamic_ncols=True) as bar:
-        for batch in loader:
-            small = torch.stack([row.pop("small") for row in batch])
-            pictures[len(rows) : len(rows) + len(batch)] = torch.nn.functional.avg_pool2d(small, 2)[:, 0].numpy()
-            for row, probabilities in zip(batch, _probabilities(small, classifier, finder), strict=True):
-                rows.append({**row, **probabilities})
-            bar.update(len(batch))
-    return pd.DataFrame(rows), pictures
+    rows, pictures = zip(*saved_batches(parts, batch_names(range(count), _BATCH)), strict=True)
+    return pd.DataFrame(chain.from_iterable(rows)), torch.cat(pictures).numpy()
 
 
 def _probabilities(small: torch.Tensor, classifier: PoseClassifier, finder: LungFinder) -> list[dict[str, float]]:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from monai_afire.anomaly.field_of_view import FIELDS_OF_VIEW
 from monai_afire.compare.comparison import compare_encoders
 from monai_afire.utils.command_line import innermost_cause
+from monai_afire.utils.distributed import launched_group
 
 _DESCRIPTION = "Compare encoders with pixels on labeled radiographs: a page and a table. Run it again to go on."
 _ENCODERS = "untrained, released, model.pt, hub:FOLDER or timm:NAME; NAME= ahead of it gives a name"
@@ -27,7 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--field_of_view", choices=FIELDS_OF_VIEW, default="lungs", help="default: %(default)s")
     options = parser.parse_args(arguments)
     try:
-        sentence = compare_encoders(**vars(options))
+        with launched_group():
+            sentence = compare_encoders(**vars(options))
     except (ValueError, OSError, RuntimeError, ImportError) as error:
         print(f"error: {innermost_cause(error)}", file=sys.stderr)
         return 1

@@ -23,7 +23,8 @@ from monai_afire.compare.page import embedding_maps, write_page
 from monai_afire.compare.questions import CONTROLS, PIXELS, classification, controls, detection, nodule_items
 from monai_afire.compare.results import results_table, verdict
 from monai_afire.compare.tokens import encode_images
-from monai_afire.utils.files import check_writable, write_text
+from monai_afire.utils.distributed import by_main_rank
+from monai_afire.utils.files import check_writable, remove_leftovers, write_text
 from monai_afire.utils.formatting import json_safe
 
 _PIXELS = (64, 64)
@@ -78,6 +79,17 @@ def compare_encoders(
     seen = [ComparedEncoder(PIXELS, pixels, standardize=True, field_of_view=field_of_view), *compared]
     tokens = encode_images(cohort.items, [exposure, *seen], stored, "images")
     painted = encode_images(nodule_items(cohort), seen, stored, "painted nodules")
+    return by_main_rank(_judge, folder, cohort, seen, tokens, painted)
+
+
+def _judge(
+    folder: Path,
+    cohort: Cohort,
+    seen: Sequence[ComparedEncoder],
+    tokens: Mapping[str, NDArray],
+    painted: Mapping[str, NDArray],
+) -> str:
+    """Ask all questions and write the answers; returns the sentence."""
     features = {each.name: tokens[each.name].mean(1, dtype=np.float32) for each in seen}
     features[PIXELS] = pixel_components(features[PIXELS], cohort.rows(LEARN))
     pictures = tokens["exposure"].astype(np.float32).reshape(-1, *_PIXELS)
@@ -87,11 +99,13 @@ def compare_encoders(
         if len(cohort.painted_rows()):
             answers += detection(cohort, each.name, each.encoder.grid_size, tokens[each.name], painted[each.name])
     table = results_table(cohort, tqdm(answers, desc="intervals", unit="answer"))
-    return _write(folder, cohort, table, features, field_of_view)
+    return _write(folder, cohort, table, features, seen[0].field_of_view)
 
 
 def _write(folder: Path, cohort: Cohort, table: pd.DataFrame, features: Mapping[str, NDArray], view: str) -> str:
     """The three files; returns the sentence."""
+    for kind in ("html", "csv", "json"):
+        remove_leftovers(folder / f"compare.{kind}")
     evaluated = cohort.table[cohort.table["role"] == EVALUATE]
     sentence, patients = verdict(table, len(evaluated)), evaluated["patient"].nunique()
     facts = {"sentence": sentence, "images": len(evaluated), "patients": patients, "findings": cohort.names}

@@ -4,27 +4,25 @@
 
 from __future__ import annotations
 
-import json
-import os
+import shutil
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from monai.data import DataLoader, Dataset
 from monai.transforms import Compose
 from monai.utils import convert_to_tensor
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
-from tqdm.auto import tqdm
 
 from monai_afire.compare.encoders import ComparedEncoder
 from monai_afire.transforms import AddControlledLesiond, LoadRadiographd, fit_images
+from monai_afire.utils.batch_files import batch_names, images_digest, remaining_batches, save_batch, saved_batches
 from monai_afire.utils.device import default_device, default_num_workers
-from monai_afire.utils.files import atomic_path
+from monai_afire.utils.distributed import by_main_rank
+from monai_afire.utils.files import atomic_path, remove_leftovers
 
 _BATCH = 32
 _SIDE = 512  # of the pictures that lesions are painted into, and that every encoder shrinks to its size
@@ -35,6 +33,8 @@ def encode_images(
 ) -> dict[str, NDArray[np.float16]]:
     """
     Encode images by all encoders, those that are not in the folder yet. An interrupted call goes on.
+
+    Each rank encodes its share of the batches, and all must call it.
 
     Args:
         items: with "image", the path of a file, and perhaps "lesion" for
@@ -50,30 +50,30 @@ def encode_images(
         RuntimeError: for a file that cannot be read; its cause names the file and the reason.
         ValueError: when an encoder's tokens are not finite.
     """
-    tokens, device = {each.name: _opened(each, items, folder) for each in encoders}, default_device()
-    # the last number of an image is written last
-    rows = np.flatnonzero(np.any([np.isnan(stored[:, -1, -1]) for stored in tokens.values()], axis=0)).tolist()
+    files = {each.name: folder / f"{images_digest(each.key, items)}.npy" for each in encoders}
+    parts = {each.name: files[each.name].with_suffix("") for each in encoders if not files[each.name].is_file()}
     resize = fit_images("image", size=_SIDE, spatial_dims=2, mode="area")
     prepare = Compose([LoadRadiographd("image"), resize, AddControlledLesiond("image")])
-    data = Dataset([{**items[row], "row": row} for row in rows], prepare)
-    loader = DataLoader(data, batch_size=_BATCH, num_workers=default_num_workers(device), collate_fn=list)
-    for batch in tqdm(loader, desc=title, unit="batch"):
+    device, own = default_device(), [*parts.values()]
+    for name, batch in remaining_batches(items, _BATCH, own, prepare, default_num_workers(device), title):
         images = torch.stack([convert_to_tensor(item["image"], track_meta=False) for item in batch])
-        own = [item["row"] for item in batch]
         for each in encoders:
-            if np.isnan(tokens[each.name][own, -1, -1]).any():
-                tokens[each.name][own] = each.encode(images, device)
-    return tokens
+            if each.name in parts and not (file := parts[each.name] / name).is_file():
+                save_batch(torch.from_numpy(each.encode(images, device)), file)
+    by_main_rank(_join, encoders, files, len(items))
+    return {name: open_memmap(file, "r+") for name, file in files.items()}
 
 
-def _opened(encoder: ComparedEncoder, items: Sequence[Mapping[str, Any]], folder: Path) -> NDArray[np.float16]:
-    """The file of an encoder's tokens of these images, NaN where there are none yet."""
-    dates = [os.path.exists(item["image"]) and os.path.getmtime(item["image"]) for item in items]  # False in shards
-    facts = [(item["image"], item.get("lesion"), date) for item, date in zip(items, dates, strict=True)]
-    digest = sha256(json.dumps([encoder.key, facts]).encode(errors="surrogateescape")).hexdigest()[:16]
-    file = folder / f"{digest}.npy"
-    if not file.is_file():
-        shape = len(items), prod(encoder.encoder.grid_size), encoder.encoder.hidden_size
-        with atomic_path(file) as temporary:
-            open_memmap(temporary, "w+", np.float16, shape)[:] = np.nan
-    return open_memmap(file, "r+")
+def _join(encoders: Sequence[ComparedEncoder], files: Mapping[str, Path], count: int) -> None:
+    """Bring the tokens of all batches into one file of each encoder."""
+    names = batch_names(range(count), _BATCH)
+    for each in encoders:
+        file, part = files[each.name], files[each.name].with_suffix("")
+        remove_leftovers(file)
+        if not file.is_file():
+            shape = count, prod(each.encoder.grid_size), each.encoder.hidden_size
+            with atomic_path(file) as temporary:
+                tokens = open_memmap(temporary, "w+", np.float16, shape)
+                for rows, batch in zip(names.values(), saved_batches(part, names), strict=True):
+                    tokens[rows] = batch
+        shutil.rmtree(part, ignore_errors=True)

@@ -30,7 +30,7 @@ from monai_afire.handlers.threshold_fit import DetectorFit, ThresholdFit, Thresh
 from monai_afire.handlers.validation import EpochValidation, ResumableEarlyStop
 from monai_afire.handlers.warm_start import HeadWarmStart
 from monai_afire.handlers.writers.anomaly_writer import AnomalyWriter
-from monai_afire.handlers.writers.embedding_saver import EmbeddingSaver
+from monai_afire.handlers.writers.embedding_writer import EmbeddingWriter
 from monai_afire.handlers.writers.mask_writer import LandmarkWriter, SegmentationWriter
 from monai_afire.handlers.writers.prediction_writer import PredictionWriter
 from monai_afire.handlers.writers.restoration_writer import RestorationWriter
@@ -45,7 +45,7 @@ __all__ = [
     "ClosingMessage",
     "CorrespondencePreview",
     "DetectorFit",
-    "EmbeddingSaver",
+    "EmbeddingWriter",
     "EpochSeed",
     "EpochValidation",
     "FreezeParameters",

@@ -11,8 +11,10 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import ignite.distributed as idist
 import torch
@@ -23,6 +25,8 @@ from monai_afire.utils.device import default_device, device_count, distributed_b
 
 # the main rank may have hundreds of phantoms to draw, or a large data set to cache, while the others wait
 LONGEST_WAIT = timedelta(hours=2)
+
+_T = TypeVar("_T")
 
 
 def rank_device() -> torch.device:
@@ -117,6 +121,29 @@ def destroy_process_group() -> None:
     idist.finalize()
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+@contextmanager
+def launched_group(device: torch.device | None = None) -> Iterator[None]:
+    """
+    Join the processes that ``torchrun`` started for as long as the context lasts; without ``torchrun`` do nothing.
+
+    Args:
+        device: of this process; None for that of :func:`rank_device`.
+
+    Example:
+        >>> with launched_group():
+        ...     world_size()
+        1
+    """
+    if "LOCAL_RANK" not in os.environ:
+        yield
+        return
+    init_process_group(device or rank_device())
+    try:
+        yield
+    finally:
+        destroy_process_group()
 
 
 def world_size() -> int:
@@ -250,6 +277,38 @@ def barrier() -> None:
     """
     if world_size() > 1:
         dist.barrier()
+
+
+def share_of(batches: Sequence[_T]) -> Sequence[_T]:
+    """
+    This process's share of the batches of a list; all shares together are the list.
+
+    Args:
+        batches: the same on every rank.
+
+    Returns:
+        Every W-th of W ranks, beginning with the rank's number; none where there are more ranks than batches.
+
+    Example:
+        >>> share_of(["first", "second"])
+        ['first', 'second']
+    """
+    return batches[global_rank() :: world_size()]
+
+
+def by_main_rank(function: Callable[..., _T], *arguments: Any) -> _T:
+    """
+    Call a function on the main rank alone, while the others wait, and give all what it returns.
+
+    Args:
+        function: whose result can be pickled.
+        arguments: of the function.
+
+    Example:
+        >>> by_main_rank(max, 2, 3)
+        3
+    """
+    return all_gather_object(function(*arguments) if global_rank() == 0 else None)[0]
 
 
 class _AllReduce(torch.autograd.Function):

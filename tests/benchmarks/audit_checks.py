@@ -24,8 +24,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from tqdm import tqdm
 
-from monai_afire.audit import measure_images, near_duplicates
-from monai_afire.audit.audit import audit_images
+from monai_afire.audit import audit_images, measure_images, near_duplicates, read_measurements
 from monai_afire.audit.checks import THRESHOLDS, find
 
 Spoil = Callable[[Image.Image, Image.Image], Image.Image]  # of a picture and another one
@@ -126,7 +125,8 @@ def measured(files: list[Path], spoil: Spoil | None = None) -> tuple[pd.DataFram
             for number, path in enumerate(paths):
                 pictures = (Image.open(files[k]).convert("L") for k in (number, (number + 1) % len(files)))
                 spoil(*pictures).save(path)
-        frame, pictures = measure_images([{"image": str(path)} for path in paths], 0)
+        parts = measure_images([{"image": str(path)} for path in paths], 0, Path(folder))
+        frame, pictures = read_measurements(parts, len(paths))
     frame["patient"], frame["section"], frame["image"] = "", "training", [path.name for path in files]
     return frame, pictures
 

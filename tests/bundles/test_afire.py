@@ -266,6 +266,7 @@ def test_restores_images(workspace: Path) -> None:
     restored = sorted((workspace / "bundles/afire/output/restored").glob("*.png"))
     assert len(restored) == 4
     assert Image.open(restored[0]).size == (32, 32)
+    assert (restored[0].parent / "restored.csv").read_text().count("\n") == 1 + 4
 
 
 @pytest.mark.slow

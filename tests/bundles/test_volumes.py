@@ -94,12 +94,19 @@ METHODS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("bundle", METHODS)
-def test_every_method_pretrains(bundle: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_method_pretrains_and_infers(bundle: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(copy_bundles(tmp_path))
     phantom = {**PHANTOM, "num_patients": {"training": 4, "validation": 4, "test": 4}, "abnormal_fraction": 0.0}
     train_in_process(configs(bundle, "train"), {**SHAPE, **METHODS[bundle], **RUN, "phantom": phantom})
     file = ModelFile(f"bundles/{bundle}/models/model.pt")
     assert (file.spatial_dims, file.intensity_window, file.image_size) == (3, [-1000, 400], SIZE)
+    used = {"phantom": phantom, **phantom_of(bundle), "section": "test", "device": "cpu", "num_workers": 0}
+    train_in_process(configs(bundle, "inference"), used)
+    if bundle == "peac":
+        check_restored(Path("bundles/peac"))
+    else:
+        table = Path(f"bundles/{bundle}/output/embeddings/embeddings.csv").read_text().splitlines()
+        assert [len(line.split(",")) for line in table] == [1 + 24] * 4
 
 
 TASKS = {

@@ -133,7 +133,7 @@ def test_what_a_killed_run_has_left_is_kept_when_another_starts_anew(tmp_path: P
     assert not (folder / "parts").exists()
 
 
-@pytest.mark.parametrize("bundle", ["afire", *TRANSFER])
+@pytest.mark.parametrize("bundle", ["afire", "ace", "dino", "mae", "peac", *TRANSFER])
 def test_overlay_changes_what_the_inference_of_each_bundle_has(bundle: str) -> None:
     base, overlay, first = (
         ConfigParser.load_config_file(str(REPOSITORY_ROOT / f"bundles/{name}/configs/{config}.json"))

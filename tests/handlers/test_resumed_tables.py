@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import threading
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ import pytest
 import torch
 from ignite.engine import Engine, Events
 
-from monai_afire.handlers.writers.result_tables import ResultTables
+from monai_afire.handlers.writers.result_tables import ResultTables, written_name
 
 # quotes, line breaks, letters of more than one byte, a name that is no valid text
 NAMES = ["a.png", 'b "of", c.png', "d\nd.png", "M\u00fcller.png", "\u80ba.png", "caf\udce9.png", "g.png", "h.png"]
@@ -100,6 +101,19 @@ def test_only_what_is_missing_is_judged_again(tmp_path: Path) -> None:
     assert [item["index"] for item in left] == [6, 2, 5, 7]
     assert Landmarks(ITEMS, str(tmp_path)).remaining() is ITEMS
     assert Landmarks(ITEMS, str(tmp_path / "new"), resume=True).remaining() == ITEMS
+
+
+def test_batches_stay_whole_where_a_short_one_was_done_before_others(tmp_path: Path) -> None:
+    judge(tmp_path)
+    for name in ("landmarks.csv", "rejected.csv"):
+        with (tmp_path / name).open(newline="", encoding="utf-8") as file:
+            rows = [
+                row for row in csv.reader(file) if not any(written_name(ITEMS[i]["image"]) in row for i in (3, 4, 5))
+            ]
+        with (tmp_path / name).open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows(rows)
+    left = Landmarks(ITEMS, str(tmp_path), resume=True).remaining(3)
+    assert [item["index"] for item in left] == [*range(8)]
 
 
 def test_new_files_of_a_growing_folder_are_added(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Writer of restored volumes, on the voxels of their files."""
+"""Writer of what a network restores: pictures, and volumes on the voxels of their files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from ignite.engine import Engine
 from monai.utils import CommonKeys
@@ -15,21 +16,23 @@ from numpy.typing import NDArray
 
 from monai_afire.handlers.writers.result_tables import ResultTables
 from monai_afire.utils.file_geometry import FileGeometry
-from monai_afire.utils.files import output_path
+from monai_afire.utils.files import output_path, save_png
 from monai_afire.utils.precision import at_least_float32
 
 
 @dataclass(eq=False, repr=False)
 class RestorationWriter(ResultTables):
     """
-    Write what a network restores of volumes, on the voxels and along the axes of their files.
+    Write what a network restores.
 
-    * ``<volume>_restored.nii.gz``: float32, in the numbers of the file with ``intensity_window``, else in [0, 1];
-    * ``restored.csv``: for each volume the mean absolute difference of the network's output and input, "change";
+    * ``<image>_restored.png``: with the rows and columns of the network's input;
+    * ``<volume>_restored.nii.gz``: on the voxels and along the axes of its file, float32, in the numbers of the file
+      with ``intensity_window``, else in [0, 1];
+    * ``restored.csv``: for each image the mean absolute difference of the network's output and input, "change";
     * ``rejected.csv``: files that could not be read, or of which the output is NaN, with the reason.
 
-    The evaluator's output has the restored volumes ``(B, 1, *S)`` in [0, 1] as "pred"; the batches need "image",
-    "index", "spatial_shape", "affine", "original_affine" and "input_affine", see
+    The evaluator's output has the restored images ``(B, C, *S)`` in [0, 1] as "pred"; the batches need "image" and
+    "index", of volumes "spatial_shape", "affine", "original_affine" and "input_affine", too, see
     :class:`monai_afire.transforms.DescribeRadiographd` and :class:`monai_afire.transforms.NoteAffined`.
 
     Args:
@@ -37,6 +40,7 @@ class RestorationWriter(ResultTables):
         output_dir: where to write; earlier runs' tables are kept as ``*_previous.csv``, ``*_previous_2.csv``, ....
         intensity_window: numbers of the files that were loaded as 0 and 1.
         num_threads: threads that write.
+        resume: continue a stopped run, see :class:`ResultTables`.
 
     Raises:
         OSError: when the run starts and ``output_dir`` cannot be written to.
@@ -48,6 +52,7 @@ class RestorationWriter(ResultTables):
     output_dir: str
     intensity_window: Sequence[float] | None = None
     num_threads: int = 2
+    resume: bool = False
 
     def header(self) -> Sequence[str]:
         """File and mean absolute difference."""
@@ -63,7 +68,15 @@ class RestorationWriter(ResultTables):
         for row, source in self.accepted(batch, ~restored.isnan().flatten(1).any(1)):
             change = float((restored[row] - images[row]).abs().mean())
             self.add_row([source, f"{change:.6g}"])
-            self.submit(self._save, source, restored[row, 0].numpy(), FileGeometry.of(batch, row))
+            if restored.ndim == 4:
+                self.submit(self._save_picture, source, restored[row].numpy())
+            else:
+                self.submit(self._save, source, restored[row, 0].numpy(), FileGeometry.of(batch, row))
+
+    def _save_picture(self, source: str, restored: NDArray) -> None:
+        pixels = np.rint(255 * restored.clip(0, 1)).astype(np.uint8)
+        pixels = pixels[0] if len(pixels) == 1 else np.moveaxis(pixels, 0, -1)
+        save_png(pixels, output_path(self.folder, source, self.root, "_restored.png"))
 
     def _save(self, source: str, restored: NDArray, geometry: FileGeometry) -> None:
         low, high = self.intensity_window or (0.0, 1.0)

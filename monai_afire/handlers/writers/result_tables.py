@@ -23,7 +23,7 @@ from typing import Any, TextIO
 import torch
 from ignite.engine import Engine, Events
 
-from monai_afire.utils.distributed import barrier, global_rank, world_size
+from monai_afire.utils.distributed import barrier, global_rank, share_of, world_size
 from monai_afire.utils.files import atomic_path, check_writable, keep_previous, mark_results, remove_leftovers
 from monai_afire.utils.folder_lock import folder_lock, launcher_patience
 
@@ -41,11 +41,12 @@ def complete_images(path: Path, header: Sequence[str], may_be_cut: bool = True) 
     if not path.is_file():
         return []
     with path.open(newline="", encoding="utf-8", errors="replace") as file:
-        found, *rows = list(csv.reader(file)) or [[]]
-    if rows and found != list(header):
+        rows = list(csv.reader(file))
+    found, rows = rows[: bool(header)], rows[bool(header) :]
+    if rows and header and found != [list(header)]:
         raise ValueError(
-            f"{path} has the columns {found}, not {list(header)}: resume with the settings of the run that wrote it, "
-            "or start anew with resume set to false"
+            f"{path} has the columns {found[0]}, not {list(header)}: resume with the settings of the run that wrote "
+            "it, or start anew with resume set to false"
         )
     images = [list(image) for _, image in groupby(rows, key=lambda row: row[:1])]
     return images[:-1] if may_be_cut else images
@@ -136,6 +137,7 @@ class ResultTables(ABC):
     num_threads = 2
     num_rejected = 0
     again: Collection[str] = frozenset()  # names of the images that a resumed run computes
+    compared: Collection[str] = frozenset()  # of the one among them whose rows must be those of the stopped run
     derived: Sequence[str] = ()
     folders: Sequence[str] = ()
 
@@ -165,7 +167,7 @@ class ResultTables(ABC):
         batches = [self.items[start : start + batch_size] for start in range(0, len(self.items), batch_size)]
         compared, left = self._left(batches) if self.resume else ([], batches)
         # an engine cannot run on nothing: a process without a share repeats a batch
-        share = [*compared, *left[global_rank() :: world_size()]] or batches[:1]
+        share = [*compared, *share_of(left)] or batches[:1]
         return [item for batch in share for item in batch]
 
     def attach(self, engine: Engine) -> None:
@@ -186,7 +188,7 @@ class ResultTables(ABC):
             self.resources.enter_context(folder_lock(check_writable(self.folder), launcher_patience(self.resume)))
             for path in self._paths():
                 remove_leftovers(path)
-        self.expected = [row for image in found[self.table_name][-1:] for row in image]
+        self.expected = [row for image in found[self.table_name] if image[0][0] in self.compared for row in image]
         self.kept = {name: [] if global_rank() else self._kept(images) for name, images in found.items()}
         self.num_rejected, self.num_saved = len(self.kept[_REJECTED]), 0
         self.rows: list[tuple[str, list[Any]]] = []  # of the batch: table and cells
@@ -207,7 +209,7 @@ class ResultTables(ABC):
 
     @abstractmethod
     def header(self) -> Sequence[str]:
-        """Titles of the table's columns."""
+        """Titles of the table's columns; none for a table that begins with its first row."""
 
     @abstractmethod
     def collect(self, engine: Engine) -> None:
@@ -311,15 +313,20 @@ class ResultTables(ABC):
     def _left(self, batches: _Batches) -> tuple[_Batches, _Batches]:
         """Of a stopped run, the batch with the last complete image, and those with images that have no result."""
         found = self._images_on_disk()
-        # the last complete image is computed again, to compare
         done = {image[0][0] for images in found.values() for image in images[:-1]}
-        last = {image[0][0] for image in found[self.table_name][-1:]}
+        # a complete image is computed again first, to compare: not of a short batch, or the others would be cut anew
+        cut = [batch for batch in batches if len(batch) < len(batches[0])]
+        short = {written_name(item["image"]) for batch in cut for item in batch}
+        names = [image[0][0] for image in found[self.table_name]]
+        self.compared = set(([name for name in names if name not in short] or names)[-1:])
         compared: _Batches = []
         left: _Batches = []
         for batch in batches:
-            names = {written_name(item["image"]) for item in batch}
-            if names - done:
-                (compared if names & last else left).append(batch)
+            own = {written_name(item["image"]) for item in batch}
+            if own & self.compared:
+                compared.append(batch)
+            elif own - done:
+                left.append(batch)
         if not compared and not left:
             raise ValueError(
                 f"nothing is left to do: {self.folder / self.table_name} has all {len(self.items)} images; set "
@@ -397,5 +404,5 @@ def _write_table(path: Path, header: Sequence[str], images: Iterable[list[list[s
         atomic_path(path, flush) as temporary,
         temporary.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
     ):
-        csv.writer(file).writerow(header)
+        csv.writer(file).writerows([header] if header else [])
         csv.writer(file).writerows(row for image in images for row in image)
