@@ -115,10 +115,10 @@ def audit_images(
     mark_results(folder, [item["image"] for item in items])
     parts = measure_images(items, num_workers, folder)
     described = read_sections(Path(datalist).expanduser()) if datalist else {}  # names of classes stay, too
-    return by_main_rank(_judge, items, base, parts, folder, described, exclude, shown)
+    return by_main_rank(_report, items, base, parts, folder, described, exclude, shown)
 
 
-def _judge(
+def _report(
     items: Sequence[Mapping[str, Any]],
     base: Path,
     parts: Path,

@@ -79,10 +79,10 @@ def compare_encoders(
     seen = [ComparedEncoder(PIXELS, pixels, standardize=True, field_of_view=field_of_view), *compared]
     tokens = encode_images(cohort.items, [exposure, *seen], stored, "images")
     painted = encode_images(nodule_items(cohort), seen, stored, "painted nodules")
-    return by_main_rank(_judge, folder, cohort, seen, tokens, painted)
+    return by_main_rank(_report, folder, cohort, seen, tokens, painted)
 
 
-def _judge(
+def _report(
     folder: Path,
     cohort: Cohort,
     seen: Sequence[ComparedEncoder],

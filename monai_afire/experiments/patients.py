@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Classifiers of an experiment compared by patient: a paired bootstrap over the patients that both have judged."""
+"""Classifiers of an experiment compared by patient: a paired bootstrap over the patients with scores of both."""
 
 from __future__ import annotations
 
