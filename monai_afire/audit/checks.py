@@ -96,7 +96,6 @@ def find(frame: pd.DataFrame, pairs: Iterable[tuple[int, int, float]]) -> dict[s
     chest = picture & ~strange & ~double
     rotated, mirrored = (chest & (frame[name] > limits[name]) for name in ("rotated", "mirrored"))
     inverted = chest & (frame["inverted"] > limits["inverted"])
-    upright = chest & ~rotated & ~inverted
     found: dict[str, dict[int, str]] = {check.name: {} for check in CHECKS}
     found["unreadable"] = frame["unreadable"][~readable].to_dict()
     found["blank"] = _shown(frame, blank, "range {spread:.3f}")
@@ -106,7 +105,8 @@ def find(frame: pd.DataFrame, pairs: Iterable[tuple[int, int, float]]) -> dict[s
     found["other_view"] = _shown(frame, readable & (frame["other_view"] != ""), "{other_view}")
     found["two_views"] = _shown(frame, double, "probability {two_views:.2f}")
     single = frame["second_lung"] < limits["second_lung"]
-    partial = upright & (single | (frame["lungs_at_edge"] > limits["lungs_at_edge"]))
+    # half a chest looks turned or like no chest, so those findings do not hide this one
+    partial = picture & ~double & (single | (frame["lungs_at_edge"] > limits["lungs_at_edge"]))
     cut = "at an edge over {lungs_at_edge:.0%} of their size, smaller lung {second_lung:.0%} of the other"
     found["partial_lungs"] = _shown(frame, partial, cut)
     turn = "turned {quarter_turns} x 90 degrees against the clock, probability {rotated:.2f}"
