@@ -25,7 +25,7 @@ from monai_afire import __version__
 from monai_afire.anomaly.worklist import harmless
 from monai_afire.audit.checks import CHECKS, THRESHOLDS, find
 from monai_afire.audit.duplicates import near_duplicates
-from monai_afire.audit.measurements import MeasureRadiograph
+from monai_afire.audit.measurements import MeasureRadiograph, lung_facts
 from monai_afire.audit.page import write_page
 from monai_afire.audit.pose import QUALITIES, PoseClassifier
 from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sections
@@ -40,7 +40,6 @@ from monai_afire.utils.text import known_text
 EXCLUDED = tuple(check.name for check in CHECKS if check.excludes)
 _SECTIONS = {"train": "training", "val": "validation", "valid": "validation", "testing": "test"}
 _SPLITS = ("training", "validation", "test")
-_EDGE = 2  # pixels of 64
 _BATCH = 64
 _MEASUREMENTS = "measurements"  # folder of them, while an audit lasts
 
@@ -237,17 +236,14 @@ def _probabilities(small: torch.Tensor, classifier: PoseClassifier, finder: Lung
     """What the networks say of pictures ``(B, 1, 64, 64)``."""
     poses, qualities = classifier(small)
     poses = poses.softmax(1)
-    lungs = finder(small)[:, 0] > 0.5
-    sides = [lungs.movedim(axis, 1)[:, part] for axis in (1, 2) for part in (slice(_EDGE), slice(-_EDGE, None))]
-    touching = torch.stack([side.any(1).sum(1) for side in sides]).amax(0)
     columns = {
         "rotated": 1 - poses[:, 0] - poses[:, 4],
         "mirrored": poses[:, 4:].sum(1),
         "quarter_turns": poses.argmax(1) % 4,
         **dict(zip(QUALITIES, qualities.sigmoid().T, strict=True)),
-        "lungs_at_edge": touching / lungs.sum((1, 2)).clamp_min(1).sqrt(),
     }
-    return pd.DataFrame({name: values.numpy() for name, values in columns.items()}).to_dict("records")
+    facts = {name: values.numpy() for name, values in columns.items()}
+    return pd.DataFrame({**facts, **lung_facts(finder(small)[:, 0] > 0.5)}).to_dict("records")
 
 
 def _cleaned(items: Sequence[Mapping[str, Any]], frame: pd.DataFrame, kept: Collection[bool]) -> dict[str, Any]:

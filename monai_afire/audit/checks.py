@@ -15,21 +15,22 @@ from monai_afire.audit.duplicates import first_of_each
 THRESHOLDS = {
     "spread": 0.02,
     "white": 0.05,
-    "black": 0.4,
+    "black_inside": 0.02,
     "correlation": 0.99,
     "not_chest": 0.05,
     "two_views": 0.5,
     "rotated": 0.5,
-    "mirrored": 0.98,
+    "mirrored": 0.955,
     "inverted": 0.5,
-    "lungs_at_edge": 0.5,
+    "lungs_at_edge": 0.55,
+    "second_lung": 0.3,
     "letters": 5,
     "border": 0.25,
     "exposure": 4.5,
     "resolution": 2.0,
 }
 _LEAST_GROUP = 20  # images of a scanner that outliers are sought among
-_LEAST_DEVIATION = 0.02  # gray levels of one scanner may be nearly the same
+_LEAST_DEVIATION = 0.07  # a few films of another range are no fault where most have nearly the same one
 _PRIORITY = ("test", "validation")  # sections that keep an image which others have, too
 
 
@@ -60,7 +61,7 @@ CHECKS = (
     Check("not_chest", "Not a chest radiograph", "By the picture.", True),
     Check("other_view", "Other view or body part", "By the DICOM header, such as a lateral view.", True),
     Check("two_views", "Two views in one picture", "Cut the picture into two files.", True),
-    Check("partial_lungs", "Lungs cut off", "The lungs reach the edge of the picture."),
+    Check("partial_lungs", "Lungs cut off", "The lungs reach the upper or lower edge, or only one was found."),
     Check("rotated", "Rotated", "Turn the file upright.", True),
     Check("mirrored", "Mirrored", "The heart is on the wrong side. Situs inversus is rare.", True),
     Check("inverted", "Inverted", "Dense parts are dark. Invert the file.", True),
@@ -80,7 +81,7 @@ def find(frame: pd.DataFrame, pairs: Iterable[tuple[int, int, float]]) -> dict[s
 
     Args:
         frame: one row per image with the measurements, "rotated", "mirrored" and the other probabilities in [0, 1],
-            "quarter_turns", "lungs_at_edge", "section", "patient" ("" if unknown) and "image".
+            "quarter_turns", "lungs_at_edge", "second_lung", "section", "patient" ("" if unknown) and "image".
         pairs: near duplicates, see :func:`near_duplicates`.
 
     Returns:
@@ -95,17 +96,19 @@ def find(frame: pd.DataFrame, pairs: Iterable[tuple[int, int, float]]) -> dict[s
     chest = picture & ~strange & ~double
     rotated, mirrored = (chest & (frame[name] > limits[name]) for name in ("rotated", "mirrored"))
     inverted = chest & (frame["inverted"] > limits["inverted"])
-    upright = chest & ~rotated & ~inverted
     found: dict[str, dict[int, str]] = {check.name: {} for check in CHECKS}
     found["unreadable"] = frame["unreadable"][~readable].to_dict()
     found["blank"] = _shown(frame, blank, "range {spread:.3f}")
-    clipped = (frame["white"] > limits["white"]) | (frame["black"] > limits["black"])
-    found["saturated"] = _shown(frame, picture & clipped, "{white:.0%} at the top, {black:.0%} at the bottom")
+    clipped = (frame["white"] > limits["white"]) | (frame["black_inside"] > limits["black_inside"])
+    found["saturated"] = _shown(frame, picture & clipped, "{white:.0%} white, {black_inside:.0%} of the middle black")
     found["not_chest"] = _shown(frame, strange, "probability {not_chest:.2f}")
     found["other_view"] = _shown(frame, readable & (frame["other_view"] != ""), "{other_view}")
     found["two_views"] = _shown(frame, double, "probability {two_views:.2f}")
-    partial = upright & (frame["lungs_at_edge"] > limits["lungs_at_edge"])
-    found["partial_lungs"] = _shown(frame, partial, "at an edge over {lungs_at_edge:.0%} of their size")
+    single = frame["second_lung"] < limits["second_lung"]
+    # half a chest looks turned or like no chest, so those findings do not hide this one
+    partial = picture & ~double & (single | (frame["lungs_at_edge"] > limits["lungs_at_edge"]))
+    cut = "at an edge over {lungs_at_edge:.0%} of their size, smaller lung {second_lung:.0%} of the other"
+    found["partial_lungs"] = _shown(frame, partial, cut)
     turn = "turned {quarter_turns} x 90 degrees against the clock, probability {rotated:.2f}"
     found["rotated"] = _shown(frame, rotated, turn)
     found["mirrored"] = _shown(frame, mirrored, "probability {mirrored:.2f}")

@@ -43,6 +43,7 @@ IDENTIFYING = (
     "AccessionNumber",
 )
 _TEXT_SIDE = 768
+_EDGE = 2  # pixels of 64
 _UNIFORM = 0.02  # largest spread of a row or column that belongs to a border
 
 
@@ -107,9 +108,11 @@ def exposure(image: NDArray[np.float32]) -> dict[str, float]:
     Range, brightness and clipping of a picture ``(H, W)`` in [0, 1].
 
     Returns:
-        "spread" from the 1 % to the 99 % quantile, "brightness" (median), "contrast" (between quartiles), "white" and
-        "black", shares of the pixels at the largest and smallest value.
+        "spread" from the 1 % to the 99 % quantile, "brightness" (median), "contrast" (between quartiles), "white",
+        share of the pixels at the largest value, and "black_inside", share at the smallest value in the middle, half as
+        high and wide: dark air around the patient is not counted.
     """
+    middle = image[tuple(slice(side // 4, side - side // 4) for side in image.shape)]
     low, first, median, third, high = np.quantile(image, (0.01, 0.25, 0.5, 0.75, 0.99))
     level = 1 / 255
     return {
@@ -117,7 +120,7 @@ def exposure(image: NDArray[np.float32]) -> dict[str, float]:
         "brightness": float(median),
         "contrast": float(third - first),
         "white": float((image >= image.max() - level).mean()),
-        "black": float((image <= image.min() + level).mean()),
+        "black_inside": float((middle <= image.min() + level).mean()),
     }
 
 
@@ -134,6 +137,27 @@ def border_share(image: NDArray[np.float32]) -> float:
         filled = np.flatnonzero(image.std(axis) > _UNIFORM)
         kept *= (filled[-1] - filled[0] + 1) / image.shape[1 - axis] if len(filled) else 1.0
     return float(1 - kept)
+
+
+def lung_facts(lungs: torch.Tensor) -> dict[str, list[float]]:
+    """
+    What cut lungs look like, from masks of lungs ``(B, H, W)``.
+
+    Returns:
+        "lungs_at_edge", how far they touch the upper or lower edge, as a fraction of the root of their area; and
+        "second_lung", the area of the second largest part as a fraction of the largest's, small where one is missing.
+    """
+    touching = torch.stack([lungs[:, part].any(1).sum(1) for part in (slice(_EDGE), slice(-_EDGE, None))]).amax(0)
+    return {
+        "lungs_at_edge": (touching / lungs.sum((1, 2)).clamp_min(1).sqrt()).tolist(),
+        "second_lung": [_second_part(mask) for mask in lungs.numpy()],
+    }
+
+
+def _second_part(mask: NDArray[np.bool_]) -> float:
+    """Area of the second largest connected part, relative to the largest."""
+    areas = np.sort(np.bincount(ndimage.label(mask)[0].ravel(), minlength=3)[1:])
+    return float(areas[-2] / max(areas[-1], 1))
 
 
 def longest_text(image: NDArray[np.float32]) -> int:

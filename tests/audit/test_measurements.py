@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from monai_afire.audit.measurements import border_share, exposure, longest_text, small_picture
+from monai_afire.audit.measurements import border_share, exposure, longest_text, lung_facts, small_picture
 from monai_afire.data import draw_chest_phantom
 
 
@@ -37,8 +38,20 @@ def test_clipping_is_counted() -> None:
     image = np.linspace(0.1, 0.9, 100, dtype=np.float32).reshape(10, 10)
     image[:2], image[9] = 1, 0
     facts = exposure(image)
-    assert (facts["white"], facts["black"]) == (pytest.approx(0.2), pytest.approx(0.1))
+    assert (facts["white"], facts["black_inside"]) == (pytest.approx(0.2), 0)  # the last row is outside of the middle
+    image[4, 2:5] = 0
+    assert exposure(image)["black_inside"] == pytest.approx(3 / 36)
     assert facts["spread"] == pytest.approx(1, abs=0.01)
+
+
+def test_cut_lungs_are_measured() -> None:
+    lungs = torch.zeros(4, 64, 64, dtype=torch.bool)
+    lungs[:3, 10:50, 10:26] = True  # one lung of 640 pixels
+    lungs[0, 10:50, 36:44] = True  # and another, half as large
+    lungs[2, :10, 10:26] = True  # 800 pixels, cut at the top
+    facts = lung_facts(lungs)
+    assert facts["second_lung"] == [0.5, 0, 0, 0]
+    assert facts["lungs_at_edge"] == pytest.approx([0, 0, 16 / 800**0.5, 0])
 
 
 def test_small_picture_is_stretched() -> None:

@@ -29,7 +29,7 @@ from monai_afire.audit.checks import THRESHOLDS, find
 
 Spoil = Callable[[Image.Image, Image.Image], Image.Image]  # of a picture and another one
 MEASURED = ("rotated", "mirrored", "inverted", "not_chest", "two_views", "lungs_at_edge", "letters", "border", "white")
-MEASURED += ("black", "brightness", "contrast")
+MEASURED += ("black_inside", "brightness", "contrast", "second_lung")
 
 
 def side_by_side(picture: Image.Image, other: Image.Image) -> Image.Image:
@@ -85,6 +85,7 @@ ALONE: dict[str, dict[str, Spoil]] = {  # check -> ways to spoil every picture o
     "two_views": {"side by side": side_by_side},
     "partial_lungs": {
         "left 55 %": cut((0, 0, 0.55, 1)),
+        "right 55 %": cut((0.45, 0, 1, 1)),
         "upper 55 %": cut((0, 0, 1, 0.55)),
         "lower 60 %": cut((0, 0.4, 1, 1)),
     },
