@@ -18,6 +18,7 @@ from tests.benchmarks.painted_opacities import (
     SCORES,
     clouds,
     compared,
+    differences,
     lung_squares,
     mean_of_runs,
     painted,
@@ -69,7 +70,7 @@ def test_an_encoder_learns_what_is_painted_and_the_first_one_stays() -> None:
     images, lungs = 0.2 + 0.02 * torch.rand(32, 1, 32, 32), torch.ones(32, 1, 32, 32)
     images[..., :8, :] = 0.9
     lungs[..., :8, :] = 0
-    options = argparse.Namespace(hidden_size=24, learning_rate=3e-3, steps=60)
+    options = argparse.Namespace(hidden_size=24, learning_rate=3e-3, steps=60, bf16=False)
     network, head = trained_further(encoder, images, lungs, options, seed=0)
     copies = painted(images, lungs, torch.Generator().manual_seed(7))
     assert (verdicts(network, head, copies) > verdicts(network, head, images)).float().mean() > 0.8
@@ -82,7 +83,15 @@ def test_an_encoder_learns_what_is_painted_and_the_first_one_stays() -> None:
 
 def test_other_settings_are_not_taken_for_the_same_run(tmp_path: Path) -> None:
     def stored(seed: int = 0, **changed: object) -> Path:
-        settings = {"encoder": "a.pt", "normals": None, "every": 3, "steps": 900, "learning_rate": 1e-4, **SHAPE}
+        settings = {
+            "encoder": "a.pt",
+            "normals": None,
+            "every": 3,
+            "steps": 900,
+            "learning_rate": 1e-4,
+            "bf16": False,
+            **SHAPE,
+        }
         return stored_scores(argparse.Namespace(output=tmp_path, **{**settings, **changed}), seed)
 
     assert stored() == stored()
@@ -117,6 +126,7 @@ def test_the_command_compares_encoders_and_keeps_what_was_computed(
         every=3,
         steps=10,
         learning_rate=1e-4,
+        bf16=False,
         test=False,
         **CHILD_SHAPE,
     )
@@ -125,6 +135,7 @@ def test_the_command_compares_encoders_and_keeps_what_was_computed(
     assert found.loc["verdict", "AUC"].count("±") == 1
     assert found.loc["verdict, all runs together", "AUC"].count("±") == 0
     assert len(list(options.output.glob("painted_*.csv"))) == 2
+    assert differences(options).str.match(r"[+-]0\.\d{3} \([+-]0\.\d{3} to [+-]0\.\d{3}\)").all()
     monkeypatch.setattr("tests.benchmarks.painted_opacities.with_scores", None)  # nothing is computed again
     options.weights = weights[1:]
     assert len(compared(options)) == len(SCORES)
