@@ -16,7 +16,7 @@ from monai.bundle.reference_resolver import ReferenceResolver
 from monai.bundle.utils import ID_REF_KEY, ID_SEP_KEY
 from pydantic import TypeAdapter, ValidationError
 
-from monai_afire.networks.nets.encoders.build import is_encoder_name
+from monai_afire.networks.nets.encoders.build import RESIDUAL
 from monai_afire.options.arguments import component_arguments, ids_of
 from monai_afire.options.call import BundleCall, referenced_names, top_level
 from monai_afire.options.declarations import OPTIONS
@@ -253,7 +253,7 @@ def _impossible_parts(call: BundleCall) -> Iterator[tuple[str, str]]:
         return
     yield from _features_as_probabilities(call)
     for id in call.read_names & set(_BUILT_EARLY) & call.config.keys():
-        if id == "encoder_def" and is_encoder_name(call.config.get("encoder")):  # its library may load it from a hub
+        if id == "encoder_def" and call.config.get("encoder") not in (None, RESIDUAL):  # its library loads or computes
             continue
         try:
             with torch.device("meta"), torch.random.fork_rng():  # nothing is computed, no random number is used up
