@@ -92,7 +92,7 @@ def child_cpu() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def run_seconds(images: Path, output: Path, processes: int) -> tuple[float, float]:
+def run_seconds(images: Path, output: Path, processes: int, cores: set[int]) -> tuple[float, float]:
     """Seconds on the clock from the first result to the page, and CPU seconds of the whole run with its start."""
     shutil.rmtree(output, ignore_errors=True)
     module = ["-m", "monai.bundle", "run", "--dataset_dir", str(images), "--output_dir", str(output)]
@@ -100,17 +100,23 @@ def run_seconds(images: Path, output: Path, processes: int) -> tuple[float, floa
     files = CONFIGS if processes > 1 else CONFIGS[:2]
     command = [sys.executable, *launcher, *module, "--config_file", str(files)]
     before = child_cpu()
-    subprocess.run(command, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    everywhere = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)  # what is started inherits it
+    try:
+        subprocess.run(command, check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    finally:
+        os.sched_setaffinity(0, everywhere)
     # one process marks the folder after its first batch, two before theirs: a little too good for one
     first, last = ((output / name).stat().st_mtime for name in (RESULTS_MARK, "worklist.html"))
     return last - first, child_cpu() - before
 
 
-def compare(images: Path, output: Path, pairs: int) -> None:
+def compare(images: Path, output: Path, pairs: int, one_core: bool) -> None:
     """Print files per second of one and of two processes, measured in turns, and the median ratio."""
-    count, ratios = len(list(images.iterdir())), []
+    count, ratios, cores = len(list(images.iterdir())), [], sorted(os.sched_getaffinity(0))
     for _ in range(pairs):
-        (one, cpu_one), (two, cpu_two) = (run_seconds(images, output, processes) for processes in (1, 2))
+        one, cpu_one = run_seconds(images, output, 1, set(cores[:1] if one_core else cores))
+        two, cpu_two = run_seconds(images, output, 2, set(cores[:2] if one_core else cores))
         ratios.append(one / two)
         print(
             f"one process: {count / one:.1f} files/s, {1000 * cpu_one / count:.0f} ms of CPU per file with the start",
@@ -129,6 +135,7 @@ def main() -> None:
     parser.add_argument("--dataset_dir", type=Path, help="folder of radiographs, without subfolders")
     parser.add_argument("--count", type=int, default=400, help="files to write without a folder (default: 400)")
     parser.add_argument("--pairs", type=int, default=3, help="runs by one and by two processes; 0 for none")
+    parser.add_argument("--one_core", action="store_true", help="each process has one core, so one has half of two")
     options = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
@@ -138,7 +145,7 @@ def main() -> None:
             write_radiographs(images, options.count)
         profile(images, Path(folder, "profiled"))
         if options.pairs:
-            compare(images, Path(folder, "output"), options.pairs)
+            compare(images, Path(folder, "output"), options.pairs, options.one_core)
 
 
 if __name__ == "__main__":
