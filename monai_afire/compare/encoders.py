@@ -25,7 +25,8 @@ from monai_afire.networks.weights.model_file import ModelFile
 from monai_afire.networks.weights.released import RELEASED
 from monai_afire.transforms import StandardizeContrast
 
-_UNTRAINED = "untrained"
+_RANDOM = ":random"  # behind a file, as behind the names of other libraries
+_SHORT = {"untrained": RELEASED + _RANDOM}
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,8 @@ def compared_encoder(word: str, field_of_view: str = "lungs") -> ComparedEncoder
 
     Args:
         word: "untrained" or "released" (the same network without and with its weights), the file of a run
-            (``model.pt``), "hub:FOLDER" or "timm:NAME" (:func:`monai_afire.networks.build_encoder`); ``NAME=`` ahead of
-            it gives it a name.
+            (``model.pt``, or ``model.pt:random`` for its network with random weights), "hub:FOLDER" or "timm:NAME"
+            (:func:`monai_afire.networks.build_encoder`); ``NAME=`` ahead of it gives it a name.
         field_of_view: see :class:`ComparedEncoder`.
 
     Returns:
@@ -119,11 +120,12 @@ def _built(source: str) -> tuple[Any, bool]:
         library, model, pretrained = parse_encoder_name(source)
         adapter = HuggingFaceEncoder if library == "hub" else TimmEncoder
         return adapter(model, None, 1, pretrained=pretrained), False
-    file = ModelFile(RELEASED if source == _UNTRAINED else source)
+    source = _SHORT.get(source, source)
+    file = ModelFile(source.removesuffix(_RANDOM))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         encoder = file.build_encoder()
-    if source != _UNTRAINED:
+    if not source.endswith(_RANDOM):
         load_encoder_weights(encoder, file.path)
     preparation = file.description.preprocessing
     return encoder, preparation is not None and preparation.standardize

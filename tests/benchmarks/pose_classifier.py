@@ -27,7 +27,8 @@ from monai_afire.networks.weights.description import Description
 from monai_afire.networks.weights.safetensors_files import write_safetensors
 
 SIDE, INPUT, BATCH = 96, 64, 96
-CYCLES = ((2400, 4e-3), (1500, 2e-3))  # steps and largest learning rate
+CYCLES = ((2400, 4e-3), (1500, 2e-3), (9000, 2e-3), (9000, 1.5e-3))  # steps and largest learning rate
+HARD_CYCLES = 2  # the last ones have covered patches, since a drain, a plate or an effusion hides the heart
 LEFT_OUT = {"adult_normal_5.jpg"}  # damaged by its source
 
 
@@ -44,13 +45,14 @@ def nih_images(data: Path, split: str) -> tuple[list[Path], set[str]]:
     return [data / "nih_cxr_7k" / row["image"] for row in rows], {row["same_image_in_adult_normals"] for row in rows}
 
 
-def training_images(data: Path) -> torch.Tensor:
-    """uint8 ``(N, 1, 96, 96)``, all upright."""
+def training_images(data: Path) -> tuple[torch.Tensor, torch.Tensor]:
+    """All images and the adult normals, each uint8 ``(N, 1, 96, 96)`` and upright."""
     files, _ = nih_images(data, "train")
     left_out = LEFT_OUT | nih_images(data, "val")[1] | nih_images(data, "test")[1]
-    files += [p for p in sorted((data / "adult_normals" / "images").glob("*.jpg")) if p.name not in left_out]
-    files += sorted((data / "childcxr" / "train").rglob("*.jpeg"))
-    return torch.from_numpy(np.stack([read(path) for path in tqdm(files, "reading")])).unsqueeze(1)
+    adults = [p for p in sorted((data / "adult_normals" / "images").glob("*.jpg")) if p.name not in left_out]
+    children = sorted((data / "childcxr" / "train").rglob("*.jpeg"))
+    every = torch.from_numpy(np.stack([read(p) for p in tqdm([*files, *adults, *children], "reading")])).unsqueeze(1)
+    return every, every[len(files) : len(files) + len(adults)]
 
 
 def photographs() -> torch.Tensor:
@@ -71,9 +73,9 @@ def photographs() -> torch.Tensor:
 class Examples:
     """Random training examples."""
 
-    def __init__(self, images: torch.Tensor, others: torch.Tensor) -> None:
-        self.images, self.others = images, others
-        self.generator = torch.Generator().manual_seed(0)
+    def __init__(self, images: torch.Tensor, others: torch.Tensor, covered: bool = False, seed: int = 0) -> None:
+        self.images, self.others, self.covered = images, others, covered
+        self.generator = torch.Generator().manual_seed(seed)
 
     def uniform(self, low: float, high: float, *shape: int) -> torch.Tensor:
         """Uniform random numbers."""
@@ -137,11 +139,22 @@ class Examples:
         noise = torch.randn(picture.shape, generator=self.generator)
         return picture + 0.03 * noise * self.uniform(0, 1, count, 1, 1, 1)
 
+    def with_patch(self, picture: torch.Tensor) -> torch.Tensor:
+        """A plain patch over a part of the picture, of another gray in each."""
+        copy = picture.clone()
+        height, width = torch.randint(6, 24, (2,), generator=self.generator).tolist()
+        row = int(torch.randint(0, INPUT - height, (1,), generator=self.generator))
+        column = int(torch.randint(0, INPUT - width, (1,), generator=self.generator))
+        copy[:, :, row : row + height, column : column + width] = self.uniform(0, 1, len(picture), 1, 1, 1)
+        return copy
+
     def batch(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Pictures, their poses (-1: none) and qualities."""
         few = BATCH // 8
         upright = self.placed(self.chosen(self.images, BATCH - 2 * few), (-0.35, 0.35), 0.12)
         pictures = self.spoiled(torch.cat([upright, self.pairs(few), self.no_chests(few)]))
+        if self.covered and self.uniform(0, 1, 1) < 0.4:
+            pictures = self.with_patch(pictures)
         poses = torch.randint(POSES, (BATCH,), generator=self.generator)
         pictures = torch.stack([turned(x, int(pose)) for x, pose in zip(pictures, poses, strict=True)])
         inverted = self.uniform(0, 1, BATCH).round()
@@ -174,18 +187,20 @@ def main() -> None:
     """Run from the repository's root."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of the sets")
-    parser.add_argument("--start", type=Path, help="weights after the first cycle, to train the second alone")
+    parser.add_argument("--start", type=Path, help="weights to go on with, after the first two cycles")
     parser.add_argument("--output", type=Path, default=Path("results/pose.safetensors"))
     options = parser.parse_args()
     torch.manual_seed(0)
     classifier = PoseClassifier(average=False)
     if options.start:
         classifier.load_state_dict(load_file(options.start))
-    images, others = training_images(options.data), photographs()
-    nih = images[: len(nih_images(options.data, "train")[0])]  # ill adults, whose hearts are harder to find: twice
-    sets = (images, torch.cat([images, nih]))
-    for cycle in range(1 if options.start else 0, len(CYCLES)):
-        train(classifier, Examples(sets[cycle], others), *CYCLES[cycle])
+    images, adults = training_images(options.data)
+    others = photographs()
+    nih = images[: len(nih_images(options.data, "train")[0])]  # ill adults, whose hearts are harder to find
+    sets = [images, torch.cat([images, nih])] + [torch.cat([images, nih, nih, adults])] * HARD_CYCLES
+    for cycle in range(len(CYCLES) - HARD_CYCLES if options.start else 0, len(CYCLES)):
+        covered = cycle >= len(CYCLES) - HARD_CYCLES
+        train(classifier, Examples(sets[cycle], others, covered, seed=cycle), *CYCLES[cycle])
     options.output.parent.mkdir(parents=True, exist_ok=True)
     halves = {name: value.half() for name, value in classifier.state_dict().items()}
     write_safetensors(halves, options.output, Description("pose classifier"))

@@ -40,6 +40,15 @@ def test_the_untrained_encoder_is_always_the_same_and_not_the_released_one() -> 
     torch.testing.assert_close(torch.get_rng_state(), state)
 
 
+def test_the_network_of_a_file_without_its_weights(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        classifier(tmp_path / f"{seed}.pt", seed)
+    trained, *untrained = (compared_encoder(str(tmp_path / name)) for name in ("0.pt", "0.pt:random", "1.pt:random"))
+    assert untrained[0].key == untrained[1].key != trained.key
+    assert untrained[0].standardize
+    assert compared_encoder("untrained").key == compared_encoder("released:random").key
+
+
 def test_other_weights_have_another_key(tmp_path: Path) -> None:
     for seed in (0, 1):
         classifier(tmp_path / f"{seed}.pt", seed)
