@@ -77,11 +77,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         1
     """
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    if words and words[0] in _MODULES:
-        return hand_over(["python", "-m", _MODULES[words[0]][0], *words[1:]])
-    own, overrides = _split(words) if words[:1] == ["run"] else (words, [])
-    options = _parser().parse_args(own, argparse.Namespace(overrides=overrides))
     try:
+        if words[0] in _MODULES:
+            return hand_over(["python", "-m", _MODULES[words[0]][0], *words[1:]])
+        own, overrides = _split(words) if words[0] == "run" else (words, [])
+        options = _parser().parse_args(own, argparse.Namespace(overrides=overrides))
         return options.function(options)
     except (BundleError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)

@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 __all__ = ["bundle_command", "hand_over", "run_in", "shown"]
@@ -52,7 +53,13 @@ def hand_over(command: Sequence[str]) -> int:
 
     Returns:
         The exit status, where a process cannot become another (Windows).
+
+    Raises:
+        OSError: when a folder here hides the package: Python looks there first.
     """
+    found = PathFinder.find_spec("monai_afire", [os.getcwd(), *sys.path])
+    if found and found.origin is None:  # a folder without __init__.py, such as a clone, and an editable installation
+        raise OSError(f"the folder {Path('monai_afire').absolute()} hides the package: start in another folder")
     words = [sys.executable, *command[1:]]
     sys.stdout.flush()
     if os.name == "posix":

@@ -36,12 +36,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         with launched_group(torch.device("cpu")):
-            print(audit_images(**vars(options)))
+            summary = audit_images(**vars(options))
     except (DatalistError, OSError, RuntimeError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     folder, images = options.output_dir, options.dataset_dir
-    print(f"\nOpen {folder}/audit.html. Train with --dataset_dir {images} --datalist {folder}/datalist.json")
+    train = f" Train with --dataset_dir {images} --datalist {folder}/datalist.json" if summary.kept else ""
+    print(f"{summary}\n\nOpen {folder}/audit.html.{train}")
     return 0
 
 

@@ -34,7 +34,14 @@ from monai_afire.networks.nets.lung_finder import LungFinder
 from monai_afire.transforms.radiograph_io.shards import without_shard
 from monai_afire.utils.batch_files import batch_names, images_digest, remaining_batches, save_batch, saved_batches
 from monai_afire.utils.distributed import by_main_rank
-from monai_afire.utils.files import atomic_path, check_writable, mark_results, remove_leftovers, write_text
+from monai_afire.utils.files import (
+    atomic_path,
+    check_writable,
+    keep_previous,
+    mark_results,
+    remove_leftovers,
+    write_text,
+)
 from monai_afire.utils.text import known_text
 
 EXCLUDED = tuple(check.name for check in CHECKS if check.excludes)
@@ -80,7 +87,8 @@ def audit_images(
     Check whether images are fit for training. No image is changed or deleted. An interrupted call goes on.
 
     Writes ``audit.html`` (a page that needs no network), ``audit.csv`` (one row per image), ``audit.json`` (the
-    numbers) and ``datalist.json`` (without the excluded images; names relative to ``dataset_dir``).
+    numbers) and ``datalist.json`` (without the excluded images; names relative to ``dataset_dir``). Those of an earlier
+    call are kept as ``*_previous``.
 
     Args:
         dataset_dir: folder of radiographs, or that the names of the datalist start from. Subfolders "train", "val" and
@@ -127,8 +135,9 @@ def _report(
     shown: int,
 ) -> AuditSummary:
     """Turn the measurements into findings, and write them."""
-    for name in ("audit.html", "audit.csv", "audit.json", "datalist.json"):
-        remove_leftovers(folder / name)
+    results = [folder / name for name in ("audit.html", "audit.csv", "audit.json", "datalist.json")]
+    for path in results:
+        remove_leftovers(path)
     frame, pictures = read_measurements(parts, len(items))
     frame = frame.join(_origins(items, base))
     usable = np.flatnonzero((frame["unreadable"] == "") & (frame["spread"] >= THRESHOLDS["spread"]))
@@ -142,6 +151,7 @@ def _report(
         identifying_fields=dict(Counter(field for text in frame["identifying"] for field in text.split(", ") if text)),
         scanners={name: int(count) for name, count in frame["scanner"].value_counts().items() if name},
     )
+    keep_previous(*results)
     _write_table(frame, found, kept, folder / "audit.csv")
     write_text(folder / "audit.json", json.dumps(asdict(summary), indent=1))
     cleaned = {**described, **_cleaned(items, frame, kept)}

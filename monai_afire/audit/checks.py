@@ -20,7 +20,7 @@ THRESHOLDS = {
     "not_chest": 0.05,
     "two_views": 0.5,
     "rotated": 0.5,
-    "mirrored": 0.955,
+    "mirrored": 0.57,
     "inverted": 0.5,
     "lungs_at_edge": 0.55,
     "second_lung": 0.3,
@@ -98,7 +98,7 @@ def find(frame: pd.DataFrame, pairs: Iterable[tuple[int, int, float]]) -> dict[s
     inverted = chest & (frame["inverted"] > limits["inverted"])
     found: dict[str, dict[int, str]] = {check.name: {} for check in CHECKS}
     found["unreadable"] = frame["unreadable"][~readable].to_dict()
-    found["blank"] = _shown(frame, blank, "range {spread:.3f}")
+    found["blank"] = _shown(frame, blank, "one gray level, or nearly so")
     clipped = (frame["white"] > limits["white"]) | (frame["black_inside"] > limits["black_inside"])
     found["saturated"] = _shown(frame, picture & clipped, "{white:.0%} white, {black_inside:.0%} of the middle black")
     found["not_chest"] = _shown(frame, strange, "probability {not_chest:.2f}")
@@ -107,9 +107,9 @@ def find(frame: pd.DataFrame, pairs: Iterable[tuple[int, int, float]]) -> dict[s
     single = frame["second_lung"] < limits["second_lung"]
     # half a chest looks turned or like no chest, so those findings do not hide this one
     partial = picture & ~double & (single | (frame["lungs_at_edge"] > limits["lungs_at_edge"]))
-    cut = "at an edge over {lungs_at_edge:.0%} of their size, smaller lung {second_lung:.0%} of the other"
+    cut = "{lungs_at_edge:.0%} of the lungs' length at an edge, smaller lung {second_lung:.0%} of the larger"
     found["partial_lungs"] = _shown(frame, partial, cut)
-    turn = "turned {quarter_turns} x 90 degrees against the clock, probability {rotated:.2f}"
+    turn = "turned by {quarter_turns} x 90 degrees counterclockwise, probability {rotated:.2f}"
     found["rotated"] = _shown(frame, rotated, turn)
     found["mirrored"] = _shown(frame, mirrored, "probability {mirrored:.2f}")
     found["inverted"] = _shown(frame, inverted, "probability {inverted:.2f}")

@@ -24,7 +24,7 @@ from monai_afire.compare.questions import CONTROLS, PIXELS, classification, cont
 from monai_afire.compare.results import results_table, verdict
 from monai_afire.compare.tokens import encode_images
 from monai_afire.utils.distributed import by_main_rank
-from monai_afire.utils.files import check_writable, remove_leftovers, write_text
+from monai_afire.utils.files import check_writable, keep_previous, remove_leftovers, write_text
 from monai_afire.utils.formatting import json_safe
 
 _PIXELS = (64, 64)
@@ -102,13 +102,23 @@ def _report(
     return _write(folder, cohort, table, features, seen[0].field_of_view)
 
 
+def _findings(cohort: Cohort) -> dict[str, list[str]]:
+    """Those that some evaluated images have and others do not, and those that there is no AUC of."""
+    labels = cohort.labels[cohort.rows(EVALUATE)]
+    answered = (labels == 1).any(0) & (labels == 0).any(0)
+    names = np.array(cohort.names, dtype=object)
+    return {"findings": names[answered].tolist(), "unanswered": names[~answered].tolist()}
+
+
 def _write(folder: Path, cohort: Cohort, table: pd.DataFrame, features: Mapping[str, NDArray], view: str) -> str:
     """The three files; returns the sentence."""
-    for kind in ("html", "csv", "json"):
-        remove_leftovers(folder / f"compare.{kind}")
+    results = [folder / f"compare.{kind}" for kind in ("html", "csv", "json")]
+    for path in results:
+        remove_leftovers(path)
+    keep_previous(*results)
     evaluated = cohort.table[cohort.table["role"] == EVALUATE]
     sentence, patients = verdict(table, len(evaluated)), evaluated["patient"].nunique()
-    facts = {"sentence": sentence, "images": len(evaluated), "patients": patients, "findings": cohort.names}
+    facts = {"sentence": sentence, "images": len(evaluated), "patients": patients, **_findings(cohort)}
     facts |= {"learned_from": len(cohort.items) - len(evaluated), "field_of_view": view}
     groups = {by: evaluated[by].tolist() for by in ("label", "scanner", "view") if evaluated[by].nunique() > 1}
     maps = [each for name, own in features.items() for each in embedding_maps(name, own[evaluated.index], groups)]

@@ -22,7 +22,7 @@ from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.weights import load_encoder_weights
 from monai_afire.networks.weights.description import tensor_digest
 from monai_afire.networks.weights.model_file import ModelFile
-from monai_afire.networks.weights.released import RELEASED
+from monai_afire.networks.weights.released import RELEASED, weights_file
 from monai_afire.transforms import StandardizeContrast
 
 _RANDOM = ":random"  # behind a file, as behind the names of other libraries
@@ -121,7 +121,10 @@ def _built(source: str) -> tuple[Any, bool]:
         adapter = HuggingFaceEncoder if library == "hub" else TimmEncoder
         return adapter(model, None, 1, pretrained=pretrained), False
     source = _SHORT.get(source, source)
-    file = ModelFile(source.removesuffix(_RANDOM))
+    path = weights_file(source.removesuffix(_RANDOM))
+    if not path.is_file():
+        raise FileNotFoundError(f"no encoder {source!r}: give untrained, released, model.pt, hub:FOLDER or timm:NAME")
+    file = ModelFile(path)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         encoder = file.build_encoder()

@@ -167,3 +167,21 @@ def test_names_of_checks_are_refused_before_work(tmp_path: Path) -> None:
 def test_a_folder_without_radiographs_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert main([str(tmp_path), "--output_dir", str(tmp_path / "out")]) == 1
     assert "no radiographs" in capsys.readouterr().err
+
+
+def test_results_of_an_earlier_audit_are_kept(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "audit.csv").write_text("mine")
+    audit_images(folder, output_dir=tmp_path)
+    first = (tmp_path / "audit.html").read_bytes()
+    audit_images(folder / "test", output_dir=tmp_path)
+    assert (tmp_path / "audit_previous.csv").read_text() == "mine"
+    assert (tmp_path / "audit_previous_2.html").read_bytes() == first
+
+
+def test_no_advice_to_train_on_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "broken.png").write_bytes(b"no picture")
+    assert main([str(tmp_path / "images"), "--output_dir", str(tmp_path / "audit")]) == 0
+    printed = capsys.readouterr().out
+    assert "0 of 1 images kept" in printed
+    assert "Train with" not in printed

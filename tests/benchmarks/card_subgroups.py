@@ -244,10 +244,12 @@ def main() -> None:
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
     table = read_images(options.data)
-    judged = table[(table["section"] == "validation") & ~table["seen"]].reset_index(drop=True)
-    print(f"{len(judged)} images of {judged['patient_id'].nunique()} patients")
+    evaluated = table[(table["section"] == "validation") & ~table["seen"]].reset_index(drop=True)
+    print(f"{len(evaluated)} images of {evaluated['patient_id'].nunique()} patients")
     for name, found in results(table, options.output):
-        print(f"\n{name}\n\n{card(found.rows(judged))}\n", *gaps(judged, found.columns, found.difference), sep="\n")
+        print(
+            f"\n{name}\n\n{card(found.rows(evaluated))}\n", *gaps(evaluated, found.columns, found.difference), sep="\n"
+        )
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from scipy import ndimage
 from torch.nn import functional as F
 from tqdm import tqdm
 
+from monai_afire import __version__
 from monai_afire.data import draw_chest_phantom
 from monai_afire.networks import LungFinder
 from monai_afire.networks.weights.description import Description
@@ -157,7 +158,7 @@ def main() -> None:
             print(f"taught by {kind}:\n{checked(network, options.check)}")
     options.output.parent.mkdir(parents=True, exist_ok=True)
     halves = {name: value.half() for name, value in finder.state_dict().items()}
-    write_safetensors(halves, options.output, Description("lung finder"))
+    write_safetensors(halves, options.output, Description("lung finder", version=__version__))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from sklearn.datasets import load_sample_images
 from torch.nn import functional as F
 from tqdm import tqdm
 
+from monai_afire import __version__
 from monai_afire.audit.pose import POSES, PoseClassifier, turned
 from monai_afire.networks.weights.description import Description
 from monai_afire.networks.weights.safetensors_files import write_safetensors
@@ -203,7 +204,7 @@ def main() -> None:
         train(classifier, Examples(sets[cycle], others, covered, seed=cycle), *CYCLES[cycle])
     options.output.parent.mkdir(parents=True, exist_ok=True)
     halves = {name: value.half() for name, value in classifier.state_dict().items()}
-    write_safetensors(halves, options.output, Description("pose classifier"))
+    write_safetensors(halves, options.output, Description("pose classifier", version=__version__))
 
 
 if __name__ == "__main__":

@@ -212,6 +212,24 @@ def test_the_process_becomes_the_command() -> None:
     assert os.name != "posix" or int(output) == process.pid
 
 
+def test_a_folder_that_hides_an_editable_installation_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the folder that a clone lies in: Python finds the clone, which is no package, ahead of the installation."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "monai_afire").mkdir()
+    monkeypatch.setattr(sys, "path", [])
+    calls: list[object] = []
+    monkeypatch.setattr(os, "execv", lambda *words: calls.append(words))
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0))
+    assert main(["audit", "images"]) == 1
+    assert not calls
+    assert "hides the package: start in another folder" in capsys.readouterr().err
+    (tmp_path / "monai_afire" / "__init__.py").touch()
+    assert main(["audit", "images"]) == 0
+    assert calls
+
+
 def test_run_in_a_folder_returns_the_status(tmp_path: Path) -> None:
     script = "import pathlib, sys; pathlib.Path('here').touch(); sys.exit(5)"
     assert starting.run_in(tmp_path, ["python", "-c", script]) == 5

@@ -95,3 +95,8 @@ def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     with pytest.raises((ValueError, OSError), match="nothing_here"):
         compared_encoder(f"hub:{tmp_path / 'nothing_here'}")
+
+
+def test_a_word_that_names_nothing() -> None:
+    with pytest.raises(FileNotFoundError, match="no encoder 'nosuch': give untrained, "):
+        compared_encoder("nosuch")

@@ -83,11 +83,15 @@ def test_the_command_goes_on_without_reading(
 
 def test_a_list_without_normal_images_is_compared_without_detection(datalist: Path, tmp_path: Path) -> None:
     content = json.loads(datalist.read_text())
-    few = {name: [{**item, "abnormal": 1} for item in content[name][:16]] for name in ("training", "test")}
+    few: dict[str, list] = {"finding_names": [*content["finding_names"], "Never"]}
+    for name in ("training", "test"):
+        few[name] = [{**item, "abnormal": 1, "label": [*item["label"], 0]} for item in content[name][:16]]
     (datalist.parent / "few.json").write_text(json.dumps({**content, **few}))
     assert main([str(datalist.parent / "few.json"), "untrained", "--output_dir", str(tmp_path)]) == 0
     assert set(pd.read_csv(tmp_path / "compare.csv")["question"]) == {"Linear probe", "Nearest neighbors"}
-    assert "Detection was not asked" in (tmp_path / "compare.html").read_text(encoding="utf-8")
+    page = (tmp_path / "compare.html").read_text(encoding="utf-8")
+    assert "Detection was not asked" in page
+    assert "the mean over 2 findings. The evaluated images cannot answer for Never." in page
 
 
 @pytest.mark.parametrize(
