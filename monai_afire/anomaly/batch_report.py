@@ -34,9 +34,9 @@ class Drift:
 
     Example:
         >>> print(Drift("fused", 1e-9, 0.6, 0.1, 200))
-        These 200 images differ from the detector's normal images (fused: p = 1e-09; 10 % are below the normal median,
-        50 % are expected). Disease raises scores, too. For another scanner or hospital, fit the detector to its own
-        normal images.
+        These 200 images differ from the detector's normal images: 90 % of them, not half, score higher than the middle
+        normal image (fused, p = 1e-09). Disease raises scores, too. For another scanner or hospital, fit the detector
+        to its own normal images.
     """
 
     score: str
@@ -54,9 +54,9 @@ class Drift:
     def __str__(self) -> str:
         driven = f" The difference is largest for {self.group}." if self.group else ""
         return (
-            f"These {self.images} images differ from the detector's normal images "
-            f"({self.score}: p = {self.p_value:.2g}; {100 * self.below_median:.0f} % are below the normal median, "
-            f"50 % are expected).{driven} Disease raises scores, too. "
+            f"These {self.images} images differ from the detector's normal images: "
+            f"{100 - 100 * self.below_median:.0f} % of them, not half, score higher than the middle normal image "
+            f"({self.score}, p = {self.p_value:.2g}).{driven} Disease raises scores, too. "
             "For another scanner or hospital, fit the detector to its own normal images."
         )
 
