@@ -33,7 +33,7 @@ from monai_afire.networks.blocks.patches import patchify
 from monai_afire.optimizers import weight_decay_groups
 from monai_afire.transforms import synth_lesion_masks
 from tests.benchmarks import nih_findings
-from tests.benchmarks.nih_findings import Arm, Recipe, Set, augmented, batches, encoder_of, read_set
+from tests.benchmarks.nih_findings import Arm, Recipe, Set, augmented, batches, encoder_of, fast_precision, read_set
 from tests.benchmarks.radiograph_sets import other_normals, pictures, radiograph_table
 
 SIZE = 64
@@ -274,7 +274,7 @@ class Pretraining:
         encoder = encoder_of(self.network, SIZE)
         encoder.load_state_dict(self.objective.encoder.state_dict())
         images = self.data.images[torch.from_numpy(self.rows[:REFRESHED])]
-        with torch.autocast("cpu", torch.bfloat16):
+        with fast_precision():
             update_bn(images.split(self.objective.batch_size), encoder)
         self.objective.encoder.load_state_dict(encoder.state_dict())
         torch.save(encoder.state_dict(), weights)
@@ -285,7 +285,7 @@ class Pretraining:
         self.objective.train()
         losses = []
         for numbers in batches(self.rows, self.objective.batch_size, self.generator):
-            with torch.autocast("cpu", torch.bfloat16):
+            with fast_precision():
                 loss = self.objective(self.data.images[numbers], self.data.headers[numbers], self.generator)
             self.optimizer.zero_grad()
             loss.backward()

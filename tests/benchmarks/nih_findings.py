@@ -28,6 +28,7 @@ from torch import nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
+from monai_afire.anomaly.field_of_view import FIELDS_OF_VIEW, in_field_of_view
 from monai_afire.compare.controls import pixel_components
 from monai_afire.metrics import (
     LinearProbe,
@@ -39,6 +40,7 @@ from monai_afire.metrics import (
 )
 from monai_afire.networks import RadiographEncoder, ResidualEncoder, ViTEncoder, load_encoder_weights, released_encoder
 from monai_afire.optimizers import layer_decay_groups
+from monai_afire.utils import has_bfloat16
 from tests.benchmarks.radiograph_sets import pictures
 
 FINDINGS = (
@@ -70,13 +72,22 @@ class Set:
         return rows[self.table["patient_id"].iloc[rows].isin(kept).to_numpy()]
 
 
-def read_set(folder: Path, size: int, cache: Path) -> Set:
-    """The images at ``size`` with standardized contrast (kept in ``cache``), their findings, patients and splits."""
+def read_set(folder: Path, size: int, cache: Path, field_of_view: str = "image") -> Set:
+    """
+    The images at ``size`` with standardized contrast (kept in ``cache``), their findings, patients and splits.
+
+    With the field of view "lungs", the square around the lungs is cut out at twice the size.
+    """
     table = pd.read_csv(folder / "manifest.csv", dtype={"patient_id": str})
     table["section"] = table["split"].map(SECTIONS)
-    file = cache / f"nih_cxr_7k_{size}.npy"
+    file = cache / f"nih_cxr_7k_{size}{'' if field_of_view == 'image' else f'_{field_of_view}'}.npy"
     if not file.is_file():
-        images, _ = pictures([str(folder / name) for name in table["image"]], size)
+        paths = [str(folder / name) for name in table["image"]]
+        if field_of_view == "image":
+            images, _ = pictures(paths, size)
+        else:
+            large, _ = pictures(paths, 2 * size)
+            images = F.interpolate(in_field_of_view(large, field_of_view), (size, size), mode="area")
         cache.mkdir(parents=True, exist_ok=True)
         np.save(file, images.numpy().astype(np.float16))
     names = table["findings"].str.get_dummies("|").reindex(columns=list(FINDINGS), fill_value=0)
@@ -165,9 +176,14 @@ class Classifier(nn.Module):
 
 
 def encoder_of(network: str, size: int) -> RadiographEncoder:
-    """With random weights: "residual", that of the overlay; "vit", the released shape; or "stem", with convolutions."""
+    """
+    With random weights: "residual", that of the overlay; "vit", the released shape; "stem", the same with convolutions;
+    or "vit_tiny", the shape of ``vit_tiny_patch16_224``.
+    """
     if network == "residual":
-        return ResidualEncoder(img_size=size, patch_size=8, hidden_size=256, depths=(1, 1, 1, 1))
+        return ResidualEncoder(img_size=size, patch_size=16 if size == 224 else 8, hidden_size=256, depths=(1, 1, 1, 1))
+    if network == "vit_tiny":
+        return ViTEncoder(img_size=size, patch_size=16, hidden_size=192, num_layers=12, num_heads=3)
     stem = "convolution" if network == "stem" else "patch"
     return ViTEncoder(img_size=size, patch_size=8, hidden_size=192, num_layers=6, num_heads=6, stem=stem)
 
@@ -183,11 +199,16 @@ def features_of(arm: Arm, seed: int) -> nn.Module:
     return MeanToken(encoder)
 
 
+def fast_precision() -> torch.autocast:
+    """bfloat16 where the processor has it: others emulate it, up to 17 times as slowly as float32."""
+    return torch.autocast("cpu", torch.bfloat16, enabled=has_bfloat16(torch.device("cpu")))
+
+
 @torch.inference_mode()
 def in_batches(network: nn.Module, images: torch.Tensor) -> NDArray[np.float32]:
     """What the network in evaluation mode gives for each image."""
     network.eval()
-    with torch.autocast("cpu", torch.bfloat16):
+    with fast_precision():
         return torch.cat([network(batch).float() for batch in images.split(128)]).numpy()
 
 
@@ -284,7 +305,7 @@ class Training:
         for numbers in batches(self.rows, self.recipe.batch_size, self.generator):
             self._set_rates(len(self.rows))
             images = augmented(self.data.images[numbers], self.recipe.flip, self.generator, self.recipe.strength)
-            with torch.autocast("cpu", torch.bfloat16):
+            with fast_precision():
                 logits = self.network(images)
             labels = torch.from_numpy(self.data.labels[numbers.numpy()])
             loss = F.binary_cross_entropy_with_logits(logits.float(), labels)
@@ -351,6 +372,10 @@ ARMS = {
     "residual": Arm("tuned", "residual", recipe=replace(SCRATCH, learning_rate=2e-3)),
     "residual_pretrained_probe": Arm("probe", "residual", weights="--weights"),
     "residual_pretrained": Arm("tuned", "residual", weights="--weights", recipe=replace(SCRATCH, warm_head=True)),
+    "vit_tiny": Arm("tuned", "vit_tiny", size=224, recipe=replace(SCRATCH, learning_rate=5e-4)),
+    "vit_tiny_pretrained": Arm("tuned", "vit_tiny", weights="--weights", size=224, recipe=RELEASED),
+    "vit_tiny_probe": Arm("probe", "vit_tiny", weights="--weights", size=224),
+    "residual_224": Arm("tuned", "residual", size=224, recipe=replace(SCRATCH, learning_rate=2e-3)),
     "cnn_128": Arm("tuned", "cnn", size=128, recipe=replace(SCRATCH, learning_rate=2e-3)),
 }
 
@@ -425,7 +450,8 @@ def main() -> None:
     parser.add_argument("--fractions", type=float, nargs="+", default=[1.0], help="of the training patients")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--recipe", type=json.loads, default={}, help="JSON with fields of Recipe to change, to tune")
-    parser.add_argument("--weights", help="model.pt of a pre-trained ResidualEncoder, for those arms")
+    parser.add_argument("--weights", help="file of the pre-trained encoder, for the arms that need one")
+    parser.add_argument("--field_of_view", choices=FIELDS_OF_VIEW, default="image", help="default: %(default)s")
     parser.add_argument("--name", default="", help="ending of the arms' names with another recipe")
     parser.add_argument("--table", choices=["validation", "test"])
     parser.add_argument("--bootstraps", type=int, default=BOOTSTRAPS)
@@ -434,13 +460,13 @@ def main() -> None:
     options.output.mkdir(parents=True, exist_ok=True)
 
     def read(size: int) -> Set:
-        return read_set(options.data, size, options.output / "cache")
+        return read_set(options.data, size, options.output / "cache", options.field_of_view)
 
     for fraction in options.fractions:
         for seed in options.seeds:
             for name in options.arms:
                 arm = replace(ARMS[name], recipe=replace(ARMS[name].recipe, **options.recipe))
-                if name.startswith("residual_pretrained"):
+                if arm.weights == "--weights":
                     arm = replace(arm, weights=options.weights or parser.error(f"{name} needs --weights"))
                 run(name + options.name, arm, read, fraction, seed, options.output)
     if options.table:
