@@ -12,7 +12,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from skimage import img_as_ubyte, io
 
+from monai_afire.data import draw_chest_phantom
+from monai_afire.networks import LungFinder
 from tests.benchmarks import nih_findings
 from tests.benchmarks.nih_findings import ARMS, FINDINGS, Recipe, Set, Training, table
 
@@ -61,6 +64,20 @@ def test_a_warm_head_starts_at_the_probe(data: Set, tmp_path: Path) -> None:
     training.run()
     kept = nih_findings.mean_auc(data.labels[rows], nih_findings.in_batches(training.average, data.images[rows]))
     assert kept == pytest.approx(max(training.history))
+
+
+def test_the_square_around_the_lungs_is_another_set(tmp_path: Path) -> None:
+    """Its lungs fill more of the picture than those of the whole image, and each view is cached under its own name."""
+    image = draw_chest_phantom(3, image_size=256).image[0]
+    io.imsave(tmp_path / "chest.png", img_as_ubyte(np.pad(image, 64)))
+    row = {"image": "chest.png", "patient_id": "1", "split": "train", "findings": "Mass|Nodule"}
+    pd.DataFrame([row]).to_csv(tmp_path / "manifest.csv", index=False)
+    whole, lungs, again = (nih_findings.read_set(tmp_path, 64, tmp_path, view) for view in ("image", "lungs", "lungs"))
+    shares = [LungFinder.released()(each.images)[0, 0].mean() for each in (whole, lungs)]
+    assert shares[1] > 1.5 * shares[0]
+    assert torch.equal(lungs.images, again.images)
+    assert lungs.images.shape == (1, 1, 64, 64)
+    assert whole.labels.sum() == 2
 
 
 def test_fractions_take_whole_patients(data: Set) -> None:
