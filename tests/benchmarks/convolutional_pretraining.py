@@ -27,13 +27,14 @@ from torch.optim.lr_scheduler import OneCycleLR
 from torch.optim.swa_utils import update_bn
 from tqdm import tqdm
 
+from monai_afire.inferers import AutocastInferer
 from monai_afire.losses import DINOLoss, MaskedReconstructionLoss
 from monai_afire.networks import DINO, MAE, RadiographEncoder, ViTEncoder
 from monai_afire.networks.blocks.patches import patchify
 from monai_afire.optimizers import weight_decay_groups
 from monai_afire.transforms import synth_lesion_masks
 from tests.benchmarks import nih_findings
-from tests.benchmarks.nih_findings import Arm, Recipe, Set, augmented, batches, encoder_of, fast_precision, read_set
+from tests.benchmarks.nih_findings import Arm, Recipe, Set, augmented, batches, encoder_of, read_set
 from tests.benchmarks.radiograph_sets import other_normals, pictures, radiograph_table
 
 SIZE = 64
@@ -274,8 +275,7 @@ class Pretraining:
         encoder = encoder_of(self.network, SIZE)
         encoder.load_state_dict(self.objective.encoder.state_dict())
         images = self.data.images[torch.from_numpy(self.rows[:REFRESHED])]
-        with fast_precision():
-            update_bn(images.split(self.objective.batch_size), encoder)
+        AutocastInferer()(images, lambda every: update_bn(every.split(self.objective.batch_size), encoder))
         self.objective.encoder.load_state_dict(encoder.state_dict())
         torch.save(encoder.state_dict(), weights)
         weights.with_suffix(".json").write_text(json.dumps({"images": len(self.rows), "loss": self.history}))
@@ -285,8 +285,8 @@ class Pretraining:
         self.objective.train()
         losses = []
         for numbers in batches(self.rows, self.objective.batch_size, self.generator):
-            with fast_precision():
-                loss = self.objective(self.data.images[numbers], self.data.headers[numbers], self.generator)
+            images, headers = self.data.images[numbers], self.data.headers[numbers]
+            loss = AutocastInferer()(images, self.objective, headers, self.generator)
             self.optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(self.objective.parameters(), 3.0)

@@ -30,6 +30,7 @@ from tqdm import tqdm
 
 from monai_afire.anomaly.field_of_view import FIELDS_OF_VIEW, in_field_of_view
 from monai_afire.compare.controls import pixel_components
+from monai_afire.inferers import AutocastInferer
 from monai_afire.metrics import (
     LinearProbe,
     bootstrap_aucs,
@@ -40,7 +41,6 @@ from monai_afire.metrics import (
 )
 from monai_afire.networks import RadiographEncoder, ResidualEncoder, ViTEncoder, load_encoder_weights, released_encoder
 from monai_afire.optimizers import layer_decay_groups
-from monai_afire.utils import has_bfloat16
 from tests.benchmarks.radiograph_sets import pictures
 
 FINDINGS = (
@@ -72,6 +72,11 @@ class Set:
         return rows[self.table["patient_id"].iloc[rows].isin(kept).to_numpy()]
 
 
+def ending_of(field_of_view: str) -> str:
+    """What names of files with another view than the whole image end with."""
+    return "" if field_of_view == "image" else f"_{field_of_view}"
+
+
 def read_set(folder: Path, size: int, cache: Path, field_of_view: str = "image") -> Set:
     """
     The images at ``size`` with standardized contrast (kept in ``cache``), their findings, patients and splits.
@@ -80,14 +85,11 @@ def read_set(folder: Path, size: int, cache: Path, field_of_view: str = "image")
     """
     table = pd.read_csv(folder / "manifest.csv", dtype={"patient_id": str})
     table["section"] = table["split"].map(SECTIONS)
-    file = cache / f"nih_cxr_7k_{size}{'' if field_of_view == 'image' else f'_{field_of_view}'}.npy"
+    file = cache / f"nih_cxr_7k_{size}{ending_of(field_of_view)}.npy"
     if not file.is_file():
         paths = [str(folder / name) for name in table["image"]]
-        if field_of_view == "image":
-            images, _ = pictures(paths, size)
-        else:
-            large, _ = pictures(paths, 2 * size)
-            images = F.interpolate(in_field_of_view(large, field_of_view), (size, size), mode="area")
+        read, _ = pictures(paths, size if field_of_view == "image" else 2 * size)
+        images = F.interpolate(in_field_of_view(read, field_of_view), (size, size), mode="area")
         cache.mkdir(parents=True, exist_ok=True)
         np.save(file, images.numpy().astype(np.float16))
     names = table["findings"].str.get_dummies("|").reindex(columns=list(FINDINGS), fill_value=0)
@@ -181,7 +183,7 @@ def encoder_of(network: str, size: int) -> RadiographEncoder:
     or "vit_tiny", the shape of ``vit_tiny_patch16_224``.
     """
     if network == "residual":
-        return ResidualEncoder(img_size=size, patch_size=16 if size == 224 else 8, hidden_size=256, depths=(1, 1, 1, 1))
+        return ResidualEncoder(img_size=size, patch_size=8, hidden_size=256, depths=(1, 1, 1, 1))
     if network == "vit_tiny":
         return ViTEncoder(img_size=size, patch_size=16, hidden_size=192, num_layers=12, num_heads=3)
     stem = "convolution" if network == "stem" else "patch"
@@ -199,17 +201,12 @@ def features_of(arm: Arm, seed: int) -> nn.Module:
     return MeanToken(encoder)
 
 
-def fast_precision() -> torch.autocast:
-    """bfloat16 where the processor has it: others emulate it, up to 17 times as slowly as float32."""
-    return torch.autocast("cpu", torch.bfloat16, enabled=has_bfloat16(torch.device("cpu")))
-
-
 @torch.inference_mode()
 def in_batches(network: nn.Module, images: torch.Tensor) -> NDArray[np.float32]:
     """What the network in evaluation mode gives for each image."""
     network.eval()
-    with fast_precision():
-        return torch.cat([network(batch).float() for batch in images.split(128)]).numpy()
+    infer = AutocastInferer()
+    return torch.cat([infer(batch, network).float() for batch in images.split(128)]).numpy()
 
 
 def probe_of(data: Set, features: NDArray, rows: NDArray[np.int64]) -> LinearProbe:
@@ -305,8 +302,7 @@ class Training:
         for numbers in batches(self.rows, self.recipe.batch_size, self.generator):
             self._set_rates(len(self.rows))
             images = augmented(self.data.images[numbers], self.recipe.flip, self.generator, self.recipe.strength)
-            with fast_precision():
-                logits = self.network(images)
+            logits = AutocastInferer()(images, self.network)
             labels = torch.from_numpy(self.data.labels[numbers.numpy()])
             loss = F.binary_cross_entropy_with_logits(logits.float(), labels)
             self.optimizer.zero_grad()
@@ -375,7 +371,6 @@ ARMS = {
     "vit_tiny": Arm("tuned", "vit_tiny", size=224, recipe=replace(SCRATCH, learning_rate=5e-4)),
     "vit_tiny_pretrained": Arm("tuned", "vit_tiny", weights="--weights", size=224, recipe=RELEASED),
     "vit_tiny_probe": Arm("probe", "vit_tiny", weights="--weights", size=224),
-    "residual_224": Arm("tuned", "residual", size=224, recipe=replace(SCRATCH, learning_rate=2e-3)),
     "cnn_128": Arm("tuned", "cnn", size=128, recipe=replace(SCRATCH, learning_rate=2e-3)),
 }
 
@@ -468,7 +463,7 @@ def main() -> None:
                 arm = replace(ARMS[name], recipe=replace(ARMS[name].recipe, **options.recipe))
                 if arm.weights == "--weights":
                     arm = replace(arm, weights=options.weights or parser.error(f"{name} needs --weights"))
-                run(name + options.name, arm, read, fraction, seed, options.output)
+                run(name + ending_of(options.field_of_view) + options.name, arm, read, fraction, seed, options.output)
     if options.table:
         pd.set_option("display.width", 200)
         print(table(read(64), options.output, options.table, options.bootstraps, options.reference).to_string())
