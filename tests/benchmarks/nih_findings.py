@@ -64,6 +64,11 @@ class Set:
         """Numbers of the images of "training", "validation" or "test"."""
         return np.flatnonzero((self.table["section"] == section).to_numpy())
 
+    @property
+    def held_out(self) -> NDArray[np.int64]:
+        """Numbers of the validation and test images."""
+        return np.flatnonzero((self.table["section"] != "training").to_numpy())
+
     def training_rows(self, fraction: float, seed: int) -> NDArray[np.int64]:
         """Numbers of the training images of a share of the patients, drawn by the seed."""
         rows = self.rows("training")
@@ -239,7 +244,10 @@ def initial_classifier(arm: Arm, data: Set, rows: NDArray[np.int64], seed: int) 
     """The network before training; a warm head is the probe of its features, otherwise its bias is the base rate."""
     network = Classifier(features_of(arm, seed), arm.recipe.dropout)
     if arm.recipe.warm_head:
-        probe = probe_of(data, in_batches(network.features, data.images), rows)
+        numbers = np.union1d(rows, data.rows("validation"))  # at 224 pixels, features of all would take minutes
+        features = np.zeros((len(data.images), len(network.mean)), dtype=np.float32)
+        features[numbers] = in_batches(network.features, data.images[torch.from_numpy(numbers)])
+        probe = probe_of(data, features, rows)
         network.mean.copy_(torch.from_numpy(probe.mean))
         network.deviation.copy_(torch.from_numpy(probe.deviation))
         network.head.weight.data.copy_(torch.from_numpy(probe.weight))
@@ -376,19 +384,19 @@ ARMS = {
 
 
 def scores_of(arm: Arm, data: Set, fraction: float, seed: int, file: Path) -> tuple[NDArray, list[float]]:
-    """Logits ``(M, 12)`` of all images, and the validation's mean AUC after each epoch of a training."""
+    """Logits ``(M, 12)`` of the held-out images, and the validation's mean AUC after each epoch of a training."""
     rows = data.training_rows(fraction, seed)
     torch.manual_seed(seed)
     if arm.kind == "tuned":
         training = Training(arm, data, rows, seed, file)
         network = training.run()
         torch.save(network.state_dict(), file.with_suffix(".weights.pt"))  # other images can be scored later
-        return in_batches(network, data.images), training.history
+        return in_batches(network, data.images[torch.from_numpy(data.held_out)]), training.history
     if arm.kind == "pixels":
         features = pixel_components(data.images.flatten(1).numpy(), data.rows("training"), seed)
     else:
         features = in_batches(features_of(arm, seed), data.images)
-    return probe_of(data, features, rows).logits(features), []
+    return probe_of(data, features, rows).logits(features[data.held_out]), []
 
 
 def run(name: str, arm: Arm, read: Callable[[int], Set], fraction: float, seed: int, output: Path) -> None:
@@ -399,10 +407,10 @@ def run(name: str, arm: Arm, read: Callable[[int], Set], fraction: float, seed: 
         return
     data = read(arm.size)
     scores, history = scores_of(arm, data, fraction, seed, output / f"{stem}.pt")
+    np.savez_compressed(file, scores=scores.astype(np.float32), rows=data.held_out)
     validation = data.rows("validation")
-    found = {"run": stem, "validation": mean_auc(data.labels[validation], scores[validation]), "history": history}
-    scored = (data.table["section"] != "training").to_numpy()
-    np.savez_compressed(file, scores=scores[scored].astype(np.float32), rows=np.flatnonzero(scored))
+    auc = mean_auc(data.labels[validation], _scores(file, validation))
+    found = {"run": stem, "validation": auc, "history": history}
     (output / f"{stem}.json").write_text(json.dumps({**found, "arm": asdict(arm)}))
     (output / f"{stem}.pt").unlink(missing_ok=True)
     print(json.dumps(found), flush=True)
