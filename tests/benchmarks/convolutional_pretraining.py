@@ -35,7 +35,7 @@ from monai_afire.optimizers import weight_decay_groups
 from monai_afire.transforms import synth_lesion_masks
 from tests.benchmarks import nih_findings
 from tests.benchmarks.nih_findings import Arm, Recipe, Set, augmented, batches, encoder_of, read_set
-from tests.benchmarks.radiograph_sets import other_normals, pictures, radiograph_table
+from tests.benchmarks.radiograph_sets import images_beside_nih, pictures
 
 SIZE = 64
 HIDDEN = 0.6  # share of the patches that the encoder does not see
@@ -75,11 +75,7 @@ def unlabeled_images(folder: Path, findings: Set, cache: Path) -> Unlabeled:
     training = findings.table.iloc[findings.rows("training")]
     file = cache / f"unlabeled_{SIZE}.npy"
     if not file.is_file():
-        shared = set(pd.read_csv(folder / "nih_cxr_7k" / "manifest.csv")["same_image_in_adult_normals"].dropna())
-        normals = [path for path in other_normals(folder / "adult_normals" / "images") if path.name not in shared]
-        children = radiograph_table(folder / "childcxr")
-        paths = [*map(str, normals), *children.loc[children["section"] == "training", "image"]]
-        images, _ = pictures(paths, SIZE)
+        images, _ = pictures(images_beside_nih(folder), SIZE)
         np.save(file, images.numpy().astype(np.float16))
     others = torch.from_numpy(np.load(file)).float()
     age = pd.to_numeric(training["age"], errors="coerce") / 20

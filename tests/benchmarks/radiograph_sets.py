@@ -47,6 +47,19 @@ def other_normals(folder: Path, every: int = 1) -> list[Path]:
     return [path for path in sorted(folder.iterdir())[::every] if path.name != "adult_normal_5.jpg"]
 
 
+def images_beside_nih(folder: Path) -> list[str]:
+    """
+    Files to pre-train on beside NIH 7k's: the adult normals that NIH 7k lacks, and ChildCXR's training patients.
+
+    Args:
+        folder: of the sets.
+    """
+    shared = set(pd.read_csv(folder / "nih_cxr_7k" / "manifest.csv")["same_image_in_adult_normals"].dropna())
+    normals = [str(path) for path in other_normals(folder / "adult_normals" / "images") if path.name not in shared]
+    children = radiograph_table(folder / "childcxr")
+    return [*normals, *children.loc[children["section"] == "training", "image"]]
+
+
 def in_section(table: pd.DataFrame, section: str) -> torch.Tensor:
     """Mask ``(M,)`` of the images of a section, to pick their pictures."""
     return torch.tensor((table["section"] == section).tolist())
