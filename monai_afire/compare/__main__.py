@@ -14,7 +14,10 @@ from monai_afire.utils.command_line import innermost_cause
 from monai_afire.utils.distributed import launched_group
 
 _DESCRIPTION = "Compare encoders with pixels on labeled radiographs: a page and a table. Run it again to go on."
-_ENCODERS = "untrained, released, model.pt, model.pt:random, hub:FOLDER or timm:NAME; NAME= ahead of it gives a name"
+_ENCODERS = (
+    "untrained, released, released_224, model.pt, model.pt:random, hub:FOLDER or timm:NAME; "
+    "NAME= ahead of it gives a name"
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

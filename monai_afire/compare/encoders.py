@@ -89,8 +89,8 @@ def compared_encoder(word: str, field_of_view: str = "lungs") -> ComparedEncoder
     Build an encoder by its word.
 
     Args:
-        word: "untrained" or "released" (the same network without and with its weights), the file of a run
-            (``model.pt``, or ``model.pt:random`` for its network with random weights), "hub:FOLDER" or "timm:NAME"
+        word: "untrained" or "released" (the same network without and with its weights), "released_224", the file of a
+            run (``model.pt``, or ``model.pt:random`` for its network with random weights), "hub:FOLDER" or "timm:NAME"
             (:func:`monai_afire.networks.build_encoder`); ``NAME=`` ahead of it gives it a name.
         field_of_view: see :class:`ComparedEncoder`.
 
@@ -123,7 +123,8 @@ def _built(source: str) -> tuple[Any, bool]:
     source = _SHORT.get(source, source)
     path = weights_file(source.removesuffix(_RANDOM))
     if not path.is_file():
-        raise FileNotFoundError(f"no encoder {source!r}: give untrained, released, model.pt, hub:FOLDER or timm:NAME")
+        known = "untrained, released, released_224, model.pt, hub:FOLDER or timm:NAME"
+        raise FileNotFoundError(f"no encoder {source!r}: give {known}")
     file = ModelFile(path)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

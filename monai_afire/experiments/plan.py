@@ -14,7 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from monai_afire.networks.weights.released import RELEASED, released_encoder
+from monai_afire.networks.weights.released import weights_file
 
 
 class ExperimentError(ValueError):
@@ -339,7 +339,7 @@ def plan_runs(
 
 def as_initialization(text: str) -> tuple[str, str | None]:
     """
-    Read ``NAME=FILE``, ``NAME=released`` for the released encoder, or ``NAME=`` for random weights.
+    Read ``NAME=FILE``, ``NAME=released`` or ``NAME=released_224``, or ``NAME=`` for random weights.
 
     Args:
         text: a word of the command line.
@@ -358,7 +358,7 @@ def as_initialization(text: str) -> tuple[str, str | None]:
     if not sign or not _NAME.fullmatch(name):
         form = "such as afire=bundles/afire/models/model.pt, or NAME= for random weights"
         raise ExperimentError(f"--initializations {text!r}: write NAME=FILE (letters, digits and . _ + -), {form}")
-    return name, str(released_encoder()) if weights == RELEASED else weights or None
+    return name, str(weights_file(weights)) if weights else None
 
 
 def _words(values: Sequence[Any]) -> str:

@@ -107,7 +107,7 @@ SECTIONS: dict[str, tuple[Option, ...]] = {
         Option("flip_prob", SHARE, "probability of mirrored training images"),
     ),
     "Fine-tuning": (
-        Option("encoder_weights", PATH, "file of a pre-trained encoder, or released", null="start from scratch"),
+        Option("encoder_weights", PATH, "pre-trained encoder: file, released, released_224", null="start from scratch"),
         Option("encoder_branch", choice(("teacher", "student")), "which of two encoders in the file to use"),
         Option("num_classes", POSITIVE_INTEGER, "number of classes or landmarks", null="as the datalist names them"),
         Option("class_names", list_of(TEXT), "names of the classes or landmarks"),

@@ -38,6 +38,7 @@ DETECTOR = "bundles/afire/released/detector.safetensors"
 CLASSIFIER = "bundles/radiograph_classification/released/nih_findings.pt"
 ENCODERS = {
     "encoder.safetensors": "released",
+    "vit_tiny_patch16_224.safetensors": "released_224",
     **{name: f"bundles/{name}/models/model.pt" for name in ("afire", "peac", "ace", "dino", "mae")},
 }
 SIDE = (64, 64)

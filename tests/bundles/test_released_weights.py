@@ -22,15 +22,20 @@ MEGABYTE = 10**6
 
 
 def test_released_files_are_small_safetensors(repository_root: Path) -> None:
-    folder = repository_root / "bundles" / "afire" / "released"
-    sizes = {path.name: path.stat().st_size for path in folder.glob("*.safetensors")}
-    assert set(sizes) == {"detector.safetensors", "encoder.safetensors", "lungs.safetensors", "pose.safetensors"}
-    assert max(sizes.values()) <= 12 * MEGABYTE
-    card = (folder / "README.md").read_text(encoding="utf-8")
-    assert all(words in card for words in ("Limits", "Attribution", "Not for clinical use", *sizes))
+    files = list(repository_root.glob("bundles/*/released/*.safetensors"))
+    assert {path.stem for path in files} == {"detector", "encoder", "lungs", "pose", "vit_tiny_patch16_224"}
+    for path in files:
+        assert path.stat().st_size <= 12 * MEGABYTE
+        card = (path.parent / "README.md").read_text(encoding="utf-8")
+        assert all(words in card for words in ("Limits", "Attribution", "Not for clinical use", path.name))
 
 
-@pytest.mark.parametrize("name", ["detector", "encoder", "lungs", "pose"])
+def test_all_weights_together_are_at_most_60_megabytes(repository_root: Path) -> None:
+    files = [*repository_root.glob("bundles/*/models/model.pt"), *repository_root.glob("bundles/*/released/*.*t*")]
+    assert sum(path.stat().st_size for path in files) <= 60 * MEGABYTE
+
+
+@pytest.mark.parametrize("name", ["detector", "encoder", "lungs", "pose", "vit_tiny_patch16_224"])
 def test_a_flipped_bit_of_a_released_file_is_seen(name: str, tmp_path: Path) -> None:
     content = bytearray(released_file(f"{name}.safetensors").read_bytes())
     content[len(content) // 2] ^= 1
@@ -49,6 +54,24 @@ def test_released_encoder_loads_whole_by_its_name() -> None:
     assert not report.missing
     assert not torch.equal(encoder(torch.zeros(1, 1, 64, 64)), before)
     assert released_encoder().is_file()
+
+
+def test_vit_tiny_loads_whole_by_its_name_and_has_the_tensors_of_timm() -> None:
+    encoder = ViTEncoder(img_size=224, patch_size=16, hidden_size=192, num_layers=12, num_heads=3)
+    assert not load_encoder_weights(encoder, "released_224", strict=True).missing
+    tensors = read_safetensors(released_encoder("released_224"))[0]
+    outer = {"pos_embed", "patch_embed.proj.weight", "patch_embed.proj.bias", "norm.weight", "norm.bias"}
+    inner = ("norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2")
+    blocks = {f"blocks.{n}.{name}.{kind}" for n in range(12) for name in inner for kind in ("weight", "bias")}
+    assert set(tensors) == outer | blocks
+    assert tensors["pos_embed"].shape == (1, 196, 192)
+    assert tensors["patch_embed.proj.weight"].shape == (192, 1, 16, 16)
+    assert tensors["blocks.11.attn.qkv.weight"].shape == (576, 192)
+
+
+def test_refuses_a_released_encoder_of_another_name() -> None:
+    with pytest.raises(ValueError, match="no released encoder 'released_512': there are released, released_224"):
+        released_encoder("released_512")
 
 
 @pytest.mark.slow

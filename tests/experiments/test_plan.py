@@ -95,8 +95,11 @@ def test_refuses_initializations_of_another_form(text: str) -> None:
         as_initialization(text)
 
 
-def test_the_released_encoder_is_a_file() -> None:
-    name, path = as_initialization("released=released")
+@pytest.mark.parametrize("word", ["released", "released_224"])
+def test_a_released_encoder_is_a_file(word: str) -> None:
+    name, path = as_initialization(f"mine={word}")
+    assert path is not None
+    assert Path(path).is_file()
     assert plan_runs([(name, path)])[0].weights == path
 
 

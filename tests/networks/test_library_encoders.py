@@ -24,6 +24,7 @@ from monai_afire.networks import (
     as_encoder,
     build_encoder,
     load_encoder_weights,
+    released_encoder,
     save_network,
 )
 from monai_afire.optimizers import layer_decay_groups
@@ -304,6 +305,19 @@ def test_tokens_are_those_of_timm(name: str) -> None:
     assert all(layers)
     assert len(layers) == len(encoder.blocks()) + 1
     assert UPerNet(encoder, 2, channels=8)(images).shape == (2, 2, side, side)
+
+
+def test_timm_gives_the_features_of_the_released_vit_tiny() -> None:
+    timm = timm_library()
+    encoder = ViTEncoder(img_size=224, patch_size=16, hidden_size=192, num_layers=12, num_heads=3)
+    load_encoder_weights(encoder, "released_224", strict=True)
+    settings = {"in_chans": 1, "num_classes": 0, "class_token": False, "global_pool": "avg", "fc_norm": False}
+    model = timm.create_model("vit_tiny_patch16_224", **settings).eval()
+    model.load_state_dict(load_file(released_encoder("released_224")))  # as the card says
+    images = torch.rand(2, 1, 224, 224)
+    with torch.inference_mode():
+        expected = model.forward_features((images - 0.449) / 0.226)
+        torch.testing.assert_close(encoder.eval()(images), expected, rtol=1e-3, atol=1e-3)
 
 
 def test_timm_is_asked_by_name() -> None:

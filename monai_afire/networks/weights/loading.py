@@ -89,7 +89,7 @@ def load_encoder_weights(
         net: a ``ViTEncoder``, ``SwinEncoder`` or adapted encoder, or a network with one as `encoder` (``AFiRe``,
             ``PEAC``, ``ACE``, classifiers). If it has a `teacher_encoder`, that gets the same weights, since a teacher
             starts as the copy of its student.
-        path_or_state_dict: the file, "released" for the weights that come with the package
+        path_or_state_dict: the file, "released" or "released_224" for the weights that come with the package
             (:func:`monai_afire.networks.released_encoder`), or a state dict in memory.
         source: "auto", or restrict to "timm", "dino", "mae", "afire" (ours or its authors'), "huggingface" or "monai";
             a Swin has "timm" and "afire".

@@ -52,7 +52,8 @@ def read_description(path: str | os.PathLike) -> Description | None:
     What a file says about its network. No tensor is read, nothing is verified but the description itself.
 
     Args:
-        path: a file of ``torch.save``, in which the state dict may be nested, or a safetensors file, or "released".
+        path: a file of ``torch.save``, in which the state dict may be nested, or a safetensors file, or the
+            name of a released encoder.
 
     Returns:
         The description; None for a file that is missing, damaged, or has none.

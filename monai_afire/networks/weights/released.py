@@ -17,29 +17,36 @@ __all__ = ["RELEASED", "released_encoder", "released_file", "with_released_weigh
 RELEASED = "released"
 Network = TypeVar("Network", bound=nn.Module)
 
-_FOLDER = Path("bundles", "afire", "released")
+_ENCODERS = {RELEASED: "encoder.safetensors", "released_224": "vit_tiny_patch16_224.safetensors"}
 
 
-def released_encoder() -> Path:
+def released_encoder(name: str = RELEASED) -> Path:
     """
-    Find the released encoder, a ViT of 6 layers of width 192 for 64 x 64 pixels in patches of 8, in timm's layout.
+    Find a released encoder in timm's layout.
+
+    Args:
+        name: "released" for the ViT of 6 layers of width 192 for 64 x 64 pixels in patches of 8, "released_224" for the
+            ViT-Ti/16 (12 layers of width 192) for 224 x 224 pixels.
 
     Returns:
         The file; its model card is beside it.
 
     Raises:
         FileNotFoundError: where the package was installed without its bundles.
+        ValueError: for any other name.
 
     Example:
         >>> released_encoder().name
         'encoder.safetensors'
     """
-    return released_file("encoder.safetensors")
+    if name not in _ENCODERS:
+        raise ValueError(f"no released encoder {name!r}: there are {', '.join(_ENCODERS)}")
+    return released_file(_ENCODERS[name])
 
 
 def weights_file(path: str | os.PathLike) -> Path:
-    """The file of a path, or of the word for the released encoder."""
-    return released_encoder() if path == RELEASED else Path(path)
+    """The file of a path, or of the name of a released encoder."""
+    return released_encoder(str(path)) if path in _ENCODERS else Path(path)
 
 
 def with_released_weights(network: Network, name: str) -> Network:
@@ -61,9 +68,9 @@ def with_released_weights(network: Network, name: str) -> Network:
 
 
 def released_file(name: str) -> Path:
-    """A file of the folder of released weights."""
+    """A file of the bundles' folders of released weights."""
     package = Path(__file__).resolve().parents[2]
     for folder in (package, package.parent):  # inside of an installation, beside the package in a clone
-        if (folder / _FOLDER / name).is_file():
-            return folder / _FOLDER / name
-    raise FileNotFoundError(f"there is no {package / _FOLDER / name}: install the package with its bundles")
+        for path in folder.glob(f"bundles/*/released/{name}"):
+            return path
+    raise FileNotFoundError(f"no released/{name} in {package / 'bundles'}: install the package with its bundles")
