@@ -30,7 +30,7 @@ from monai_afire.metrics.subgroups import FEWEST_IMAGES, GROUP_METRICS, PROPERTI
 from monai_afire.networks import LungFinder
 from monai_afire.networks.weights.model_file import ModelFile
 from tests.benchmarks.lung_finder import two_lungs
-from tests.benchmarks.nih_findings import FINDINGS, SECTIONS
+from tests.benchmarks.nih_findings import FINDINGS, SECTIONS, findings_of
 from tests.benchmarks.real_detection import detector_scores
 from tests.benchmarks.real_lungs import dice
 
@@ -158,15 +158,9 @@ def gaps(table: pd.DataFrame, columns: tuple[str, ...], difference: Difference) 
     return sentences or ["No difference between groups is beyond its interval."]
 
 
-def findings_of(table: pd.DataFrame) -> NDArray[np.float64]:
-    """Labels ``(M, 12)`` of 1 and 0."""
-    found = table["findings"].str.get_dummies("|").reindex(columns=list(FINDINGS), fill_value=0)
-    return found.to_numpy(np.float64)
-
-
 def probed(table: pd.DataFrame, features: NDArray, evaluated: NDArray) -> Decided:
     """A linear probe of frozen features, as in ``nih_findings``: its penalty is chosen on validation. No thresholds."""
-    labels = findings_of(table)
+    labels = findings_of(table).astype(np.float64)
     training, validation = (np.flatnonzero(table["section"] == section) for section in ("training", "validation"))
     probe = fit_linear_probe(features[training], labels[training], features[validation], labels[validation])
     return Decided(labels[evaluated], probe.logits(features[evaluated]), np.full(len(FINDINGS), np.nan))
@@ -214,7 +208,7 @@ def results(table: pd.DataFrame, folder: Path) -> Iterator[tuple[str, Decided | 
     encoders = [compared_encoder(f"{name}={word}", "image") for name, word in ENCODERS.items()]
     tokens = encode_images(table.to_dict("records"), [*pictures, *encoders], folder, "images")
     evaluated = np.flatnonzero((table["section"] == "validation") & ~table["seen"])
-    labels, own = findings_of(table)[evaluated], {}
+    labels, own = findings_of(table).astype(np.float64)[evaluated], {}
     for each in pictures:
         stored = torch.from_numpy(tokens[each.name][evaluated]).float().view(-1, 1, *SIDE)
         own[each.name] = pixels.denormalize(stored)

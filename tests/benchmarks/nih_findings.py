@@ -77,6 +77,12 @@ class Set:
         return rows[self.table["patient_id"].iloc[rows].isin(kept).to_numpy()]
 
 
+def findings_of(table: pd.DataFrame) -> NDArray[np.float32]:
+    """Labels ``(M, 12)`` of 1 and 0 by the column "findings"."""
+    found = table["findings"].str.get_dummies("|").reindex(columns=list(FINDINGS), fill_value=0)
+    return found.to_numpy(np.float32)
+
+
 def ending_of(field_of_view: str) -> str:
     """What names of files with another view than the whole image end with."""
     return "" if field_of_view == "image" else f"_{field_of_view}"
@@ -97,8 +103,7 @@ def read_set(folder: Path, size: int, cache: Path, field_of_view: str = "image")
         images = F.interpolate(in_field_of_view(read, field_of_view), (size, size), mode="area")
         cache.mkdir(parents=True, exist_ok=True)
         np.save(file, images.numpy().astype(np.float16))
-    names = table["findings"].str.get_dummies("|").reindex(columns=list(FINDINGS), fill_value=0)
-    return Set(table, torch.from_numpy(np.load(file)).float(), names.to_numpy(np.float32))
+    return Set(table, torch.from_numpy(np.load(file)).float(), findings_of(table))
 
 
 @dataclass(frozen=True)
@@ -409,7 +414,7 @@ def run(name: str, arm: Arm, read: Callable[[int], Set], fraction: float, seed: 
     scores, history = scores_of(arm, data, fraction, seed, output / f"{stem}.pt")
     np.savez_compressed(file, scores=scores.astype(np.float32), rows=data.held_out)
     validation = data.rows("validation")
-    auc = mean_auc(data.labels[validation], _scores(file, validation))
+    auc = mean_auc(data.labels[validation], scores[np.isin(data.held_out, validation)])
     found = {"run": stem, "validation": auc, "history": history}
     (output / f"{stem}.json").write_text(json.dumps({**found, "arm": asdict(arm)}))
     (output / f"{stem}.pt").unlink(missing_ok=True)

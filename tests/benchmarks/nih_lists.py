@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from tests.benchmarks.nih_findings import FINDINGS, SECTIONS
+from tests.benchmarks.nih_findings import FINDINGS, SECTIONS, findings_of
 from tests.benchmarks.radiograph_sets import images_beside_nih
 
 WATCHED = 128  # validation images that a pre-training draws
@@ -24,11 +24,10 @@ WATCHED = 128  # validation images that a pre-training draws
 def nih_items(folder: Path) -> dict[str, list[dict[str, Any]]]:
     """Training and validation images of NIH 7k with their twelve findings, patient and view."""
     rows = pd.read_csv(folder / "manifest.csv", dtype={"patient_id": str})
-    found = rows["findings"].str.get_dummies("|").reindex(columns=list(FINDINGS), fill_value=0)
     items = pd.DataFrame(
         {
             "image": [str(folder / name) for name in rows["image"]],
-            "label": found.to_numpy().tolist(),
+            "label": findings_of(rows).astype(int).tolist(),
             "abnormal": (rows["findings"] != "No Finding").astype(int),
             "patient_id": rows["patient_id"],
             "view": rows["view"],
