@@ -3,9 +3,9 @@
 """
 Compare: which encoder for my data?
 
-``cohort`` reads a list, ``encoders`` builds what is compared, ``tokens`` encodes each image once, ``controls`` are the
-simple baselines, ``questions`` asks all of them the same, ``results`` turns the answers into a table and a sentence,
-``page`` shows them, and ``comparison`` joins the parts.
+``cohort`` reads a list, ``encoders`` builds what is compared, ``tokens`` encodes each image once, ``questions`` asks
+all of them and the simple baselines the same, ``results`` turns the answers into a table and a sentence, ``page`` shows
+them, and ``comparison`` joins the parts.
 """
 
 from __future__ import annotations

@@ -17,12 +17,12 @@ from tqdm.auto import tqdm
 
 from monai_afire.analysis.features.raw_pixels import RawPixels
 from monai_afire.compare.cohort import EVALUATE, LEARN, Cohort, read_cohort
-from monai_afire.compare.controls import pixel_components
 from monai_afire.compare.encoders import ComparedEncoder, compared_encoder
 from monai_afire.compare.page import embedding_maps, write_page
 from monai_afire.compare.questions import CONTROLS, PIXELS, classification, controls, detection, nodule_items
 from monai_afire.compare.results import results_table, verdict
 from monai_afire.compare.tokens import encode_images
+from monai_afire.metrics.principal_components import pixel_components
 from monai_afire.utils.distributed import by_main_rank
 from monai_afire.utils.files import check_writable, keep_previous, remove_leftovers, write_text
 from monai_afire.utils.formatting import json_safe

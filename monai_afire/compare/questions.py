@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from monai_afire.anomaly import AnomalyDetector
 from monai_afire.compare.cohort import CHOOSE, EVALUATE, LEARN, Cohort, labeled_rows
-from monai_afire.compare.controls import pca_errors
 from monai_afire.metrics import fit_linear_probe, knn_predict, roc_auc
+from monai_afire.metrics.principal_components import pca_errors
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.transforms import controlled_lesion_items
 

@@ -9,16 +9,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from ignite.engine import Engine, Events
 from numpy.typing import NDArray
-from sklearn.decomposition import PCA
 from torch import nn
 
 from monai_afire.handlers.feature_probe import labeled_features
 from monai_afire.handlers.random_state import unchanged_random_state
 from monai_afire.metrics.linear_probe import fit_linear_probe
+from monai_afire.metrics.principal_components import pixel_components
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.utils.distributed import all_gather_object
 from monai_afire.utils.eval_mode import eval_mode
@@ -27,7 +28,6 @@ from monai_afire.utils.labels import check_label_kind
 logger = logging.getLogger(__name__)
 
 _PIXELS_PER_AXIS = {2: 32, 3: 12}
-_COMPONENTS = 100
 
 
 @dataclass(eq=False, repr=False)
@@ -98,7 +98,8 @@ class HeadWarmStart:
         with eval_mode(self.network):
             training, train_pixels, labels = self._extract(self.train_batches, "train_batches")
             validation, val_pixels, val_labels = self._extract(self.val_batches, "val_batches")
-        pixels = _principal_components(train_pixels, val_pixels)
+        components = pixel_components(np.concatenate([train_pixels, val_pixels]), np.arange(len(labels)))
+        pixels = np.split(components, [len(labels)])
         fits = [(training, labels, validation, val_labels), (pixels[0], labels, pixels[1], val_labels)]
         # one process's probe for all, as rounding differs between machines
         probe, plain = all_gather_object([fit_linear_probe(*fit, label_kind=self.label_kind) for fit in fits])[0]
@@ -127,9 +128,3 @@ def _reduced(images: torch.Tensor) -> torch.Tensor:
     """Pixels ``(B, P)`` of images of at most 32 pixels along each axis, of volumes 12."""
     size = [min(side, _PIXELS_PER_AXIS[images.ndim - 2]) for side in images.shape[2:]]
     return F.interpolate(images.float(), size=size, mode="area").flatten(1)
-
-
-def _principal_components(training: NDArray, validation: NDArray) -> tuple[NDArray, NDArray]:
-    """The pixels' first principal components, as many as the training images allow."""
-    components = PCA(min(_COMPONENTS, *training.shape), svd_solver="randomized", random_state=0).fit(training)
-    return components.transform(training), components.transform(validation)

@@ -19,8 +19,8 @@ import torch
 
 from monai_afire.anomaly import moved
 from monai_afire.anomaly.field_of_view import LungView
-from monai_afire.compare.controls import pca_errors
 from monai_afire.metrics import bootstrap_aucs, patient_weights
+from monai_afire.metrics.principal_components import pca_errors
 from monai_afire.networks import released_encoder
 from tests.benchmarks.radiograph_sets import in_section, part_of
 from tests.benchmarks.real_detection import lung_shapes, pixel_distances, read_set

@@ -29,7 +29,6 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from monai_afire.anomaly.field_of_view import FIELDS_OF_VIEW, in_field_of_view
-from monai_afire.compare.controls import pixel_components
 from monai_afire.inferers import AutocastInferer
 from monai_afire.metrics import (
     LinearProbe,
@@ -39,8 +38,10 @@ from monai_afire.metrics import (
     mean_auc,
     patient_weights,
 )
+from monai_afire.metrics.principal_components import pixel_components
 from monai_afire.networks import RadiographEncoder, ResidualEncoder, ViTEncoder, load_encoder_weights, released_encoder
 from monai_afire.optimizers import layer_decay_groups
+from monai_afire.utils.precision import without_autocast
 from tests.benchmarks.radiograph_sets import pictures
 
 FINDINGS = (
@@ -184,7 +185,9 @@ class Classifier(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """``(B, 1, H, W)`` to logits ``(B, 12)``."""
-        return self.head(self.dropout((self.features(images) - self.mean) / self.deviation))
+        features = self.features(images).float()
+        with without_autocast(images.device.type):  # as TransferClassifier: bfloat16 would tie rare findings
+            return self.head(self.dropout((features - self.mean) / self.deviation))
 
 
 def encoder_of(network: str, size: int) -> RadiographEncoder:

@@ -27,7 +27,7 @@ from tqdm import tqdm
 
 from monai_afire.anomaly import moved
 from monai_afire.anomaly.field_of_view import LungView
-from monai_afire.compare.controls import pca_errors
+from monai_afire.metrics.principal_components import pca_errors
 from monai_afire.networks import released_encoder
 from tests.benchmarks.fair_controls import auc_samples, with_interval
 from tests.benchmarks.radiograph_sets import in_section, other_normals, pictures, validation_normals

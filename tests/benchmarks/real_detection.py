@@ -27,8 +27,8 @@ from sklearn.neighbors import NearestNeighbors
 
 from monai_afire.anomaly import SCORE_NAMES, AnomalyDetector, evaluate_scores, load_detector
 from monai_afire.anomaly.field_of_view import FIELDS_OF_VIEW, in_field_of_view
-from monai_afire.compare.controls import pca_errors
 from monai_afire.metrics import roc_auc
+from monai_afire.metrics.principal_components import pca_errors
 from monai_afire.networks import LungFinder, load_network
 from tests.benchmarks.radiograph_sets import in_section, part_of, pictures, radiograph_table, validation_normals
 

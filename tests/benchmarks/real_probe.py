@@ -19,8 +19,8 @@ import pandas as pd
 import torch
 
 from monai_afire.compare.cohort import labeled_rows
-from monai_afire.compare.controls import pixel_components
 from monai_afire.metrics import best_f1_threshold, fit_linear_probe, metrics_at_threshold, roc_auc
+from monai_afire.metrics.principal_components import pixel_components
 from monai_afire.networks import released_encoder
 from tests.benchmarks.real_detection import SHAPE, quartile_aucs, read_set, summary
 from tests.benchmarks.real_encoders import encoder

@@ -15,7 +15,7 @@ from sklearn.metrics import roc_auc_score
 from monai_afire.anomaly import AnomalyDetector
 from monai_afire.compare import Cohort, questions
 from monai_afire.compare.cohort import CHOOSE, EVALUATE, LEARN
-from monai_afire.compare.controls import pca_errors
+from monai_afire.metrics.principal_components import pca_errors
 from monai_afire.networks import ViTEncoder
 
 LEARNED, CHOSEN, EVALUATED = 60, 20, 40

@@ -157,6 +157,18 @@ def test_half_precision(frozen: bool) -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters() if p.requires_grad)
 
 
+def test_rare_findings_do_not_tie_under_autocast() -> None:
+    torch.manual_seed(7)
+    network = TransferClassifier(build("vit"), 1).eval()
+    nn.init.constant_(network.classifier.bias, -4.0)  # a finding in one of fifty images
+    nn.init.normal_(network.classifier.weight, std=0.01)
+    images = images_for(network.encoder, number=32)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = network(images)
+    assert logits.dtype == torch.float32
+    assert len(logits.unique()) == 32
+
+
 def test_weights_of_pretraining_networks_and_encoders_load() -> None:
     torch.manual_seed(6)
     encoder = build("vit")

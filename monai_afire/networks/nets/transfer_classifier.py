@@ -11,6 +11,7 @@ from monai_afire.networks.blocks.heads import init_linear
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.transfer_network import TransferNetwork
 from monai_afire.utils.labels import check_label_kind
+from monai_afire.utils.precision import without_autocast
 
 
 @keeps_arguments
@@ -105,4 +106,7 @@ class TransferClassifier(TransferNetwork):
         Raises:
             ValueError: when channels or size differ from the encoder's.
         """
-        return self.classifier(self.dropout(self.standardize(self.features(images))))
+        features = self.features(images).to(self.classifier.weight.dtype)
+        # a rare finding's logits differ by less than bfloat16 resolves beside a bias of -4: images would tie
+        with without_autocast(images.device.type):
+            return self.classifier(self.dropout(self.standardize(features)))

@@ -14,8 +14,11 @@ _NORMAL_COMPONENTS = 32  # that restore a normal image
 
 def pixel_components(pixels: NDArray, training: NDArray, seed: int = 0) -> NDArray:
     """Principal components ``(M, C)`` of rows of pixels ``(M, P)``, by the training rows: at most 100."""
-    components = PCA(min(_FEATURE_COMPONENTS, *pixels[training].shape), svd_solver="randomized", random_state=seed)
-    return components.fit(pixels[training]).transform(pixels)
+    known = pixels[training]
+    # centered, N images span N - 1 axes: a further component would be rounding, which standardization makes a feature
+    rank = max(1, min(len(known) - 1, known.shape[1]))
+    components = PCA(min(_FEATURE_COMPONENTS, rank), svd_solver="randomized", random_state=seed)
+    return components.fit(known).transform(pixels)
 
 
 def pca_errors(normal: NDArray, scored: NDArray, strongest: float = 1.0) -> NDArray:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from monai_afire.compare.controls import pca_errors, pixel_components
+from monai_afire.metrics.principal_components import pca_errors, pixel_components
 
 
 def test_errors_of_principal_components_are_those_off_the_normal_subspace() -> None:
@@ -27,3 +27,11 @@ def test_components_are_those_of_the_training_rows() -> None:
     assert found.shape == (30, 8)
     np.testing.assert_allclose(np.abs(found[:20, 0]), np.abs(pixels[:20, 2]), atol=1e-6)
     np.testing.assert_allclose(found[20:, 0], 0, atol=1e-6)
+
+
+def test_few_images_have_no_component_of_rounding() -> None:
+    pixels = np.random.default_rng(0).normal(size=(7, 40)).astype(np.float32)
+    found = pixel_components(pixels, np.arange(5))  # five centered rows span four axes
+    assert found.shape == (7, 4)
+    assert found[:5].std(axis=0).min() > 0.1
+    assert pixel_components(pixels[:1], np.arange(1)).shape == (1, 1)
