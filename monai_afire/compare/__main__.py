@@ -10,14 +10,12 @@ from collections.abc import Sequence
 
 from monai_afire.anomaly.field_of_view import FIELDS_OF_VIEW
 from monai_afire.compare.comparison import compare_encoders
+from monai_afire.compare.encoders import ENCODER_WORDS
 from monai_afire.utils.command_line import innermost_cause
 from monai_afire.utils.distributed import launched_group
 
 _DESCRIPTION = "Compare encoders with pixels on labeled radiographs: a page and a table. Run it again to go on."
-_ENCODERS = (
-    "untrained, released, released_224, model.pt, model.pt:random, hub:FOLDER or timm:NAME; "
-    "NAME= ahead of it gives a name"
-)
+_ENCODERS = f"{ENCODER_WORDS}; NAME= ahead of it gives a name"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

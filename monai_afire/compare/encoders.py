@@ -27,6 +27,7 @@ from monai_afire.transforms import StandardizeContrast
 
 _RANDOM = ":random"  # behind a file, as behind the names of other libraries
 _SHORT = {"untrained": RELEASED + _RANDOM}
+ENCODER_WORDS = "untrained, released, released_224, model.pt, model.pt:random, hub:FOLDER or timm:NAME"
 
 
 @dataclass(frozen=True)
@@ -123,8 +124,7 @@ def _built(source: str) -> tuple[Any, bool]:
     source = _SHORT.get(source, source)
     path = weights_file(source.removesuffix(_RANDOM))
     if not path.is_file():
-        known = "untrained, released, released_224, model.pt, hub:FOLDER or timm:NAME"
-        raise FileNotFoundError(f"no encoder {source!r}: give {known}")
+        raise FileNotFoundError(f"no encoder {source!r}: give {ENCODER_WORDS}")
     file = ModelFile(path)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
