@@ -99,3 +99,14 @@ def test_the_table_compares_arms_on_the_same_patients(data: Set, tmp_path: Path)
     assert found.loc[("1", "same"), "- cnn"] == 0
     assert found.loc[("1", "same"), "p"] == 1
     assert found.loc[("1", "cnn"), "low"] <= found.loc[("1", "cnn"), "AUC"] <= found.loc[("1", "cnn"), "high"]
+
+
+def test_an_ensemble_is_the_mean_of_its_arms(tmp_path: Path) -> None:
+    for name, value in (("cnn", 1.0), ("vit_tiny", 4.0)):
+        np.savez(tmp_path / f"{name}_0.1_2.npz", scores=np.full((3, 12), value), rows=np.arange(3))
+    nih_findings.write_ensemble("cnn+vit_tiny", 0.1, 2, tmp_path)
+    nih_findings.write_ensemble("cnn+residual", 0.1, 2, tmp_path)  # residual has not run
+    assert [file.name for file in tmp_path.glob("*+*")] == ["cnn+vit_tiny_0.1_2.npz"]
+    with np.load(tmp_path / "cnn+vit_tiny_0.1_2.npz") as content:
+        assert (content["scores"] == 2.5).all()
+        assert content["rows"].tolist() == [0, 1, 2]

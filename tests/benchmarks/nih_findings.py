@@ -424,6 +424,15 @@ def run(name: str, arm: Arm, read: Callable[[int], Set], fraction: float, seed: 
     print(json.dumps(found), flush=True)
 
 
+def write_ensemble(arms: str, fraction: float, seed: int, output: Path) -> None:
+    """The mean of the logits of arms joined by "+", as an arm of its own, where all of them are there."""
+    files = [output / f"{name}_{fraction:g}_{seed}.npz" for name in arms.split("+")]
+    if all(file.is_file() for file in files):
+        members = [dict(np.load(file)) for file in files]
+        scores = np.mean([member["scores"] for member in members], axis=0)
+        np.savez_compressed(output / f"{arms}_{fraction:g}_{seed}.npz", scores=scores, rows=members[0]["rows"])
+
+
 def table(data: Set, output: Path, section: str, draws: int, reference: str) -> pd.DataFrame:
     """One row per arm and fraction: mean and deviation over seeds, interval by patient, difference to the reference."""
     files = sorted(output.glob("*.npz"))
@@ -458,6 +467,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="nih_cxr_7k")
     parser.add_argument("--output", type=Path, default=Path("results/nih_findings"))
     parser.add_argument("--arms", nargs="+", default=[], choices=list(ARMS))
+    parser.add_argument("--ensembles", nargs="+", default=[], help="arms joined by +, whose logits are averaged")
     parser.add_argument("--fractions", type=float, nargs="+", default=[1.0], help="of the training patients")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--recipe", type=json.loads, default={}, help="JSON with fields of Recipe to change, to tune")
@@ -480,6 +490,8 @@ def main() -> None:
                 if arm.weights == "--weights":
                     arm = replace(arm, weights=options.weights or parser.error(f"{name} needs --weights"))
                 run(name + ending_of(options.field_of_view) + options.name, arm, read, fraction, seed, options.output)
+            for arms in options.ensembles:
+                write_ensemble(arms, fraction, seed, options.output)
     if options.table:
         pd.set_option("display.width", 200)
         print(table(read(64), options.output, options.table, options.bootstraps, options.reference).to_string())
