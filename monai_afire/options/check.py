@@ -16,6 +16,7 @@ from monai.bundle.reference_resolver import ReferenceResolver
 from monai.bundle.utils import ID_REF_KEY, ID_SEP_KEY
 from pydantic import TypeAdapter, ValidationError
 
+from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.networks.nets.encoders.build import RESIDUAL
 from monai_afire.options.arguments import component_arguments, ids_of
 from monai_afire.options.call import BundleCall, referenced_names, top_level
@@ -259,10 +260,13 @@ def _impossible_parts(call: BundleCall) -> Iterator[tuple[str, str]]:
             with torch.device("meta"), torch.random.fork_rng():  # nothing is computed, no random number is used up
                 call.parser.get_parsed_content(id)
         except Exception as error:
+            if isinstance(cause := innermost_cause(error), DatalistError):  # names the list and the remedy
+                yield "datalist" if call.config.get("datalist") else "dataset_dir", str(cause)
+                continue
             names = [name for name in _options_of(call, id) if call.config.get(name) is not None]
             values = ", ".join(f"{name} {describe_default(call.config[name])}" for name in names)
             culprit = next((name for name in names if name in call.overrides), id)
-            yield culprit, f"{id} cannot have {values}: {innermost_cause(error)}"
+            yield culprit, f"{id} cannot have {values}: {cause}"
 
 
 def _features_as_probabilities(call: BundleCall) -> Iterator[tuple[str, str]]:

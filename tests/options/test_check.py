@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -111,6 +112,14 @@ def test_all_problems_are_in_one_message() -> None:
 )
 def test_values_that_do_not_go_together(run: list[str], overrides: dict[str, Any], message: str) -> None:
     assert message in problems(run, **overrides)
+
+
+def test_a_list_without_names_is_named_with_its_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "labels.json"
+    path.write_text('{"training": [{"image": "a.png", "label": [0, 1]}]}')
+    message = problems(["radiograph_classification/train"], datalist=str(path), dataset_dir=str(tmp_path))
+    assert message.startswith("1 option cannot be used, and nothing was started")
+    assert f'--datalist: {path}: has no names for \'label\'; add "finding_names": ["first", "second", ...]' in message
 
 
 @pytest.mark.parametrize("late", ["volume", "paper"])

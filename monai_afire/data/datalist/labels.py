@@ -86,7 +86,9 @@ def class_names(
         names = list(_PHANTOM_NAMES.get(key, ()))
     source = datalist or dataset_dir or "the phantom"
     if not names and num_classes is None:
-        raise DatalistError(f"{source}: has no names for {key!r}; give num_classes, to number them.")
+        headers = _HEADERS.get(key) if datalist else None
+        added = f'add "{headers[0]}": ["first", "second", ...] to the list, or ' if headers else ""
+        raise DatalistError(f"{source}: has no names for {key!r}; {added}give num_classes, to number them.")
     if not names:
         return _numbered(key, num_classes or 0)
     if num_classes == 1 and len(names) == 2:

@@ -275,7 +275,7 @@ def test_names_that_do_not_fit_or_are_not_there_are_refused(tmp_path: Path) -> N
     path = write_list(tmp_path, {"finding_names": ["Mass", "Edema", "Hernia"]}, test=["a.png"])
     with pytest.raises(DatalistError, match=r"has 3 names for 'label' \(Mass, Edema, Hernia\), but 2 classes are"):
         class_names(path, num_classes=2)
-    with pytest.raises(DatalistError, match="has no names for 'organs'; give num_classes"):
+    with pytest.raises(DatalistError, match=r"no names for 'organs'; add \"organ_names\": .* to the list, or"):
         class_names(path, key="organs")
     with pytest.raises(DatalistError, match="has no names for 'label'; give num_classes"):
         class_names(dataset_dir=str(tmp_path))
