@@ -42,6 +42,8 @@ while struck < kills:
         while True:
             number += 1
             write(number)
+    while not list(folder.rglob("*.pt")):  # on a busy machine the first whole file takes a while
+        time.sleep(0.01)
     time.sleep(0.05)
     while not list(folder.rglob(".*.tmp")):
         pass
