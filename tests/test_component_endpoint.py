@@ -24,7 +24,7 @@ def test_the_table_finds_the_arm_that_is_worse(tmp_path: Path) -> None:
     labels = np.arange(300) % 2
     table = pd.DataFrame({"section": "validation", "label": labels, "patient": np.arange(300) // 2})
     signal = {
-        "full": 1.5,
+        "AFiRe": 1.5,
         "without_contrast": 1.5,
         "without_structure": 1.5,
         "without_restoration": 0.3,
@@ -42,4 +42,4 @@ def test_the_table_finds_the_arm_that_is_worse(tmp_path: Path) -> None:
     assert (found.loc[["without_restoration", "untrained"], "p, Holm"] < 0.05).all()
     assert (found.loc[["without_contrast", "without_structure"], "p, Holm"] > 0.05).all()
     assert found.loc["untrained", "to"] < 0
-    assert np.isnan(found.loc["full", "p"])
+    assert np.isnan(found.loc["AFiRe", "p"])

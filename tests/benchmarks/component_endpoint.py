@@ -11,46 +11,42 @@ over seeds. Runs that are there are not repeated, and ``--only`` shares the arms
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from monai_afire.experiments import pretrained_weights, read_arms
+from monai_afire.experiments import read_arms
 from monai_afire.metrics import bootstrap_aucs, bootstrap_p_value, patient_weights, roc_auc
+from tests.benchmarks.real_components import ARMS, trained_encoder
 from tests.benchmarks.real_detection import read_set
-from tests.benchmarks.real_encoders import SHAPE_OPTIONS, encoder, encoder_scores
+from tests.benchmarks.real_encoders import encoder_scores
 
-ARMS = Path("tests/benchmarks/real_radiographs/components_12_epochs.json")
+COMPONENTS = ("AFiRe", "without_contrast", "without_structure", "without_restoration", "untrained")
+BUDGET = {"epochs": "12", "train::lr_schedule::warmup_epochs": "2"}
 SECTIONS = ("validation", "test")
 
 
-def write_ranks(file: Path, weights: str, seed: int, data: Path, output: Path) -> None:
-    """The ranks of the scores in each held-out section; test images are ranked here and compared by --report only."""
-    shared = json.loads(ARMS.read_text())["overrides"]
-    table, images = read_set(data, output, shared["image_size"])
-    network = encoder(weights, {option: shared[option] for option in SHAPE_OPTIONS}, seed)
-    rows = encoder_scores(table, images, network, field_of_view="lungs")
-    ranks = {name: rankdata(rows.loc[rows["section"] == name, "fused"], "dense") for name in SECTIONS}
-    file.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(file, **{name: values.astype(np.uint16) for name, values in ranks.items()})
-
-
-def run(options: argparse.Namespace) -> None:
-    """Do what is left of the arms and seeds."""
-    arms = read_arms(ARMS, options.output / "pretraining", {"dataset_dir": str(options.normals.resolve())})
-    for seed in options.seeds:
-        for arm in arms:
-            name = arm if isinstance(arm, str) else arm.name
-            file = options.ranks / f"{name}-seed_{seed}.npz"
-            if file.is_file() or (options.only and name not in options.only):
-                continue
-            weights = "" if isinstance(arm, str) else str(pretrained_weights(arm, seed))
-            write_ranks(file, weights, seed, options.data, options.output)
-            print(f"{file.stem} is ranked", flush=True)
+def run(options: argparse.Namespace, shape: Mapping[str, int], table: pd.DataFrame, images: torch.Tensor) -> None:
+    """Do what is left of the arms and seeds; test images are ranked here and compared by --report only."""
+    shared = {**BUDGET, "dataset_dir": str(options.normals.resolve())}
+    found = read_arms(ARMS, options.output / "pretraining", shared)
+    arms = {arm if isinstance(arm, str) else arm.name: arm for arm in found}
+    options.ranks.mkdir(parents=True, exist_ok=True)
+    for seed, name in itertools.product(options.seeds, options.only):
+        file = options.ranks / f"{name}-seed_{seed}.npz"
+        if file.is_file():
+            continue
+        rows = encoder_scores(table, images, trained_encoder(arms[name], seed, shape), field_of_view="lungs")
+        ranks = {part: rankdata(rows.loc[rows["section"] == part, "fused"], "dense") for part in SECTIONS}
+        np.savez(file, **{part: values.astype(np.uint16) for part, values in ranks.items()})
+        print(f"{file.stem} is ranked", flush=True)
 
 
 def holm(p_values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -67,19 +63,18 @@ def report(table: pd.DataFrame, ranks: Path, section: str, bootstraps: int = 200
     rows = table[table["section"] == section]
     labels = rows[["label"]].to_numpy(float)
     weights = patient_weights(rows["patient"], bootstraps)
-    names = list(json.loads(ARMS.read_text())["arms"])
     found, samples = {}, {}
-    for name in names:
+    for name in COMPONENTS:
         every = [np.load(file)[section].astype(float)[:, None] for file in sorted(ranks.glob(f"{name}-seed_*.npz"))]
         aucs = [roc_auc(labels[:, 0], scores[:, 0]) for scores in every]
         samples[name] = np.mean([bootstrap_aucs(labels, scores, weights) for scores in every], axis=0)
         found[name] = {"seeds": len(aucs), "AUC": np.mean(aucs), "sd": np.std(aucs, ddof=1)}
         found[name] |= dict(zip(("low", "high"), np.quantile(samples[name], [0.025, 0.975]), strict=True))
     shown = pd.DataFrame(found).T
-    differences = pd.DataFrame({name: samples[name] - samples[names[0]] for name in names[1:]})
+    differences = pd.DataFrame({name: samples[name] - samples[COMPONENTS[0]] for name in COMPONENTS[1:]})
     shown["minus full"] = shown["AUC"] - shown["AUC"].iloc[0]
-    shown[["from", "to"]] = differences.quantile([0.025, 0.975]).T.reindex(names).to_numpy()
-    p_values = np.array([bootstrap_p_value(differences[name]) for name in names[1:]])
+    shown[["from", "to"]] = differences.quantile([0.025, 0.975]).T.reindex(COMPONENTS).to_numpy()
+    p_values = np.array([bootstrap_p_value(differences[name]) for name in COMPONENTS[1:]])
     shown["p"], shown["p, Holm"] = [[np.nan, *values] for values in (p_values, holm(p_values))]
     return shown
 
@@ -92,17 +87,18 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("results/component_endpoint"))
     parser.add_argument("--ranks", type=Path, help="folder of the ranks (default: in the output)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--only", nargs="+", help="names of arms (default: all)")
+    parser.add_argument("--only", nargs="+", choices=COMPONENTS, default=COMPONENTS, help="arms (default: all)")
     parser.add_argument("--report", choices=SECTIONS, help="compare what is there, nothing else")
     options = parser.parse_args()
     options.output, options.data = options.output.resolve(), options.data.resolve()
     options.ranks = options.ranks or options.output / "ranks"
     options.output.mkdir(parents=True, exist_ok=True)
+    shape = json.loads(ARMS.read_text())["overrides"]
+    table, images = read_set(options.data, options.output, shape["image_size"])
     if options.report:
-        table, _ = read_set(options.data, options.output, json.loads(ARMS.read_text())["overrides"]["image_size"])
         print(report(table, options.ranks, options.report).round(4).to_string())
     else:
-        run(options)
+        run(options, shape, table, images)
 
 
 if __name__ == "__main__":

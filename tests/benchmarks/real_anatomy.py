@@ -35,13 +35,14 @@ from monai_afire.analysis import (
 )
 from monai_afire.analysis.features.dense import FeatureMaps
 from monai_afire.analysis.features.raw_pixels import RawPixels
-from monai_afire.experiments import Pretraining, pretrained_weights, read_arms
+from monai_afire.experiments import Pretraining, read_arms
 from monai_afire.metrics import patient_weights
 from monai_afire.networks import RadiographEncoder, released_encoder
 from tests.benchmarks.jsrt_correspondence import ORGANS, SIZE, contour_points, scaled
 from tests.benchmarks.radiograph_sets import pictures, radiograph_table
+from tests.benchmarks.real_components import trained_encoder
 from tests.benchmarks.real_detection import SHAPE
-from tests.benchmarks.real_encoders import SHAPE_OPTIONS, encoder
+from tests.benchmarks.real_encoders import encoder
 
 FOLDER = Path("tests/benchmarks/real_radiographs")
 ARMS = [FOLDER / "afire_components.json", FOLDER / "methods_short.json"]
@@ -198,8 +199,7 @@ def network_of(name: str, seed: int, arms: dict[str, Pretraining]) -> Radiograph
     if name == "released":
         return encoder(str(released_encoder()), SHAPE)
     shared = json.loads(ARMS[0].read_text())["overrides"]
-    weights = str(pretrained_weights(arms[name], seed)) if name in METHODS else ""
-    return encoder(weights, {option: shared[option] for option in SHAPE_OPTIONS}, seed).eval()
+    return trained_encoder(arms[name] if name in METHODS else name, seed, shared).eval()
 
 
 def measure(options: argparse.Namespace, runs: Sequence[tuple[str, int]]) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -22,6 +22,7 @@ import torch
 
 from monai_afire.experiments import Pretraining, comparison_table, pretrained_weights, read_arms
 from monai_afire.metrics import roc_auc
+from monai_afire.networks import ViTEncoder
 from tests.benchmarks.radiograph_sets import in_section, part_of
 from tests.benchmarks.real_detection import read_set
 from tests.benchmarks.real_encoders import SHAPE_OPTIONS, encoder, encoder_scores
@@ -44,14 +45,19 @@ def between_images(encoded: torch.Tensor) -> float:
     return float(encoded.var(0).mean(0).sum() / encoded.var((0, 1)).sum())
 
 
+def trained_encoder(arm: Pretraining | str, seed: int, shape: Mapping[str, int]) -> ViTEncoder:
+    """The encoder of an arm, pre-trained unless that is done; an arm that is a name alone has random weights."""
+    weights = "" if isinstance(arm, str) else str(pretrained_weights(arm, seed))
+    return encoder(weights, {option: shape[option] for option in SHAPE_OPTIONS}, seed)
+
+
 def row_of(arm: Pretraining | str, seed: int, options: argparse.Namespace) -> dict[str, object]:
     """Pre-train one arm with one seed, unless that is done, and measure it, unless that is done."""
     name = arm if isinstance(arm, str) else arm.name
     stored = options.output / "rows" / f"{name}-seed_{seed}.json"
     if not stored.is_file():
-        weights = "" if isinstance(arm, str) else str(pretrained_weights(arm, seed))
         shared = json.loads(options.arms[0].read_text())["overrides"]
-        network = encoder(weights, {option: shared[option] for option in SHAPE_OPTIONS}, seed)
+        network = trained_encoder(arm, seed, shared)
         table, images = read_set(options.data.resolve(), options.output, shared["image_size"], abnormal_training=True)
         encoded = tokens(network, images)
         validation = encoded[in_section(table, "validation")]
