@@ -78,7 +78,7 @@ def read_set(data: Path, output: Path, size: int, abnormal_training: bool = Fals
     table = pd.concat([table, measured], axis=1)
     table.to_csv(listed, index=False)
     np.savez(stored, images=images.half().numpy())
-    return table, images
+    return table, images.half().float()  # as from the file: otherwise the first run finds other lungs than the next
 
 
 def adapted_weights(table: pd.DataFrame, pretrained: str, seed: int, epochs: int, folder: Path) -> str:
