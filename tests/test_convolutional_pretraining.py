@@ -42,13 +42,16 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(type(objective(encoder_of(network, 64))), "batch_size", 4)
 
 
-CASES = [(name, "vit" if name == "mae" else "residual") for name in OBJECTIVES] + [("contrast", "stem")]
+CASES = [(name, "vit" if name == "mae" else "residual") for name in OBJECTIVES]
+CASES += [("contrast", "stem"), ("contrast", "swin"), ("contrast", "convnext")]
 
 
 @pytest.mark.parametrize(("name", "network"), CASES)
 def test_every_objective_trains_the_encoder_that_the_arm_then_loads(
     name: str, network: str, data: Unlabeled, tmp_path: Path
 ) -> None:
+    if network == "convnext":
+        pytest.importorskip("timm", reason="needs timm: pip install 'monai-afire[timm]'")
     training = Pretraining(name, data, None, 1, tmp_path / "run.pt", network)
     training.run(tmp_path / "weights.pt")
     loaded = features_of(Arm("probe", network, str(tmp_path / "weights.pt")), seed=1).encoder

@@ -4,7 +4,8 @@
 
 ``python -m tests.benchmarks.convolutional_pretraining --data /path/to/sets --arm masked --epochs 5`` pre-trains the
 encoder of the arm ``residual`` of ``nih_findings`` on images without findings, then fine-tunes it with two recipes.
-``--network vit`` or ``stem`` takes the released vision transformer's shape, without or with a convolutional stem.
+``--network vit`` or ``stem`` takes the released vision transformer's shape, without or with a convolutional stem;
+``swin`` and ``convnext`` (which needs timm) are a small Swin and ConvNeXt-Atto, for ``contrast`` and ``masked``.
 ``--arm scratch`` fine-tunes only. Everything that is interrupted continues at its last epoch; ``--table`` prints the
 validation results. Test images are never read. The protocol is in docs/reports/convolutional_pretraining.md.
 """
@@ -29,7 +30,7 @@ from tqdm import tqdm
 
 from monai_afire.inferers import AutocastInferer
 from monai_afire.losses import DINOLoss, MaskedReconstructionLoss
-from monai_afire.networks import DINO, MAE, RadiographEncoder, ViTEncoder
+from monai_afire.networks import DINO, MAE, RadiographEncoder, ResidualEncoder, ViTEncoder
 from monai_afire.networks.blocks.patches import patchify
 from monai_afire.optimizers import weight_decay_groups
 from monai_afire.transforms import synth_lesion_masks
@@ -154,12 +155,14 @@ class Contrast(Objective):
     def __init__(self, encoder: RadiographEncoder) -> None:
         super().__init__(encoder)
         width = encoder.hidden_size
+        self.view_size = VIEW_SIZE if isinstance(encoder, (ViTEncoder, ResidualEncoder)) else SIZE
         self.projection = nn.Sequential(nn.Linear(width, width), nn.ReLU(inplace=True), nn.Linear(width, 64))
 
     def forward(self, images: torch.Tensor, headers: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """InfoNCE over the 2 B views."""
-        views = [view_of(images, generator) for _ in range(2)]
-        projected = [self.projection(self.encoder.encode_any_size(view).mean(1)).float() for view in views]
+        encode = self.encoder if self.view_size == SIZE else self.encoder.encode_any_size
+        views = [view_of(images, generator, self.view_size) for _ in range(2)]
+        projected = [self.projection(encode(view).mean(1)).float() for view in views]
         return info_nce(F.normalize(torch.cat(projected), dim=1))
 
 
@@ -327,7 +330,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with nih_cxr_7k, adult_normals and childcxr")
     parser.add_argument("--output", type=Path, default=Path("results/convolutional_pretraining"))
     parser.add_argument("--arm", choices=["scratch", *OBJECTIVES])
-    parser.add_argument("--network", choices=["residual", "vit", "stem"], default="residual")
+    parser.add_argument("--network", choices=["residual", "vit", "stem", "swin", "convnext"], default="residual")
     parser.add_argument("--epochs", type=int, default=5, help="of the pre-training")
     parser.add_argument("--images", type=int, help="how many to pre-train on; all without it")
     parser.add_argument("--recipes", nargs="*", default=["as_scratch", "careful"], choices=[*RECIPES, "probe"])

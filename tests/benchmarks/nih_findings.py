@@ -39,7 +39,15 @@ from monai_afire.metrics import (
     patient_weights,
 )
 from monai_afire.metrics.principal_components import pixel_components
-from monai_afire.networks import RadiographEncoder, ResidualEncoder, ViTEncoder, load_encoder_weights, released_encoder
+from monai_afire.networks import (
+    RadiographEncoder,
+    ResidualEncoder,
+    SwinEncoder,
+    TimmEncoder,
+    ViTEncoder,
+    load_encoder_weights,
+    released_encoder,
+)
 from monai_afire.optimizers import layer_decay_groups
 from monai_afire.utils.precision import without_autocast
 from tests.benchmarks.radiograph_sets import pictures
@@ -193,12 +201,17 @@ class Classifier(nn.Module):
 def encoder_of(network: str, size: int) -> RadiographEncoder:
     """
     With random weights: "residual", that of the overlay; "vit", the released shape; "stem", the same with convolutions;
-    or "vit_tiny", the shape of ``vit_tiny_patch16_224``.
+    "vit_tiny", the shape of ``vit_tiny_patch16_224``; "swin", a small Swin; or "convnext", timm's ConvNeXt-Atto.
     """
     if network == "residual":
         return ResidualEncoder(img_size=size, patch_size=8, hidden_size=256, depths=(1, 1, 1, 1))
     if network == "vit_tiny":
         return ViTEncoder(img_size=size, patch_size=16, hidden_size=192, num_layers=12, num_heads=3)
+    if network == "swin":
+        shape = {"embed_dim": 96, "depths": (2, 4), "num_heads": (3, 6)}
+        return SwinEncoder(img_size=size, patch_size=4, window_size=4, **shape)
+    if network == "convnext":
+        return TimmEncoder("convnext_atto", img_size=size)
     stem = "convolution" if network == "stem" else "patch"
     return ViTEncoder(img_size=size, patch_size=8, hidden_size=192, num_layers=6, num_heads=6, stem=stem)
 
