@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from tests.benchmarks.convolutional_pretraining import (
     Pretraining,
     Restoration,
     Unlabeled,
+    headers_loss,
     info_nce,
     view_of,
     without_test,
@@ -97,6 +99,13 @@ def test_contrast_prefers_the_other_view_of_the_same_image() -> None:
     codes = torch.eye(6)
     assert info_nce(torch.cat([codes, codes])) < 0.1
     assert info_nce(torch.cat([codes, codes.roll(1, 0)])) > 1
+
+
+def test_headers_count_where_they_are_known() -> None:
+    outputs = torch.tensor([[2.0, 0.0, 30.0], [9.0, 9.0, 9.0]])
+    headers = torch.tensor([[1.0, 1.0, 1.0], [1.0, torch.nan, 1.0]])
+    torch.testing.assert_close(headers_loss(outputs, headers), torch.tensor(1 + math.log(2)))
+    assert headers_loss(outputs[1:], headers[1:]) == 0
 
 
 def test_views_differ_and_stay_in_range(data: Unlabeled) -> None:

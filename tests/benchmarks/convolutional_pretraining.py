@@ -160,10 +160,16 @@ class Contrast(Objective):
 
     def forward(self, images: torch.Tensor, headers: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """InfoNCE over the 2 B views."""
+        return self.contrast(self.features(images, generator))
+
+    def features(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """Mean tokens ``(2 B, D)``; rows k and k + B are the views of image k."""
         encode = self.encoder if self.view_size == SIZE else self.encoder.encode_any_size
-        views = [view_of(images, generator, self.view_size) for _ in range(2)]
-        projected = [self.projection(encode(view).mean(1)).float() for view in views]
-        return info_nce(F.normalize(torch.cat(projected), dim=1))
+        return torch.cat([encode(view_of(images, generator, self.view_size)).mean(1) for _ in range(2)])
+
+    def contrast(self, features: torch.Tensor) -> torch.Tensor:
+        """InfoNCE of the projected mean tokens."""
+        return info_nce(F.normalize(self.projection(features).float(), dim=1))
 
 
 class SelfDistillation(Objective):
@@ -202,10 +208,30 @@ class Headers(Objective):
         self.head = nn.Linear(encoder.hidden_size, 3)
 
     def forward(self, images: torch.Tensor, headers: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-        """Squared error of the age (in units of 20 years) plus the cross-entropies of sex and view."""
-        outputs = self.head(self.encoder(augmented(images, 0.5, generator)).mean(1)).float()
-        age = F.mse_loss(outputs[:, 0], headers[:, 0])
-        return age + 2 * F.binary_cross_entropy_with_logits(outputs[:, 1:], headers[:, 1:])
+        """Loss of the headers."""
+        return headers_loss(self.head(self.encoder(augmented(images, 0.5, generator)).mean(1)), headers)
+
+
+class ContrastHeaders(Contrast):
+    """Contrast of all images; views of those with headers also tell age, sex and view."""
+
+    def __init__(self, encoder: RadiographEncoder) -> None:
+        super().__init__(encoder)
+        self.head = nn.Linear(encoder.hidden_size, 3)
+
+    def forward(self, images: torch.Tensor, headers: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """InfoNCE over the 2 B views plus the loss of the headers over views that have them."""
+        features = self.features(images, generator)
+        return self.contrast(features) + headers_loss(self.head(features), headers.repeat(2, 1))
+
+
+def headers_loss(outputs: torch.Tensor, headers: torch.Tensor) -> torch.Tensor:
+    """Squared error of the age plus the cross-entropies of sex and view, a mean over the rows that have headers."""
+    known = torch.isfinite(headers).all(1)
+    outputs, headers = outputs[known].float(), headers[known]
+    age = (outputs[:, 0] - headers[:, 0]).square()
+    others = F.binary_cross_entropy_with_logits(outputs[:, 1:], headers[:, 1:], reduction="none").sum(1)
+    return (age + others).sum() / known.sum().clamp_min(1)
 
 
 OBJECTIVES: dict[str, Callable[[RadiographEncoder], Objective]] = {
@@ -213,6 +239,7 @@ OBJECTIVES: dict[str, Callable[[RadiographEncoder], Objective]] = {
     "mae": MaskedAutoencoder,
     "lesions": lambda encoder: Restoration(encoder, lesions=True),
     "contrast": Contrast,
+    "contrast_headers": ContrastHeaders,
     "dino": SelfDistillation,
     "headers": Headers,
 }
