@@ -20,11 +20,11 @@ def conformal_p_values(scores: ArrayLike, normal_scores: ArrayLike) -> NDArray[n
     No p-value is below 1 / (n + 1).
 
     Args:
-        scores: ``(M,)``, the larger the more abnormal.
+        scores: ``(M,)``, the larger the more abnormal; NaN has no p-value.
         normal_scores: ``(n,)``; NaN is left out.
 
     Returns:
-        ``(M,)`` in (0, 1]; NaN without normal scores.
+        ``(M,)`` in (0, 1]; NaN without a score or normal scores.
 
     Example:
         >>> conformal_p_values([0.5, 2.0, 9.0], [0, 1, 2, 3]).tolist()
@@ -35,7 +35,7 @@ def conformal_p_values(scores: ArrayLike, normal_scores: ArrayLike) -> NDArray[n
     if not len(normal):
         return np.full(values.shape, np.nan)
     at_least = len(normal) - np.searchsorted(normal, values, side="left")
-    return (1 + at_least) / (1 + len(normal))
+    return np.where(np.isnan(values), np.nan, (1 + at_least) / (1 + len(normal)))
 
 
 def discoveries(p_values: ArrayLike, rate: float) -> NDArray[np.bool_]:

@@ -61,7 +61,8 @@ def evaluate_scores(
     Metrics of each score, as far as the table allows them.
 
     * "detection": AUC, average precision, and accuracy, F1, sensitivity and specificity at the stored threshold, each
-      with its bootstrap 95 % interval; beside the scores the exposure baselines, which know nothing of lesions.
+      with its bootstrap 95 % interval, by patient where the table has "patient_id"; beside the scores the exposure
+      baselines, which know nothing of lesions.
     * "within_view": AUC among the images of one view.
     * "subgroups": AUC, sensitivity and specificity of the last score by sex, age, view and manufacturer, where the
       table has "sex", see :func:`monai_afire.metrics.subgroup_metrics`.
@@ -94,6 +95,7 @@ def evaluate_scores(
     table = table.assign(**texts)
     original = table[table["kind"] == ""] if "kind" in table else table
     labels = original["label"].to_numpy()
+    patients = original["patient_id"].to_numpy() if "patient_id" in original else None
     columns = {name: original[name].to_numpy() for name in score_names}
     for name, (column, sign) in EXPOSURE_BASELINES.items():
         if column in original:
@@ -101,7 +103,7 @@ def evaluate_scores(
     result: dict[str, Any] = {"images": _counts(labels)}
     if len(set(labels)) == 2:
         result["detection"] = {
-            name: _detection(labels, scores, (thresholds or {}).get(name), num_bootstraps, seed)
+            name: _detection(labels, scores, (thresholds or {}).get(name), num_bootstraps, seed, patients)
             for name, scores in columns.items()
         }
         if "sex" in original:
@@ -125,7 +127,12 @@ def _counts(labels: np.ndarray) -> dict[str, int]:
 
 
 def _detection(
-    labels: np.ndarray, scores: np.ndarray, threshold: float | None, num_bootstraps: int, seed: int
+    labels: np.ndarray,
+    scores: np.ndarray,
+    threshold: float | None,
+    num_bootstraps: int,
+    seed: int,
+    patients: np.ndarray | None,
 ) -> dict[str, Any]:
     """Metrics of one score with their intervals."""
 
@@ -134,7 +141,9 @@ def _detection(
         return ranked if threshold is None else {**ranked, **metrics_at_threshold(y, s, threshold)}
 
     values = measured(labels, scores)
-    lower, upper = bootstrap_interval(lambda y, s: [*measured(y, s).values()], labels, scores, num_bootstraps, seed)
+    lower, upper = bootstrap_interval(
+        lambda y, s: [*measured(y, s).values()], labels, scores, num_bootstraps, seed, patients=patients
+    )
     metrics: dict[str, Any] = {} if threshold is None else {"threshold": threshold}
     for (name, value), *interval in zip(values.items(), lower, upper, strict=True):
         metrics |= {name: value, f"{name}_interval": interval}

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from monai_afire.anomaly.worklist import SCANNER_ELEMENTS, header_of, scanner_of
+from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.data.datalist.labeled_items import labeled_items
 from monai_afire.data.datalist.labels import abnormal_label, check_label_table, class_names
 from monai_afire.data.datalist.loading import read_sections
@@ -83,13 +84,15 @@ def read_cohort(datalist: Path, output_dir: Path, dataset_dir: str | None = None
         The images.
 
     Raises:
-        DatalistError: when the list cannot be used, or a patient is in two sections.
+        DatalistError: when the list cannot be used, a patient is in two sections, or the section is "training".
     """
     source = datalist.expanduser()
     if source.suffix.lower() == ".csv":
-        made = output_dir / "datalist.json"
+        made = output_dir / "compare_datalist.json"
         print(write_datalist(TableReader(source.name), dataset_dir or source.parent, made, labels=source.parent))
         source, dataset_dir = made, None
+    if section == "training":
+        raise DatalistError(f"{datalist}: encoders learn from section 'training': evaluate 'validation' or 'test'")
     section = section or ("test" if "test" in read_sections(source) else "validation")
     sections = ("training", "validation") if section == "test" else ("training",)
     learning = [item for name in sections for item in labeled_items(name, dataset_dir, str(source))]
@@ -106,10 +109,15 @@ def read_cohort(datalist: Path, output_dir: Path, dataset_dir: str | None = None
 def _labels(items: Sequence[Mapping[str, Any]], source: Path) -> tuple[NDArray[np.float32], list[str]]:
     """Labels ``(N, K)`` of findings, or of classes if they are more than two, and their names."""
     values = [item["label"] for item in items]
-    highest = max((int(value) for value in values if isinstance(value, (int, float))), default=0)
-    kind = "multiclass" if highest > 1 else "multilabel"
-    count = len(values[0]) if isinstance(values[0], list) else highest + 1 if highest > 1 else 1
-    names = class_names(str(source), num_classes=count)
+    is_list = isinstance(values[0], list)
+    highest = max((int(value) for value in values if isinstance(value, (int, float)) and value == value), default=0)
+    try:
+        names = class_names(str(source), num_classes=len(values[0]) if is_list else highest + 1 if highest > 1 else 1)
+    except DatalistError:
+        if is_list:
+            raise
+        names = class_names(str(source))  # the header may have a class that no image has
+    kind, count = "multilabel" if is_list or len(names) == 1 else "multiclass", len(names)
     checked = check_label_table(items, count, "all", str(source), names, label_kind=kind)
     vectors = [LabelVector(count, kind)(item["label"]) for item in checked]
     return resolve_uncertain(torch.stack(vectors)).numpy(), names

@@ -28,6 +28,7 @@ from monai_afire.utils.files import check_writable, keep_previous, remove_leftov
 from monai_afire.utils.formatting import json_safe
 
 _PIXELS = (64, 64)
+_EXPOSURE = "exposure"  # pixels as they are, for darkness and sharpness
 
 
 def compare_encoders(
@@ -69,13 +70,13 @@ def compare_encoders(
         'On these 20 images ...'
     """
     compared = [compared_encoder(word, field_of_view) for word in encoders]
-    names = Counter([PIXELS, *CONTROLS, *(each.name for each in compared)])
+    names = Counter([PIXELS, _EXPOSURE, *CONTROLS, *(each.name for each in compared)])
     if taken := [name for name, count in names.items() if count > 1]:
         raise ValueError(f"encoder {taken[0]!r}: the name is taken; give each its own, as in mine=model.pt")
     folder, stored = check_writable(output_dir), check_writable(Path(output_dir, "tokens"))
     cohort = read_cohort(Path(datalist), folder, dataset_dir, section)
     pixels = RawPixels(1, _PIXELS, _PIXELS)
-    exposure = ComparedEncoder("exposure", pixels, standardize=False, field_of_view="image")
+    exposure = ComparedEncoder(_EXPOSURE, pixels, standardize=False, field_of_view="image")
     seen = [ComparedEncoder(PIXELS, pixels, standardize=True, field_of_view=field_of_view), *compared]
     tokens = encode_images(cohort.items, [exposure, *seen], stored, "images")
     painted = encode_images(nodule_items(cohort), seen, stored, "painted nodules")
@@ -92,7 +93,7 @@ def _report(
     """Ask all questions and write the answers; returns the sentence."""
     features = {each.name: tokens[each.name].mean(1, dtype=np.float32) for each in seen}
     features[PIXELS] = pixel_components(features[PIXELS], cohort.rows(LEARN))
-    pictures = tokens["exposure"].astype(np.float32).reshape(-1, *_PIXELS)
+    pictures = tokens[_EXPOSURE].astype(np.float32).reshape(-1, *_PIXELS)
     answers = list(controls(cohort, pictures)) if len(cohort.painted_rows()) else []
     for each in tqdm(seen, desc="questions", unit="encoder"):
         answers += classification(cohort, each.name, features[each.name])

@@ -108,7 +108,7 @@ def compared_encoder(word: str, field_of_view: str = "lungs") -> ComparedEncoder
         >>> compared.name, compared.encoder.img_size, compared.standardize
         ('mine', (64, 64), True)
     """
-    name, _, source = word.partition("=")
+    name, _, source = (word, "", "") if weights_file(word).is_file() else word.partition("=")
     encoder, standardize = _built(source or word)
     if encoder.in_channels != 1 or len(encoder.img_size) != 2:
         raise ValueError(f"encoder {word!r} takes other images than gray pictures: leave it out")

@@ -69,6 +69,8 @@ def verdict(table: pd.DataFrame, images: int) -> str:
         >>> verdict(pd.DataFrame([{**row, "better": True}]), 1328)
         'On these 1,328 images mine is better than pixels in 1 of 1 comparisons (Detection).'
     """
+    if table.empty:
+        return f"The labels of these {images:,} images are all alike: nothing can be compared."
     simple = PIXELS if set(table["baseline"].dropna()) == {PIXELS} else "the best simple baseline"
     found = [
         f"{name} is better than {simple} in {len(rows)} of {(table['name'] == name).sum()} comparisons "

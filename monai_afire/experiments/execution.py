@@ -188,10 +188,9 @@ def _is_done(experiment: Experiment, run: Run) -> bool:
     folder = experiment.folder(run)
     try:
         read_metrics(folder)
-        settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    return settings == experiment.settings(run)
+    return _read_settings(folder / "settings.json") == experiment.settings(run)
 
 
 def _execute(
@@ -217,10 +216,13 @@ def _train_and_evaluate(experiment: Experiment, run: Run, processes: _Processes,
     folder = experiment.folder(run)
     folder.mkdir(parents=True, exist_ok=True)
     settings = experiment.settings(run)  # the files as they are now, whatever happens to them meanwhile
+    started = folder / "started.json"
+    steps = experiment.steps(run, can_resume=_read_settings(started) == settings)
+    write_text(started, json.dumps(settings, indent=2))
     for name in ("settings.json", "metrics.json"):
         (folder / name).unlink(missing_ok=True)
     with (folder / "log.txt").open("w", encoding="utf-8") as log:
-        for step, arguments in experiment.steps(run).items():
+        for step, arguments in steps.items():
             if reason := _call(step, arguments, processes, log, environment):
                 return reason
     try:
@@ -231,17 +233,25 @@ def _train_and_evaluate(experiment: Experiment, run: Run, processes: _Processes,
     return ""
 
 
+def _read_settings(path: Path) -> dict[str, Any] | None:
+    """Settings in a file of a run; None without one that can be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
 def _pretrain(pretraining: Pretraining, seed: int, processes: _Processes, environment: Mapping[str, str]) -> str:
     """Do a pre-training, or what is left of it; why it failed, or nothing."""
     folder, settings = pretraining.folder(seed), pretraining.settings(seed)
     done, started = folder / "settings.json", folder / "started.json"
     for path in (done, started):
-        if path.is_file() and json.loads(path.read_text(encoding="utf-8")) != settings:
+        if path.is_file() and _read_settings(path) != settings:
             return f"{folder} holds a pre-training with other settings: remove it, or choose another --output_dir"
     if done.is_file() and pretraining.weights(seed).is_file():
         return ""
     folder.mkdir(parents=True, exist_ok=True)
-    started.write_text(json.dumps(settings, indent=2), encoding="utf-8")
+    write_text(started, json.dumps(settings, indent=2))
     with (folder / "log.txt").open("a", encoding="utf-8") as log:
         if reason := _call("pre-training", pretraining.arguments(seed), processes, log, environment):
             return reason

@@ -5,14 +5,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 
 from monai_afire.experiments.execution import Outcome
 from monai_afire.experiments.plan import Experiment, Run
 from monai_afire.metrics.patient_bootstrap import bootstrap_aucs, bootstrap_p_value, patient_weights
+from monai_afire.utils.labels import resolve_uncertain
 
 _COLUMNS = ["metric", "initialization", "label_fraction", "patient_p_value"]
 _PROBABILITY = "probability_"
@@ -35,7 +38,7 @@ def patient_p_values(experiment: Experiment, outcomes: Sequence[Outcome], num_sa
         "metric", "initialization", "label_fraction" and "patient_p_value", a row for each comparison.
     """
     files = {o.run: experiment.folder(o.run) / "predictions.csv" for o in outcomes if o.status != "failed"}
-    tables = {run: pd.read_csv(file, index_col="image") for run, file in files.items() if file.is_file()}
+    tables = {run: _predictions(file) for run, file in files.items() if file.is_file()}
     first = outcomes[0].run.initialization
     references = {(run.label_fraction, *_part(run)): run for run in tables if run.initialization == first}
     pairs: dict[tuple[str, float | None], list[tuple[pd.DataFrame, pd.DataFrame]]] = {}
@@ -44,8 +47,16 @@ def patient_p_values(experiment: Experiment, outcomes: Sequence[Outcome], num_sa
         if reference and run.initialization != first and set(tables[run].index) == set(tables[reference].index):
             both = (tables[reference], tables[run].loc[tables[reference].index])
             pairs.setdefault((run.initialization, run.label_fraction), []).append(both)
-    rows = [("mean_auc", *key, _p_value(compared, num_samples)) for key, compared in pairs.items()]
+    uncertain = experiment.overrides.get("uncertain", "ignore")
+    rows = [("mean_auc", *key, _p_value(compared, num_samples, uncertain)) for key, compared in pairs.items()]
     return pd.DataFrame(rows, columns=_COLUMNS).astype({"label_fraction": "float64"})
+
+
+def _predictions(file: Path) -> pd.DataFrame:
+    """A row per image; a class may be named "None" or "3", a patient "007"."""
+    texts = dict.fromkeys(("image", "patient_id", "label"), str)
+    table = pd.read_csv(file, dtype=texts, keep_default_na=False, na_values=[""])
+    return table.drop_duplicates("image").set_index("image")
 
 
 def _part(run: Run) -> tuple[int, int | None]:
@@ -53,15 +64,17 @@ def _part(run: Run) -> tuple[int, int | None]:
     return run.seed, run.fold
 
 
-def _p_value(pairs: Sequence[tuple[pd.DataFrame, pd.DataFrame]], num_samples: int) -> float:
+def _p_value(pairs: Sequence[tuple[pd.DataFrame, pd.DataFrame]], num_samples: int, uncertain: str) -> float:
     """Of the mean difference of several pairs of tables over the same samples of patients."""
     weights = patient_weights(pd.concat([table["patient_id"] for table, _ in pairs]).tolist(), num_samples)
     parts = np.split(weights, np.cumsum([len(table) for table, _ in pairs])[:-1], axis=1)
-    differences = [_mean_auc(b, part) - _mean_auc(a, part) for (a, b), part in zip(pairs, parts, strict=True)]
+    differences = [
+        _mean_auc(b, part, uncertain) - _mean_auc(a, part, uncertain) for (a, b), part in zip(pairs, parts, strict=True)
+    ]
     return bootstrap_p_value(np.mean(differences, axis=0))
 
 
-def _mean_auc(table: pd.DataFrame, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+def _mean_auc(table: pd.DataFrame, weights: NDArray[np.float64], uncertain: str) -> NDArray[np.float64]:
     """Of several findings, or of exclusive classes against the others, for each set of weights."""
     scores = table.filter(regex=f"^{_PROBABILITY}")
     names, exclusive = [column.removeprefix(_PROBABILITY) for column in scores], table.get("label")
@@ -69,5 +82,5 @@ def _mean_auc(table: pd.DataFrame, weights: NDArray[np.float64]) -> NDArray[np.f
         truth = table[[f"label_{name}" for name in names]]
     else:
         truth = pd.DataFrame({name: (exclusive == name).where(exclusive.notna()) for name in names})
-    labels = truth.where(truth.isin((0, 1))).to_numpy(dtype=float)
+    labels = resolve_uncertain(torch.from_numpy(truth.to_numpy(dtype=float)), uncertain).numpy()
     return bootstrap_aucs(labels, scores.to_numpy(dtype=float), weights)

@@ -139,6 +139,9 @@ def _content(path: Path) -> dict[str, Any]:
         raise ExperimentError(f"{path}: the arms cannot be read: {error}") from error
     if not isinstance(content, dict) or not isinstance(content.get("arms"), dict) or not content["arms"]:
         raise ExperimentError(f'{path}: there are no arms: write {{"config_file": ..., "arms": {{"name": {{...}}}}}}')
+    for name, value in {"overrides": content.get("overrides", {}), **content["arms"]}.items():
+        if value is not None and not isinstance(value, dict):
+            raise ExperimentError(f'{path}: {name!r} is {value!r}: write {{"setting": value, ...}}')
     return content
 
 
@@ -247,8 +250,12 @@ class Experiment:
         """Folder of a run's output."""
         return self.output_dir / "runs" / run.name
 
-    def steps(self, run: Run) -> dict[str, list[str]]:
-        """Arguments of ``monai.bundle run`` for training and evaluation, by the step's name."""
+    def steps(self, run: Run, can_resume: bool = True) -> dict[str, list[str]]:
+        """
+        Arguments of ``monai.bundle run`` for training and evaluation, by the step's name.
+
+        Without ``can_resume`` the training begins anew, whatever the overrides say.
+        """
         folder = self.folder(run)
         settings = {
             "output_dir": folder.as_posix(),
@@ -256,6 +263,8 @@ class Experiment:
             **self.overrides,
             **run.overrides(),
         }
+        if not can_resume:
+            settings.pop("resume", None)
         # the network to evaluate is built from its file
         of_evaluation = {name: value for name, value in settings.items() if not name.startswith("network_def::")}
         return {
@@ -331,6 +340,8 @@ def plan_runs(
         for freeze in ((False, True) if frozen else (False,))
         for name, start in initializations
     ]
+    if len({name for name, *_ in arms}) < len(arms):
+        raise ExperimentError(f"--initializations {_words(names)}: with --frozen, none may end with '-frozen'")
     return [
         Run(name, shape if start is None else start, seed, fraction, fold, num_folds, start is None, freeze)
         for fraction, fold, seed, (name, start, freeze) in product(fractions, left_out, seeds, arms)
@@ -368,7 +379,7 @@ def _words(values: Sequence[Any]) -> str:
 def _check_folds(folds: Sequence[int], num_folds: int | None) -> None:
     if folds and num_folds is None:
         raise ExperimentError(f"--fold {_words(folds)} needs --num_folds, the parts that the data is cut into")
-    if num_folds is not None and num_folds < 2:
-        raise ExperimentError(f"--num_folds {num_folds}: a cross-validation has 2 folds or more")
+    if num_folds is not None and num_folds < 3:
+        raise ExperimentError(f"--num_folds {num_folds}: there are 3 folds or more, to train, validate and test")
     if num_folds is not None and not all(0 <= number < num_folds for number in folds):
         raise ExperimentError(f"--fold {_words(folds)}: with --num_folds {num_folds} they are 0 to {num_folds - 1}")

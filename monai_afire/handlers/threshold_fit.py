@@ -18,7 +18,7 @@ from monai_afire.anomaly.detector import AnomalyDetector
 from monai_afire.anomaly.score_thresholds import ScoreThresholds
 from monai_afire.metrics.classification import best_thresholds
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
-from monai_afire.utils.labels import check_uncertain_policy
+from monai_afire.utils.labels import check_uncertain_policy, class_probabilities
 
 
 class ValidationFit(ABC):
@@ -92,8 +92,11 @@ class ThresholdFit(ValidationFit):
 
     def fit(self, predictions: torch.Tensor, labels: torch.Tensor) -> None:
         """Choose the thresholds on all validation images."""
-        thresholds = best_thresholds(labels, predictions.sigmoid(), self.uncertain)
-        self.network.thresholds.copy_(torch.as_tensor(thresholds))
+        exact = torch.as_tensor(best_thresholds(labels, class_probabilities(predictions), self.uncertain))
+        rounded = exact.float()
+        # rounded up, a threshold would be above the probability that it was found at
+        below = torch.nextafter(rounded, torch.zeros_like(rounded))
+        self.network.thresholds.copy_(torch.where(rounded > exact, below, rounded))
 
 
 @dataclass(eq=False)

@@ -75,9 +75,8 @@ class HeadWarmStart:
 
     def __post_init__(self) -> None:
         check_label_kind(self.label_kind, uncertain=self.uncertain)
-        if not isinstance(self.network.standardize, nn.BatchNorm1d):
+        if isinstance(self.network.standardize, nn.Identity):
             raise ValueError("a warm start needs standardize_features: set it to true, or disable warm_start")
-        self.standardize = self.network.standardize
 
     def attach(self, engine: Engine) -> None:
         """Register with a trainer; after its start, when a checkpoint to resume has been loaded."""
@@ -105,11 +104,14 @@ class HeadWarmStart:
         probe, plain = all_gather_object([fit_linear_probe(*fit, label_kind=self.label_kind) for fit in fits])[0]
         aucs = f"encoder {probe.validation_auc:.4f}, pixels alone {plain.validation_auc:.4f}"
         logger.info(f"linear probe, validation AUC: {aucs}; fine-tuning starts at the encoder's")
-        norm = self.standardize
+        norm: Any = self.network.standardize  # only now: several GPUs exchange it for one that they share
+        deviation = torch.from_numpy(probe.deviation)
+        variance = (deviation**2 - norm.eps).clamp(min=0)
         norm.get_buffer("running_mean").copy_(torch.from_numpy(probe.mean))
-        variance = torch.from_numpy(probe.deviation**2 - norm.eps).clamp(min=0)
         norm.get_buffer("running_var").copy_(variance)
-        self.network.classifier.weight.copy_(torch.from_numpy(probe.weight))
+        # the norm divides by more than a deviation that is smaller than its epsilon
+        scale = (variance + norm.eps).sqrt() / deviation
+        self.network.classifier.weight.copy_(torch.from_numpy(probe.weight) * scale)
         self.network.classifier.bias.copy_(torch.from_numpy(probe.bias))
 
     def _extract(self, batches: Iterable[Mapping[str, Any]], name: str) -> tuple[NDArray, NDArray, NDArray]:

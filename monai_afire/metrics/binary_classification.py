@@ -8,7 +8,7 @@ abnormal when score >= threshold, and a metric that the data does not define (on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import rankdata
+
+from monai_afire.metrics.patient_bootstrap import patient_weights
 
 NAN = float("nan")
 
@@ -134,12 +136,13 @@ def bootstrap_interval(
     num_samples: int = 1000,
     seed: int = 0,
     confidence: float = 0.95,
+    patients: ArrayLike | None = None,
 ) -> tuple[Any, Any]:
     """
-    Percentile interval of a metric over random samples of the images, drawn with replacement within each class.
+    Percentile interval of a metric over random samples, drawn with replacement: of patients, or of images.
 
-    Drawing within the classes keeps their sizes, so that no sample lacks one. Images of one patient are not
-    independent: with several per patient the interval is too narrow, see :func:`patient_weights`.
+    Images of one patient are not independent, so patients are drawn where some have several images. Where all have
+    one, images are drawn within each class, which keeps the sizes of the classes.
 
     Args:
         metric: of (labels, scores), such as :func:`roc_auc`; one number or a list of K.
@@ -148,9 +151,11 @@ def bootstrap_interval(
         num_samples: how many samples to draw, at least 1.
         seed: of the draws; the same seed gives the same interval.
         confidence: in (0, 1).
+        patients: ``(M,)``, of the images; None where each image has its own.
 
     Returns:
-        Lower and upper end, numbers or lists of K; both NaN where the metric is NaN on any sample.
+        Lower and upper end, numbers or lists of K; samples of patients that lack a class are left out. NaN where
+        the metric is never defined, or not on some sample of images.
 
     Raises:
         ValueError: also for num_samples or confidence out of range.
@@ -162,15 +167,24 @@ def bootstrap_interval(
     truth, values = checked_labels(labels, scores)
     if num_samples < 1 or not 0 < confidence < 1:
         raise ValueError(f"num_samples must be >= 1 and confidence in (0, 1), got {num_samples} and {confidence}")
-    rng = np.random.default_rng(seed)
-    classes = [np.flatnonzero(truth == kind) for kind in (False, True)]
-    results = []
-    for _ in range(num_samples):
-        drawn = np.concatenate([rng.choice(members, members.size) for members in classes if members.size])
-        results.append(metric(truth[drawn], values[drawn]))
+    results = [metric(truth[drawn], values[drawn]) for drawn in _samples(truth, num_samples, seed, patients)]
     tail = (1 - confidence) / 2
+    if patients is not None:
+        results = [result for result in results if not np.isnan(result).any()] or results
     lower, upper = np.quantile(results, [tail, 1 - tail], axis=0).tolist()
     return lower, upper
+
+
+def _samples(truth: NDArray, num_samples: int, seed: int, patients: ArrayLike | None) -> Iterator[NDArray[np.intp]]:
+    """Numbers of the images of each sample."""
+    if patients is not None and len(set(np.asarray(patients).tolist())) < len(truth):
+        for counts in patient_weights(patients, num_samples, seed):
+            yield np.repeat(np.arange(len(truth)), counts.astype(int))
+        return
+    rng = np.random.default_rng(seed)
+    classes = [np.flatnonzero(truth == kind) for kind in (False, True)]
+    for _ in range(num_samples):
+        yield np.concatenate([rng.choice(members, members.size) for members in classes if members.size])
 
 
 def matched_pairs(

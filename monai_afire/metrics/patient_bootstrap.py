@@ -14,7 +14,7 @@ def patient_weights(patients: ArrayLike, num_samples: int, seed: int = 0) -> NDA
     How often each image is in each of some samples of patients, drawn with replacement.
 
     Args:
-        patients: ``(M,)``, the patient of each image.
+        patients: ``(M,)``, the patient of each image; None and NaN are one patient.
         num_samples: samples of as many patients as there are, at least 0.
         seed: of the draws.
 
@@ -30,7 +30,9 @@ def patient_weights(patients: ArrayLike, num_samples: int, seed: int = 0) -> NDA
     """
     if num_samples < 0:
         raise ValueError(f"num_samples must be at least 0, got {num_samples}")
-    codes, known = pd.factorize(np.asarray(patients, dtype=object))
+    codes, known = pd.factorize(np.asarray(patients, dtype=object), use_na_sentinel=False)
+    if not len(known):
+        return np.empty((num_samples, 0))
     drawn = np.random.default_rng(seed).multinomial(len(known), np.full(len(known), 1 / len(known)), num_samples)
     return drawn[:, codes].astype(np.float64)
 
@@ -110,7 +112,7 @@ def bootstrap_p_value(differences: ArrayLike) -> float:
         differences: ``(B,)`` of two AUCs in the same samples; NaN is left out.
 
     Returns:
-        p in [1 / B, 1]; NaN without a difference.
+        p in [1 / B, 1]; NaN without a difference, and where all samples have the same, as those of one patient.
 
     Example:
         >>> bootstrap_p_value([0.1, 0.2, 0.1, 0.3]), bootstrap_p_value([0.1, -0.1])
@@ -118,5 +120,7 @@ def bootstrap_p_value(differences: ArrayLike) -> float:
     """
     values = np.asarray(differences, dtype=float)
     values = values[~np.isnan(values)]
+    if len(values) > 1 and values[0] != 0 and np.ptp(values) == 0:
+        return float("nan")
     opposite = min((values <= 0).mean(), (values >= 0).mean()) if len(values) else float("nan")
     return float(np.minimum(1.0, 2 * opposite + 1 / max(1, len(values))))

@@ -46,6 +46,7 @@ def test_few_of_the_discoveries_are_normal() -> None:
 def test_unknown_p_values_are_no_discoveries() -> None:
     assert discoveries([np.nan, 0.001], 0.1).tolist() == [False, True]
     assert np.isnan(conformal_p_values([1.0], [])).all()
+    assert np.isnan(conformal_p_values([np.nan, 1.0], [0, 2])).tolist() == [True, False]
     with pytest.raises(ValueError, match="false discovery rate"):
         discoveries([0.5], 0.0)
 

@@ -59,6 +59,14 @@ def test_labels_of_classes(tmp_path: Path) -> None:
     np.testing.assert_array_equal(cohort.labels[:4], [[1, 0, 0], [0, 0, 1], [0, 1, 0], [np.nan] * 3])
 
 
+@pytest.mark.parametrize("labels", [[0, 1], [0, 2, 1]])
+def test_no_image_need_have_a_class_of_the_header(tmp_path: Path, labels: list[int]) -> None:
+    names = ["none", "mild", "severe", "worst"]
+    cohort = read_cohort(listed(tmp_path, labels, finding_names=names), tmp_path)
+    assert cohort.names == names
+    np.testing.assert_array_equal(cohort.labels[:2], np.eye(4)[labels[:2]])
+
+
 def test_validation_is_evaluated_where_there_is_no_test(tmp_path: Path) -> None:
     content = json.loads(listed(tmp_path, [0, 1]).read_text())
     (tmp_path / "two.json").write_text(json.dumps({"training": content["training"], "validation": content["test"]}))
@@ -107,6 +115,20 @@ def test_a_list_that_cannot_be_used_is_refused(tmp_path: Path, changed: dict[str
     path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
     with pytest.raises(DatalistError, match=message):
         read_cohort(path, tmp_path)
+
+
+def test_what_encoders_learn_from_is_not_evaluated(tmp_path: Path) -> None:
+    with pytest.raises(DatalistError, match="learn from section 'training'"):
+        read_cohort(listed(tmp_path, [0, 1]), tmp_path, section="training")
+
+
+def test_a_table_leaves_a_list_alone(tmp_path: Path) -> None:
+    rows = [f"{n}.png,{n % 2},p{n},{'train' if n < 8 else 'test'}" for n in range(12)]
+    (tmp_path / "labels.csv").write_text("\n".join(["image,label,patient_id,split", *rows]))
+    (tmp_path / "datalist.json").write_text("{}")
+    save(tmp_path, [f"{n}.png" for n in range(12)])
+    read_cohort(tmp_path / "labels.csv", tmp_path)
+    assert (tmp_path / "datalist.json").read_text() == "{}"
 
 
 def test_a_section_that_is_not_there_is_named(tmp_path: Path) -> None:

@@ -80,6 +80,12 @@ def test_what_is_not_defined_is_left_out(cohort: Cohort) -> None:
     assert results_table(unknown, answers, draws=5)["question"].unique().tolist() == ["Linear probe"]
 
 
+def test_labels_that_are_all_alike_claim_nothing(cohort: Cohort) -> None:
+    alike = Cohort([], cohort.table.assign(abnormal=1.0), cohort.labels, ["finding"])
+    answers = [("Detection", "a", name, scores(cohort, 1.0, 0)) for name in ("pixels", "mine")]
+    assert verdict(results_table(alike, answers, draws=5), 60).endswith("all alike: nothing can be compared.")
+
+
 def test_the_baseline_of_the_sentence_is_not_only_pixels() -> None:
     rows = [{"question": "Detection", "setting": "", "name": "a", "baseline": name, "better": False} for name in "xy"]
     assert verdict(pd.DataFrame(rows), 5) == "On these 5 images no encoder is better than the best simple baseline."

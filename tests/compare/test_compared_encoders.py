@@ -29,6 +29,14 @@ def test_a_file_gives_its_encoder_and_its_preparation(tmp_path: Path) -> None:
     torch.testing.assert_close(compared.encoder(images), network.encoder.eval()(images))
 
 
+def test_a_folder_may_have_the_sign_in_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "lr=0.1" / "model.pt"
+    path.parent.mkdir()
+    classifier(path)
+    assert compared_encoder(str(path), "image").name == str(path)
+    assert compared_encoder(f"mine={path}", "image").name == "mine"
+
+
 def test_the_untrained_encoder_is_always_the_same_and_not_the_released_one() -> None:
     torch.manual_seed(5)
     first, second, released = (compared_encoder(word) for word in ("untrained", "untrained", "released"))

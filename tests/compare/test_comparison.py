@@ -99,6 +99,7 @@ def test_a_list_without_normal_images_is_compared_without_detection(datalist: Pa
     [
         (["released", "released"], "encoder 'released': the name is taken"),
         (["pixels=released"], "encoder 'pixels': the name is taken"),
+        (["exposure=released"], "encoder 'exposure': the name is taken"),
         (["gone.pt"], "gone.pt"),
         (["timm:no_such_network"], "timm"),
     ],

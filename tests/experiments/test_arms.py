@@ -124,6 +124,8 @@ def test_a_pretraining_that_fails_is_told_and_the_others_go_on(
         ('{"arms": {}}', "there are no arms"),
         ('{"arms": {"a": {}}}', "arm 'a': no config is given"),
         ('{"config_file": "no.json", "arms": {"a": {}}}', "no config .'no.json'."),
+        ('{"arms": {"a": "train.json"}}', "'a' is 'train.json'"),
+        ('{"overrides": 3, "arms": {"a": {}}}', "'overrides' is 3"),
         ('{"config_file": "CONFIG", "arms": {"a": {"seed": 1}}}', "arm 'a' sets seed"),
     ],
 )

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -66,6 +67,41 @@ def naive_p(pairs: list[tuple[pd.DataFrame, pd.DataFrame]], num_samples: int) ->
         signs.append(np.mean(differences))
     rarer = min(sum(sign <= 0 for sign in signs), sum(sign >= 0 for sign in signs))
     return min(1.0, (1 + 2 * rarer) / num_samples)
+
+
+def only_p(folder: Path, first: pd.DataFrame, second: pd.DataFrame, **overrides: str) -> float:
+    experiment, outcomes = experiment_of(folder, {Run("a", None, 0): first, Run("b", None, 0): second})
+    experiment = dataclasses.replace(experiment, overrides=overrides)
+    return patient_p_values(experiment, outcomes, num_samples=50)["patient_p_value"][0]
+
+
+def test_an_image_that_is_listed_twice_counts_once(tmp_path: Path) -> None:
+    first, second = predictions(0.6, 0), predictions(1.1, 0)
+    twice = [pd.concat([table, table[table["image"] == "3.png"]]) for table in (first, second)]
+    assert only_p(tmp_path / "a", *twice) == only_p(tmp_path / "b", first, second)
+
+
+def test_uncertain_labels_count_as_the_runs_count_them(tmp_path: Path) -> None:
+    first, second = predictions(0.6, 0), predictions(0.8, 0)
+    resolved = [table.replace({"label_a": -1, "label_b": -1}, 1) for table in (first, second)]
+    expected = only_p(tmp_path / "a", *resolved)
+    assert only_p(tmp_path / "b", first, second, uncertain="ones") == expected
+    assert only_p(tmp_path / "c", first, second) != expected
+
+
+@pytest.mark.parametrize("names", [("None", "mild"), ("0", "1"), ("low", "high")])
+def test_names_of_classes_stay_text(tmp_path: Path, names: tuple[str, str]) -> None:
+    rng = np.random.default_rng(0)
+    grades = rng.integers(0, 2, COUNT)
+
+    def graded(quality: float) -> pd.DataFrame:
+        high = rng.normal(size=COUNT) + quality * grades
+        patients = [f"00{number % 30}" for number in range(COUNT)]
+        columns = {"image": [f"{number}.png" for number in range(COUNT)], "patient_id": patients}
+        columns |= {"label": [names[grade] for grade in grades]}
+        return pd.DataFrame({**columns, f"probability_{names[0]}": -high, f"probability_{names[1]}": high})
+
+    assert 0 < only_p(tmp_path, graded(0.0), graded(2.0)) < 0.1
 
 
 @pytest.mark.parametrize("quality", [0.6, 1.1])

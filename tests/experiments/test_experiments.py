@@ -100,6 +100,17 @@ def test_other_settings_are_done_again(experiment: ExperimentCommand) -> None:
     assert len(experiment.calls()) == 12
 
 
+def test_a_checkpoint_of_other_settings_is_not_resumed(experiment: ExperimentCommand) -> None:
+    words = ["--resume", "true", "--epochs", "2"]
+    assert experiment(*words) == 0
+    (experiment.results / "runs" / "afire-seed_0" / "settings.json").unlink()  # cut off before its end
+    assert experiment(*words) == 0
+    assert experiment(*words[:-1], "3") == 0
+    resumed = {(call["folder"], "--resume" in call["options"]) for call in experiment.calls()[:4]}
+    assert resumed == {("scratch-seed_0", False), ("afire-seed_0", False)}
+    assert [("--resume" in call["options"]) for call in experiment.calls()[4:]] == [True, True] + 4 * [False]
+
+
 @pytest.mark.parametrize(
     ("how", "reason"),
     [

@@ -72,7 +72,7 @@ def test_all_folds_unless_some_are_chosen() -> None:
         ({"folds": [0]}, "needs --num_folds"),
         ({"folds": [5], "num_folds": 5}, "they are 0 to 4"),
         ({"folds": [-1], "num_folds": 5}, "they are 0 to 4"),
-        ({"num_folds": 1}, "2 folds or more"),
+        ({"num_folds": 2}, "3 folds or more"),
         ({"label_fractions": [0.0]}, "0 < fraction <= 1"),
         ({"label_fractions": [1.5]}, "0 < fraction <= 1"),
         ({"label_fractions": [float("nan")]}, "0 < fraction <= 1"),
@@ -81,6 +81,7 @@ def test_all_folds_unless_some_are_chosen() -> None:
         ({"seeds": []}, "at least one"),
         ({"initializations": []}, "at least one"),
         ({"initializations": [SCRATCH, SCRATCH]}, "--initializations scratch scratch"),
+        ({"initializations": [SCRATCH, ("scratch-frozen", None)], "frozen": True}, "none may end with '-frozen'"),
         ({"initializations": [("afire", "no/model.pt")]}, "no file no/model.pt with the weights of 'afire'"),
     ],
 )

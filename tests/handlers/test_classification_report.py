@@ -19,8 +19,11 @@ from monai.engines import SupervisedEvaluator
 from monai.transforms import Compose, ToTensord
 from PIL import Image
 
+from monai_afire.handlers import ThresholdFit
 from monai_afire.handlers.reports.classification_report import ClassificationReport
 from monai_afire.metrics.classification import best_thresholds, classification_metrics
+from monai_afire.networks import TransferClassifier, ViTEncoder
+from monai_afire.utils.labels import class_probabilities
 
 NAMES = ["Edema", "Pleural Effusion", "Fracture"]
 
@@ -52,6 +55,18 @@ def without_nan(value: Any) -> Any:
     if isinstance(value, tuple):
         return [without_nan(entry) for entry in value]
     return None if isinstance(value, float) and math.isnan(value) else value
+
+
+@pytest.mark.parametrize("logit", [17.5, 2.0, -3.3, -40.0])
+def test_the_image_that_gave_a_threshold_is_found_at_it(logit: float) -> None:
+    """In single precision the sigmoid of 17.5 is 1; decisions are made in double precision."""
+    network = TransferClassifier(ViTEncoder(img_size=16, patch_size=8, hidden_size=12, num_layers=1, num_heads=2), 1)
+    logits, labels = torch.tensor([[logit - 1], [logit]]), torch.tensor([[0.0], [1.0]])
+    fit, engine = ThresholdFit(network), Engine(lambda engine, batch: {"pred": logits, "label": labels})
+    fit.attach(engine)
+    engine.run([0])
+    decisions = class_probabilities(logits) >= network.thresholds
+    assert decisions.flatten().tolist() == [False, True]
 
 
 @pytest.mark.parametrize("policy", ["ignore", "ones"])

@@ -19,7 +19,7 @@ from pydicom import uid
 from monai_afire.anomaly.evaluation import evaluate_scores
 from monai_afire.handlers.reports.anomaly_report import report_lines
 from monai_afire.handlers.reports.classification_report import ClassificationReport, MulticlassReport
-from monai_afire.handlers.reports.subgroups import item_groups
+from monai_afire.handlers.reports.subgroups import item_groups, reported_patients
 from monai_afire.metrics import subgroup_metrics
 
 
@@ -43,10 +43,10 @@ def test_the_list_comes_before_the_header(tmp_path: Path) -> None:
         Manufacturer="=ACME",
         PatientID="secret",
     )
-    expected = {"patient_id": path, "sex": "F", "age": "57", "view": "PA", "manufacturer": "'=ACME"}
-    assert item_groups({"image": path}) == expected  # the header's identity is not written to tables
+    expected = {"sex": "F", "age": "57", "view": "PA", "manufacturer": "'=ACME"}
+    assert item_groups({"image": path}) == expected
     told = {"image": path, "sex": "Male", "age": "003Y", "view": "AP", "patient_id": 7.0, "manufacturer": "B"}
-    assert item_groups(told) == {"patient_id": "7", "sex": "M", "age": "3", "view": "AP", "manufacturer": "B"}
+    assert item_groups(told) == {"sex": "M", "age": "3", "view": "AP", "manufacturer": "B"}
     gaps = {"image": path, "sex": None, "age": float("nan"), "view": "unknown"}
     assert item_groups(gaps) == expected
 
@@ -54,8 +54,25 @@ def test_the_list_comes_before_the_header(tmp_path: Path) -> None:
 def test_nothing_is_known(tmp_path: Path) -> None:
     path = write_header(tmp_path / "a.dcm", PatientSex="U", PatientAge="006M")
     unknown = {"sex": "", "age": "", "view": "", "manufacturer": ""}
-    assert item_groups({"image": path}) == {"patient_id": path, **unknown}
-    assert item_groups({"image": "gone.png", "age": 0}) == {"patient_id": "gone.png", **unknown, "age": "0"}
+    assert item_groups({"image": path}) == unknown
+    assert item_groups({"image": "gone.png", "age": 0}) == {**unknown, "age": "0"}
+
+
+def test_patients_are_those_of_splits_without_identities(tmp_path: Path) -> None:
+    paths = [write_header(tmp_path / f"{number}.dcm", PatientID=who) for number, who in enumerate("xyx")]
+    items = [*({"image": path} for path in paths), {"image": "z.png", "patient_id": 7.0}, {"image": "gone.png"}]
+    items += [{"image": "00000013_004.png"}, {"image": "00000013_005.png"}]
+    expected = [paths[0], paths[1], paths[0], "7", "gone.png", "00000013_004.png", "00000013_004.png"]
+    assert reported_patients(items) == expected
+
+
+def test_intervals_of_a_report_know_patients_by_their_names(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    items = [{"image": f"{number // 6:08d}_{number:03d}.png"} for number in range(120)]
+    labels = torch.from_numpy(rng.integers(0, 2, 120)).float()[:, None]
+    logits = torch.from_numpy(rng.normal(size=(120, 1))).float() + labels
+    run(ClassificationReport(items, ["a"], str(tmp_path), num_bootstraps=20), logits, labels)
+    assert pd.read_csv(tmp_path / "predictions.csv")["patient_id"].nunique() == 20
 
 
 def items_of(count: int) -> list[dict[str, Any]]:
@@ -126,7 +143,7 @@ def test_exclusive_classes_have_an_auc_by_group(tmp_path: Path) -> None:
 
 def test_a_detector_is_evaluated_by_group() -> None:
     rng = np.random.default_rng(0)
-    facts = pd.DataFrame([item_groups(item) for item in items_of(120)])
+    facts = pd.DataFrame([{"patient_id": str(n), **item_groups(item)} for n, item in enumerate(items_of(120))])
     label = rng.integers(0, 2, 120)
     table = facts.assign(image=facts["patient_id"], label=label, kind="", fused=rng.normal(size=120) + label)
     painted = table[table["label"] == 0].assign(label=1, kind="SoftNodule", contrast=0.1, size=0.1)

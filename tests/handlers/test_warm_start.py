@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from ignite.engine import Engine
+from torch import nn
 
 from monai_afire.handlers import HeadWarmStart
 from monai_afire.metrics import fit_linear_probe
@@ -52,6 +53,38 @@ def test_the_network_scores_as_the_probe() -> None:
     labels = labels.where(labels != -1, torch.nan)
     probe = fit_linear_probe(features[0], labels, features[1], labels)
     torch.testing.assert_close(logits.double(), torch.from_numpy(probe.logits(features[1])), atol=1e-4, rtol=1e-4)
+
+
+def test_a_network_for_several_gpus_starts_warm() -> None:
+    """``synchronized`` exchanges the norm after the handler was built, or before."""
+    heads = []
+    for early in (True, False):
+        network = classifier()
+        handler = HeadWarmStart(network, batches(0), batches(1)) if early else None
+        nn.SyncBatchNorm.convert_sync_batchnorm(network)
+        (handler or HeadWarmStart(network, batches(0), batches(1))).fit()
+        heads.append([*network.standardize.buffers(), network.classifier.weight])
+    plain = classifier()
+    HeadWarmStart(plain, batches(0), batches(1)).fit()
+    for head in heads:
+        for found, expected in zip(head, [*plain.standardize.buffers(), plain.classifier.weight], strict=True):
+            torch.testing.assert_close(found, expected)
+
+
+def test_features_of_a_small_spread_score_as_the_probe() -> None:
+    network = classifier().eval()
+    with torch.no_grad():
+        for parameter in network.encoder.norm.parameters():
+            parameter.mul_(1e-3)
+    HeadWarmStart(network, batches(0), batches(1)).fit()
+    with torch.no_grad():
+        features = [torch.cat([network.features(b["image"]) for b in batches(seed)]) for seed in (0, 1)]
+        logits = network(torch.cat([b["image"] for b in batches(1)]))
+    assert features[0].std(0).max() < 3e-3
+    labels = torch.cat([b["label"] for b in batches(0)])
+    labels = labels.where(labels != -1, torch.nan)
+    probe = fit_linear_probe(features[0], labels, features[1], labels)
+    torch.testing.assert_close(logits.double(), torch.from_numpy(probe.logits(features[1])), atol=1e-3, rtol=1e-3)
 
 
 def test_pixels_alone_are_beside_the_probe(caplog: pytest.LogCaptureFixture) -> None:

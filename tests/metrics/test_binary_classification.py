@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from monai_afire.metrics import patient_weights
 from monai_afire.metrics.binary_classification import (
     average_precision,
     best_f1_threshold,
@@ -113,6 +114,26 @@ def test_intervals_of_several_metrics_are_those_of_each() -> None:
     metrics = (roc_auc, average_precision)
     together = bootstrap_interval(lambda y, s: [metric(y, s) for metric in metrics], labels, scores, 50, seed=3)
     assert list(zip(*together, strict=True)) == [bootstrap_interval(m, labels, scores, 50, seed=3) for m in metrics]
+
+
+def test_intervals_by_patient_draw_all_images_of_a_patient() -> None:
+    rng = np.random.default_rng(0)
+    patients = np.repeat(np.arange(20), 5)
+    labels = np.repeat(rng.integers(0, 2, 20), 5)
+    scores = np.repeat(rng.normal(size=20), 5) + labels
+    single = bootstrap_interval(roc_auc, labels, scores, 200)
+    together = bootstrap_interval(roc_auc, labels, scores, 200, patients=patients)
+    drawn = [np.repeat(np.arange(100), row.astype(int)) for row in patient_weights(patients, 200)]
+    expected = np.nanquantile([roc_auc(labels[rows], scores[rows]) for rows in drawn], [0.025, 0.975])
+    np.testing.assert_allclose(together, expected)
+    assert together[1] - together[0] > 1.5 * (single[1] - single[0])
+    own = bootstrap_interval(roc_auc, labels, scores, 200, patients=np.arange(100))
+    assert own == single
+
+
+def test_samples_of_patients_without_a_class_are_left_out() -> None:
+    low, high = bootstrap_interval(roc_auc, [1, 1, 0, 0], [3.0, 1.0, 2.0, 0.0], 50, patients=["a", "a", "b", "b"])
+    assert low == high == 0.75
 
 
 def test_bootstrap_interval() -> None:

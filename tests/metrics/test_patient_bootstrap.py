@@ -55,6 +55,22 @@ def test_images_of_a_patient_are_drawn_together() -> None:
     assert set(np.round(bootstrap_aucs(labels, scores, weights), 6)) == {0.0, 0.5, 1.0}
 
 
+def test_one_patient_says_nothing_of_others() -> None:
+    weights = patient_weights(["a"] * 4, num_samples=20)
+    scores = np.array([[[0.0], [1.0], [2.0], [3.0]], [[1.0], [0.0], [2.0], [0.5]]])
+    labels = np.array([[0.0], [0.0], [1.0], [1.0]])
+    first, second = (bootstrap_aucs(labels, each, weights) for each in scores)
+    assert np.isnan(bootstrap_p_value(second - first))
+    assert bootstrap_p_value(first - first) == 1
+
+
+def test_unknown_patients_are_not_another_one() -> None:
+    weights = patient_weights(["a", None, "b", float("nan")], num_samples=50)
+    np.testing.assert_array_equal(weights[:, 1], weights[:, 3])
+    assert (weights[:, 1] != weights[:, 2]).any()
+    assert patient_weights([], num_samples=3).shape == (3, 0)
+
+
 def test_a_sample_without_both_labels_has_no_auc() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -36,7 +36,6 @@ _HEADERS = {
 }
 _PLAIN_LABELS, _PLAIN_TYPES = frozenset((1, 0, -1, None)), {int, type(None)}
 _LABEL_KEYS = ("abnormal", "label")
-_UNCERTAIN = -1  # of "abnormal", where the labels do not say
 
 
 # ---- names of classes
@@ -314,21 +313,24 @@ def abnormal_label(item: Mapping[str, Any]) -> int | None:
     1 for an abnormal, 0 for a normal item, None where the list does not say.
 
     "abnormal" counts before "label", which may be a class (0 is normal) or a list of findings (none is normal). NaN is
-    an empty cell; an "abnormal" of -1 says that the labels do not say.
+    an empty cell, and -1 is uncertain. A finding that is uncertain or unknown leaves open whether the item is normal.
 
     Raises:
         DatalistError: for a label that is no number.
 
     Example:
-        >>> [abnormal_label(item) for item in ({"label": 1}, {"label": [0, 0]}, {"abnormal": -1, "label": 0}, {})]
+        >>> [abnormal_label(item) for item in ({"label": 1}, {"label": [0, 0]}, {"label": [0, -1]}, {})]
         [1, 0, None, None]
     """
     given = [value for key in _LABEL_KEYS if (value := item.get(key)) is not None and value == value]
-    if not given or item.get("abnormal") == _UNCERTAIN:
+    if not given:
         return None
     value = given[0]
+    findings = value if isinstance(value, (list, tuple)) else [value]
     try:
-        return int(any(v is not None and v > 0 for v in (value if isinstance(value, (list, tuple)) else [value])))
+        if any(finding is not None and finding > 0 for finding in findings):
+            return 1
+        return None if any(finding is None or finding != finding or finding < 0 for finding in findings) else 0
     except TypeError as error:
         raise DatalistError(f"{item.get('image', 'an item')}: the label {value!r} is no number: give 0 or 1") from error
 

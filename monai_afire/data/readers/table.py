@@ -13,6 +13,7 @@ from typing import Any
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from monai_afire.data.datalist.checks import DatalistError
+from monai_afire.data.datalist.labels import abnormal_label
 from monai_afire.data.datalist.patients import file_patients
 from monai_afire.data.readers.base import UNCERTAIN, LabeledImage, LabeledSet, LabelReader, option
 from monai_afire.data.readers.images import existing_files
@@ -124,8 +125,5 @@ class TableReader(LabelReader):
 
 
 def _abnormal(label: int | list[int | None]) -> int:
-    if isinstance(label, int):
-        return int(label > 0)
-    if 1 in label:
-        return 1
-    return UNCERTAIN if UNCERTAIN in label or None in label else 0
+    abnormal = abnormal_label({"label": label})
+    return UNCERTAIN if abnormal is None else abnormal

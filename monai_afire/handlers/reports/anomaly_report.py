@@ -20,7 +20,7 @@ from monai_afire.anomaly.detector import HEAT_UNIT, AnomalyDetector
 from monai_afire.anomaly.evaluation import evaluate_scores
 from monai_afire.anomaly.items import lesion_truth
 from monai_afire.handlers.reports.metrics_report import MetricsReport
-from monai_afire.handlers.reports.subgroups import item_groups, subgroup_lines
+from monai_afire.handlers.reports.subgroups import item_groups, reported_patients, subgroup_lines
 from monai_afire.metrics.localization import POSITION_ONLY, localization_row, map_aupro, upsampled
 from monai_afire.utils.formatting import format_number, table_lines
 from monai_afire.visualize import contact_sheet, roc_pr_figure
@@ -59,6 +59,7 @@ class AnomalyReport(MetricsReport):
     def start(self, engine: Engine) -> None:
         """Forget the previous run."""
         super().start(engine)
+        self.patients = reported_patients(self.items)
         self.encoder = self.detector.network.encoder
         self.map_names = (*self.detector.map_names, "fused")
         self.maps: dict[int, torch.Tensor] = {}
@@ -82,7 +83,7 @@ class AnomalyReport(MetricsReport):
             named = {name: maps[row, number] for number, name in enumerate(self.map_names)}
             self.rows.append(
                 {
-                    **_facts(item),
+                    **_facts(item, self.patients[index]),
                     **{name: float(batch[name][row]) for name in ("brightness", "sharpness")},
                     **dict(zip(self.detector.score_names, scores[row].tolist(), strict=True)),
                     **localization_row({**named, POSITION_ONLY: self.position_map}, truth, self.encoder.grid_size),
@@ -154,10 +155,11 @@ class AnomalyReport(MetricsReport):
         return known + others[:most] + others[max(most, len(others) - least) :]
 
 
-def _facts(item: Mapping[str, Any]) -> dict[str, Any]:
+def _facts(item: Mapping[str, Any], patient: str) -> dict[str, Any]:
     """Columns of the table that describe the item itself."""
     lesion = item["lesion"] or {"kind": "", "contrast": np.nan, "size": np.nan}
-    facts = {"number": item["index"], "image": item["image"], "label": item["label"], **item_groups(item)}
+    facts = {name: item[key] for name, key in {"number": "index", "image": "image", "label": "label"}.items()}
+    facts |= {"patient_id": patient, **item_groups(item)}
     return facts | {name: lesion[name] for name in ("kind", "contrast", "size")}
 
 

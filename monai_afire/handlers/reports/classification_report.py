@@ -18,7 +18,7 @@ from monai.utils import CommonKeys
 from numpy.typing import ArrayLike, NDArray
 
 from monai_afire.handlers.reports.metrics_report import MetricsReport
-from monai_afire.handlers.reports.subgroups import item_groups, subgroup_lines
+from monai_afire.handlers.reports.subgroups import item_groups, reported_patients, subgroup_lines
 from monai_afire.metrics.classification import (
     check_class_names,
     check_logits,
@@ -67,6 +67,7 @@ class _ProbabilityReport(MetricsReport):
         """Forget the previous run."""
         check_thresholds_of_kind(self.thresholds, self.label_kind)
         super().start(engine)
+        self.patients = reported_patients(self.items)
 
     def collect(self, engine: Engine) -> None:
         """One row per image of the batch."""
@@ -81,7 +82,8 @@ class _ProbabilityReport(MetricsReport):
         probabilities = class_probabilities(logits, self.label_kind).tolist()
         for index, known, values in zip(batch["index"].tolist(), labels.tolist(), probabilities, strict=True):
             item = self.items[index]
-            row = {"image": item["image"], **item_groups(item), **self.label_cells(known, values)}
+            row = {"image": item["image"], "patient_id": self.patients[index], **item_groups(item)}
+            row |= self.label_cells(known, values)
             self.rows.append(row | {f"probability_{n}": v for n, v in zip(self.class_names, values, strict=True)})
 
     @abstractmethod

@@ -4,10 +4,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from monai_afire.anomaly.worklist import GROUP_ELEMENTS, header_groups, header_of
+from monai_afire.data.datalist.patients import item_patients
 from monai_afire.metrics.subgroups import FEWEST_IMAGES, GROUP_METRICS, PROPERTIES, UNKNOWN_GROUP
 from monai_afire.utils.formatting import format_number, table_lines
 from monai_afire.utils.text import known_text
@@ -17,26 +18,47 @@ _TOO_FEW = "too few"
 
 def item_groups(item: Mapping[str, Any]) -> dict[str, str]:
     """
-    Patient, sex, age in years, view and manufacturer of an image, from its item or else its DICOM header.
+    Sex, age in years, view and manufacturer of an image, from its item or else its DICOM header.
 
     Args:
         item: of a datalist.
 
     Returns:
-        "patient_id" (without one the image), "sex" ("F", "M" or "O"), "age", "view" and "manufacturer"; "" where it is
-        not known.
+        "sex" ("F", "M" or "O"), "age", "view" and "manufacturer"; "" where it is not known.
 
     Example:
         >>> item_groups({"image": "a.png", "sex": "female", "age": 57, "view": "pa"})
-        {'patient_id': 'a.png', 'sex': 'F', 'age': '57', 'view': 'PA', 'manufacturer': ''}
+        {'sex': 'F', 'age': '57', 'view': 'PA', 'manufacturer': ''}
     """
     told = {name: known_text(item.get(name)) for name in PROPERTIES}
     if not all(told.values()):
         header = header_groups(header_of(str(item["image"]), GROUP_ELEMENTS))
         told = {name: value or header[name] for name, value in told.items()}
     sex, age = told["sex"][:1].upper(), told["age"].rstrip("Yy").lstrip("0") or told["age"][:1]
-    told |= {"sex": sex if sex in ("F", "M", "O") else "", "age": age, "view": told["view"].upper()}
-    return {"patient_id": known_text(item.get("patient_id")) or str(item["image"]), **told}
+    return told | {"sex": sex if sex in ("F", "M", "O") else "", "age": age, "view": told["view"].upper()}
+
+
+def reported_patients(items: Sequence[Mapping[str, Any]]) -> list[str]:
+    """
+    Patient of each item for a table: as the list says, else the patient's first image.
+
+    Patients are told apart as for splits, by names of files and DICOM headers, whose identities stay out of tables.
+
+    Args:
+        items: of a datalist.
+
+    Returns:
+        One per item.
+
+    Example:
+        >>> reported_patients([{"image": "00000013_004.png"}, {"image": "00000013_005.png"}, {"image": "a.png"}])
+        ['00000013_004.png', '00000013_004.png', 'a.png']
+    """
+    first: dict[str, str] = {}
+    return [
+        known_text(item.get("patient_id")) or first.setdefault(patient, str(item["image"]))
+        for item, patient in zip(items, item_patients(items), strict=True)
+    ]
 
 
 def subgroup_lines(subgroups: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
