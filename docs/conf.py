@@ -82,6 +82,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     """Register what is special about this project."""
     _collect()
     app.connect("autodoc-process-docstring", _escape_shapes)
+    app.connect("source-read", _link_to_collected)
     return {"parallel_read_safe": True}
 
 
@@ -105,6 +106,13 @@ def _collect() -> None:
                 os.utime(target, ns=(source.stat().st_atime_ns, source.stat().st_mtime_ns))
             else:
                 shutil.copy2(source, target)
+
+
+def _link_to_collected(app: Sphinx, page: str, content: list[str]) -> None:
+    """Links out of ``docs/`` that hold in the repository lead to the copies; pages that were copied have others."""
+    if not page.startswith(("bundles/", "tutorials/")):
+        copied = r"bundles/[\w/]+\.md|tutorials/\w+\.ipynb|[A-Z]+\.md"
+        content[0] = re.sub(rf"\]\(\.\./((?:\.\./)*(?:{copied}))", r"](\1", content[0])
 
 
 def _escape_shapes(app: Sphinx, what: str, name: str, of: object, options: object, lines: list[str]) -> None:

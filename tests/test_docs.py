@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The documentation names what there is. That its pages and links hold is seen by the build (``-W``)."""
+"""The documentation names what there is. That its pages and links hold on the site is seen by the build (``-W``)."""
 
 from __future__ import annotations
 
@@ -38,6 +38,28 @@ def test_pages_name_files_and_tests_that_exist() -> None:
         for names, file in rows:
             defined = set(re.findall(r"^def (test_\w+)", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE))
             assert set(re.findall(r"`(test_\w+)`", names)) <= defined, (page.name, file)
+
+
+def test_links_hold_in_the_repository() -> None:
+    """Copies that the site is built of are not in the repository, and their links are others."""
+    own = (
+        "*.md",
+        "docs/*.md",
+        "docs/methods/*.md",
+        "docs/reports/*.md",
+        "bundles/*/docs/*.md",
+        "bundles/*/released/*.md",
+    )
+    pages = [page for pattern in own for page in ROOT.glob(pattern)]
+    originals = [page for page in pages if page.parent != ROOT / "docs" or not (ROOT / page.name).exists()]
+    copied, broken, count = (ROOT / "docs/bundles", ROOT / "docs/tutorials"), [], 0
+    for page in originals:
+        for link in re.findall(r"\]\(([^)\s#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            target, count = (page.parent / link).resolve(), count + 1
+            if not target.exists() or any(folder in target.parents for folder in copied):
+                broken.append(f"{page.relative_to(ROOT)}: {link}")
+    assert count > 100
+    assert broken == []
 
 
 def test_commands_name_bundles_and_configs_that_exist() -> None:

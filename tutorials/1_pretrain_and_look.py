@@ -16,7 +16,7 @@
 # python -m monai.bundle run --config_file bundles/afire/configs/train.json
 # ```
 #
-# for 1,024 phantoms of 128 x 128 pixels (3 and a half to 6 minutes on two cores), with `--dataset_dir
+# for 1,024 phantoms of 128 x 128 pixels (3 to 6 minutes on two cores), with `--dataset_dir
 # /path/to/images` for yours.
 
 # %%
