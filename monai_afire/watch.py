@@ -65,7 +65,13 @@ def watch_folder(
     out = check_writable(output_dir)
     with folder_lock(out):
         for plan in sorted(out.glob(f".batch_*/{_PLAN}")):
-            _score(plan.parent, overrides)
+            try:
+                _score(plan.parent, overrides)
+            except (RuntimeError, ValueError) as error:
+                remedy = (
+                    "watch with the settings it was begun with, or delete this folder, and its files are scored anew"
+                )
+                raise DatalistError(f"{plan.parent} cannot be completed ({error}): {remedy}") from error
         items = (item for plan in out.glob(f"batch_*/{_PLAN}") for item in json.loads(plan.read_text())["test"])
         known = {tuple(item["arrival"]) for item in items}
         before: set[Arrival] = set()

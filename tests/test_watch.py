@@ -21,6 +21,7 @@ from handlers.lock_holder import holding_process
 
 from monai_afire import watch
 from monai_afire.anomaly import AnomalyDetector
+from monai_afire.data import DatalistError
 from monai_afire.networks import save_network
 
 SMALL: dict[str, Any] = {"saved": [], "device": "cpu", "batch_size": 2}
@@ -127,6 +128,21 @@ def test_a_batch_that_was_begun_is_completed_first(
         "batch_000001": [f"image_{number}.png" for number in range(5)],
         "batch_000002": ["late.png"],
     }
+
+
+def test_a_batch_of_other_settings_is_named(
+    tmp_path: Path, look: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: Any) -> None:
+        raise RuntimeError("begun with other columns")
+
+    write_images(tmp_path / "in", 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(watch, "ConfigWorkflow", lambda **settings: (_ for _ in ()).throw(KeyboardInterrupt))
+        look(nothing, nothing)
+    monkeypatch.setattr(watch, "_score", refuse)
+    with pytest.raises(DatalistError, match=r"\.batch_000001 cannot be completed \(begun with other .*delete this"):
+        watch.watch_folder(tmp_path / "in", tmp_path / "out")
 
 
 def test_many_files_come_in_several_batches(

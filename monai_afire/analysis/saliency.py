@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -158,7 +159,7 @@ def attention_rollout(
         raise ValueError(f"{type(encoder).__name__} has no block of global attention to roll out: use grad_cam")
 
     def rolled_out(_: torch.Tensor) -> torch.Tensor:
-        return _rolled_out([attention.att_mat for attention in attentions])
+        return _rolled_out([attention.att_mat for attention in attentions], math.prod(encoder.grid_size))
 
     with _attention_saved(attentions):
         share = image_features(encoder, images, batch_size, progress, rolled_out)
@@ -272,12 +273,13 @@ def _attention_saved(attentions: Sequence[SABlock]) -> Iterator[None]:
             attention.att_mat = torch.Tensor()
 
 
-def _rolled_out(weights: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The share (B, L) of each patch in the mean token, from attention weights (B, heads, L, L), first block first."""
-    share = weights[0].new_full((len(weights[0]), 1, weights[0].shape[-1]), 1 / weights[0].shape[-1]).float()
+def _rolled_out(weights: Sequence[torch.Tensor], num_patches: int) -> torch.Tensor:
+    """The share (B, L) of each patch in the mean token, from attention weights (B, heads, ., .), first block first."""
+    share = weights[0].new_zeros(len(weights[0]), 1, weights[0].shape[-1]).float()
+    share[..., -num_patches:] = 1 / num_patches  # a class token comes first, and the mean is without it
     for attention in reversed(weights):  # a row vector from the left: no product of two matrices is needed
         share = (share @ attention.float().mean(1) + share) / 2
-    return share[:, 0]
+    return share[:, 0, -num_patches:]
 
 
 def _overlap(name: str, hot: torch.Tensor, inside: torch.Tensor, share: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -25,6 +25,8 @@ class TrackedTrainer(SupervisedTrainer):
         scalars: called with the engine's output for the metrics to log, name -> number or scalar tensor; None logs the
             loss.
         tracking_interval: iterations between two records; each one waits for the device and the data base.
+        total_epochs: of all calls together, for schedules; None for ``max_epochs``. Federated learning needs it, where
+            each round is a call.
         train_handlers: as of ``SupervisedTrainer``.
         kwargs: of ``SupervisedTrainer``, by name.
 
@@ -47,11 +49,13 @@ class TrackedTrainer(SupervisedTrainer):
         *,
         scalars: Callable[[Any], Mapping[str, float | torch.Tensor]] | None = None,
         tracking_interval: int = 5,
+        total_epochs: int | None = None,
         train_handlers: Sequence[Any] | None = None,
         **kwargs: Any,
     ) -> None:
         self.scalars = scalars
         self.tracking_interval = tracking_interval
+        self.total_epochs = total_epochs
         for handler in train_handlers or ():
             if isinstance(handler, MLFlowHandler):
                 handler.output_transform = self._loggable(handler.output_transform)

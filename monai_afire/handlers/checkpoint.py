@@ -132,6 +132,7 @@ class ResumableCheckpoint:
             self.stop_request.call_at_end(self.files.claim(self.resume).close)
         if engine.state.iteration > 0:
             return  # a later round of federated learning, for which the same trainer runs on
+        self.best_metric = None
         is_resumed = self.resume and self.files.checkpoint.is_file()
         self.files.is_first_write = not is_resumed
         if global_rank() == 0:

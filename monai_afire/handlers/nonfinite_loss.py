@@ -72,8 +72,9 @@ class NonFiniteLoss:
             return
         # pinned: a copy into other memory would make the host wait here, and the GPU for the backward pass
         self.loss = torch.empty(loss.shape, pin_memory=True).copy_(loss, non_blocking=True)
-        self.arrived = torch.get_device_module(loss.device).Event()
-        self.arrived.record()
+        module = torch.get_device_module(loss.device)
+        self.arrived = module.Event()
+        self.arrived.record(module.current_stream(loss.device))
 
     def check(self, engine: Any) -> None:
         """Raise if the loss is not finite."""

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sized
 from typing import Any
 
@@ -14,6 +15,8 @@ from monai.handlers import EarlyStopHandler, ValidationHandler
 
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.few_images import warn_if_few
+
+logger = logging.getLogger(__name__)
 
 
 class ResumableEarlyStop(EarlyStopHandler):
@@ -59,6 +62,9 @@ class ResumableEarlyStop(EarlyStopHandler):
             raise RuntimeError("set the trainer before the state is loaded: call set_trainer() first")
         if state_dict:
             self._handler.load_state_dict(state_dict)
+        if self._handler.counter >= self._handler.patience:
+            logger.warning("this run is complete already: early stopping has ended it")
+            self._handler.trainer.terminate()
 
 
 def key_metric_score(validator: Engine) -> float:
@@ -132,8 +138,10 @@ class EpochValidation(ValidationHandler):
         if self.early_stopping is not None:
             self.early_stopping.set_trainer(engine)
 
-    def count_validations(self) -> None:
+    def count_validations(self, engine: Engine) -> None:
         """Count validations for early stopping from now on; an evaluation without training does not count."""
         stopping, validator = self.early_stopping, self.validator
+        if stopping is not None and engine.state.iteration == 0:
+            stopping.set_trainer(engine)  # forget a former run
         if stopping is not None and validator is not None and not validator.has_event_handler(stopping):
             stopping.attach(validator)

@@ -119,6 +119,8 @@ def _checked(features: ArrayLike, labels: ArrayLike) -> tuple[NDArray[np.float64
         raise ValueError(f"features must be (M, D) and labels (M, K), got {values.shape} and {truth.shape}")
     if not np.isfinite(values).all():
         raise ValueError("the features are not finite: check the encoder's weights and the images")
+    if not (np.isnan(truth) | (truth == 0) | (truth == 1)).all():
+        raise ValueError("labels must be 0, 1 or NaN: resolve_uncertain() decides on uncertain ones")
     return values, truth
 
 

@@ -53,7 +53,7 @@ def _device(value: Any) -> str:
         raise ValueError
     if (device.index or 0) >= (count := device_count(device.type)):
         raise ValueError(f"this machine has {count} {device.type.upper()} devices")
-    return f"$torch.device({str(device)!r})"
+    return f"$monai_afire.utils.chosen_device({str(device)!r})"
 
 
 def _encoder(value: str) -> str:

@@ -67,8 +67,8 @@ class LandmarkHeatmap(Transform):
             size: rows and columns of the maps, or their sides.
 
         Returns:
-            The maps ``(P, *S)`` float32 in [0, 1], zeros for a landmark that is not known or lies outside; and
-            ``(P,)`` bool, False for these.
+            The maps ``(P, *S)`` float32 in [0, 1], zeros for a landmark that lies outside and NaN for one that is not
+            known (:class:`monai_afire.losses.HeatmapLoss` leaves it out); and ``(P,)`` bool, False for these.
 
         Raises:
             ValueError: for landmarks or a size of another shape.
@@ -84,6 +84,7 @@ class LandmarkHeatmap(Transform):
         maps = first * valid[:, None]
         for profile in others:
             maps = maps.unsqueeze(-1) * profile.reshape(len(profile), *[1] * (maps.ndim - 1), -1)
+        maps[~points.isfinite().all(1)] = torch.nan
         return maps, valid
 
     def _profile(self, centers: torch.Tensor, length: int) -> torch.Tensor:

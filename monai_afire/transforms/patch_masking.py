@@ -54,6 +54,7 @@ class RandVisiblePatches(Randomizable, Transform):
         if not 0 < self.mask_ratio < 1:
             raise ValueError(f"mask_ratio must be above 0 and below 1, got {mask_ratio}.")
         self.visible: np.ndarray | None = None
+        self.num_patches = 0
 
     def randomize(self, num_patches: int) -> None:
         """
@@ -69,6 +70,7 @@ class RandVisiblePatches(Randomizable, Transform):
         if not 0 < kept < num_patches:
             found = f"With mask_ratio {self.mask_ratio}, {kept} of {num_patches} patches are visible"
             raise ValueError(f"{found}: choose another ratio, smaller patches or larger images, to show and hide some.")
+        self.num_patches = num_patches
         self.visible = np.sort(self.R.permutation(num_patches)[:kept]).astype(np.int64)
 
     def __call__(self, img: NdarrayOrTensor, randomize: bool = True) -> np.ndarray:
@@ -89,7 +91,7 @@ class RandVisiblePatches(Randomizable, Transform):
         counts = patches_per_axis(img.shape[1:], self.patch_size)
         if randomize:
             self.randomize(math.prod(counts))
-        if self.visible is None:
+        if self.visible is None or self.num_patches != math.prod(counts):
             raise no_last_draw(self, f"an image of {math.prod(counts)} patches")
         return self.visible.copy()
 

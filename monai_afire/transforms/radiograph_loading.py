@@ -169,6 +169,7 @@ class LoadRadiograph(Transform):
         """``(channels, H, W)``; its metadata has the same keys for every picture, so that batches collate."""
         color = pixels.values.ndim == 3
         values = np.moveaxis(pixels.values, -1, 0) if color else np.repeat(pixels.values[None], self.channels, axis=0)
+        values = values.astype(values.dtype.newbyteorder("="), copy=False)  # PyTorch knows the machine's order only
         tensor = convert_to_dst_type(np.ascontiguousarray(values), torch.empty(0), dtype=self.dtype)[0]
         return loaded_image(
             tensor,

@@ -189,7 +189,8 @@ def fit_images(
         spatial_dims: number of axes.
         spacing: millimeters between voxels, one for all axes or one for each: images are resampled to it, then padded
             or cropped about their middle. None resizes the whole image, whatever its proportions.
-        mode: "area" for images and "nearest" for masks, one for all keys or one for each.
+        mode: "area" for images and "nearest-exact" for masks, one for all keys or one for each. ("nearest" shifts masks
+            by half a pixel.)
         allow_missing_keys: do not raise an error if a key is missing.
         cover: with ``spacing``, pad alone: larger images stay whole, for
             :py:class:`monai_afire.inferers.WindowInferer`.
@@ -211,7 +212,7 @@ def fit_images(
         raise ValueError("windows cover volumes of one spacing: give spacing, in millimeters, or leave cover out")
     if spacing is None:
         return Compose([Resized(keys, shape, mode=modes, anti_aliasing=False, allow_missing_keys=allow_missing_keys)])
-    sampling = ["nearest" if name == "nearest" else "bilinear" for name in modes]
+    sampling = ["nearest" if name.startswith("nearest") else "bilinear" for name in modes]
     distance = ensure_tuple_rep(spacing, spatial_dims)
     return Compose(
         [

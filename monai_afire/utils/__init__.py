@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from monai_afire.utils.command_line import show_cause_last
 from monai_afire.utils.cpu import tune_cpu
-from monai_afire.utils.device import default_device, default_num_workers, has_bfloat16, pins_memory
+from monai_afire.utils.device import chosen_device, default_device, default_num_workers, has_bfloat16, pins_memory
 from monai_afire.utils.distributed import (
     all_gather,
     all_gather_object,
@@ -38,6 +38,7 @@ __all__ = [
     "barrier",
     "bundle_root",
     "check_writable",
+    "chosen_device",
     "default_device",
     "default_num_workers",
     "destroy_process_group",

@@ -38,6 +38,28 @@ def default_device() -> torch.device:
     return torch.device(accelerator_kind() or "cpu")
 
 
+def chosen_device(name: str) -> torch.device:
+    """
+    The device of a run that names one, made the current one of its kind.
+
+    Events and the states of random numbers are those of the current device.
+
+    Args:
+        name: such as "cpu", "cuda" or "cuda:1".
+
+    Returns:
+        The device.
+
+    Example:
+        >>> chosen_device("cpu")
+        device(type='cpu')
+    """
+    device = torch.device(name)
+    if device.type != "cpu" and device.index is not None:
+        torch.accelerator.set_device_index(device.index)
+    return device
+
+
 def device_count(kind: str) -> int:
     """Number of devices of a kind that this process can use."""
     if kind == "cpu":

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from monai.networks.nets import ViT
 from monai.visualize import GradCAM
 from torch import nn
 
@@ -23,7 +24,7 @@ from monai_afire.analysis.saliency import (
     localization_summary,
     saliency_figure,
 )
-from monai_afire.networks import SwinEncoder, TransferClassifier, ViTEncoder
+from monai_afire.networks import MONAIEncoder, SwinEncoder, TransferClassifier, ViTEncoder
 from monai_afire.networks.blocks.patches import patchify
 from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.visualize.figures import figure_to_array
@@ -169,6 +170,18 @@ def test_rollout_like_a_loop() -> None:
         assert share.sum().item() == pytest.approx(1, abs=1e-5)
         expected = F.interpolate(share.reshape(1, 1, 4, 4), size=(32, 32), mode="bilinear")[0, 0]
         torch.testing.assert_close(heat, expected, atol=1e-6, rtol=1e-4)
+
+
+def test_rollout_knows_the_patches_of_an_encoder_with_a_class_token() -> None:
+    """Of attention that looks nowhere, half of what each block mixes is shared with the class token."""
+    model = ViT(1, 32, 8, 12, 24, 2, 2, spatial_dims=2, classification=True)
+    for block in model.blocks:
+        nn.init.zeros_(block.attn.qkv.weight)
+    maps = attention_rollout(MONAIEncoder(model), torch.rand(2, 1, 32, 32), progress=False)
+    share = 1 / 16
+    for _ in model.blocks:
+        share = (1 / 17 + share) / 2
+    torch.testing.assert_close(maps, torch.full_like(maps, share))
 
 
 def test_rollout_of_attention_that_looks_nowhere_is_flat() -> None:

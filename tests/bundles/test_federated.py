@@ -42,7 +42,7 @@ def join(folder: Path, bundle: str, client: int, send_weight_diff: bool = False,
     phantom = {"num_patients": {"training": NUM_IMAGES[client], "validation": 4}, "image_size": 32, "seed": client}
     settings = {
         **SETTINGS[bundle],
-        "epochs": NUM_ROUNDS,
+        "train::trainer::total_epochs": NUM_ROUNDS,
         "bundle_root": str(root),
         "seed": client,
         "phantom": {**phantom, "abnormal_fraction": 0.0 if bundle == "afire" else 0.75},
@@ -80,7 +80,7 @@ def test_two_clients_learn_together(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(tmp_path)
     clients = [join(tmp_path, bundle, client) for client in range(2)]
     global_weights = exchanged(clients[0])
-    history = []
+    history, rates = [], []
     for _ in range(NUM_ROUNDS):
         for client in clients:
             client.train(ExchangeObject(weights=global_weights))
@@ -95,7 +95,9 @@ def test_two_clients_learn_together(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         metrics = [client.evaluate(ExchangeObject(weights=global_weights)).metrics for client in clients]
         assert all(METRICS[bundle] <= set(values) for values in metrics)
         history.append((local, clients[0].trainer.state.epoch))
+        rates.append(clients[0].trainer.optimizer.param_groups[0]["lr"])
     assert [epoch for _, epoch in history] == [1, 2], "a round goes on where the one before has stopped"
+    assert rates[0] > 10 * rates[1], "the learning rate falls over all rounds, not within the first"
     first, last = (local for local, _ in history)
     trained = [name for name, value in first[0].items() if value.is_floating_point() and "thresholds" not in name]
     assert any(not torch.equal(first[0][name], first[1][name]) for name in trained), "the clients' images differ"

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 
 import nibabel
 import numpy as np
 import pytest
 from bundles.bundle_runs import at, copy_bundles, train_in_process
+from monai.bundle import ConfigParser
 
 from monai_afire.networks import ModelFile
 
@@ -170,3 +172,15 @@ def test_volumes_larger_than_the_input_are_covered(tmp_path: Path, monkeypatch: 
     for axis in np.flatnonzero(seen < 18):
         outside = np.delete(masks, np.arange(starts[axis], starts[axis] + seen[axis]), axis=axis + 1)
         assert outside.any()
+
+
+@pytest.mark.parametrize("bundle", ["dino", "mae", "radiograph_classification"])
+@pytest.mark.parametrize(("spatial_dims", "axis"), [(2, 1), (3, 0)])
+def test_mirrored_images_have_left_and_right_exchanged(
+    bundle: str, spatial_dims: int, axis: int, repository_root: Path
+) -> None:
+    """Pictures are rows and columns, volumes go to the right, to the front and up."""
+    text = (repository_root / f"bundles/{bundle}/configs/train.json").read_text()
+    [expression] = re.findall(r'"spatial_axis": "(.+)"', text)
+    parser = ConfigParser({"spatial_dims": spatial_dims, "axis": expression})
+    assert parser.get_parsed_content("axis") == axis

@@ -307,6 +307,15 @@ def test_best_validation_is_known_after_resuming(tmp_path: Path) -> None:
     assert torch.load(tmp_path / "model.pt", weights_only=True)["bias"].item() == 5.0
 
 
+def test_another_run_of_the_trainer_has_a_best_validation_of_its_own(tmp_path: Path) -> None:
+    network = linear()
+    engine = validating_engine(tmp_path, network, [0.9, 0.2, 0.4, 0.5])
+    for _ in range(2):
+        engine.run([0], max_epochs=2)
+    assert torch.load(tmp_path / "model.pt", weights_only=True)["bias"].item() == 4.0
+    assert torch.load(tmp_path / "model_previous.pt", weights_only=True)["bias"].item() == 1.0
+
+
 def test_smaller_is_better_where_the_validator_says_so(tmp_path: Path) -> None:
     engine, validator = Engine(lambda engine, batch: None), Engine(lambda engine, batch: None)
     validator.metric_cmp_fn = lambda current, best: current < best  # as MONAI's evaluators have it

@@ -116,3 +116,11 @@ def test_an_earlier_evaluation_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert (tmp_path / "metrics_previous.json").read_text() == "first"
     assert (tmp_path / "metrics.json").read_text() == "{}"
     assert (tmp_path / "table_previous.csv").is_file()
+
+
+def test_a_part_of_the_images_is_not_evaluated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each of several processes has its own part."""
+    monkeypatch.setattr(metrics_report, "world_size", lambda: 2)
+    with pytest.raises(RuntimeError, match="an evaluation needs one process"):
+        shown(monkeypatch, tmp_path, [0.5], 1)
+    assert not list(tmp_path.iterdir())

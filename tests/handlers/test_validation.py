@@ -90,6 +90,32 @@ def test_a_second_run_of_the_trainer_counts_a_validation_once() -> None:
     assert stopping.state_dict()["counter"] == 2
 
 
+def test_another_run_of_the_trainer_begins_to_count_anew() -> None:
+    validator, stopping = evaluator([0.5]), ResumableEarlyStop(patience=2)
+    trainer = Engine(lambda engine, batch: None)
+    EpochValidation(validator, 1, stopping).attach(trainer)
+    for _ in range(2):
+        trainer.run([0], max_epochs=9)
+        assert trainer.state.epoch == 3
+        trainer.state.max_epochs, trainer.state.epoch_length, trainer.state.iteration = None, None, 0
+
+
+def test_a_run_that_was_ended_early_is_complete(caplog: pytest.LogCaptureFixture) -> None:
+    def begun(state: dict[str, Any] | None = None) -> tuple[Engine, ResumableEarlyStop]:
+        stopping, trainer = ResumableEarlyStop(patience=2), Engine(lambda engine, batch: None)
+        EpochValidation(evaluator([0.5]), 1, stopping).attach(trainer)
+        if state:
+            trainer.add_event_handler(Events.STARTED, lambda: stopping.load_state_dict(state))
+        trainer.run([0], max_epochs=9)
+        return trainer, stopping
+
+    trainer, stopping = begun()
+    assert trainer.state.epoch == 3
+    assert begun(stopping.state_dict())[0].state.epoch == 0
+    assert "early stopping has ended it" in caplog.text
+    assert begun({**stopping.state_dict(), "counter": 1})[0].state.epoch == 1
+
+
 def test_an_interval_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="at least 1 epoch, got 0"):
         EpochValidation(None, 0)

@@ -332,3 +332,15 @@ def test_lesions_that_do_not_fit_are_refused(damage: Damage) -> None:
 def test_unknown_contrast_space_is_refused() -> None:
     with pytest.raises(ValueError, match=r"contrast_space must be one of .*'logits'"):
         tiny_afire(contrast_space="logits")
+
+
+def test_dropout_does_not_blur_the_teacher() -> None:
+    encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=12, num_layers=1, num_heads=2, dropout_rate=0.5)
+    network = AFiRe(encoder, 8, 16, 16, 1, 2, use_prototypes=False)
+    images = [torch.rand(2, 1, 16, 16), torch.rand(2, 1, 1, 16, 16), torch.rand(2, 1, 1, 16, 16)]
+    for mode in (None, True):
+        if mode:
+            network.train()
+        first, second = network(*images), network(*images)
+        torch.testing.assert_close(first["prototypes"], second["prototypes"])
+        assert not torch.equal(first["q"], second["q"])

@@ -122,7 +122,7 @@ def test_a_list_without_names_is_named_with_its_remedy(tmp_path: Path) -> None:
     assert f'--datalist: {path}: has no names for \'label\'; add "finding_names": ["first", "second", ...]' in message
 
 
-@pytest.mark.parametrize("late", ["volume", "paper"])
+@pytest.mark.parametrize("late", ["volume", "paper", "lesions_on_device"])
 def test_an_overlay_after_one_that_follows_it_is_refused_with_the_right_order(late: str) -> None:
     wrong = ["afire/train", "afire/finetune_anomaly", f"afire/{late}"]
     [order] = re.findall(r"give \"(.+)\"", problems(wrong))

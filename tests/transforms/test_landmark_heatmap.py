@@ -27,6 +27,7 @@ from monai.transforms import (
 
 from monai_afire.data.datalist.labeled_items import labeled_items
 from monai_afire.data.phantom import LANDMARK_NAMES, ChestPhantomDataset
+from monai_afire.losses import HeatmapLoss
 from monai_afire.metrics.landmarks import landmark_positions, rescaled_positions
 from monai_afire.transforms.landmarks import (
     LandmarkHeatmap,
@@ -126,10 +127,19 @@ def test_half_a_pixel_is_rounded_up_everywhere() -> None:
 
 
 @pytest.mark.parametrize("unknown", [None, [None, None], [3.0, None], [float("nan"), 3.0], [float("inf"), 3.0]])
-def test_landmark_that_is_not_known_has_an_empty_map(unknown: Any) -> None:
+def test_landmark_that_is_not_known_is_not_learned(unknown: Any) -> None:
     heatmap, valid = LandmarkHeatmap()([[3.0, 3.0], unknown], (40, 50))
     assert valid.tolist() == [True, False]
-    assert heatmap.isfinite().all()
+    assert heatmap[0].isfinite().all()
+    pred = torch.rand(1, 2, 40, 50, requires_grad=True)
+    HeatmapLoss()(pred, heatmap[None]).backward()
+    assert pred.grad[0, 0].all()
+    assert not pred.grad[0, 1].any()
+
+
+def test_landmark_outside_of_the_picture_is_learned_as_absent() -> None:
+    heatmap, valid = LandmarkHeatmap()([[3.0, 3.0], [60.0, 3.0]], (40, 50))
+    assert valid.tolist() == [True, False]
     assert not heatmap[1].any()
 
 

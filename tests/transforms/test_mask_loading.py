@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from PIL import Image
 
 from monai_afire.data.datalist.labeled_items import labeled_items
 from monai_afire.data.phantom import draw_chest_phantom, export_phantom
+from monai_afire.transforms import fit_images
 from monai_afire.transforms.mask_loading import LoadMasks, LoadMasksD, LoadMasksd, LoadMasksDict
 from monai_afire.transforms.radiograph_io.common import RadiographError
 from monai_afire.transforms.radiograph_loading import LoadRadiographd
@@ -260,6 +262,22 @@ def test_turned_and_resized_masks_stay_on_their_image(tmp_path: Path) -> None:
         assert not np.array_equal(mask, np.asarray(Image.open(organ).resize((160, 128))) > 0)
         overlap = 2 * (picture & mask).sum() / (picture.sum() + mask.sum())
         assert overlap > 0.85  # a clavicle is five pixels thick
+
+
+def test_masks_of_bundles_are_resized_about_the_same_middle_as_images() -> None:
+    square = torch.zeros(1, 256, 256)
+    square[:, 64:160, 96:192] = 1
+    item = fit_images(["image", "mask"], 64, 2, mode=["area", "nearest-exact"])({"image": square, "mask": square})
+    rows, columns = torch.meshgrid(torch.arange(64.0), torch.arange(64.0), indexing="ij")
+    for key in ("image", "mask"):
+        weights = torch.as_tensor(item[key])[0]
+        centers = [float((weights * place).sum() / weights.sum()) for place in (rows, columns)]
+        assert centers == pytest.approx([27.5, 35.5])
+    configs = Path(__file__).parents[2] / "bundles"
+    names = ["radiograph_segmentation/configs/train.json", *(f"{b}/configs/analysis.json" for b in ("afire", "peac"))]
+    for name in names:
+        modes = re.findall(r'"mode": \[\s+"area",\s+"([\w-]+)"', (configs / name).read_text())
+        assert modes == ["nearest-exact"], name
 
 
 def test_batch_of_images_with_and_without_lesions_collates(phantom_items: list[dict[str, Any]]) -> None:

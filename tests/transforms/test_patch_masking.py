@@ -87,5 +87,9 @@ def test_images_that_do_not_fit_are_named() -> None:
         RandVisiblePatches((8, 8, 8))(torch.zeros(1, 16, 16))
     with pytest.raises(RuntimeError, match="randomize=True"):
         RandVisiblePatches(8)(torch.zeros(1, 16, 16), randomize=False)
+    transform = RandVisiblePatches(8)
+    transform(torch.zeros(1, 32, 32))
+    with pytest.raises(RuntimeError, match="an image of 4 patches"):
+        transform(torch.zeros(1, 16, 16), randomize=False)
     with pytest.raises(ValueError, match="must all differ"):
         RandVisiblePatchesd("image", 8, visible_key="image")

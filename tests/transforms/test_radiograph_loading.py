@@ -340,3 +340,12 @@ def test_saved_map_lies_on_the_input(tmp_path: Path, name: str) -> None:
     writer = SaveImage(output_ext=".png", output_postfix="map", scale=255, **options)
     writer.set_options(write_kwargs={"reverse_indexing": False})(small.clone())
     assert float((LoadRadiograph()(tmp_path / "a_map.png") - image).abs().mean()) < 0.03
+
+
+def test_numbers_of_the_other_byte_order_are_kept(tmp_path: Path) -> None:
+    values = np.arange(12 * 16, dtype=">i2").reshape(12, 16)
+    nib.Nifti1Image(values, np.eye(4), nib.Nifti1Header(endianness=">")).to_filename(tmp_path / "a.nii")
+    nib.Nifti1Image(values.astype("<i2"), np.eye(4)).to_filename(tmp_path / "b.nii")
+    first, second = (LoadRadiograph(scaling="none", min_size=1)(tmp_path / name) for name in ("a.nii", "b.nii"))
+    assert len(torch.as_tensor(first).unique()) == 12 * 16
+    torch.testing.assert_close(torch.as_tensor(first), torch.as_tensor(second))

@@ -66,6 +66,19 @@ def test_what_the_kinds_can_do(kind: str, backend: str, is_pinned: bool, widest:
     assert (distributed_backend(device), pins_memory(kind), widest_float(kind)) == (backend, is_pinned, widest)
 
 
+@pytest.mark.parametrize(("name", "current"), [("cuda:1", [1]), ("cuda", []), ("cpu", [])])
+def test_a_device_with_a_number_becomes_the_current_one(
+    name: str, current: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch, "cuda", 2)
+    calls: list[int] = []
+    monkeypatch.setattr(torch.accelerator, "set_device_index", calls.append)
+    expression = OPTIONS["device"].read(name)
+    parser = ConfigParser({"imports": ["$import monai_afire"], "device": expression})
+    assert parser.get_parsed_content("device") == torch.device(name)
+    assert calls == current
+
+
 @pytest.mark.parametrize(("kind", "expected"), [("cuda", "cuda:1"), ("xpu", "xpu:1"), ("mps", "cpu"), (None, "cpu")])
 def test_each_process_has_a_device(kind: str | None, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, kind, count=2)
@@ -91,7 +104,7 @@ def test_products_are_tuned_to_what_computes_them(kind: str | None, monkeypatch:
 def test_a_named_device_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, "xpu", count=2)
     for name in ("cpu", "xpu", "xpu:1"):
-        assert OPTIONS["device"].read(name) == f"$torch.device({name!r})"
+        assert OPTIONS["device"].read(name) == f"$monai_afire.utils.chosen_device({name!r})"
     for name, words in (("xpu:2", "this machine has 2 XPU devices"), ("cuda", "this machine has 0 CUDA devices")):
         with pytest.raises(ValueError, match=words):
             OPTIONS["device"].read(name)

@@ -146,11 +146,11 @@ def save_class_names(names: Sequence[str], model_dir: str | os.PathLike) -> None
 
 def saved_class_names(weights: str | os.PathLike, default: Sequence[str] = ()) -> list[str]:
     """
-    Read the names of the classes of a model, from the file beside it or from its own.
+    Read the names of the classes of a model: its own, or else those in the file beside it.
 
     Args:
         weights: the model's file, beside which the names are.
-        default: names where there is no such file, and the weights do not carry them.
+        default: names where the weights do not carry them, and there is no such file.
 
     Returns:
         The names.
@@ -165,12 +165,13 @@ def saved_class_names(weights: str | os.PathLike, default: Sequence[str] = ()) -
         >>> saved_class_names(f"{folder}/model.pt")
         ['effusion', 'nodule']
     """
+    from monai_afire.networks import read_description  # networks need no data
+
+    # the file beside it may be of a later run with the same folder
+    if (description := read_description(weights)) and description.class_names:
+        return list(description.class_names)
     path = Path(weights).parent / _NAMES_FILE
     if not path.is_file():
-        from monai_afire.networks import read_description  # networks need no data
-
-        description = read_description(weights)
-        default = (description and description.class_names) or default
         if not default:
             raise ValueError(f"there are no names of the classes in {path}: train.json writes them, or name them")
         return list(default)

@@ -32,8 +32,9 @@ from monai_afire.data.phantom.dataset import PHANTOM_VERSION
 from monai_afire.data.shards.folders import check_shards, is_shard_folder, listed_shards, shard_files
 from monai_afire.transforms.radiograph_io.formats import supported_types
 from monai_afire.transforms.radiograph_io.shards import shard_folder, without_shard
-from monai_afire.utils.distributed import global_rank
+from monai_afire.utils.distributed import LONGEST_WAIT, global_rank
 from monai_afire.utils.files import check_writable, write_text
+from monai_afire.utils.folder_lock import folder_lock
 from monai_afire.utils.garbage_collection import garbage_collection_paused
 
 logger = logging.getLogger(__name__)
@@ -338,13 +339,19 @@ def cached_phantom(
     drawn = {name: value for name, value in arguments.items() if name not in ("progress", "num_processes")}
     drawn["version"] = PHANTOM_VERSION
     recipe, datalist = Path(folder) / "recipe.json", Path(folder) / "datalist.json"
-    with idist.one_rank_first():
+
+    def is_drawn() -> bool:
         with suppress(OSError, ValueError):  # a recipe that is missing or cut
-            if datalist.is_file() and json.loads(recipe.read_text()) == json.loads(json.dumps(drawn)):
-                return datalist
-        check_writable(folder)
-        recipe.unlink(missing_ok=True)
-        path = export_phantom(folder, **arguments)
-        # written last: an interrupted drawing leaves no recipe and is drawn again
-        write_text(recipe, json.dumps(drawn))
-        return path
+            return datalist.is_file() and json.loads(recipe.read_text()) == json.loads(json.dumps(drawn))
+        return False
+
+    with idist.one_rank_first():
+        if is_drawn():
+            return datalist
+        with folder_lock(check_writable(folder), LONGEST_WAIT.total_seconds()):
+            if not is_drawn():  # by another process, meanwhile
+                recipe.unlink(missing_ok=True)
+                export_phantom(folder, **arguments)
+                # written last: an interrupted drawing leaves no recipe and is drawn again
+                write_text(recipe, json.dumps(drawn))
+            return datalist

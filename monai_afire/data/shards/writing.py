@@ -80,15 +80,13 @@ def write_shards(
     if shard_megabytes < _LEAST_MEGABYTES:
         raise DatalistError(f"shard_megabytes must be at least {_LEAST_MEGABYTES}, got {shard_megabytes}.")
     root = Path(output).expanduser()
-    if (root / MANIFEST_NAME).exists():
-        raise DatalistError(f"{root}: holds shards already; give an empty folder, or delete them first.")
-    unfinished = _unfinished_writing(root)
+    _unfinished_writing(root)
     content = _listed(Path(datalist).expanduser(), dataset_dir) if datalist else {}
     items = [item for name in SECTIONS for item in content.get(name) or ()]
     if not datalist:
         items = load_radiograph_datalist(dataset_dir, section="all")
     with folder_lock(check_writable(root)):
-        for stale in unfinished:
+        for stale in _unfinished_writing(root):  # again: another process may have written meanwhile
             stale.unlink(missing_ok=True)
         writer = _ShardWriter(root, shard_megabytes * 1_000_000)
         count = _add_files(writer, items, None if datalist else dataset_dir, progress)
@@ -123,6 +121,8 @@ def _unfinished_writing(root: Path) -> list[Path]:
     Raises:
         DatalistError: When the folder holds anything else, which would be overwritten or mixed up with the shards.
     """
+    if (root / MANIFEST_NAME).exists():
+        raise DatalistError(f"{root}: holds shards already; give an empty folder, or delete them first.")
     entries = sorted(root.iterdir()) if root.is_dir() else []
     lists = [LIST_NAME, FILES_NAME] if (root / INDEX_NAME).exists() else []
     own = re.compile("|".join([r"radiographs-\d{6}\.tar", r"\.(lock|.+\.tmp)", *map(re.escape, (INDEX_NAME, *lists))]))

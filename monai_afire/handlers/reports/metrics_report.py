@@ -17,6 +17,7 @@ from ignite.engine import Engine, Events
 from monai.utils import convert_to_tensor
 from numpy.typing import NDArray
 
+from monai_afire.utils.distributed import world_size
 from monai_afire.utils.files import check_writable, keep_previous, mark_results, write_text
 from monai_afire.utils.formatting import json_safe
 from monai_afire.visualize.outlines import picture_sheet
@@ -38,6 +39,7 @@ class MetricsReport(ABC):
 
     Raises:
         OSError: when the run starts and ``output_dir`` cannot be written to.
+        RuntimeError: when it starts in several processes, each of which has a part of the images.
         ValueError: when the run ends without an image.
 
     Example:
@@ -67,6 +69,10 @@ class MetricsReport(ABC):
 
     def start(self, engine: Engine) -> None:
         """Forget the previous run."""
+        if world_size() > 1:
+            raise RuntimeError(
+                "an evaluation needs one process: start it without torchrun and overlays for several GPUs"
+            )
         self.folder = check_writable(self.output_dir)
         mark_results(self.folder, (item["image"] for item in self.items))
         self.rows: list[dict[str, Any]] = []

@@ -305,7 +305,7 @@ class AnomalyWriter(ResultTables):
                 continue
             values = scores[row].tolist()
             decision = int(values[-1] >= self.thresholds[-1]) if np.isfinite(self.thresholds[-1]) else ""
-            numbers = [f"{value:.6g}" for value in reversed(values)]
+            numbers = [f"{value:.9g}" for value in reversed(values)]
             zone = "" if lungs is None else lung_zone(heat[row], lungs[row], self.low)
             self.add_row([source, decision, *numbers, hottest_place(heat[row], self.low), zone])
             if self.saved:

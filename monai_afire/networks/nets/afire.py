@@ -4,14 +4,13 @@
 
 from __future__ import annotations
 
-import copy
 import math
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from monai_afire.networks.blocks.ema import update_ema
+from monai_afire.networks.blocks.ema import TeacherNetwork
 from monai_afire.networks.blocks.heads import TokenProbabilityHead
 from monai_afire.networks.blocks.patches import patch_labels, patchify, unpatchify
 from monai_afire.networks.blocks.prototype_bank import PrototypeBank
@@ -20,13 +19,14 @@ from monai_afire.networks.blocks.shapes import check_shapes
 from monai_afire.networks.blocks.sinkhorn import sinkhorn_knopp
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.build import as_encoder
+from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
 from monai_afire.utils.precision import at_least_float32
 
 CONTRAST_SPACES = ("probabilities", "features")
 
 
 @keeps_arguments
-class AFiRe(nn.Module):
+class AFiRe(TeacherNetwork):
     """
     Anatomy-driven self-supervised learning of fine-grained representations (Liu et al., AAAI 2025).
 
@@ -73,6 +73,10 @@ class AFiRe(nn.Module):
         torch.Size([2, 1, 32, 32])
     """
 
+    taught = ("encoder", "head")
+    teacher_encoder: RadiographEncoder
+    teacher_head: TokenProbabilityHead
+
     def __init__(
         self,
         encoder: nn.Module,
@@ -110,8 +114,7 @@ class AFiRe(nn.Module):
             self.decoder.requires_grad_(False)
         if not use_mask_tokens:
             self.decoder.mask_tokens.requires_grad_(False)
-        self.teacher_encoder = copy.deepcopy(encoder).requires_grad_(False)
-        self.teacher_head = copy.deepcopy(self.head).requires_grad_(False)
+        self.add_teachers()
         width = num_clusters if contrast_space == "probabilities" else encoder.hidden_size
         self.bank = PrototypeBank(num_tokens, width, prototype_momentum)
         self.student_temperature = student_temperature
@@ -122,6 +125,7 @@ class AFiRe(nn.Module):
         self.contrast_space = contrast_space
         self.contrast = contrast
         self.restore = restore
+        self.train()  # but for the teachers
 
     def forward(
         self, image: torch.Tensor, lesion_image: torch.Tensor | None = None, lesion_mask: torch.Tensor | None = None
@@ -173,14 +177,6 @@ class AFiRe(nn.Module):
         """Restore images without hiding a token: ``(B, C, *S)`` in [0, 1] to the same."""
         patches = self.decoder(self.encoder(image))
         return self.encoder.denormalize(unpatchify(patches, self.encoder.grid_size, self.encoder.patch_size))
-
-    def update_teacher(self) -> None:
-        r"""
-        Move the teacher towards the student: :math:`\theta^T \leftarrow \lambda\theta^T + (1 - \lambda)\theta^S`.
-
-        λ is ``teacher_decay``; 1 keeps the teacher as it is. (Eq. 1 as printed has the two swapped.)
-        """
-        update_ema([self.teacher_encoder, self.teacher_head], [self.encoder, self.head], self.teacher_decay)
 
     def _patches(self, images: torch.Tensor) -> torch.Tensor:
         return patchify(self.encoder.normalize(images), self.encoder.patch_size)

@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from monai_afire.data.datalist import loading
 from monai_afire.data.datalist.loading import DatalistError, bundle_items, cached_phantom, load_radiograph_datalist
 
 PHANTOM: dict[str, Any] = {
@@ -144,6 +147,23 @@ def test_phantom_is_drawn_once_for_the_same_arguments(phantom_dir: str) -> None:
     assert os.stat(path).st_mtime_ns == drawn
     cached_phantom(phantom_dir, {**PHANTOM, "seed": 7})
     assert os.stat(path).st_mtime_ns != drawn
+
+
+def test_phantom_that_another_process_has_drawn_meanwhile_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small, lock = {**PHANTOM, "num_patients": {"test": 1}}, loading.folder_lock
+
+    @contextmanager
+    def waited(folder: Path, patience: float) -> Iterator[None]:
+        monkeypatch.setattr(loading, "folder_lock", lock)
+        cached_phantom(tmp_path, small)
+        monkeypatch.setattr(loading, "export_phantom", None)
+        with lock(folder, patience):
+            yield
+
+    monkeypatch.setattr(loading, "folder_lock", waited)
+    assert cached_phantom(tmp_path, small).is_file()
 
 
 @pytest.mark.parametrize("content", ["", '{"num_pat', "[1, 2", "\x00\x00"])

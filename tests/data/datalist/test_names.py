@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from monai_afire.data import DatalistError, class_names, labeled_items, save_class_names, saved_class_names
+from monai_afire.networks import TransferClassifier, ViTEncoder, save_network
 
 
 def test_names_come_back_in_their_order(tmp_path: Path) -> None:
@@ -24,6 +25,13 @@ def test_default_stands_in_for_a_missing_file(tmp_path: Path) -> None:
     assert saved_class_names(tmp_path / "model.pt", ["x"]) == ["x"]
     with pytest.raises(ValueError, match=r"class_names\.json"):
         saved_class_names(tmp_path / "model.pt")
+
+
+def test_names_of_a_later_run_in_the_same_folder_are_not_the_models(tmp_path: Path) -> None:
+    network = TransferClassifier(ViTEncoder(img_size=16, patch_size=8, hidden_size=12, num_layers=1, num_heads=2), 2)
+    save_network(network, tmp_path / "model.pt", {"class_names": ["effusion", "nodule"]})
+    save_class_names(["nodule", "effusion"], tmp_path)
+    assert saved_class_names(tmp_path / "model.pt") == ["effusion", "nodule"]
 
 
 @pytest.mark.parametrize("content", ["{", "{}", "[]", '["a", 1]', '"a"'])

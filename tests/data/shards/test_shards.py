@@ -30,6 +30,7 @@ from monai_afire.data import (
     write_shards,
 )
 from monai_afire.data.__main__ import main
+from monai_afire.data.shards import writing
 from monai_afire.transforms import LoadRadiograph, LoadRadiographd
 from monai_afire.transforms.radiograph_io.common import RadiographError
 from monai_afire.transforms.radiograph_io.shards import forget_shards, read_member, without_shard
@@ -299,6 +300,24 @@ def test_an_interrupted_writing_is_begun_again(files: Path, tmp_path: Path) -> N
     write_shards(tmp_path / "shards", files, progress=False)
     names = sorted(path.name for path in (tmp_path / "shards").iterdir())
     assert names == ["files.json", "radiographs-000000.tar", "shards.json", "shards.npy"]
+
+
+def test_shards_that_another_process_has_finished_meanwhile_stay(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output, listed = tmp_path / "shards", writing.load_radiograph_datalist
+
+    def slow(*arguments: Any, **settings: Any) -> Any:
+        monkeypatch.setattr(writing, "load_radiograph_datalist", listed)
+        write_shards(output, files, progress=False)
+        return listed(*arguments, **settings)
+
+    output.mkdir()
+    (output / "radiographs-000000.tar").write_bytes(b"half")
+    monkeypatch.setattr(writing, "load_radiograph_datalist", slow)
+    with pytest.raises(DatalistError, match="holds shards already"):
+        write_shards(output, files, progress=False)
+    verify_shards(output)
 
 
 def renamed(names: list[Any], change: str) -> list[Any]:
