@@ -133,12 +133,15 @@ def test_a_batch_that_was_begun_is_completed_first(
 def test_a_batch_of_other_settings_is_named(
     tmp_path: Path, look: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def stop(**settings: Any) -> None:
+        raise KeyboardInterrupt
+
     def refuse(*arguments: Any) -> None:
         raise RuntimeError("begun with other columns")
 
     write_images(tmp_path / "in", 1)
     with monkeypatch.context() as patched:
-        patched.setattr(watch, "ConfigWorkflow", lambda **settings: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(watch, "ConfigWorkflow", stop)
         look(nothing, nothing)
     monkeypatch.setattr(watch, "_score", refuse)
     with pytest.raises(DatalistError, match=r"\.batch_000001 cannot be completed \(begun with other .*delete this"):

@@ -38,7 +38,8 @@ def patient_p_values(experiment: Experiment, outcomes: Sequence[Outcome], num_sa
         "metric", "initialization", "label_fraction" and "patient_p_value", a row for each comparison.
     """
     files = {o.run: experiment.folder(o.run) / "predictions.csv" for o in outcomes if o.status != "failed"}
-    tables = {run: _predictions(file) for run, file in files.items() if file.is_file()}
+    uncertain = experiment.overrides.get("uncertain", "ignore")
+    tables = {run: _predictions(file, uncertain) for run, file in files.items() if file.is_file()}
     first = outcomes[0].run.initialization
     references = {(run.label_fraction, *_part(run)): run for run in tables if run.initialization == first}
     pairs: dict[tuple[str, float | None], list[tuple[pd.DataFrame, pd.DataFrame]]] = {}
@@ -47,15 +48,16 @@ def patient_p_values(experiment: Experiment, outcomes: Sequence[Outcome], num_sa
         if reference and run.initialization != first and set(tables[run].index) == set(tables[reference].index):
             both = (tables[reference], tables[run].loc[tables[reference].index])
             pairs.setdefault((run.initialization, run.label_fraction), []).append(both)
-    uncertain = experiment.overrides.get("uncertain", "ignore")
-    rows = [("mean_auc", *key, _p_value(compared, num_samples, uncertain)) for key, compared in pairs.items()]
+    rows = [("mean_auc", *key, _p_value(compared, num_samples)) for key, compared in pairs.items()]
     return pd.DataFrame(rows, columns=_COLUMNS).astype({"label_fraction": "float64"})
 
 
-def _predictions(file: Path) -> pd.DataFrame:
-    """A row per image; a class may be named "None" or "3", a patient "007"."""
+def _predictions(file: Path, uncertain: str) -> pd.DataFrame:
+    """A row per image, labels as the run counted them; a class may be named "None" or "3", a patient "007"."""
     texts = dict.fromkeys(("image", "patient_id", "label"), str)
     table = pd.read_csv(file, dtype=texts, keep_default_na=False, na_values=[""])
+    for name in table.filter(regex="^label_"):
+        table[name] = resolve_uncertain(torch.tensor(table[name].to_numpy(dtype=float)), uncertain).numpy()
     return table.drop_duplicates("image").set_index("image")
 
 
@@ -64,17 +66,15 @@ def _part(run: Run) -> tuple[int, int | None]:
     return run.seed, run.fold
 
 
-def _p_value(pairs: Sequence[tuple[pd.DataFrame, pd.DataFrame]], num_samples: int, uncertain: str) -> float:
+def _p_value(pairs: Sequence[tuple[pd.DataFrame, pd.DataFrame]], num_samples: int) -> float:
     """Of the mean difference of several pairs of tables over the same samples of patients."""
     weights = patient_weights(pd.concat([table["patient_id"] for table, _ in pairs]).tolist(), num_samples)
     parts = np.split(weights, np.cumsum([len(table) for table, _ in pairs])[:-1], axis=1)
-    differences = [
-        _mean_auc(b, part, uncertain) - _mean_auc(a, part, uncertain) for (a, b), part in zip(pairs, parts, strict=True)
-    ]
+    differences = [_mean_auc(b, part) - _mean_auc(a, part) for (a, b), part in zip(pairs, parts, strict=True)]
     return bootstrap_p_value(np.mean(differences, axis=0))
 
 
-def _mean_auc(table: pd.DataFrame, weights: NDArray[np.float64], uncertain: str) -> NDArray[np.float64]:
+def _mean_auc(table: pd.DataFrame, weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """Of several findings, or of exclusive classes against the others, for each set of weights."""
     scores = table.filter(regex=f"^{_PROBABILITY}")
     names, exclusive = [column.removeprefix(_PROBABILITY) for column in scores], table.get("label")
@@ -82,5 +82,4 @@ def _mean_auc(table: pd.DataFrame, weights: NDArray[np.float64], uncertain: str)
         truth = table[[f"label_{name}" for name in names]]
     else:
         truth = pd.DataFrame({name: (exclusive == name).where(exclusive.notna()) for name in names})
-    labels = resolve_uncertain(torch.from_numpy(truth.to_numpy(dtype=float)), uncertain).numpy()
-    return bootstrap_aucs(labels, scores.to_numpy(dtype=float), weights)
+    return bootstrap_aucs(truth.to_numpy(dtype=float), scores.to_numpy(dtype=float), weights)

@@ -158,9 +158,8 @@ class AnomalyReport(MetricsReport):
 def _facts(item: Mapping[str, Any], patient: str) -> dict[str, Any]:
     """Columns of the table that describe the item itself."""
     lesion = item["lesion"] or {"kind": "", "contrast": np.nan, "size": np.nan}
-    facts = {name: item[key] for name, key in {"number": "index", "image": "image", "label": "label"}.items()}
-    facts |= {"patient_id": patient, **item_groups(item)}
-    return facts | {name: lesion[name] for name in ("kind", "contrast", "size")}
+    facts = {"number": item["index"], "image": item["image"], "label": item["label"], "patient_id": patient}
+    return facts | item_groups(item) | {name: lesion[name] for name in ("kind", "contrast", "size")}
 
 
 _DETECTION = ("average_precision", "accuracy", "f1", "sensitivity", "specificity")
