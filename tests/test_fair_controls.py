@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.benchmarks import fair_controls
-from tests.benchmarks.fair_controls import DETECTOR, comparison, lung_crops, with_interval
+from tests.benchmarks.fair_controls import DETECTOR, comparison, lung_crops, sectioned, with_interval
 
 
 def test_the_box_differs_from_the_square_by_the_shape_of_the_lungs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,3 +41,9 @@ def test_differences_are_paired() -> None:
 
 def test_the_interval_leaves_the_value_itself_out() -> None:
     assert with_interval(np.array([9.0, *np.linspace(0, 1, 101)])) == "9.000 (0.025 to 0.975)"
+
+
+def test_abnormal_training_images_are_scored_or_left_out_and_never_normal() -> None:
+    table = pd.DataFrame({"section": ["training", "training", "test", "test"], "label": [0, 1, 0, 1]})
+    assert sectioned(table, "test", True)["section"].tolist() == ["training", "test", "test", "test"]
+    assert sectioned(table, "test", False)["section"].tolist() == ["training", "", "test", "test"]

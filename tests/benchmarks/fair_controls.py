@@ -4,8 +4,8 @@
 
 ``python -m tests.benchmarks.fair_controls --data /path/to/sets`` scores the validation images of ChildCXR, NIH 1k and
 NIH 7k by the released encoder and by controls, in the lungs' square and in the lungs' box, whose rows and columns are
-cut separately; AUCs and differences have 95 % intervals over patients. Test images are not scored. Scores are kept in
-``--output``. The protocol is in docs/reports/anatomy_and_controls.md.
+cut separately; AUCs and differences have 95 % intervals over patients. ``--section test --sets nih_cxr_7k montgomery``
+scores test images. Scores are kept in ``--output``. Protocols are in docs/reports/anatomy_and_controls.md.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from tests.benchmarks.real_encoders import SHAPE, encoder, encoder_scores
 
 SETS = ("childcxr", "nih_cxr_1k", "nih_cxr_7k")
 DETECTOR = "released encoder, square"
+SMALL_SETS = ("montgomery",)  # 28 test images: its abnormal training images are scored as well
 SAMPLES = 2000
 SHAPES = (0.5, 2.0)  # width over height of lungs that are believed
 
@@ -46,10 +47,10 @@ def lung_crops(images: torch.Tensor) -> dict[str, torch.Tensor]:
 
 
 def control_scores(table: pd.DataFrame, images: torch.Tensor) -> pd.DataFrame:
-    """The validation images with every score; statistics of the training normals."""
+    """All but the training images, with every score; statistics of the training normals."""
     networks = {"released encoder": str(released_encoder()), "untrained encoder": ""}
     training = in_section(table, "training")
-    rows = table[table["section"] == "validation"].reset_index(drop=True)
+    rows = table[table["section"] != "training"].reset_index(drop=True)
     for field, crops in lung_crops(images).items():
         for name, weights in networks.items():
             network = encoder(weights, SHAPE).eval()
@@ -61,14 +62,21 @@ def control_scores(table: pd.DataFrame, images: torch.Tensor) -> pd.DataFrame:
     return rows.assign(blur=-rows["sharpness"], darkness=-rows["brightness"])
 
 
-def scored(folder: Path, output: Path) -> pd.DataFrame:
-    """Scores of a set's validation images, those on disk if there are any."""
-    stored = output / f"{folder.name}.csv"
+def sectioned(table: pd.DataFrame, section: str, abnormal_training: bool) -> pd.DataFrame:
+    """The table with abnormal training images, which no normal statistics are taken from, scored or left out."""
+    abnormal = (table["section"] == "training") & (table["label"] == 1)
+    return table.assign(section=table["section"].mask(abnormal, section if abnormal_training else ""))
+
+
+def scored(folder: Path, output: Path, section: str) -> pd.DataFrame:
+    """Scores of a section of a set, those on disk if there are any."""
+    stored = output / f"{folder.name}_{section}.csv"
     if not stored.is_file():
         place = output / folder.name
         place.mkdir(parents=True, exist_ok=True)
-        table, images = read_set(folder, place, SHAPE["image_size"])
-        kept = table["section"].isin(["training", "validation"])
+        table, images = read_set(folder, place, SHAPE["image_size"], abnormal_training=True)
+        table = sectioned(table, section, folder.name in SMALL_SETS)
+        kept = table["section"].isin(["training", section])
         control_scores(*part_of(table, images, kept)).to_csv(stored, index=False)
     return pd.read_csv(stored, dtype={"patient": str}, keep_default_na=False)
 
@@ -103,10 +111,12 @@ def comparison(sets: dict[str, pd.DataFrame]) -> pd.DataFrame:
 def main() -> None:
     """Run from the repository's root."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help=f"folder with {', '.join(SETS)}")
+    parser.add_argument("--data", type=Path, required=True, help="folder of the sets")
+    parser.add_argument("--sets", nargs="+", choices=[*SETS, *SMALL_SETS], default=SETS)
+    parser.add_argument("--section", choices=["validation", "test"], default="validation")
     parser.add_argument("--output", type=Path, default=Path("results/fair_controls"))
     options = parser.parse_args()
-    sets = {name: scored(options.data.resolve() / name, options.output) for name in SETS}
+    sets = {name: scored(options.data.resolve() / name, options.output, options.section) for name in options.sets}
     print(comparison(sets).to_markdown())
 
 

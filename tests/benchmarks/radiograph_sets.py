@@ -77,13 +77,15 @@ def part_of(table: pd.DataFrame, images: torch.Tensor, kept: pd.Series) -> tuple
 
 def _listed(folder: Path) -> pd.DataFrame:
     rows = pd.read_csv(folder / "manifest.csv", dtype={"patient_id": str})
+    # Montgomery's names of the two columns
+    rows = rows.rename(columns={"tuberculosis": "label", "published_split": "split"})
     sections = {"train": "training", "val": "validation", "test": "test"}
     return pd.DataFrame(
         {
             "image": [str(folder / name) for name in rows["image"]],
             "label": (rows["label"] if "label" in rows else rows["findings"] != "No Finding").astype(int),
             "patient": rows["patient_id"],
-            "view": rows["view"],
+            "view": rows["view"] if "view" in rows else "",
             "section": rows["split"].map(sections),
         }
     )
