@@ -85,7 +85,7 @@ def _listed(folder: Path) -> pd.DataFrame:
             "image": [str(folder / name) for name in rows["image"]],
             "label": (rows["label"] if "label" in rows else rows["findings"] != "No Finding").astype(int),
             "patient": rows["patient_id"],
-            "view": rows["view"] if "view" in rows else "",
+            "view": rows.get("view", ""),
             "section": rows["split"].map(sections),
         }
     )
