@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 import torch
 
+from tests.benchmarks import convolutional_pretraining as benchmark
 from tests.benchmarks.convolutional_pretraining import (
     OBJECTIVES,
     Headers,
@@ -21,6 +22,7 @@ from tests.benchmarks.convolutional_pretraining import (
     Unlabeled,
     headers_loss,
     info_nce,
+    main,
     view_of,
     without_test,
 )
@@ -130,3 +132,20 @@ def test_test_images_are_dropped() -> None:
     assert kept.images.flatten().tolist() == [0, 2]
     assert kept.table["patient_id"].tolist() == ["a", "c"]
     assert kept.rows("test").size == 0
+
+
+def test_an_arm_that_is_no_objective_needs_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("sys.argv", ["", "--data", str(tmp_path), "--output", str(tmp_path), "--arm", "afire"])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+
+
+def test_weights_of_another_pretraining_are_not_trained_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(benchmark, "read_set", lambda *_: "all")
+    monkeypatch.setattr(benchmark, "without_test", lambda found: found)
+    tuned = []
+    monkeypatch.setattr(benchmark, "fine_tune", lambda *given: tuned.append(given[:3]))
+    words = ["", "--data", str(tmp_path), "--output", str(tmp_path), "--arm", "afire", "--weights", "model.pt"]
+    monkeypatch.setattr("sys.argv", words)
+    main()
+    assert tuned == [("afire", Path("model.pt"), "all")]

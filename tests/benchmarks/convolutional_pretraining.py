@@ -6,8 +6,9 @@
 encoder of the arm ``residual`` of ``nih_findings`` on images without findings, then fine-tunes it with two recipes.
 ``--network vit`` or ``stem`` takes the released vision transformer's shape, without or with a convolutional stem;
 ``swin`` and ``convnext`` (which needs timm) are a small Swin and ConvNeXt-Atto, for ``contrast`` and ``masked``.
-``--arm scratch`` fine-tunes only. Everything that is interrupted continues at its last epoch; ``--table`` prints the
-validation results. Test images are never read. The protocol is in docs/reports/convolutional_pretraining.md.
+``--arm scratch`` fine-tunes only, and ``--arm NAME --weights model.pt`` what a bundle has pre-trained. Everything that
+is interrupted continues at its last epoch; ``--table`` prints the validation results. Test images are never read. The
+protocol is in docs/reports/convolutional_pretraining.md.
 """
 
 from __future__ import annotations
@@ -356,7 +357,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with nih_cxr_7k, adult_normals and childcxr")
     parser.add_argument("--output", type=Path, default=Path("results/convolutional_pretraining"))
-    parser.add_argument("--arm", choices=["scratch", *OBJECTIVES])
+    parser.add_argument("--arm", help=f"scratch, {', '.join(OBJECTIVES)}, or any name for --weights")
+    parser.add_argument("--weights", type=Path, help="of an encoder that is pre-trained already")
     parser.add_argument("--network", choices=["residual", "vit", "stem", "swin", "convnext"], default="residual")
     parser.add_argument("--epochs", type=int, default=5, help="of the pre-training")
     parser.add_argument("--images", type=int, help="how many to pre-train on; all without it")
@@ -366,20 +368,29 @@ def main() -> None:
     parser.add_argument("--tuning-epochs", type=int, default=30)
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
+    if not options.weights and options.arm not in [None, "scratch", *OBJECTIVES]:
+        parser.error(f"--arm {options.arm} is no objective; give --weights for it")
     cache = options.output / "cache"
     cache.mkdir(parents=True, exist_ok=True)
     findings = without_test(read_set(options.data / "nih_cxr_7k", SIZE, cache))
     if options.arm:
         network = "" if options.network == "residual" else f"{options.network}-"
         name = f"{network}{options.arm}" + (f"{options.images}" if options.images else "")
-        weights = None if options.arm == "scratch" else options.output / f"{name}.weights.pt"
-        if weights and not weights.is_file():
-            data = unlabeled_images(options.data, findings, cache)
-            file = options.output / f"{name}.pretraining.pt"
-            Pretraining(options.arm, data, options.images, options.epochs, file, options.network).run(weights)
-        fine_tune(name, weights, findings, options)
+        fine_tune(name, options.weights or pretrained(name, findings, options), findings, options)
     if options.table:
         print(table(options.output).to_string())
+
+
+def pretrained(name: str, findings: Set, options: argparse.Namespace) -> Path | None:
+    """Weights of the arm's objective, pre-trained unless they are there; none for ``scratch``."""
+    if options.arm == "scratch":
+        return None
+    weights: Path = options.output / f"{name}.weights.pt"
+    if not weights.is_file():
+        data = unlabeled_images(options.data, findings, options.output / "cache")
+        file = options.output / f"{name}.pretraining.pt"
+        Pretraining(options.arm, data, options.images, options.epochs, file, options.network).run(weights)
+    return weights
 
 
 def fine_tune(name: str, weights: Path | None, findings: Set, options: argparse.Namespace) -> None:
