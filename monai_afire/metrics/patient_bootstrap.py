@@ -106,21 +106,23 @@ def bootstrap_aucs(labels: NDArray, scores: NDArray, weights: NDArray[np.float64
 
 def bootstrap_p_value(differences: ArrayLike) -> float:
     """
-    Two-sided p that a difference is zero, by how many samples have it on the other side.
+    Two-sided p that a difference is zero: 2 (k + 1) / (B + 1), where k of B samples are on the rarer side of zero.
+
+    Adding one keeps p from being too small where no sample is there (Davison and Hinkley, 1997, chapter 4).
 
     Args:
         differences: ``(B,)`` of two AUCs in the same samples; NaN is left out.
 
     Returns:
-        p in [1 / B, 1]; NaN without a difference, and where all samples have the same, as those of one patient.
+        p in [2 / (B + 1), 1]; NaN without a difference, and where all samples have the same, as those of one patient.
 
     Example:
         >>> bootstrap_p_value([0.1, 0.2, 0.1, 0.3]), bootstrap_p_value([0.1, -0.1])
-        (0.25, 1.0)
+        (0.4, 1.0)
     """
     values = np.asarray(differences, dtype=float)
     values = values[~np.isnan(values)]
-    if len(values) > 1 and values[0] != 0 and np.ptp(values) == 0:
+    if not len(values) or (len(values) > 1 and values[0] != 0 and np.ptp(values) == 0):
         return float("nan")
-    opposite = min((values <= 0).mean(), (values >= 0).mean()) if len(values) else float("nan")
-    return float(np.minimum(1.0, 2 * opposite + 1 / max(1, len(values))))
+    rarer = min((values <= 0).sum(), (values >= 0).sum())
+    return float(min(1.0, 2 * (rarer + 1) / (len(values) + 1)))

@@ -66,7 +66,7 @@ def naive_p(pairs: list[tuple[pd.DataFrame, pd.DataFrame]], num_samples: int) ->
             differences.append(means[1] - means[0])
         signs.append(np.mean(differences))
     rarer = min(sum(sign <= 0 for sign in signs), sum(sign >= 0 for sign in signs))
-    return min(1.0, (1 + 2 * rarer) / num_samples)
+    return min(1.0, 2 * (rarer + 1) / (num_samples + 1))
 
 
 def only_p(folder: Path, first: pd.DataFrame, second: pd.DataFrame, **overrides: str) -> float:

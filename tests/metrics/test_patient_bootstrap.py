@@ -80,8 +80,8 @@ def test_a_sample_without_both_labels_has_no_auc() -> None:
 
 def test_p_value_counts_both_sides() -> None:
     differences = np.random.default_rng(0).normal(0.5, 1, 200)
-    below = sum(value <= 0 for value in differences) / 200
-    assert bootstrap_p_value([*differences, np.nan]) == pytest.approx(2 * below + 1 / 200)
+    below = sum(value <= 0 for value in differences)
+    assert bootstrap_p_value([*differences, np.nan]) == pytest.approx(2 * (below + 1) / 201)
     assert bootstrap_p_value(-differences) == bootstrap_p_value(differences)
     assert bootstrap_p_value([0.0] * 5) == 1
     assert np.isnan(bootstrap_p_value([np.nan]))
