@@ -22,7 +22,6 @@ from tests.benchmarks.convolutional_pretraining import (
     Unlabeled,
     headers_loss,
     info_nce,
-    main,
     view_of,
     without_test,
 )
@@ -137,7 +136,7 @@ def test_test_images_are_dropped() -> None:
 def test_an_arm_that_is_no_objective_needs_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("sys.argv", ["", "--data", str(tmp_path), "--output", str(tmp_path), "--arm", "afire"])
     with pytest.raises(SystemExit, match="2"):
-        main()
+        benchmark.main()
 
 
 def test_weights_of_another_pretraining_are_not_trained_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -147,5 +146,5 @@ def test_weights_of_another_pretraining_are_not_trained_again(monkeypatch: pytes
     monkeypatch.setattr(benchmark, "fine_tune", lambda *given: tuned.append(given[:3]))
     words = ["", "--data", str(tmp_path), "--output", str(tmp_path), "--arm", "afire", "--weights", "model.pt"]
     monkeypatch.setattr("sys.argv", words)
-    main()
+    benchmark.main()
     assert tuned == [("afire", Path("model.pt"), "all")]

@@ -4,13 +4,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 
 from tests.benchmarks import fair_controls
-from tests.benchmarks.fair_controls import DETECTOR, comparison, lung_crops, sectioned, with_interval
+from tests.benchmarks.fair_controls import DETECTOR, comparison, lung_crops, scored, with_interval
 
 
 def test_the_box_differs_from_the_square_by_the_shape_of_the_lungs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,7 +46,21 @@ def test_the_interval_leaves_the_value_itself_out() -> None:
     assert with_interval(np.array([9.0, *np.linspace(0, 1, 101)])) == "9.000 (0.025 to 0.975)"
 
 
-def test_abnormal_training_images_are_scored_or_left_out_and_never_normal() -> None:
-    table = pd.DataFrame({"section": ["training", "training", "test", "test"], "label": [0, 1, 0, 1]})
-    assert sectioned(table, "test", True)["section"].tolist() == ["training", "test", "test", "test"]
-    assert sectioned(table, "test", False)["section"].tolist() == ["training", "", "test", "test"]
+@pytest.mark.parametrize(
+    ("name", "sections"),
+    [("montgomery", ["training", "test", "test", "test"]), ("nih_cxr_7k", ["training", "test", "test"])],
+)
+def test_abnormal_training_images_are_scored_or_left_out_and_never_normal(
+    name: str, sections: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    files = ["normal.png", "abnormal.png", "other_normal.png", "other_abnormal.png"]
+    for file in files:
+        Image.fromarray(np.arange(4096, dtype=np.uint8).reshape(64, 64)).save(folder / file)
+    rows = {"image": files, "patient_id": list("abcd"), "split": ["train", "train", "test", "test"]}
+    pd.DataFrame({**rows, "label": [0, 1, 0, 1]}).to_csv(folder / "manifest.csv", index=False)
+    monkeypatch.setattr(fair_controls, "control_scores", lambda table, images: table)
+    found = scored(folder, tmp_path / "output", "test")
+    assert found["section"].tolist() == sections
+    assert found.loc[found["section"] == "training", "label"].tolist() == [0]

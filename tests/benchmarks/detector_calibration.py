@@ -92,8 +92,8 @@ def other_sets(data: Path) -> dict[str, list[str]]:
     for title, folder in (("NIH 1k", "nih_cxr_1k"), ("ChildCXR", "childcxr")):
         table = radiograph_table(data / folder)
         sets[title] = table.loc[validation_normals(table), "image"].tolist()
-    clear = pd.read_csv(data / "montgomery" / "manifest.csv").query("published_split == 'train' and tuberculosis == 0")
-    sets["Montgomery"] = [str(data / "montgomery" / name) for name in clear["image"]]
+    table = radiograph_table(data / "montgomery")  # without a validation section
+    sets["Montgomery"] = table.loc[(table["section"] == "training") & (table["label"] == 0), "image"].tolist()
     return sets
 
 

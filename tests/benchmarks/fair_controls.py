@@ -62,20 +62,15 @@ def control_scores(table: pd.DataFrame, images: torch.Tensor) -> pd.DataFrame:
     return rows.assign(blur=-rows["sharpness"], darkness=-rows["brightness"])
 
 
-def sectioned(table: pd.DataFrame, section: str, abnormal_training: bool) -> pd.DataFrame:
-    """The table with abnormal training images, which no normal statistics are taken from, scored or left out."""
-    abnormal = (table["section"] == "training") & (table["label"] == 1)
-    return table.assign(section=table["section"].mask(abnormal, section if abnormal_training else ""))
-
-
 def scored(folder: Path, output: Path, section: str) -> pd.DataFrame:
     """Scores of a section of a set, those on disk if there are any."""
     stored = output / f"{folder.name}_{section}.csv"
     if not stored.is_file():
         place = output / folder.name
         place.mkdir(parents=True, exist_ok=True)
-        table, images = read_set(folder, place, SHAPE["image_size"], abnormal_training=True)
-        table = sectioned(table, section, folder.name in SMALL_SETS)
+        table, images = read_set(folder, place, SHAPE["image_size"], abnormal_training=folder.name in SMALL_SETS)
+        # no statistics are taken from abnormal images
+        table["section"] = table["section"].mask((table["section"] == "training") & (table["label"] == 1), section)
         kept = table["section"].isin(["training", section])
         control_scores(*part_of(table, images, kept)).to_csv(stored, index=False)
     return pd.read_csv(stored, dtype={"patient": str}, keep_default_na=False)
