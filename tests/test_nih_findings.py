@@ -98,7 +98,20 @@ def test_the_table_compares_arms_on_the_same_patients(data: Set, tmp_path: Path)
     assert found.loc[("1", "good"), "p"] < 0.05
     assert found.loc[("1", "same"), "- cnn"] == 0
     assert found.loc[("1", "same"), "p"] == 1
-    assert found.loc[("1", "cnn"), "low"] <= found.loc[("1", "cnn"), "AUC"] <= found.loc[("1", "cnn"), "high"]
+    cnn = found.loc[("1", "cnn")]
+    assert cnn["AUC, low"] <= cnn["AUC"] <= cnn["AUC, high"]
+    assert cnn["each seed"] == f"{cnn['AUC']:.3f} {cnn['AUC']:.3f}"
+
+
+def test_arms_are_compared_over_the_seeds_that_both_have(data: Set, tmp_path: Path) -> None:
+    rows = np.flatnonzero(data.table["section"] != "training")
+    for arm, seeds in {"cnn": 3, "other": 2}.items():
+        for seed in range(seeds):
+            scores = np.random.default_rng(seed).normal(size=(len(rows), len(FINDINGS))).astype(np.float32)
+            np.savez_compressed(tmp_path / f"{arm}_1_{seed}.npz", scores=scores, rows=rows)
+    found = table(data, tmp_path, "validation", draws=20, reference="cnn")
+    assert found.loc[("1", "other"), "AUC"] != found.loc[("1", "cnn"), "AUC"]
+    assert found.loc[("1", "other"), ["- cnn", "- cnn, low", "- cnn, high"]].tolist() == [0, 0, 0]
 
 
 def test_an_ensemble_is_the_mean_of_its_arms(tmp_path: Path) -> None:

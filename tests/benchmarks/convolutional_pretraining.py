@@ -7,8 +7,8 @@ encoder of the arm ``residual`` of ``nih_findings`` on images without findings, 
 ``--network vit`` or ``stem`` takes the released vision transformer's shape, without or with a convolutional stem;
 ``swin`` and ``convnext`` (which needs timm) are a small Swin and ConvNeXt-Atto, for ``contrast`` and ``masked``.
 ``--arm scratch`` fine-tunes only, and ``--arm NAME --weights model.pt`` what a bundle has pre-trained. Everything that
-is interrupted continues at its last epoch; ``--table`` prints the validation results. Test images are never read. The
-protocol is in docs/reports/convolutional_pretraining.md.
+is interrupted continues at its last epoch. ``--table`` compares the runs with one, ``--reference``, on the same
+validation patients. Test images are never read. The protocol is in docs/reports/convolutional_pretraining.md.
 """
 
 from __future__ import annotations
@@ -340,18 +340,6 @@ class Pretraining:
         self.generator.set_state(state["generator"])
 
 
-def table(output: Path) -> pd.DataFrame:
-    """Validation AUC of each arm, recipe and share of the labels: its mean, deviation and single draws."""
-    rows = []
-    for file in sorted(output.glob("*_*_*.npz")):
-        arm, fraction, seed = file.stem.rsplit("_", 2)
-        found = json.loads(file.with_suffix(".json").read_text())
-        rows.append((fraction, arm, int(seed), found["validation"]))
-    found = pd.DataFrame(rows, columns=["fraction", "arm", "seed", "AUC"])
-    draws = found.pivot_table(index=["fraction", "arm"], columns="seed", values="AUC")
-    return draws.assign(mean=draws.mean(axis=1), sd=draws.std(axis=1)).round(4)
-
-
 def main() -> None:
     """Run from the repository's root."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -366,7 +354,8 @@ def main() -> None:
     parser.add_argument("--fractions", type=float, nargs="+", default=[0.1], help="of the training patients")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--tuning-epochs", type=int, default=30)
-    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--table", action="store_true", help="print the validation results")
+    parser.add_argument("--reference", default="scratch-as_scratch", help="run that the table compares the others with")
     options = parser.parse_args()
     if not options.weights and options.arm not in [None, "scratch", *OBJECTIVES]:
         parser.error(f"--arm {options.arm} is no objective; give --weights for it")
@@ -378,7 +367,8 @@ def main() -> None:
         name = f"{network}{options.arm}" + (f"{options.images}" if options.images else "")
         fine_tune(name, options.weights or pretrained(name, findings, options), findings, options)
     if options.table:
-        print(table(options.output).to_string())
+        found = nih_findings.table(findings, options.output, "validation", 1000, options.reference)
+        print(found.to_string(float_format="{:.3f}".format, na_rep=""))
 
 
 def pretrained(name: str, findings: Set, options: argparse.Namespace) -> Path | None:

@@ -447,25 +447,32 @@ def write_ensemble(arms: str, fraction: float, seed: int, output: Path) -> None:
 
 
 def table(data: Set, output: Path, section: str, draws: int, reference: str) -> pd.DataFrame:
-    """One row per arm and fraction: mean and deviation over seeds, interval by patient, difference to the reference."""
-    files = sorted(output.glob("*.npz"))
-    keys = pd.DataFrame([file.stem.rsplit("_", 2) for file in files], columns=["arm", "fraction", "seed"])
+    """AUC of each share of the labels and arm, and its difference to the reference over the seeds that both have."""
     chosen = data.rows(section)
-    labels, weights = data.labels[chosen], patient_weights(data.table["patient_id"].iloc[chosen], draws)
-    found, samples = {}, {}
-    for key, group in keys.groupby(["fraction", "arm"]):
-        every = [_scores(files[k], chosen) for k in group.index]
-        aucs = [mean_auc(labels, scores) for scores in every]
-        samples[key] = np.mean([bootstrap_aucs(labels, scores, weights) for scores in every], axis=0)
-        low, high = np.quantile(samples[key], [0.025, 0.975])
-        row = {"seeds": len(aucs), "AUC": np.mean(aucs), "sd": np.std(aucs, ddof=1) if len(aucs) > 1 else np.nan}
-        found[key] = {**row, "low": low, "high": high}
-    for (fraction, arm), row in found.items():
-        if (fraction, reference) in samples and arm != reference:
-            difference = samples[fraction, arm] - samples[fraction, reference]
-            row[f"- {reference}"] = row["AUC"] - found[fraction, reference]["AUC"]
-            row["p"] = bootstrap_p_value(difference)
-    return pd.DataFrame(found).T
+    weights = patient_weights(data.table["patient_id"].iloc[chosen], draws)
+    weights = np.vstack([np.ones(len(chosen)), weights])  # the first draw is all images, once
+    aucs: dict[tuple[str, str], dict[str, NDArray]] = {}
+    for file in sorted(output.glob("*.npz")):
+        arm, fraction, seed = file.stem.rsplit("_", 2)
+        drawn = bootstrap_aucs(data.labels[chosen], _scores(file, chosen), weights)
+        aucs.setdefault((fraction, arm), {})[seed] = drawn
+    found = {}
+    for (fraction, arm), seeds in aucs.items():
+        others = aucs.get((fraction, reference), {})
+        found[fraction, arm] = {"each seed": " ".join(f"{drawn[0]:.3f}" for drawn in seeds.values())}
+        found[fraction, arm] |= _with_interval("AUC", list(seeds.values()))
+        pairs = [drawn - others[seed] for seed, drawn in seeds.items() if seed in others]
+        if arm != reference and pairs:
+            found[fraction, arm] |= _with_interval(f"- {reference}", pairs)
+            found[fraction, arm]["p"] = bootstrap_p_value(np.mean(pairs, axis=0)[1:])
+    return pd.DataFrame.from_dict(found, orient="index").sort_index()
+
+
+def _with_interval(name: str, drawn: list[NDArray]) -> dict[str, float]:
+    """Mean over the seeds, and its interval over the patients; the first draw is all of them."""
+    mean, *others = np.mean(drawn, axis=0)
+    low, high = np.quantile(others, [0.025, 0.975])
+    return {name: float(mean), f"{name}, low": float(low), f"{name}, high": float(high)}
 
 
 def _scores(file: Path, chosen: NDArray[np.int64]) -> NDArray:
@@ -506,8 +513,8 @@ def main() -> None:
             for arms in options.ensembles:
                 write_ensemble(arms, fraction, seed, options.output)
     if options.table:
-        pd.set_option("display.width", 200)
-        print(table(read(64), options.output, options.table, options.bootstraps, options.reference).to_string())
+        found = table(read(64), options.output, options.table, options.bootstraps, options.reference)
+        print(found.to_string(float_format="{:.3f}".format, na_rep=""))
 
 
 if __name__ == "__main__":
