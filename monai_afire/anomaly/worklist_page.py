@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pandas as pd
 
 from monai_afire.anomaly.batch_report import GROUPS, Drift, flag_rates
-from monai_afire.utils.files import write_text
+from monai_afire.utils.files import path_from, write_text
 from monai_afire.utils.html_page import render_page
 
 _EMPTY = dict.fromkeys(("p_value", "discovery", "lung_zone", "sex", "age", "view", "scanner"), "")
@@ -72,4 +72,4 @@ def write_worklist_page(
 
 
 def _link(target: Path, folder: Path) -> str:
-    return quote(os.path.relpath(target, folder).replace(os.sep, "/"))
+    return quote(path_from(target, folder))

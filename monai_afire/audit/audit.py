@@ -39,6 +39,7 @@ from monai_afire.utils.files import (
     check_writable,
     keep_previous,
     mark_results,
+    path_from,
     remove_leftovers,
     write_text,
 )
@@ -195,7 +196,7 @@ def _is_section(name: str, listed: Any) -> bool:
 def _origins(items: Sequence[Mapping[str, Any]], base: Path) -> pd.DataFrame:
     """Name, section and patient ("" if unknown) of each item."""
     paths = [item["image"] for item in items]
-    names = [os.path.relpath(without_shard(path), base).replace(os.sep, "/") for path in paths]
+    names = [path_from(without_shard(path), base) for path in paths]
     patients = file_patients(paths, names, given=[known_text(item.get("patient_id")) for item in items])
     known = ["" if patient == name else patient for patient, name in zip(patients, names, strict=True)]
     return pd.DataFrame({"image": names, "section": [item["section"] for item in items], "patient": known})

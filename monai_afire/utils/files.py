@@ -237,6 +237,20 @@ def output_path(folder: str | os.PathLike, source: str | os.PathLike, root: str 
     return target
 
 
+def path_from(path: str | os.PathLike, folder: str | os.PathLike) -> str:
+    """
+    Path as seen from a folder, with slashes; the absolute path where there is no other, on another drive of Windows.
+
+    Example:
+        >>> path_from("/data/images/a.png", "/data/lists")
+        '../images/a.png'
+    """
+    try:
+        return os.path.relpath(path, folder).replace(os.sep, "/")
+    except ValueError:  # Windows has no way from one drive to another
+        return os.path.abspath(path).replace(os.sep, "/")
+
+
 def _portable_name(name: str) -> str:
     """The name itself wherever it can be written; a changed one carries a hash, so that two never become one."""
     written = re.sub(r'[\x00-\x1f\x7f<>:"|?*\\]', "_", name.encode(errors="replace").decode())

@@ -77,6 +77,18 @@ def test_datalist_is_read_by_monai_and_by_this_package(root: Path, tmp_path: Pat
             assert not any(value == "" for value in item.values())  # MONAI takes "" for the folder of the list
 
 
+def test_a_list_on_another_drive_than_the_images(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows has no relative path from one drive to another."""
+
+    def relpath(path: str, start: str) -> str:
+        raise ValueError("path is on mount 'D:', start on mount 'C:'")
+
+    monkeypatch.setattr("os.path.relpath", relpath)
+    content = read(root, tmp_path / "list.json")
+    assert content["training"][1]["image"] == (root / "sub" / "d.png").as_posix()
+    assert load_radiograph_datalist(datalist=tmp_path / "list.json", section="training")
+
+
 @pytest.mark.parametrize("place", ["beside", "in it", "below it", "linked"])
 def test_root_and_datalist_are_a_natural_pair(root: Path, tmp_path: Path, place: str) -> None:
     """The folder given as --root is the one that a run is given as --dataset_dir, wherever the list was written."""

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monai_afire.utils import atomic_path, check_writable
-from monai_afire.utils.files import output_path
+from monai_afire.utils.files import output_path, path_from
 
 
 def names(folder: Path) -> list[str]:
@@ -200,6 +200,17 @@ def test_the_folder_itself_may_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "out").symlink_to(tmp_path / "disk")
     assert output_path(tmp_path / "out", "/data/a.png", "/data", ".csv") == tmp_path / "out" / "a.png.csv"
+
+
+def on_another_drive(path: object, folder: object) -> str:
+    """What Windows says of a path on D: as seen from C:."""
+    raise ValueError("path is on mount 'D:', start on mount 'C:'")
+
+
+def test_a_path_on_another_drive_is_absolute(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert path_from("/data/images/a b.png", "/data") == "images/a b.png"
+    monkeypatch.setattr(os.path, "relpath", on_another_drive)
+    assert path_from("/data/images/a b.png", "/lists") == "/data/images/a b.png"
 
 
 # few different characters, so that replaced and cut names come close to each other

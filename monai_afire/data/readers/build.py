@@ -21,7 +21,7 @@ from monai_afire.data.datalist.patients import split_by_patient
 from monai_afire.data.readers.base import LabeledImage, LabelReader
 from monai_afire.data.readers.images import progress_bar, stem_of
 from monai_afire.utils.few_images import FEW_IMAGES
-from monai_afire.utils.files import check_writable, save_png, write_text
+from monai_afire.utils.files import check_writable, path_from, save_png, write_text
 from monai_afire.utils.formatting import table_lines
 from monai_afire.utils.text import first_few
 
@@ -299,6 +299,6 @@ def _entry(image: LabeledImage, base: Path) -> dict[str, Any]:
     item = {"image": str(image.file), **image.item}
     for key in _PATH_KEYS:
         if key in item:
-            paths = [Path(os.path.relpath(path, base)).as_posix() for path in ensure_tuple(item[key])]
+            paths = [path_from(path, base) for path in ensure_tuple(item[key])]
             item[key] = paths[0] if isinstance(item[key], str) else paths
     return item
