@@ -31,7 +31,7 @@ from tqdm import tqdm
 
 from monai_afire.inferers import AutocastInferer
 from monai_afire.losses import DINOLoss, MaskedReconstructionLoss
-from monai_afire.networks import DINO, MAE, RadiographEncoder, ResidualEncoder, ViTEncoder
+from monai_afire.networks import DINO, MAE, RadiographEncoder, ResidualEncoder, SwinEncoder, ViTEncoder
 from monai_afire.networks.blocks.patches import patchify
 from monai_afire.optimizers import weight_decay_groups
 from monai_afire.transforms import synth_lesion_masks
@@ -92,6 +92,7 @@ class Objective(nn.Module):
 
     with_headers = False
     batch_size = 64
+    learning_rate = 2e-3  # the highest of the schedule
 
     def __init__(self, encoder: RadiographEncoder) -> None:
         super().__init__()
@@ -157,7 +158,11 @@ class Contrast(Objective):
         super().__init__(encoder)
         width = encoder.hidden_size
         self.view_size = VIEW_SIZE if isinstance(encoder, (ViTEncoder, ResidualEncoder)) else SIZE
-        self.projection = nn.Sequential(nn.Linear(width, width), nn.ReLU(inplace=True), nn.Linear(width, 64))
+        layers = [nn.Linear(width, width), nn.ReLU(inplace=True), nn.Linear(width, 64)]
+        if isinstance(encoder, SwinEncoder):  # without it, all images get the same features from the first epoch on
+            layers.insert(1, nn.BatchNorm1d(width))
+            self.learning_rate = 1e-3
+        self.projection = nn.Sequential(*layers)
 
     def forward(self, images: torch.Tensor, headers: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
         """InfoNCE over the 2 B views."""
@@ -285,7 +290,9 @@ class Pretraining:
         self.rows = data.rows(number, self.objective.with_headers)
         self.optimizer = torch.optim.AdamW(weight_decay_groups(self.objective, 0.05), 1e-3)
         steps = sum(1 for _ in batches(self.rows, self.objective.batch_size, torch.Generator())) * epochs
-        self.schedule = OneCycleLR(self.optimizer, 2e-3, steps, pct_start=0.15, cycle_momentum=False)
+        self.schedule = OneCycleLR(
+            self.optimizer, self.objective.learning_rate, steps, pct_start=0.15, cycle_momentum=False
+        )
         self.generator = torch.Generator().manual_seed(0)
         self.history: list[float] = []
         if file.is_file():
