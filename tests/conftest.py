@@ -30,6 +30,16 @@ def repository_root() -> Path:
     return REPOSITORY_ROOT
 
 
+@pytest.fixture
+def another_drive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every path is as on another drive of Windows, where no relative path leads."""
+
+    def relpath(path: object, start: object) -> str:
+        raise ValueError("path is on mount 'D:', start on mount 'C:'")
+
+    monkeypatch.setattr("os.path.relpath", relpath)
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Folder with the real test data; a test that asks for it is skipped where the folder is missing."""

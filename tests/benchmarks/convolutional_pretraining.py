@@ -288,11 +288,10 @@ class Pretraining:
         torch.manual_seed(0)
         self.objective = OBJECTIVES[name](encoder_of(network, SIZE)).to(memory_format=torch.channels_last)
         self.rows = data.rows(number, self.objective.with_headers)
-        self.optimizer = torch.optim.AdamW(weight_decay_groups(self.objective, 0.05), 1e-3)
+        rate = self.objective.learning_rate
+        self.optimizer = torch.optim.AdamW(weight_decay_groups(self.objective, 0.05), rate)
         steps = sum(1 for _ in batches(self.rows, self.objective.batch_size, torch.Generator())) * epochs
-        self.schedule = OneCycleLR(
-            self.optimizer, self.objective.learning_rate, steps, pct_start=0.15, cycle_momentum=False
-        )
+        self.schedule = OneCycleLR(self.optimizer, rate, steps, pct_start=0.15, cycle_momentum=False)
         self.generator = torch.Generator().manual_seed(0)
         self.history: list[float] = []
         if file.is_file():

@@ -459,7 +459,8 @@ def table(data: Set, output: Path, section: str, draws: int, reference: str) -> 
     found = {}
     for (fraction, arm), seeds in aucs.items():
         others = aucs.get((fraction, reference), {})
-        found[fraction, arm] = {"each seed": " ".join(f"{drawn[0]:.3f}" for drawn in seeds.values())}
+        whole = pd.Series([drawn[0] for drawn in seeds.values()])
+        found[fraction, arm] = {"each seed": " ".join(map("{:.3f}".format, whole)), "sd": whole.std()}
         found[fraction, arm] |= _with_interval("AUC", list(seeds.values()))
         pairs = [drawn - others[seed] for seed, drawn in seeds.items() if seed in others]
         if arm != reference and pairs:

@@ -77,13 +77,8 @@ def test_datalist_is_read_by_monai_and_by_this_package(root: Path, tmp_path: Pat
             assert not any(value == "" for value in item.values())  # MONAI takes "" for the folder of the list
 
 
-def test_a_list_on_another_drive_than_the_images(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows has no relative path from one drive to another."""
-
-    def relpath(path: str, start: str) -> str:
-        raise ValueError("path is on mount 'D:', start on mount 'C:'")
-
-    monkeypatch.setattr("os.path.relpath", relpath)
+@pytest.mark.usefixtures("another_drive")
+def test_a_list_on_another_drive_than_the_images(root: Path, tmp_path: Path) -> None:
     content = read(root, tmp_path / "list.json")
     assert content["training"][1]["image"] == (root / "sub" / "d.png").as_posix()
     assert load_radiograph_datalist(datalist=tmp_path / "list.json", section="training")
