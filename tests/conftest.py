@@ -34,10 +34,11 @@ def repository_root() -> Path:
 def another_drive(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every path is as on another drive of Windows, where no relative path leads."""
 
-    def relpath(path: object, start: object) -> str:
+    def another(*paths: object) -> str:
         raise ValueError("path is on mount 'D:', start on mount 'C:'")
 
-    monkeypatch.setattr("os.path.relpath", relpath)
+    monkeypatch.setattr("os.path.relpath", another)
+    monkeypatch.setattr("os.path.commonpath", another)
 
 
 @pytest.fixture(scope="session")

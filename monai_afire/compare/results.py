@@ -35,7 +35,7 @@ def results_table(cohort: Cohort, answers: Iterable[Answer], draws: int = 1000) 
     rows, samples = [], []
     for question, setting, name, scores in answers:
         labels, patients = truth(cohort, question)
-        weights = np.vstack([np.ones(len(patients)), patient_weights(patients, draws)])  # first all images, once
+        weights = patient_weights(patients, draws, include_original=True)
         auc, *drawn = np.mean([bootstrap_aucs(labels, each, weights) for each in scores], axis=0)
         row = {"question": question, "setting": setting, "name": name, "is_encoder": name not in (PIXELS, *CONTROLS)}
         low, high = np.nanquantile(drawn, _INTERVAL) if auc == auc else (auc, auc)

@@ -9,7 +9,9 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 
-def patient_weights(patients: ArrayLike, num_samples: int, seed: int = 0) -> NDArray[np.float64]:
+def patient_weights(
+    patients: ArrayLike, num_samples: int, seed: int = 0, include_original: bool = False
+) -> NDArray[np.float64]:
     """
     How often each image is in each of some samples of patients, drawn with replacement.
 
@@ -17,9 +19,10 @@ def patient_weights(patients: ArrayLike, num_samples: int, seed: int = 0) -> NDA
         patients: ``(M,)``, the patient of each image; None and NaN are one patient.
         num_samples: samples of as many patients as there are, at least 0.
         seed: of the draws.
+        include_original: put a row of ones first, in which each image is once.
 
     Returns:
-        ``(num_samples, M)``, whole numbers; the images of one patient have the same.
+        ``(num_samples, M)``, whole numbers; the images of one patient have the same. One row more with the original.
 
     Raises:
         ValueError: for a negative number of samples.
@@ -32,9 +35,10 @@ def patient_weights(patients: ArrayLike, num_samples: int, seed: int = 0) -> NDA
         raise ValueError(f"num_samples must be at least 0, got {num_samples}")
     codes, known = pd.factorize(np.asarray(patients, dtype=object), use_na_sentinel=False)
     if not len(known):
-        return np.empty((num_samples, 0))
+        return np.empty((num_samples + include_original, 0))
     drawn = np.random.default_rng(seed).multinomial(len(known), np.full(len(known), 1 / len(known)), num_samples)
-    return drawn[:, codes].astype(np.float64)
+    weights = drawn[:, codes].astype(np.float64)
+    return np.vstack([np.ones(len(codes)), weights]) if include_original else weights
 
 
 def weighted_metrics(

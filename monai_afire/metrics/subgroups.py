@@ -63,7 +63,7 @@ def subgroup_metrics(
         unknown = groups.pop("", ())
         result[name] = {}
         for group, rows in groups.items():
-            weights = np.vstack([np.ones(len(rows)), patient_weights(patients[rows], num_bootstraps)])
+            weights = patient_weights(patients[rows], num_bootstraps, include_original=True)
             measured = _metrics(weights, truth[rows], scores[rows], decisions[rows], class_names)
             result[name][group] = {"images": len(rows), **measured}
         if len(unknown):

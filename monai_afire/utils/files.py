@@ -239,16 +239,31 @@ def output_path(folder: str | os.PathLike, source: str | os.PathLike, root: str 
 
 def path_from(path: str | os.PathLike, folder: str | os.PathLike) -> str:
     """
-    Path as seen from a folder, with slashes; the absolute path where there is no other, on another drive of Windows.
+    Path as seen from a folder, with slashes; the absolute path from no folder (""), or on another drive of Windows.
 
     Example:
         >>> path_from("/data/images/a.png", "/data/lists")
         '../images/a.png'
     """
     try:
-        return os.path.relpath(path, folder).replace(os.sep, "/")
+        name = os.path.relpath(path, folder) if folder else os.path.abspath(path)
     except ValueError:  # Windows has no way from one drive to another
-        return os.path.abspath(path).replace(os.sep, "/")
+        name = os.path.abspath(path)
+    return name.replace(os.sep, "/")
+
+
+def common_folder(files: Iterable[str | os.PathLike]) -> str:
+    """
+    The deepest folder that holds all files; "" where there is none: for no files, or on two drives of Windows.
+
+    Example:
+        >>> common_folder(["/data/a/1.png", "/data/b/2.png"])
+        '/data'
+    """
+    try:
+        return os.path.commonpath([os.path.dirname(file) for file in files])
+    except ValueError:
+        return ""
 
 
 def _portable_name(name: str) -> str:

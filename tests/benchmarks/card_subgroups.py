@@ -108,7 +108,7 @@ class Answered:
         """A row per group."""
         rows: dict[str, dict[str, object]] = {}
         for name, group, own in (("", "all", np.arange(len(table))), *groups_of(table)):
-            weights = np.vstack([np.ones(len(own)), patient_weights(table["patient_id"].iloc[own], DRAWS)])
+            weights = patient_weights(table["patient_id"].iloc[own], DRAWS, include_original=True)
             value, *drawn = self._means(own, weights)
             limits = np.quantile(drawn, [0.025, 0.975], axis=0)
             cells = map(with_interval, value, *limits) if len(own) >= FEWEST_IMAGES else [""] * len(self.columns)
@@ -137,8 +137,7 @@ def groups_of(table: pd.DataFrame) -> list[tuple[str, str, NDArray]]:
 
 def gaps(table: pd.DataFrame, columns: tuple[str, ...], difference: Difference) -> list[str]:
     """A sentence for each difference between a group and the other images of known groups beyond its interval."""
-    patients = table["patient_id"]
-    weights = np.vstack([np.ones(len(table)), patient_weights(patients, DRAWS)])
+    weights = patient_weights(table["patient_id"], DRAWS, include_original=True)
     everyone = groups_of(table)
     sentences = []
     for name, group, own in everyone:

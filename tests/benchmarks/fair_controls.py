@@ -78,7 +78,7 @@ def scored(folder: Path, output: Path, section: str) -> pd.DataFrame:
 
 def auc_samples(rows: pd.DataFrame, name: str) -> np.ndarray:
     """AUC of all images, then of random samples of their patients."""
-    weights = np.vstack([np.ones(len(rows)), patient_weights(rows["patient"], SAMPLES)])
+    weights = patient_weights(rows["patient"], SAMPLES, include_original=True)
     return bootstrap_aucs(rows[["label"]].to_numpy(dtype=float), rows[[name]].to_numpy(), weights)
 
 

@@ -449,8 +449,7 @@ def write_ensemble(arms: str, fraction: float, seed: int, output: Path) -> None:
 def table(data: Set, output: Path, section: str, draws: int, reference: str) -> pd.DataFrame:
     """AUC of each share of the labels and arm, and its difference to the reference over the seeds that both have."""
     chosen = data.rows(section)
-    weights = patient_weights(data.table["patient_id"].iloc[chosen], draws)
-    weights = np.vstack([np.ones(len(chosen)), weights])  # the first draw is all images, once
+    weights = patient_weights(data.table["patient_id"].iloc[chosen], draws, include_original=True)
     aucs: dict[tuple[str, str], dict[str, NDArray]] = {}
     for file in sorted(output.glob("*.npz")):
         arm, fraction, seed = file.stem.rsplit("_", 2)

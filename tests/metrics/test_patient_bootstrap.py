@@ -71,6 +71,13 @@ def test_unknown_patients_are_not_another_one() -> None:
     assert patient_weights([], num_samples=3).shape == (3, 0)
 
 
+def test_the_original_sample_comes_before_the_same_draws() -> None:
+    for patients in (["a", "a", "b"], []):
+        weights = patient_weights(patients, num_samples=5, seed=2, include_original=True)
+        np.testing.assert_array_equal(weights[0], np.ones(len(patients)))
+        np.testing.assert_array_equal(weights[1:], patient_weights(patients, num_samples=5, seed=2))
+
+
 def test_a_sample_without_both_labels_has_no_auc() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from monai_afire.utils import atomic_path, check_writable
-from monai_afire.utils.files import output_path, path_from
+from monai_afire.utils.files import common_folder, output_path, path_from
 
 
 def names(folder: Path) -> list[str]:
@@ -209,6 +209,13 @@ def test_a_path_within_a_folder_is_relative() -> None:
 @pytest.mark.usefixtures("another_drive")
 def test_a_path_on_another_drive_is_absolute() -> None:
     assert path_from("/data/images/a b.png", "/lists") == "/data/images/a b.png"
+    assert common_folder(["/data/a/1.png", "/data/b/2.png"]) == ""
+
+
+def test_the_folder_of_one_file_is_its_own() -> None:
+    assert common_folder(["/data/a/1.png"]) == "/data/a"
+    assert common_folder([]) == ""
+    assert path_from("/data/a/1.png", common_folder([])) == "/data/a/1.png"
 
 
 # few different characters, so that replaced and cut names come close to each other

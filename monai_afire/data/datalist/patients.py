@@ -17,7 +17,7 @@ import pydicom
 from monai_afire.data.datalist.checks import DatalistError
 from monai_afire.transforms.radiograph_io.formats import SUPPORTED_EXTENSIONS, extension_of
 from monai_afire.transforms.radiograph_io.shards import open_file, without_shard
-from monai_afire.utils.files import path_from
+from monai_afire.utils.files import common_folder, path_from
 from monai_afire.utils.text import known_text
 
 _PATIENT_PATTERNS = (
@@ -106,8 +106,7 @@ def item_patients(items: Sequence[Mapping[str, Any]], source: str | os.PathLike 
         "" if patient else os.path.normpath(without_shard(path)) for path, patient in zip(paths, patients, strict=True)
     ]
     # without the folder that all of them are in: its name is no patient, and differs between machines
-    absolute = [os.path.dirname(name) for name in names if os.path.isabs(name)]
-    base = os.path.commonpath(absolute) if absolute else ""
+    base = common_folder(filter(os.path.isabs, names))
     names = [path_from(name, base) if os.path.isabs(name) else name.replace(os.sep, "/") for name in names]
     return file_patients(paths, names, patients, source)
 

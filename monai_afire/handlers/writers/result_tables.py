@@ -7,7 +7,6 @@ from __future__ import annotations
 import csv
 import logging
 import math
-import os
 import shutil
 import sys
 from abc import ABC, abstractmethod
@@ -24,7 +23,14 @@ import torch
 from ignite.engine import Engine, Events
 
 from monai_afire.utils.distributed import barrier, global_rank, share_of, world_size
-from monai_afire.utils.files import atomic_path, check_writable, keep_previous, mark_results, remove_leftovers
+from monai_afire.utils.files import (
+    atomic_path,
+    check_writable,
+    common_folder,
+    keep_previous,
+    mark_results,
+    remove_leftovers,
+)
 from monai_afire.utils.folder_lock import folder_lock, launcher_patience
 
 _Batches = list[Sequence[Mapping[str, Any]]]
@@ -205,7 +211,7 @@ class ResultTables(ABC):
     @cached_property
     def root(self) -> str:
         """The folder that all files of the data set have in common: results are named by their paths below it."""
-        return os.path.commonpath([os.path.dirname(item["image"]) for item in self.items])
+        return common_folder(item["image"] for item in self.items)
 
     @abstractmethod
     def header(self) -> Sequence[str]:

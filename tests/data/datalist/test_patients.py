@@ -64,3 +64,9 @@ def test_patients_are_told_by_the_item_then_by_the_file_then_by_the_image() -> N
 def test_single_item_of_a_folder_is_its_patient() -> None:
     assert item_patients([{"image": "/a/b/c.png"}]) == ["c.png"]
     assert item_patients([]) == []
+
+
+@pytest.mark.usefixtures("another_drive")
+def test_images_on_two_drives_keep_their_whole_paths() -> None:
+    items = [{"image": "/c/00000013_004.png"}, {"image": "/d/b.png"}]
+    assert item_patients(items) == ["00000013", "/d/b.png"]
