@@ -22,10 +22,11 @@ from tests.benchmarks.convolutional_pretraining import (
     Unlabeled,
     headers_loss,
     info_nce,
+    score_held_out,
     view_of,
     without_test,
 )
-from tests.benchmarks.nih_findings import FINDINGS, Arm, Set, encoder_of, features_of
+from tests.benchmarks.nih_findings import FINDINGS, Arm, Classifier, Set, encoder_of, features_of, in_batches
 
 
 @pytest.fixture
@@ -131,6 +132,22 @@ def test_test_images_are_dropped() -> None:
     assert kept.images.flatten().tolist() == [0, 2]
     assert kept.table["patient_id"].tolist() == ["a", "c"]
     assert kept.rows("test").size == 0
+
+
+def test_saved_networks_score_the_test_images(data: Unlabeled, tmp_path: Path) -> None:
+    sections = ["training", "test", "validation", "test"]
+    held_out = Set(pd.DataFrame({"section": sections}), data.images[:4], np.zeros((4, len(FINDINGS)), np.float32))
+    expected = []
+    for seed in (0, 1):
+        network = Classifier(features_of(Arm("tuned", "stem"), seed + 5), dropout=0.3)
+        torch.nn.init.normal_(network.head.weight)
+        torch.save(network.state_dict(), tmp_path / f"stem-scratch-careful_1_{seed}.weights.pt")
+        expected.append(in_batches(network, data.images[1:4]))
+    score_held_out("stem-scratch-careful_1", "stem", held_out, tmp_path)
+    for seed, scores in enumerate(expected):
+        with np.load(tmp_path / "test" / f"stem-scratch-careful_1_{seed}.npz") as written:
+            np.testing.assert_allclose(written["scores"], scores, rtol=1e-5, atol=1e-5)
+            assert written["rows"].tolist() == [1, 2, 3]
 
 
 def test_an_arm_that_is_no_objective_needs_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
