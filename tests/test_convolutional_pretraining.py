@@ -148,6 +148,8 @@ def test_saved_networks_score_the_test_images(data: Unlabeled, tmp_path: Path) -
         with np.load(tmp_path / "test" / f"stem-scratch-careful_1_{seed}.npz") as written:
             np.testing.assert_allclose(written["scores"], scores, rtol=1e-5, atol=1e-5)
             assert written["rows"].tolist() == [1, 2, 3]
+    with pytest.raises(FileNotFoundError, match="fine-tune them first"):
+        score_held_out("stem-scratch-carefull_1", "stem", held_out, tmp_path)
 
 
 def test_an_arm_that_is_no_objective_needs_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -358,8 +358,8 @@ class Pretraining:
         self.generator.set_state(state["generator"])
 
 
-def main() -> None:
-    """Run from the repository's root."""
+def options_of() -> argparse.Namespace:
+    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with nih_cxr_7k, adult_normals and childcxr")
     parser.add_argument("--output", type=Path, default=Path("results/convolutional_pretraining"))
@@ -378,6 +378,12 @@ def main() -> None:
     options = parser.parse_args()
     if not options.weights and options.arm not in [None, "scratch", *OBJECTIVES]:
         parser.error(f"--arm {options.arm} is no objective; give --weights for it")
+    return options
+
+
+def main() -> None:
+    """Run from the repository's root."""
+    options = options_of()
     cache = options.output / "cache"
     cache.mkdir(parents=True, exist_ok=True)
     everything = read_set(options.data / "nih_cxr_7k", SIZE, cache)
@@ -386,14 +392,12 @@ def main() -> None:
         network = "" if options.network == "residual" else f"{options.network}-"
         name = f"{network}{options.arm}" + (f"{options.images}" if options.images else "")
         fine_tune(name, options.weights or pretrained(name, findings, options), findings, options)
-    for run in options.test or []:
-        score_held_out(run, options.network, everything, options.output)
     if options.test:
-        found = nih_findings.table(everything, options.output / "test", "test", 1000, options.reference)
-        print(found.to_string(float_format="{:.3f}".format, na_rep=""))
+        for run in options.test:
+            score_held_out(run, options.network, everything, options.output)
+        print_table(everything, options.output / "test", "test", options.reference)
     if options.table:
-        found = nih_findings.table(findings, options.output, "validation", 1000, options.reference)
-        print(found.to_string(float_format="{:.3f}".format, na_rep=""))
+        print_table(findings, options.output, "validation", options.reference)
 
 
 def pretrained(name: str, findings: Set, options: argparse.Namespace) -> Path | None:
@@ -426,12 +430,21 @@ def score_held_out(run: str, network: str, data: Set, output: Path) -> None:
     """Logits of the validation and test images by the fine-tuned networks of a run, one per seed, into ``test``."""
     (output / "test").mkdir(exist_ok=True)
     suffix = ".weights.pt"
-    for file in sorted(output.glob(f"{run}_*{suffix}")):
+    files = sorted(output.glob(f"{run}_*{suffix}"))
+    if not files:
+        raise FileNotFoundError(f"{output}: no networks {run}_*{suffix}; fine-tune them first (--arm, --recipes).")
+    for file in files:
         classifier = Classifier(nih_findings.features_of(Arm("tuned", network), 0), dropout=0.0)
         classifier.load_state_dict(torch.load(file, weights_only=True))
         scores = in_batches(classifier, data.images[torch.from_numpy(data.held_out)])
         name = file.name.removesuffix(suffix)
         np.savez_compressed(output / "test" / f"{name}.npz", scores=scores.astype(np.float32), rows=data.held_out)
+
+
+def print_table(data: Set, folder: Path, section: str, reference: str) -> None:
+    """The runs of a folder; their rows are those of ``data``."""
+    found = nih_findings.table(data, folder, section, 1000, reference)
+    print(found.to_string(float_format="{:.3f}".format, na_rep=""))
 
 
 if __name__ == "__main__":
