@@ -395,9 +395,9 @@ def main() -> None:
     if options.test:
         for run in options.test:
             score_held_out(run, options.network, everything, options.output)
-        print_table(everything, options.output / "test", "test", options.reference)
+        nih_findings.print_table(everything, options.output / "test", "test", 1000, options.reference)
     if options.table:
-        print_table(findings, options.output, "validation", options.reference)
+        nih_findings.print_table(findings, options.output, "validation", 1000, options.reference)
 
 
 def pretrained(name: str, findings: Set, options: argparse.Namespace) -> Path | None:
@@ -439,12 +439,6 @@ def score_held_out(run: str, network: str, data: Set, output: Path) -> None:
         scores = in_batches(classifier, data.images[torch.from_numpy(data.held_out)])
         name = file.name.removesuffix(suffix)
         np.savez_compressed(output / "test" / f"{name}.npz", scores=scores.astype(np.float32), rows=data.held_out)
-
-
-def print_table(data: Set, folder: Path, section: str, reference: str) -> None:
-    """The runs of a folder; their rows are those of ``data``."""
-    found = nih_findings.table(data, folder, section, 1000, reference)
-    print(found.to_string(float_format="{:.3f}".format, na_rep=""))
 
 
 if __name__ == "__main__":

@@ -468,6 +468,12 @@ def table(data: Set, output: Path, section: str, draws: int, reference: str) -> 
     return pd.DataFrame.from_dict(found, orient="index").sort_index()
 
 
+def print_table(data: Set, output: Path, section: str, draws: int, reference: str) -> None:
+    """The table, for people; ``data`` is the set whose rows the runs have scored."""
+    found = table(data, output, section, draws, reference)
+    print(found.to_string(float_format="{:.3f}".format, na_rep=""))
+
+
 def _with_interval(name: str, drawn: list[NDArray]) -> dict[str, float]:
     """Mean over the seeds, and its interval over the patients; the first draw is all of them."""
     mean, *others = np.mean(drawn, axis=0)
@@ -513,8 +519,7 @@ def main() -> None:
             for arms in options.ensembles:
                 write_ensemble(arms, fraction, seed, options.output)
     if options.table:
-        found = table(read(64), options.output, options.table, options.bootstraps, options.reference)
-        print(found.to_string(float_format="{:.3f}".format, na_rep=""))
+        print_table(read(64), options.output, options.table, options.bootstraps, options.reference)
 
 
 if __name__ == "__main__":

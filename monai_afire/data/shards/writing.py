@@ -22,7 +22,7 @@ from monai_afire.data.datalist.checks import PATH_KEYS, SECTIONS, DatalistError
 from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sections
 from monai_afire.data.shards.folders import FILES_NAME, LIST_NAME, MANIFEST_NAME, VERSION
 from monai_afire.transforms.radiograph_io.shards import INDEX_NAME, INDEX_TYPE, is_member, member_key, shard_name
-from monai_afire.utils.files import atomic_path, check_writable, common_folder, path_from, write_text
+from monai_afire.utils.files import atomic_path, check_writable, path_from, write_text
 from monai_afire.utils.folder_lock import folder_lock
 from monai_afire.utils.garbage_collection import garbage_collection_paused
 from monai_afire.utils.text import first_few
@@ -103,7 +103,7 @@ def _add_files(
     """Write the files of items and put the paths of the members in their place; returns how many files there are."""
     paths = (path for item in items for key in PATH_KEYS for path in ensure_tuple(item.get(key) or ()))
     files = list(dict.fromkeys(paths))
-    base = os.path.abspath(os.path.expanduser(folder)) if folder else common_folder(files)
+    base = os.path.abspath(os.path.expanduser(folder)) if folder else os.path.commonpath(map(os.path.dirname, files))
     members = {}
     for path in tqdm(files, "files", disable=not progress):
         members[path] = writer.add(path, path_from(path, base))
