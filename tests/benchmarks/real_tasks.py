@@ -29,6 +29,8 @@ VALIDATION = 10  # every tenth training patient validates, where the published s
 SHAPE = {"image_size": 64, "patch_size": 8, "hidden_size": 192, "num_layers": 6, "num_heads": 6, "standardize": "true"}
 MACHINE = {"bf16": "false"}  # so small a network is faster without, on a CPU
 FINDINGS = ("Atelectasis", "Effusion", "Infiltration", "Consolidation", "Edema")
+CONTOUR_POINTS = {"right_lung": 44, "left_lung": 50, "heart": 26}  # of JSRT
+CONTOUR_STEP = 6  # every sixth becomes a landmark
 
 
 def listed_childcxr(data: Path, path: Path) -> None:
@@ -92,6 +94,21 @@ def listed_jsrt(data: Path, path: Path) -> None:
     path.write_text(json.dumps({**contents, **sections}))
 
 
+def listed_contour_points(data: Path, path: Path) -> None:
+    """Every sixth contour point of JSRT's lungs and heart as a landmark, by the split that comes with them."""
+    folder = data / "jsrt"
+    published = json.loads((folder / "contours.json").read_text())
+    names = [f"{organ} {n}" for organ, points in CONTOUR_POINTS.items() for n in range(0, points, CONTOUR_STEP)]
+    items, splits = [], []
+    for name, known in sorted(published.items()):
+        if known["contours"]:  # one image has no contours
+            points = [point for organ in CONTOUR_POINTS for point in known["contours"][organ][::CONTOUR_STEP]]
+            image = os.path.relpath(folder / "images" / f"{name}.png", path.parent)
+            items.append({"image": image, "patient_id": name, "landmarks": points})
+            splits.append(known["published_split"])
+    path.write_text(json.dumps({**split_as_published(items, splits), "landmark_names": names}))
+
+
 def split_as_published(items: list[dict[str, Any]], splits: list[str]) -> dict[str, list[dict[str, Any]]]:
     """Sections of a datalist; some of the published training images validate."""
     training = [item for item, split in zip(items, splits, strict=True) if split == "train"]
@@ -123,6 +140,12 @@ TASKS = {
         settings={"num_classes": len(FINDINGS), "epochs": 20},
     ),
     "jsrt": Task("segmentation", listed_jsrt, ("mean_dice", "mean_hd95"), settings={"epochs": 20}),
+    "landmarks": Task(
+        "landmarks",
+        listed_contour_points,
+        ("mean_radial_error",),
+        settings={"epochs": 100, "early_stopping::patience": 100},
+    ),
     "childcxr_few": Task(
         "classification", listed_childcxr, ("mean_auc",), ("0.01", "0.1"), {"num_classes": 1, "epochs": 10}
     ),
