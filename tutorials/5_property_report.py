@@ -184,9 +184,7 @@ from monai_afire.analysis import (
 images = workflow.parser.get_parsed_content("images")
 encoders = workflow.parser.get_parsed_content("encoders")
 found = {
-    name: landmark_correspondence(
-        encoder, images.image, images.landmarks, [0, 8], stride=4, refine=True, progress=False
-    )
+    name: landmark_correspondence(encoder, images.image, images.landmarks, [0, 8], stride=4, progress=False)
     for name, encoder in encoders.items()
 }
 copied = same_place_correspondence(images.landmarks, images.image.shape[2:], [0, 8])

@@ -22,18 +22,18 @@ Class = TypeVar("Class", bound=type)
 
 # the only classes that a file can name, by the package that they come from
 _CLASSES = {
-    "monai.networks.nets": "ViT",
+    "monai.networks.nets": "ViT BasicUNet",
     "monai_afire.networks": "AFiRe PEAC ACE DINO MAE TransferClassifier UPerNet ViTEncoder SwinEncoder ResidualEncoder "
     "HuggingFaceEncoder TimmEncoder MONAIEncoder",
     "monai_afire.anomaly": "AnomalyDetector MaskedRestorationInferer",
 }
 _PACKAGES = {name: package for package, names in _CLASSES.items() for name in names.split()}
 _RANGES = (  # names of arguments and in configs of Hugging Face, kind of number, least and greatest value
-    ("in_channels spatial_dims num_channels", int, 1, 64),
+    ("in_channels out_channels spatial_dims num_channels", int, 1, 64),
     ("num_layers decoder_layers depths num_heads decoder_heads pool_sizes copies views stride block", int, 0, 256),
     ("num_hidden_layers num_attention_heads", int, 0, 256),
     ("img_size patch_size window_size image_size", int, 1, 16_384),
-    ("hidden_size embed_dim head_dim decoder_dim bottleneck_dim channels expander_dim", int, 1, 16_384),
+    ("hidden_size embed_dim head_dim decoder_dim bottleneck_dim channels features expander_dim", int, 1, 16_384),
     ("mlp_dim expander_hidden_dim num_clusters num_classes intermediate_size", int, 1, 65_536),
     ("num_prototypes memory_size", int, 1, 1_048_576),
     ("dropout_rate drop_path_rate teacher_decay center_momentum prototype_momentum k_fraction prior", float, 0, 1),

@@ -16,7 +16,6 @@ SERIES_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00
 SERIES_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 HEAT_COLORS = "viridis"
 MARK_COLOR = "#00E5FF"  # cyan, as in no radiograph or heat map, seen on black and on white: frames, outlines
-CHANCE_COLOR = "0.25"
 
 TITLE_SIZE, LABEL_SIZE, TICK_SIZE = 9, 8, 7
 

@@ -49,24 +49,6 @@ def test_coordinates_of_the_anatomy_are_found_to_the_cell(stride: int) -> None:
     np.testing.assert_allclose(table["error"], np.linalg.norm(table[["row", "column"]].to_numpy() - truth, axis=1))
 
 
-def test_refinement_finds_the_place_between_the_cells() -> None:
-    images, landmarks = anatomy()
-    encoder = PatchMeanEncoder(4, (64, 64), (8, 8))
-    coarse, fine = (find(encoder, images, landmarks, stride=8, refine=refine) for refine in (False, True))
-    assert fine["error"].mean() < 0.2 * coarse["error"].mean()
-    assert fine["error"].max() < 1.0
-    # no further than half a cell from the best one
-    moved = fine[["row", "column"]].to_numpy() - coarse[["row", "column"]].to_numpy()
-    assert np.abs(moved).max() <= 4.0
-
-
-def test_refinement_leaves_cells_at_the_border() -> None:
-    images = anatomy_images(torch.zeros(2, 2), (64, 64), wave=200)
-    corners = torch.tensor([[3.5, 3.5], [3.5, 59.5], [59.5, 3.5], [59.5, 59.5]]).expand(2, -1, -1)
-    table = find(PatchMeanEncoder(4, (64, 64), (8, 8)), images, corners, refine=True)
-    assert table["error"].max() == 0
-
-
 def test_coordinates_of_the_image_give_the_same_place() -> None:
     generator = torch.Generator().manual_seed(0)
     encoder = PositionEncoder((32, 40), (8, 8))

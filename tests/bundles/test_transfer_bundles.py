@@ -363,6 +363,18 @@ def test_a_convolutional_encoder_trains_and_is_used(workspace: Path, task: str) 
     assert any((workspace / f"bundles/radiograph_{task}/output").rglob("*.csv"))
 
 
+def test_a_unet_of_monai_is_pre_trained_and_segments(workspace: Path) -> None:
+    unet = {"_target_": "monai.networks.nets.BasicUNet", "spatial_dims": 2, "features": [8, 8, 16, 16, 32, 8]}
+    small = {"encoder": unet, "image_size": 64, "patch_size": 16}
+    source = pretrain("ace", **small)
+    settings = {**DECODER["segmentation"], **RUN, **small, "epochs": 1, "encoder_weights": source}
+    train_in_process(configs("segmentation", "train"), settings)
+    assert any("down_4" in name for name in saved_weights("radiograph_segmentation"))
+    write_images(workspace / "images", 3, size=48)
+    run(config_file=configs("segmentation", "inference"), dataset_dir=str(workspace / "images"), batch_size=2)
+    assert any((workspace / "bundles/radiograph_segmentation/output").rglob("*.csv"))
+
+
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("architecture", ["vit_b", "swin_b"])
 def test_recipes_of_the_papers_are_overlays(task: str, architecture: str) -> None:

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from monai.networks.nets import ViT
+from monai.networks.nets import BasicUNet, ViT
 from monai.networks.nets.swin_unetr import SwinTransformer
 from torch import nn
 
+from monai_afire.losses import DINOLoss
 from monai_afire.networks import (
     ACE,
+    DINO,
     PEAC,
     AFiRe,
     MONAIEncoder,
@@ -83,8 +85,71 @@ def test_maps_of_a_swin_transformer_are_its_outputs() -> None:
     assert encoder.feature_channels == tuple(each.shape[1] for each in outputs)
     assert encoder.feature_strides == tuple((64 // each.shape[2],) * 2 for each in outputs)
     assert len(encoder.blocks()) == 5
-    with pytest.raises(ValueError, match=r"does not know the size of its images: give MONAIEncoder"):
+    with pytest.raises(ValueError, match=r"SwinTransformer lacks the size of images: give MONAIEncoder"):
         as_encoder(swin())
+
+
+def unet(**settings: object) -> BasicUNet:
+    return BasicUNet(spatial_dims=2, in_channels=1, features=(4, 8, 8, 16, 16, 4), **settings)  # type: ignore[arg-type]
+
+
+def test_maps_of_a_unet_are_those_of_its_way_down() -> None:
+    model = unet()
+    images = torch.rand(2, 1, 32, 32)
+    seen: list[torch.Tensor] = []
+    for stage in (model.conv_0, model.down_1, model.down_2, model.down_3, model.down_4):
+        stage.register_forward_hook(lambda _module, _inputs, output: seen.append(output.clone()))
+    model(images)
+    expected = list(seen)
+    encoder = as_encoder(model, 32)
+    maps = encoder.feature_maps(images)
+    assert torch.equal(maps[-1], expected[-1])
+    assert torch.equal(encoder(images), expected[-1].flatten(2).mT)
+    for found, wanted in zip(maps[:-1], expected[:-1], strict=True):
+        normalized = nn.functional.layer_norm(wanted.movedim(1, -1), wanted.shape[1:2]).movedim(-1, 1)
+        torch.testing.assert_close(found, normalized)
+    assert encoder.feature_channels == (4, 8, 8, 16, 16)
+    assert encoder.feature_strides == tuple((2**k,) * 2 for k in range(5))
+    assert (encoder.patch_size, encoder.grid_size, encoder.hidden_size) == ((16, 16), (2, 2), 16)
+    with pytest.raises(ValueError, match=r"BasicUNet lacks the size of images: give MONAIEncoder"):
+        as_encoder(unet())
+
+
+def test_the_way_up_of_a_unet_is_frozen_and_the_way_down_learns_by_its_depth() -> None:
+    network = TransferClassifier(as_encoder(unet(), 32), 2)
+    frozen = {name.split(".")[0] for name, p in network.encoder.model.named_parameters() if not p.requires_grad}
+    assert frozen == {"upcat_1", "upcat_2", "upcat_3", "upcat_4", "final_conv"}
+    depths = network.encoder.parameters_by_depth()
+    assert [len(each) for each in depths] == [0, 8, 8, 8, 8, 8]
+    groups = layer_decay_groups(network, 1.0, weight_decay=0.1, layer_decay=0.5)
+    rates = {id(parameter): group["lr"] for group in groups for parameter in group["params"]}
+    model = network.encoder.model
+    assert rates[id(model.conv_0.conv_0.conv.weight)] == 0.5**5
+    assert rates[id(model.down_4.convs.conv_1.conv.weight)] == 0.5
+
+
+@pytest.mark.parametrize("method", ["AFiRe", "PEAC", "ACE", "DINO"])
+def test_every_method_learns_with_a_unet(method: str) -> None:
+    torch.manual_seed(0)
+    encoder = as_encoder(unet(norm="batch"), 32)
+    images = torch.rand(4, 1, 32, 32)
+    if method == "AFiRe":
+        network: nn.Module = AFiRe(
+            encoder, num_clusters=8, head_dim=16, decoder_dim=16, decoder_layers=1, decoder_heads=2
+        )
+        outputs = network(images, images.unsqueeze(1), torch.rand(4, 1, 1, 32, 32))
+        loss = outputs["q"].square().mean() + outputs["restored"].square().mean()
+    elif method == "DINO":
+        network = DINO(encoder, 16, 16, 8)
+        loss = DINOLoss()(network(torch.stack([images, images.flip(3)], 1), images[:, None][:, :0]))
+    else:
+        network = PEAC(encoder, 8, 16) if method == "PEAC" else ACE(encoder)
+        loss = network(images).square().mean()
+    loss.backward()
+    without = [name for name, p in network.encoder.named_parameters() if p.requires_grad and p.grad is None]
+    assert not without, "distributed training would stop at them"
+    moved = network.encoder.model.conv_0.conv_0.conv.weight.grad
+    assert moved.abs().sum() > 0
 
 
 def test_networks_take_monais_vit_as_it_is() -> None:

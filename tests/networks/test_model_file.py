@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from monai.networks.nets import ViT
+from monai.networks.nets import BasicUNet, ViT
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -57,6 +57,10 @@ def monai_vit(**changed: Any) -> ViT:
     return ViT(**settings, num_layers=2, num_heads=2, spatial_dims=2, **changed)
 
 
+def monai_unet(**changed: Any) -> BasicUNet:
+    return BasicUNet(spatial_dims=2, features=(4, 8, 8, 16, 16, 4), **changed)
+
+
 def afire(**changed: Any) -> AFiRe:
     return AFiRe(vit(), 8, 16, 16, 1, 2, **changed)
 
@@ -75,6 +79,8 @@ NETWORKS = {
     "MAE": lambda: MAE(vit(), 16, 1, 2),
     "MONAI's ViT": lambda: MONAIEncoder(monai_vit()),
     "AFiRe with MONAI's ViT": lambda: AFiRe(monai_vit(classification=True, num_classes=3), 8, 16, 16, 1, 2),
+    "MONAI's U-Net": lambda: MONAIEncoder(monai_unet(), 32),
+    "PEAC with MONAI's U-Net": lambda: PEAC(MONAIEncoder(monai_unet(norm="batch"), 32), 8, 8),
     "classifier": lambda: TransferClassifier(vit(), 2, standardize_features=False),
     "segmenter": lambda: UPerNet(swin(), 3, channels=8),
     "detector": lambda: AnomalyDetector(afire(), memory_size=16, views=2),
@@ -107,6 +113,20 @@ def test_a_network_comes_back_from_its_file(tmp_path: Path, name: str) -> None:
     assert list(built.state_dict()) == list(network.state_dict())
     for found, expected in zip(outputs(built, name), outputs(network, name), strict=True):
         assert torch.equal(found, expected)
+
+
+def test_describing_a_unet_draws_no_random_numbers() -> None:
+    network = MONAIEncoder(monai_unet(), 32)
+    before = torch.get_rng_state()
+    definition_of(network)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_unet_with_other_layers_is_not_described(tmp_path: Path) -> None:
+    network = MONAIEncoder(monai_unet(norm=("group", {"num_groups": 2})), 32)
+    path = save_network(network, tmp_path / "model.pt", {"preprocessing": INPUT})
+    with pytest.raises(ValueError, match=r"MONAIEncoder lacks model; build it yourself and use load_network"):
+        ModelFile(path).build()
 
 
 def test_a_description_survives_every_way_of_saving(tmp_path: Path) -> None:

@@ -44,7 +44,6 @@ def landmark_correspondence(
     stride: int | None = None,
     progress: bool = True,
     remove_position: bool = False,
-    refine: bool = False,
     batch_size: int = 32,
 ) -> pd.DataFrame:
     r"""
@@ -75,8 +74,6 @@ def landmark_correspondence(
             patch itself.
         progress: whether to show a progress bar over the images.
         remove_position: whether to subtract the mean feature map.
-        refine: whether to move the place between the cells to the peak of a parabola through the similarities of the
-            best cell and its two neighbors along each axis.
         batch_size: copies of images in a pass of the encoder.
 
     Returns:
@@ -106,7 +103,7 @@ def landmark_correspondence(
             maps.remove_mean()
         at_landmarks = [_at_landmarks(part, places[rows], maps.centers) for rows, part in maps(references)]
         to_find = torch.cat(at_landmarks)
-        found = [_most_similar(to_find, part, maps.centers, refine) for _, part in maps(range(len(images)))]
+        found = [_most_similar(to_find, part, maps.centers) for _, part in maps(range(len(images)))]
     matches = [match for part in found for match in zip(*part, strict=True)]
     return correspondence_table(matches, places, references, encoder.img_size)
 
@@ -190,7 +187,7 @@ def _at_landmarks(features: torch.Tensor, places: torch.Tensor, centers: Sequenc
 
 
 def _most_similar(
-    to_find: torch.Tensor, features: torch.Tensor, centers: Sequence[torch.Tensor], refine: bool
+    to_find: torch.Tensor, features: torch.Tensor, centers: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Place (m, N, n) and cosine (m, N) of the best match of N features in each of m maps, on the CPU."""
     cells = features.shape[2:]
@@ -198,30 +195,11 @@ def _most_similar(
     rows = max(1, _MAX_SIMILARITIES // (maps.shape[0] * maps.shape[2]))
     places, cosines = [], []
     for part in F.normalize(to_find, dim=1).split(rows):
-        similarity = part @ maps
-        cosine, best = similarity.max(-1)
+        cosine, best = (part @ maps).max(-1)
         index = torch.unravel_index(best, cells)
-        place = torch.stack([center[cell] for cell, center in zip(index, centers, strict=True)], dim=-1)
-        if refine:
-            place = place + _peak_offset(similarity, best, centers)
-        places.append(place.cpu())
+        places.append(torch.stack([center[cell] for cell, center in zip(index, centers, strict=True)], dim=-1).cpu())
         cosines.append(cosine.cpu())
     return torch.cat(places, dim=1), torch.cat(cosines, dim=1)
-
-
-def _peak_offset(similarity: torch.Tensor, best: torch.Tensor, centers: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Peak (m, N, n) of parabolas through the best cell and its neighbors, pixels from the best; 0 at the border."""
-    offsets, step = [], similarity.shape[-1]
-    for center in centers:
-        step //= len(center)  # from a cell to the next one along this axis
-        cell = best // step % len(center)
-        neighbors = [(best + side).clamp(0, similarity.shape[-1] - 1) for side in (-step, 0, step)]
-        before, peak, after = similarity.gather(2, torch.stack(neighbors, dim=-1)).unbind(-1)
-        bend = 2 * peak - before - after
-        shift = torch.where(bend > 0, (after - before) / (2 * bend).clamp_min(1e-12), 0.0)  # in [-0.5, 0.5]
-        inside = (cell > 0) & (cell < len(center) - 1)
-        offsets.append(torch.where(inside, shift, 0.0) * (center[1] - center[0] if len(center) > 1 else 1.0))
-    return torch.stack(offsets, dim=-1)
 
 
 def correspondence_table(

@@ -101,7 +101,7 @@ def as_encoder(encoder: nn.Module, img_size: Sequence[int] | int | None = None) 
 
     Args:
         encoder: a :class:`monai_afire.networks.RadiographEncoder` or another module with its interface; or MONAI's
-            ``ViT`` or ``SwinTransformer``, a model of ``transformers`` or one of ``timm``.
+            ``ViT``, ``SwinTransformer`` or ``BasicUNet``, a model of ``transformers`` or one of ``timm``.
         img_size: spatial size of the images in pixels, for networks that do not know it; None for theirs.
 
     Returns:

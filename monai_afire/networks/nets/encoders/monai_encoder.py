@@ -1,15 +1,16 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""MONAI's ViT and Swin transformer as they are."""
+"""MONAI's ViT, Swin transformer and U-Net as they are."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-from monai.networks.nets import ViT
+from monai.networks.nets import BasicUNet, ViT
 from monai.networks.nets.swin_unetr import SwinTransformer
 from monai.utils import ensure_tuple_rep
 from torch import nn
@@ -18,18 +19,19 @@ from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.adapted_encoder import AdaptedEncoder
 from monai_afire.networks.nets.radiograph_encoder import spread_layers
 
-MONAI_NETWORKS = (ViT, SwinTransformer)
+MONAI_NETWORKS = (ViT, SwinTransformer, BasicUNet)
 
 
 @keeps_arguments
 class MONAIEncoder(AdaptedEncoder):
     """
-    MONAI's ``ViT`` or ``SwinTransformer`` as an encoder.
+    MONAI's ``ViT`` or ``SwinTransformer``, or the contracting path of its ``BasicUNet``, as an encoder.
 
     MONAI has no normalization of its own: the images reach the network as they are, in [0, 1], unless mean and standard
     deviation are given. A ViT's class token (``classification=True``) is left out, its head is not used. A
     ``SwinTransformer`` merges patches after its last stage, too: its tokens are the last of its five maps, each of
-    16 x 16 patches.
+    16 x 16 patches. The tokens of a ``BasicUNet`` are the deepest of its five maps, each of 16 x 16 pixels. Its files
+    can be built again with MONAI's activation, and MONAI's normalization or ``norm="batch"``.
 
     Args:
         model: the network; used as it is, not copied.
@@ -57,7 +59,7 @@ class MONAIEncoder(AdaptedEncoder):
     ) -> None:
         super().__init__()
         if not isinstance(model, MONAI_NETWORKS):
-            raise TypeError(f"expected MONAI's ViT or SwinTransformer, got {type(model).__name__}")
+            raise TypeError(f"expected MONAI's ViT, SwinTransformer or BasicUNet, got {type(model).__name__}")
         self.model: Any = model
         channels, patch = _channels_and_patch(model)
         size = _image_size(model, img_size, patch)
@@ -65,28 +67,34 @@ class MONAIEncoder(AdaptedEncoder):
         self.adapt(channels, channels, size, mean, std)
 
     def changed_arguments(self) -> dict[str, Any]:
-        """The ViT as data, since MONAI's networks do not remember their arguments; a Swin transformer is not."""
-        return {"model": _vit_definition(self.model, self.img_size)} if isinstance(self.model, ViT) else {}
+        """The network as data, since MONAI's do not remember their arguments; a Swin transformer is not."""
+        if isinstance(self.model, ViT):
+            return {"model": _vit_definition(self.model, self.img_size)}
+        return {"model": _unet_definition(self.model)} if isinstance(self.model, BasicUNet) else {}
 
     def encode(self, pixels: torch.Tensor) -> torch.Tensor:
         """Tokens ``(B, L, D)``."""
-        if isinstance(self.model, SwinTransformer):
-            return self.model(pixels)[-1].flatten(2).transpose(1, 2)
+        if not isinstance(self.model, ViT):
+            return self.encode_maps(pixels)[-1].flatten(2).transpose(1, 2)
         return self._patch_tokens(self.model.norm(self.model(pixels)[1][-1]))
 
     def encode_maps(self, pixels: torch.Tensor) -> list[torch.Tensor]:
-        """Maps ``(B, C_i, *S_i)``: of a ViT those of four blocks, of a Swin transformer all that it returns."""
+        """Maps ``(B, C_i, *S_i)``: of a ViT those of four blocks, of the others those of all stages."""
         if isinstance(self.model, SwinTransformer):
             return list(self.model(pixels))
+        if isinstance(self.model, BasicUNet):
+            return list(itertools.accumulate(self.blocks(), lambda maps, stage: stage(maps), initial=pixels))[1:]
         hidden = self.model(pixels)[1]
         tokens = [self._patch_tokens(hidden[layer]) for layer in spread_layers(len(hidden))[:-1]]
         tokens.append(self._patch_tokens(self.model.norm(hidden[-1])))
         return [each.transpose(1, 2).unflatten(2, self._grid) for each in tokens]
 
     def blocks(self) -> list[nn.Module]:
-        """The transformer's blocks, counted through the stages."""
+        """The transformer's blocks, counted through the stages; the stages of a U-Net on the way down."""
         if isinstance(self.model, ViT):
             return list(self.model.blocks)
+        if isinstance(self.model, BasicUNet):
+            return [self.model.conv_0, self.model.down_1, self.model.down_2, self.model.down_3, self.model.down_4]
         lists = [getattr(module, "blocks", None) for module in self.model.modules()]
         return [block for blocks in lists if isinstance(blocks, nn.ModuleList) for block in blocks]
 
@@ -98,6 +106,9 @@ def _channels_and_patch(model: Any) -> tuple[int, tuple[int, ...]]:
     """MONAI keeps them in a layer only: a convolution, or a perceptron behind a layer that cuts patches."""
     if isinstance(model, SwinTransformer):
         return model.patch_embed.proj.in_channels, tuple(model.patch_size)
+    if isinstance(model, BasicUNet):
+        first: Any = model.conv_0[0].conv
+        return first.in_channels, (16,) * len(first.kernel_size)
     embedding = model.patch_embedding.patch_embeddings
     if not isinstance(embedding, nn.Sequential):
         return embedding.in_channels, tuple(embedding.kernel_size)
@@ -109,9 +120,9 @@ def _channels_and_patch(model: Any) -> tuple[int, tuple[int, ...]]:
 
 def _image_size(model: Any, img_size: Sequence[int] | int | None, patch: Sequence[int]) -> tuple[int, ...]:
     """As given, or that of a ViT, which follows from the number of its patches."""
-    if isinstance(model, SwinTransformer):
+    if not isinstance(model, ViT):
         if img_size is None:
-            raise ValueError("a SwinTransformer does not know the size of its images: give MONAIEncoder(model, size)")
+            raise ValueError(f"{type(model).__name__} lacks the size of images: give MONAIEncoder(model, size)")
         return ensure_tuple_rep(img_size, len(patch))
     positions = model.patch_embedding.n_patches
     edge = round(positions ** (1 / len(patch)))
@@ -142,3 +153,18 @@ def _vit_definition(vit: Any, img_size: Sequence[int]) -> dict[str, Any]:
     }
     last = head[0] if isinstance(head, nn.Sequential) else head
     return {"class": "ViT", "arguments": arguments if last is None else {**arguments, "num_classes": last.out_features}}
+
+
+def _unet_definition(unet: Any) -> dict[str, Any] | None:
+    """None for other layers than MONAI's, which cannot all be told from the network."""
+    stages = [unet.conv_0, unet.down_1.convs, unet.down_2.convs, unet.down_3.convs, unet.down_4.convs]
+    arguments: dict[str, Any] = {
+        "spatial_dims": len(unet.final_conv.kernel_size),
+        "in_channels": unet.conv_0.conv_0.conv.in_channels,
+        "out_channels": unet.final_conv.out_channels,
+        "features": [*(stage.conv_0.conv.out_channels for stage in stages), unet.final_conv.in_channels],
+    }
+    with torch.device("meta"):  # draws no random numbers
+        variants = [(each, BasicUNet(**each)) for each in (arguments, {**arguments, "norm": "batch"})]
+    same = ({"class": "BasicUNet", "arguments": each} for each, network in variants if str(network) == str(unet))
+    return next(same, None)
