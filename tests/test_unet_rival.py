@@ -14,7 +14,8 @@ from monai.bundle import ConfigParser
 from PIL import Image
 from torch import nn
 
-from tests.benchmarks.real_tasks import CONTOUR_POINTS, listed_contour_points
+from tests.benchmarks.jsrt_correspondence import CONTOUR_POINTS
+from tests.benchmarks.real_tasks import listed_contour_points
 from tests.benchmarks.unet_rival import TASKS, montgomery_dice
 
 

@@ -23,13 +23,13 @@ import pandas as pd
 from monai_afire.data.__main__ import main as write_datalist
 from monai_afire.experiments.__main__ import main as run_experiment
 from monai_afire.networks import released_encoder
+from tests.benchmarks.jsrt_correspondence import CONTOUR_POINTS, contour_points
 from tests.benchmarks.radiograph_sets import option_words
 
 VALIDATION = 10  # every tenth training patient validates, where the published split has no such part
 SHAPE = {"image_size": 64, "patch_size": 8, "hidden_size": 192, "num_layers": 6, "num_heads": 6, "standardize": "true"}
 MACHINE = {"bf16": "false"}  # so small a network is faster without, on a CPU
 FINDINGS = ("Atelectasis", "Effusion", "Infiltration", "Consolidation", "Edema")
-CONTOUR_POINTS = {"right_lung": 44, "left_lung": 50, "heart": 26}  # of JSRT
 CONTOUR_STEP = 6  # every sixth becomes a landmark
 
 
@@ -96,16 +96,13 @@ def listed_jsrt(data: Path, path: Path) -> None:
 
 def listed_contour_points(data: Path, path: Path) -> None:
     """Every sixth contour point of JSRT's lungs and heart as a landmark, by the split that comes with them."""
-    folder = data / "jsrt"
-    published = json.loads((folder / "contours.json").read_text())
     names = [f"{organ} {n}" for organ, points in CONTOUR_POINTS.items() for n in range(0, points, CONTOUR_STEP)]
     items, splits = [], []
-    for name, known in sorted(published.items()):
-        if known["contours"]:  # one image has no contours
-            points = [point for organ in CONTOUR_POINTS for point in known["contours"][organ][::CONTOUR_STEP]]
-            image = os.path.relpath(folder / "images" / f"{name}.png", path.parent)
-            items.append({"image": image, "patient_id": name, "landmarks": points})
-            splits.append(known["published_split"])
+    for split in ("train", "test"):
+        for file, points in zip(*contour_points(data / "jsrt", 10**6, CONTOUR_STEP, split), strict=True):
+            image = os.path.relpath(file, path.parent)
+            items.append({"image": image, "patient_id": Path(file).stem, "landmarks": points.tolist()})
+            splits.append(split)
     path.write_text(json.dumps({**split_as_published(items, splits), "landmark_names": names}))
 
 

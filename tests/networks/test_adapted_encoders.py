@@ -85,7 +85,7 @@ def test_maps_of_a_swin_transformer_are_its_outputs() -> None:
     assert encoder.feature_channels == tuple(each.shape[1] for each in outputs)
     assert encoder.feature_strides == tuple((64 // each.shape[2],) * 2 for each in outputs)
     assert len(encoder.blocks()) == 5
-    with pytest.raises(ValueError, match=r"SwinTransformer lacks the size of images: give MONAIEncoder"):
+    with pytest.raises(ValueError, match=r"SwinTransformer does not know the size of its images: give MONAIEncoder"):
         as_encoder(swin())
 
 
@@ -111,7 +111,7 @@ def test_maps_of_a_unet_are_those_of_its_way_down() -> None:
     assert encoder.feature_channels == (4, 8, 8, 16, 16)
     assert encoder.feature_strides == tuple((2**k,) * 2 for k in range(5))
     assert (encoder.patch_size, encoder.grid_size, encoder.hidden_size) == ((16, 16), (2, 2), 16)
-    with pytest.raises(ValueError, match=r"BasicUNet lacks the size of images: give MONAIEncoder"):
+    with pytest.raises(ValueError, match=r"BasicUNet does not know the size of its images: give MONAIEncoder"):
         as_encoder(unet())
 
 

@@ -70,7 +70,8 @@ class MONAIEncoder(AdaptedEncoder):
         """The network as data, since MONAI's do not remember their arguments; a Swin transformer is not."""
         if isinstance(self.model, ViT):
             return {"model": _vit_definition(self.model, self.img_size)}
-        return {"model": _unet_definition(self.model)} if isinstance(self.model, BasicUNet) else {}
+        widths = self.feature_channels
+        return {"model": _unet_definition(self.model, widths)} if isinstance(self.model, BasicUNet) else {}
 
     def encode(self, pixels: torch.Tensor) -> torch.Tensor:
         """Tokens ``(B, L, D)``."""
@@ -122,7 +123,8 @@ def _image_size(model: Any, img_size: Sequence[int] | int | None, patch: Sequenc
     """As given, or that of a ViT, which follows from the number of its patches."""
     if not isinstance(model, ViT):
         if img_size is None:
-            raise ValueError(f"{type(model).__name__} lacks the size of images: give MONAIEncoder(model, size)")
+            kind = type(model).__name__
+            raise ValueError(f"{kind} does not know the size of its images: give MONAIEncoder(model, size)")
         return ensure_tuple_rep(img_size, len(patch))
     positions = model.patch_embedding.n_patches
     edge = round(positions ** (1 / len(patch)))
@@ -155,14 +157,13 @@ def _vit_definition(vit: Any, img_size: Sequence[int]) -> dict[str, Any]:
     return {"class": "ViT", "arguments": arguments if last is None else {**arguments, "num_classes": last.out_features}}
 
 
-def _unet_definition(unet: Any) -> dict[str, Any] | None:
+def _unet_definition(unet: Any, widths: Sequence[int]) -> dict[str, Any] | None:
     """None for other layers than MONAI's, which cannot all be told from the network."""
-    stages = [unet.conv_0, unet.down_1.convs, unet.down_2.convs, unet.down_3.convs, unet.down_4.convs]
     arguments: dict[str, Any] = {
         "spatial_dims": len(unet.final_conv.kernel_size),
         "in_channels": unet.conv_0.conv_0.conv.in_channels,
         "out_channels": unet.final_conv.out_channels,
-        "features": [*(stage.conv_0.conv.out_channels for stage in stages), unet.final_conv.in_channels],
+        "features": [*widths, unet.final_conv.in_channels],
     }
     with torch.device("meta"):  # draws no random numbers
         variants = [(each, BasicUNet(**each)) for each in (arguments, {**arguments, "norm": "batch"})]
