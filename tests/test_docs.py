@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import pkgutil
 import re
 from pathlib import Path
@@ -14,6 +15,8 @@ import torch
 
 import monai_afire
 from monai_afire.data import export_phantom
+from monai_afire.experiments import __main__ as experiments
+from monai_afire.options.declarations import OPTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -73,6 +76,25 @@ def test_commands_name_bundles_and_configs_that_exist() -> None:
         assert names
         for name in names:
             assert (ROOT / "bundles" / bundle / "configs" / f"{name}.json").is_file(), (bundle, name)
+
+
+def test_commands_name_options_that_exist() -> None:
+    """Those of the reports, too: a result is reproduced by its command as long as the command is printed."""
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bundles/*/docs/*.md")]
+    text = "\n".join(page.read_text(encoding="utf-8") for page in pages).replace("\\\n", " ")
+    start = r"^ *(?:python -m (?:monai\.bundle run|monai_afire\.experiments)|monai-afire run) .*"
+    commands = re.findall(start, text, re.MULTILINE)
+    assert len(commands) > 50
+    own = {"config_file", *re.findall(r'"--(\w+)"', Path(experiments.__file__).read_text(encoding="utf-8"))}
+    unknown, of_monai = [], {"run_id", "tracking"}
+    for command in commands:
+        bundle = re.search(r"bundles/(\w+)/|monai-afire run (\w+)", command)
+        folder = (bundle[1] or bundle[2]) if bundle else ""  # of all bundles where a copy is started
+        configs = (ROOT / "bundles" / folder).rglob("configs/**/*.json")
+        ids = {id.split("::")[0] for path in configs for id in json.loads(path.read_text())}
+        names = re.findall(r" --(?:pretraining::)?(\w+)", command)
+        unknown += [(name, command) for name in names if name not in {*OPTIONS, *own, *ids, *of_monai}]
+    assert unknown == []
 
 
 def test_the_plain_loops_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,7 +142,7 @@ def run_seed(
         if name == "untrained" and not untrained:
             continue
         stage = folder / name
-        chosen = {"add_lesions::amplitude": training["lesion_amplitude"], **SCORING} if real else {}
+        chosen = {"add_lesions::amplitude": REAL_TRAINING["add_lesions::amplitude"], **SCORING} if real else {}
         run(config_file=ADAPT, seed=seed, ckpt_dir=str(stage), output_dir=str(stage), **common, **chosen, **settings)
         weights = str(stage / "model.pt")
         run(config_file=EVALUATE, ckpt_path=weights, output_dir=str(stage), **common, **phantom_seed)

@@ -169,8 +169,9 @@ def main() -> None:
             words = ["--config_file", f"bundles/radiograph_{task.bundle}/configs/train.json"]
             words += ["--output_dir", str(folder / mode), "--metrics", *task.metrics]
             words += ["--initializations", "scratch=", f"pretrained={options.weights}", "--seed", *options.seeds]
-            words += ["--label_fraction", *task.fractions, "--freeze_encoder", str(mode == "frozen").lower()]
-            run_experiment([*words, *option_words(settings)])
+            words += ["--label_fraction", *task.fractions]
+            frozen = {"network_def::freeze_encoder": mode == "frozen"}
+            run_experiment([*words, *option_words({**settings, **frozen})])
 
 
 if __name__ == "__main__":
