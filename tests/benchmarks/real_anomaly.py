@@ -50,7 +50,7 @@ REAL_TRAINING = {
     "val_interval": 50,
 }
 REAL_ADAPTING = {"epochs": 20, "learning_rate": 1e-4, "val_interval": 5}
-SCORING = {"aggregation": "top_k", "score_fusion": ["focal"]}  # of the table in the bundle's documentation
+SCORING = {"detector_def::aggregation": "top_k", "score_fusion": ["focal"]}  # of the table in the bundle's documentation
 PCA_COMPONENTS = 32
 PCA_SIZE = 64
 PCA_CELL = 8  # pixels of a "token" of the PCA's error map
@@ -145,7 +145,7 @@ def run_seed(
         chosen = {"add_lesions::amplitude": REAL_TRAINING["add_lesions::amplitude"], **SCORING} if real else {}
         run(config_file=ADAPT, seed=seed, ckpt_dir=str(stage), output_dir=str(stage), **common, **chosen, **settings)
         weights = str(stage / "model.pt")
-        run(config_file=EVALUATE, ckpt_path=weights, output_dir=str(stage), **common, **phantom_seed)
+        run(config_file=EVALUATE, ckpt_path=weights, output_dir=str(stage), **source, **phantom_seed)
         figures[name] = json.loads((stage / "metrics.json").read_text())
     return figures
 
