@@ -20,7 +20,7 @@ from tests.benchmarks.radiograph_sets import option_words
 from tests.benchmarks.real_anomaly import REAL_SHAPE, REAL_TRAINING, TRAIN
 
 CLASSIFY = "bundles/radiograph_classification/configs/train.json"
-SHAPE = {name: value for name, value in REAL_SHAPE.items() if name != "num_clusters"}
+SHAPE = {name: value for name, value in REAL_SHAPE.items() if name != "network_def::num_clusters"}
 TASKS: dict[str, dict[str, Any]] = {
     "label": {"label_key": "label", "num_classes": 1},
     "findings": {"label_key": "findings"},
