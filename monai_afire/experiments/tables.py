@@ -268,7 +268,8 @@ def _draw_panel(axis: Axes, comparison: pd.DataFrame) -> None:
 def _cell(row: Mapping[str, Any], is_reference: bool) -> str:
     if not row["n"]:
         return "-"
-    decimals = 3 if abs(row["mean"]) < 10 else 1
+    # radial errors are small fractions of the side
+    decimals = 1 if abs(row["mean"]) >= 10 else 3 if abs(row["mean"]) >= 0.1 else 4
     spread = "" if math.isnan(row["sd"]) else f" ± {format_number(row['sd'], decimals)}"
     text = f"{format_number(row['mean'], decimals)}{spread} ({row['n']})"
     if is_reference:

@@ -113,6 +113,19 @@ def test_without_a_fraction() -> None:
     assert figure_to_array(comparison_figure(comparison)).ndim == 3
 
 
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ([0.0152, 0.0148], "0.0150 ± 0.0003"),  # a radial error, a fraction of the side
+        ([0.52, 0.48], "0.500 ± 0.028"),
+        ([12.0, 14.0], "13.0 ± 1.4"),
+    ],
+)
+def test_decimals_follow_the_size_of_the_value(values: list[float], text: str) -> None:
+    runs = pd.DataFrame({"initialization": "scratch", "label_fraction": 1.0, "error": values})
+    assert f"| scratch | {text} (2) |" in comparison_markdown(comparison_table(runs, ["error"]))
+
+
 def test_figure_has_a_panel_per_metric_and_a_line_per_initialization() -> None:
     table = runs_of(VALUES)
     table["$a_metric$"] = table["mean_auc"] * 2
