@@ -92,13 +92,7 @@ from monai_afire.analysis.prototypes import (
     patch_windows,
     prototype_atlas,
 )
-from monai_afire.analysis.report import (
-    classifiers_of,
-    encoders_of,
-    first_described,
-    property_report,
-    report_page,
-)
+from monai_afire.analysis.report import classifiers_of, encoders_of, first_described, property_report, report_page
 from monai_afire.analysis.restoration import (
     Restorations,
     RestorationStudy,
@@ -116,11 +110,7 @@ from monai_afire.analysis.saliency import (
     localization_summary,
     saliency_figure,
 )
-from monai_afire.analysis.study import (
-    NothingToCompareError,
-    Study,
-    StudyResult,
-)
+from monai_afire.analysis.study import NothingToCompareError, Study, StudyResult
 from monai_afire.analysis.symmetry import (
     SymmetryStudy,
     landmark_symmetry,

@@ -165,9 +165,7 @@ def tsne_map(features: torch.Tensor, seed: int = 0, perplexity: float = 30.0) ->
     if len(points) < 4 or min(points.shape) < 2:
         return np.stack([np.arange(len(points)), np.zeros(len(points))], axis=1).astype(np.float32)
     tsne = TSNE(
-        perplexity=min(perplexity, (len(points) - 1) / 3),
-        init="pca" if spread > 1e-6 else "random",
-        random_state=seed,
+        perplexity=min(perplexity, (len(points) - 1) / 3), init="pca" if spread > 1e-6 else "random", random_state=seed
     )
     return tsne.fit_transform(points).astype(np.float32)
 

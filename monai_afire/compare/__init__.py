@@ -15,11 +15,4 @@ from monai_afire.compare.comparison import compare_encoders
 from monai_afire.compare.encoders import ComparedEncoder, compared_encoder
 from monai_afire.compare.tokens import encode_images
 
-__all__ = [
-    "Cohort",
-    "ComparedEncoder",
-    "compare_encoders",
-    "compared_encoder",
-    "encode_images",
-    "read_cohort",
-]
+__all__ = ["Cohort", "ComparedEncoder", "compare_encoders", "compared_encoder", "encode_images", "read_cohort"]

@@ -199,11 +199,7 @@ class LocalConsistencyLoss(nn.Module):
         self.reduction = check_reduction(reduction)
 
     def forward(
-        self,
-        student: torch.Tensor,
-        teacher: torch.Tensor,
-        matches: torch.Tensor,
-        samples: torch.Tensor | None = None,
+        self, student: torch.Tensor, teacher: torch.Tensor, matches: torch.Tensor, samples: torch.Tensor | None = None
     ) -> torch.Tensor:
         """
         Compute the loss.

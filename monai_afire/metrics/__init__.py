@@ -34,12 +34,7 @@ from monai_afire.metrics.multiclass import (
     quadratic_weighted_kappa,
 )
 from monai_afire.metrics.nearest_neighbors import knn_predict
-from monai_afire.metrics.patient_bootstrap import (
-    bootstrap_aucs,
-    bootstrap_p_value,
-    patient_weights,
-    weighted_metrics,
-)
+from monai_afire.metrics.patient_bootstrap import bootstrap_aucs, bootstrap_p_value, patient_weights, weighted_metrics
 from monai_afire.metrics.peac import PEACMetrics, order_accuracy, peac_correspondence, peac_metrics
 from monai_afire.metrics.pretraining import (
     DefinedAverage,

@@ -109,11 +109,7 @@ class RandomArrayTransformd(RandomizableTransform, ArrayTransformd):
     """
 
     def __init__(
-        self,
-        keys: KeysCollection,
-        transform: Any,
-        new_keys: Sequence[Hashable] = (),
-        allow_missing_keys: bool = False,
+        self, keys: KeysCollection, transform: Any, new_keys: Sequence[Hashable] = (), allow_missing_keys: bool = False
     ) -> None:
         MapTransform.__init__(self, keys, allow_missing_keys)
         RandomizableTransform.__init__(self, prob=getattr(transform, "prob", 1.0))

@@ -29,10 +29,7 @@ def plot_figure(width: float, height: float, pictures: bool = False) -> Figure:
 
 def series_style(number: int) -> dict[str, Any]:
     """Color and marker of a series; none of the first 42 has both in common with another."""
-    return {
-        "color": SERIES_COLORS[number % len(SERIES_COLORS)],
-        "marker": SERIES_MARKERS[number % len(SERIES_MARKERS)],
-    }
+    return {"color": SERIES_COLORS[number % len(SERIES_COLORS)], "marker": SERIES_MARKERS[number % len(SERIES_MARKERS)]}
 
 
 def frame(axis: Axes, title: str = "", x_label: str = "", y_label: str = "", grid: str | None = None) -> None:

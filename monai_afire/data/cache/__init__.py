@@ -7,7 +7,4 @@ from __future__ import annotations
 from monai_afire.data.cache.cached_dataset import cached_dataset
 from monai_afire.data.cache.disk_cache import DiskCachedDataset
 
-__all__ = [
-    "DiskCachedDataset",
-    "cached_dataset",
-]
+__all__ = ["DiskCachedDataset", "cached_dataset"]

@@ -16,14 +16,7 @@ from typing import Any
 import ignite.distributed as idist
 from monai.utils import ensure_tuple
 
-from monai_afire.data.datalist.checks import (
-    PATH_KEYS,
-    SECTIONS,
-    DatalistError,
-    read_json,
-    require_files,
-    require_keys,
-)
+from monai_afire.data.datalist.checks import PATH_KEYS, SECTIONS, DatalistError, read_json, require_files, require_keys
 from monai_afire.data.datalist.leaks import check_leaks
 from monai_afire.data.datalist.patients import file_patients, item_patients, split_by_patient
 from monai_afire.data.datalist.scanning import scan_radiographs, scan_volumes

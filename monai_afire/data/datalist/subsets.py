@@ -103,12 +103,7 @@ def few_shots(
 
 
 def cross_validation_items(
-    items: Sequence[Mapping[str, Any]],
-    num_folds: int,
-    fold: int,
-    section: str,
-    seed: int = 0,
-    label_key: str = "label",
+    items: Sequence[Mapping[str, Any]], num_folds: int, fold: int, section: str, seed: int = 0, label_key: str = "label"
 ) -> list[dict[str, Any]]:
     """
     Items of one section of one run of a cross-validation by patient.

@@ -9,12 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from monai_afire.data.phantom.anatomy import (
-    LANDMARK_NAMES,
-    ORGAN_NAMES,
-    ChestAnatomy,
-    Projection,
-)
+from monai_afire.data.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES, ChestAnatomy, Projection
 from monai_afire.data.phantom.lesions import DrawnChest, Scene, add_lesion, draw_anatomy
 from monai_afire.data.phantom.rendering import expose, organ_masks, sample_exposure, thickness_maps
 

@@ -10,12 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.ndimage import distance_transform_edt, gaussian_filter
 
-from monai_afire.data.phantom.anatomy import (
-    DEPTH,
-    LANDMARK_NAMES,
-    ORGAN_NAMES,
-    ChestAnatomy,
-)
+from monai_afire.data.phantom.anatomy import DEPTH, LANDMARK_NAMES, ORGAN_NAMES, ChestAnatomy
 from monai_afire.data.phantom.lesions import LESION_KINDS, DrawnChest, Lesion, draw_anatomy
 from monai_afire.data.phantom.rendering import airways, lung_depth
 from monai_afire.data.phantom.skeleton import clavicle, skeleton, vessel_tree

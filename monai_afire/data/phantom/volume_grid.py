@@ -48,11 +48,7 @@ class VolumeGrid:
         right, front, up = (
             start + step * np.arange(n) for start, step, n in zip(starts, steps, self.shape, strict=True)
         )
-        return (
-            np.float32(-right)[:, None, None],
-            np.float32(-up)[None, None, :],
-            np.float32(front)[None, :, None],
-        )
+        return (np.float32(-right)[:, None, None], np.float32(-up)[None, None, :], np.float32(front)[None, :, None])
 
     def to_voxels(self, points: np.ndarray) -> np.ndarray:
         """Points ``(n, 3)``, ``x, y, z`` of the anatomy, in voxels; 0 is the center of the first one."""

@@ -29,12 +29,7 @@ from monai_afire.metrics.classification import (
 from monai_afire.metrics.multiclass import UNKNOWN, confusion_matrix, multiclass_metrics
 from monai_afire.metrics.subgroups import subgroup_metrics
 from monai_afire.utils.formatting import format_number, table_lines
-from monai_afire.utils.labels import (
-    check_label_kind,
-    check_thresholds_of_kind,
-    class_probabilities,
-    resolve_uncertain,
-)
+from monai_afire.utils.labels import check_label_kind, check_thresholds_of_kind, class_probabilities, resolve_uncertain
 from monai_afire.visualize.confusion import confusion_figure
 from monai_afire.visualize.curves import class_roc_figure
 

@@ -21,15 +21,7 @@ from monai_afire.networks.weights.released import weights_file
 from monai_afire.networks.weights.safetensors_files import read_safetensors
 from monai_afire.utils.files import atomic_path, is_safetensors
 
-__all__ = [
-    "PRODUCER",
-    "Checkpoint",
-    "flatten_tensors",
-    "read_checkpoint",
-    "read_own",
-    "read_pickle",
-    "write_pickle",
-]
+__all__ = ["PRODUCER", "Checkpoint", "flatten_tensors", "read_checkpoint", "read_own", "read_pickle", "write_pickle"]
 
 PRODUCER = "monai_afire"
 _COPY_AGAIN = "copy or download it again, or save the network's state dict with torch.save or safetensors"

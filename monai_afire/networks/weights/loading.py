@@ -19,13 +19,7 @@ from monai_afire.networks.nets.encoders.build import build_encoder, is_encoder_n
 from monai_afire.networks.nets.swin_encoder import SwinEncoder
 from monai_afire.networks.nets.vit_encoder import ViTEncoder
 from monai_afire.networks.weights.checkpoint_files import Checkpoint, read_checkpoint
-from monai_afire.networks.weights.filters import (
-    CheckpointFilter,
-    Conversion,
-    convert_names,
-    find_encoder,
-    is_teacher,
-)
+from monai_afire.networks.weights.filters import CheckpointFilter, Conversion, convert_names, find_encoder, is_teacher
 from monai_afire.networks.weights.report import LoadReport, shorten
 from monai_afire.networks.weights.swin import SWIN_SOURCES, fit_swin, swin_arguments
 from monai_afire.networks.weights.vit import VIT_SOURCES, fit_vit, vit_arguments

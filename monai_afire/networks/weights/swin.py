@@ -41,11 +41,7 @@ BLOCK = "layers.0.blocks.0.mlp."
 TIMM = CheckpointFilter("timm", ANCHOR, (f"{BLOCK}fc1.",), TIMM_RULES, DROPPED, True, finish=_finish_timm)
 OWN = CheckpointFilter("afire", ANCHOR, (f"{BLOCK}linear1.",), {r"(.+)": r"\1"}, DROPPED, of_photographs=False)
 
-SWIN_SOURCES: dict[str, tuple[CheckpointFilter, ...]] = {
-    "auto": (OWN, TIMM),
-    "timm": (TIMM,),
-    "afire": (OWN, TIMM),
-}
+SWIN_SOURCES: dict[str, tuple[CheckpointFilter, ...]] = {"auto": (OWN, TIMM), "timm": (TIMM,), "afire": (OWN, TIMM)}
 
 
 def fit_swin(conversion: Conversion, encoder: Any) -> None:

@@ -108,10 +108,7 @@ def _read_image(path: str, stream: IO[bytes] | gzip.GzipFile, limits: SizeLimits
 
 _MAX_HEADER_BYTES = 2**16
 _FIELD = re.compile(r"^([\w ]+?) *[:=]+ *(.*?)\s*$", re.MULTILINE)
-_HEADER_END = {
-    "MetaImage": re.compile(rb"^ElementDataFile *=.*\n?", re.MULTILINE),
-    "NRRD": re.compile(rb"\r?\n\r?\n"),
-}
+_HEADER_END = {"MetaImage": re.compile(rb"^ElementDataFile *=.*\n?", re.MULTILINE), "NRRD": re.compile(rb"\r?\n\r?\n")}
 
 
 def read_itk_plane(path: str, file_format: str, limits: SizeLimits) -> RadiographPixels:
