@@ -20,7 +20,7 @@ def wrong_paths(files: Sequence[Path], overrides: Sequence[str]) -> list[str]:
     Overrides inside of entries that no config has.
 
     Args:
-        files: configs of the run; others than JSON are not read.
+        files: configs of the run. If one of them is not JSON, nothing is checked here.
         overrides: words of the command line.
 
     Returns:
@@ -32,21 +32,24 @@ def wrong_paths(files: Sequence[Path], overrides: Sequence[str]) -> list[str]:
         ["--train::lr_schedul::end: train has no 'lr_schedul'; did you mean 'lr_schedule'?"]
     """
     config: dict[str, Any] = {}
+    if any(path.suffix != ".json" for path in files):
+        return []
     for path in files:
-        if path.suffix == ".json":
-            for id, value in json.loads(path.read_text(encoding="utf-8")).items():
-                _set(config, id.lstrip("+").replace("#", _SEPARATOR).split(_SEPARATOR), value)
+        for id, value in json.loads(path.read_text(encoding="utf-8")).items():
+            names = id.lstrip("+").replace("#", _SEPARATOR).split(_SEPARATOR)
+            _set(config, names, value, merges=id.startswith("+"))
     names = [word[2:].partition("=")[0] for word in overrides if word.startswith("--")]
     problems = ((name, _problem(config, name.replace("#", _SEPARATOR).split(_SEPARATOR))) for name in names)
     return [f"--{name}: {problem}" for name, problem in problems if problem]
 
 
-def _set(config: dict[str, Any], id: list[str], value: Any) -> None:
+def _set(config: dict[str, Any], id: list[str], value: Any, merges: bool) -> None:
     holder: Any = config
     for name in id[:-1]:
         holder = holder.setdefault(name, {}) if isinstance(holder, dict) else {}
     if isinstance(holder, dict):
-        holder[id[-1]] = value
+        old = holder.get(id[-1])
+        holder[id[-1]] = {**old, **value} if merges and isinstance(old, dict) and isinstance(value, dict) else value
 
 
 def _problem(config: dict[str, Any], id: list[str]) -> str | None:

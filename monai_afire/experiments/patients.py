@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
+from monai.bundle import ConfigParser
 from numpy.typing import NDArray
 
 from monai_afire.experiments.execution import Outcome
@@ -38,7 +39,8 @@ def patient_p_values(experiment: Experiment, outcomes: Sequence[Outcome], num_sa
         "metric", "initialization", "label_fraction" and "patient_p_value", a row for each comparison.
     """
     files = {o.run: experiment.folder(o.run) / "predictions.csv" for o in outcomes if o.status != "failed"}
-    uncertain = experiment.overrides.get("uncertain", "ignore")
+    config = ConfigParser.load_config_files([*experiment.config_files, experiment.evaluate_file])
+    uncertain = experiment.overrides.get("uncertain") or config.get("uncertain", "ignore")
     tables = {run: _predictions(file, uncertain) for run, file in files.items() if file.is_file()}
     first = outcomes[0].run.initialization
     references = {(run.label_fraction, *_part(run)): run for run in tables if run.initialization == first}

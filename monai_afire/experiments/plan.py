@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -90,8 +91,13 @@ class Pretraining:
 
     def settings(self, seed: int) -> dict[str, Any]:
         """All that the weights depend on."""
-        files = {path: file_digest(path) for path in self.config_files}
-        return {"seed": seed, **dict(self.overrides), "files": files}
+        files = [*self.config_files, *named_files(dict(self.overrides))]
+        return {"seed": seed, **dict(self.overrides), "files": {path: file_digest(path) for path in files}}
+
+
+def named_files(overrides: Mapping[str, str]) -> list[str]:
+    """Files that overrides name: with other content, a list or weights give another result."""
+    return [value for name, value in overrides.items() if name in _READ_FILES and os.path.isfile(value)]
 
 
 def read_arms(path: str | Path, root: Path, shared: Mapping[str, str] | None = None) -> list[Pretraining | str]:
@@ -152,6 +158,7 @@ def _as_word(value: Any) -> str:
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _SET_PER_RUN = ("output_dir", "ckpt_dir", "encoder_weights", "seed", "items::label_fraction", "fold", "num_folds")
+_READ_FILES = ("datalist", "pretrained")
 _NOT_A_SETTING = ("resume",)  # how a run came to its end, not what it is
 
 
@@ -275,6 +282,7 @@ class Experiment:
     def settings(self, run: Run) -> dict[str, Any]:
         """All that the result of a run depends on: a result of other settings is not its result."""
         files = [*self.config_files, self.evaluate_file, *([run.start] if isinstance(run.start, str) else [])]
+        files += named_files(self.overrides)
         settings = {
             **run.overrides(),
             **{name: value for name, value in self.overrides.items() if name not in _NOT_A_SETTING},

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from monai_afire_cli import bundles_folder, command, main, starting
+from monai_afire_cli.overrides import wrong_paths
 
 BUNDLES = (
     *("ace", "afire", "dino", "mae", "peac"),
@@ -147,6 +148,21 @@ def test_mistakes_leave_nothing_behind(
     assert message in capsys.readouterr().err
     assert started == []
     assert list(tmp_path.iterdir()) == []
+
+
+def test_overrides_of_merged_and_of_yaml_configs(tmp_path: Path) -> None:
+    train = bundles_folder() / "afire/configs/train.json"
+    merged = tmp_path / "merged.json"
+    merged.write_text('{"+network_def": {"mine": {"width": 3}}}')
+    assert (
+        wrong_paths([train, merged], ["--network_def::encoder::hidden_size=3", "--network_def::mine::width", "4"]) == []
+    )
+    assert len(wrong_paths([train, merged], ["--network_def::encoders::hidden_size=3"])) == 1
+    merged.write_text('{"network_def": {"mine": 2}}')
+    assert len(wrong_paths([train, merged], ["--network_def::encoder::hidden_size=3"])) == 1
+    own = tmp_path / "own.yaml"
+    own.write_text("my_part:\n  a: 1\n")
+    assert wrong_paths([train, own], ["--my_part::a", "3"]) == []
 
 
 @pytest.mark.parametrize("name", ["audit", "compare", "data", "experiments"])

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from pathlib import Path
 
@@ -87,6 +88,10 @@ def test_uncertain_labels_count_as_the_runs_count_them(tmp_path: Path) -> None:
     expected = only_p(tmp_path / "a", *resolved)
     assert only_p(tmp_path / "b", first, second, uncertain="ones") == expected
     assert only_p(tmp_path / "c", first, second) != expected
+    experiment, outcomes = experiment_of(tmp_path / "d", {Run("a", None, 0): first, Run("b", None, 0): second})
+    config = Path(experiment.config_files[0])
+    config.write_text(json.dumps({**json.loads(config.read_text()), "uncertain": "ones"}))
+    assert patient_p_values(experiment, outcomes, num_samples=50)["patient_p_value"][0] == expected
 
 
 @pytest.mark.parametrize("names", [("None", "mild"), ("0", "1"), ("low", "high")])

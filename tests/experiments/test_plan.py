@@ -139,6 +139,12 @@ def test_settings_change_with_all_that_the_result_depends_on(tmp_path: Path, wei
 
     before = settings()
     assert settings({"resume": "true"}) == before
+    labels = tmp_path / "labels.json"
+    labels.write_text('{"training": []}')
+    listed = settings({"datalist": str(labels)})
+    assert settings({"datalist": str(labels)}) == listed
+    labels.write_text('{"training": [1]}')
+    assert settings({"datalist": str(labels)}) != listed
     assert settings({"epochs": "2"}) != before
     assert settings(seed=1) != before
     for path in (weights, config, str(Path(config).parent / "evaluate.json")):

@@ -14,7 +14,7 @@ from stat import S_ISREG
 from typing import Any
 
 from monai_afire.data.datalist.checks import SECTIONS, DatalistError
-from monai_afire.data.datalist.patients import file_patients
+from monai_afire.data.datalist.patients import file_patients, relative_names
 from monai_afire.utils.text import first_few, known_text
 
 _MOST_READ = 10_000  # images; a question for each of more files takes minutes on a network's disk
@@ -44,11 +44,12 @@ def shared_between(sections: Mapping[str, Any], base: Path) -> dict[str, dict[st
     ]
     section_of = [name for name, _ in entries]
     names = [str(entry.get("image")) for _, entry in entries]
+    own_names = relative_names(names)
     paths = [os.path.join(base, os.path.expanduser(name)) for name in names]
     given = [known_text(entry.get("patient_id")) for _, entry in entries]
     few = len(entries) <= _MOST_READ
-    patients = file_patients(paths if few else [""] * len(paths), names, given=given)
-    known = [None if patient == name else patient for patient, name in zip(patients, names, strict=True)]
+    patients = file_patients(paths if few else [""] * len(paths), own_names, given=given)
+    known = [None if patient == name else patient for patient, name in zip(patients, own_names, strict=True)]
     images = _images(paths) if few else [os.path.normpath(path) for path in paths]
     return {"patient": _in_several(section_of, known, patients), "file": _in_several(section_of, images, names)}
 
@@ -110,7 +111,7 @@ def check_leaks(sections: Mapping[str, Any], source: Path, base: Path, leaks: st
             text = (
                 f"{source}: {len(several):,} {what} are in two sections: {shown}; results on them would be too good. "
                 "Keep each in one section, or divide the patients anew with num_folds; where items have no "
-                '"patient_id", the names of the files give the patients.'
+                '"patient_id", the names or DICOM headers of the files give the patients.'
             )
             if leaks == "refuse":
                 raise DatalistError(text)

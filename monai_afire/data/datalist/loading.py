@@ -107,7 +107,7 @@ def load_radiograph_datalist(
         require_files(items, path_keys, listed, source, folders=volumes)
     if not divide:
         return items
-    return _part(items, item_patients(items, source), section, validation_fraction, seed, source)
+    return _part(items, item_patients(items, source, base), section, validation_fraction, seed, source)
 
 
 def _part(

@@ -10,6 +10,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import pydicom
@@ -75,7 +76,8 @@ def split_by_patient(patients: Sequence[str], validation_fraction: float, seed: 
         return [False] * len(patients)
     digests = {p: hashlib.sha256(f"{seed}:{p}".encode(errors="surrogateescape")).digest() for p in set(patients)}
     if len(digests) < 2:
-        raise DatalistError("one patient cannot be split: give a list with training and validation (--datalist).")
+        remedy = 'training and validation, or with "patient_id" where the files name one patient wrongly (--datalist)'
+        raise DatalistError(f"one patient cannot be split: give a list with {remedy}.")
     order = sorted(digests, key=digests.__getitem__)
     limit = validation_fraction * 2.0**256
     count = sum(int.from_bytes(digests[patient], "big") < limit for patient in order)
@@ -83,13 +85,16 @@ def split_by_patient(patients: Sequence[str], validation_fraction: float, seed: 
     return [patient in chosen for patient in patients]
 
 
-def item_patients(items: Sequence[Mapping[str, Any]], source: str | os.PathLike = "") -> list[str]:
+def item_patients(
+    items: Sequence[Mapping[str, Any]], source: str | os.PathLike = "", base: str | os.PathLike = ""
+) -> list[str]:
     """
     Patient of each item.
 
     Args:
         items: items of a datalist.
         source: list or folder, for a warning where items say nothing of their patients; "" for none.
+        base: folder that the images' names start from, if it holds them all; else it is the deepest one that does.
 
     Returns:
         The item's "patient_id". Without it, the patient in the image's name (:func:`monai_afire.data.patient_of`) or
@@ -105,10 +110,15 @@ def item_patients(items: Sequence[Mapping[str, Any]], source: str | os.PathLike 
     names = [
         "" if patient else os.path.normpath(without_shard(path)) for path, patient in zip(paths, patients, strict=True)
     ]
-    # without the folder that all of them are in: its name is no patient, and differs between machines
-    base = common_folder(filter(os.path.isabs, names))
-    names = [path_from(name, base) if os.path.isabs(name) else name.replace(os.sep, "/") for name in names]
-    return file_patients(paths, names, patients, source)
+    return file_patients(paths, relative_names(names, base), patients, source)
+
+
+def relative_names(names: Sequence[str], base: str | os.PathLike = "") -> list[str]:
+    """Names as seen from a folder above all absolute ones, or from the deepest such folder: its name is no patient."""
+    start = common_folder(filter(os.path.isabs, names))
+    if base and Path(start).is_relative_to(os.path.abspath(base)):
+        start = os.path.abspath(base)  # a new file in another folder changes no other name
+    return [path_from(name, start) if os.path.isabs(name) else name.replace(os.sep, "/") for name in names]
 
 
 def file_patients(

@@ -147,7 +147,7 @@ def cross_validation_items(
     classes = _classes_of_patients(items, patients, label_key)
     if len(classes) < num_folds:
         text = f"{len(classes)} patients with {len(items)} items cannot be divided into {num_folds} folds"
-        raise DatalistError(f"{text}; choose at most as many folds.")
+        raise DatalistError(f'{text}; choose at most as many folds, or give "patient_id" if the files name it wrongly.')
     part = _divide(classes, num_folds, f"folds:{seed}")
     own = {"test": {fold}, "validation": {(fold + 1) % num_folds}}
     wanted = own.get(section) or set(range(num_folds)) - own["test"] - own["validation"]

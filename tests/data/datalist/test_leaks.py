@@ -96,3 +96,16 @@ def test_dicom_files_are_divided_by_the_patient_in_their_headers(
     parity = {int(path[-9:-6]) % 2 for path in training}
     assert len(parity) == 1
     assert not [warning for warning in recwarn if "not known" in str(warning.message)]
+
+
+def test_a_folder_that_all_images_are_in_is_no_patient(tmp_path: Path) -> None:
+    home = tmp_path / "subject1"
+    home.mkdir()
+    items = [{"image": str(home / f"{n}.png"), "label": n % 2} for n in range(4)]
+    for number, item in enumerate(items):
+        Path(item["image"]).write_bytes(bytes([number]) * 9000)
+    lists = tmp_path / "lists"  # the list lies elsewhere
+    lists.mkdir()
+    (lists / "list.json").write_text(json.dumps({"training": items[:2], "test": items[2:]}))
+    parts = [labeled_items(datalist=lists / "list.json", section=name) for name in ("training", "validation", "test")]
+    assert [len(part) for part in parts] == [1, 1, 2]

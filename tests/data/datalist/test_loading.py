@@ -381,3 +381,22 @@ def test_validation_is_held_out_of_a_list_without_it(tmp_path: Path) -> None:
     # a section of its own is taken as it is
     source.write_text(json.dumps({"training": entries[:30], "validation": entries[30:]}))
     assert len(load_radiograph_datalist(None, source, "training", hold_out=True)) == 30
+
+
+def test_a_new_image_in_another_folder_moves_no_other_image(tmp_path: Path) -> None:
+    source = tmp_path / "list.json"
+
+    def validation(names: list[str]) -> set[str]:
+        for name in names:
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).touch()
+        source.write_text(json.dumps({"training": names}))
+        items = load_radiograph_datalist(None, source, "validation", hold_out=True)
+        return {Path(item["image"]).name for item in items}
+
+    names = [f"a/{number}.png" for number in range(40)]
+    before = validation(names)
+    assert before
+    assert validation([*names, "b/new.png"]) - {"new.png"} == before
+    with pytest.raises(DatalistError, match="one patient cannot be split"):
+        validation([f"patient00042/{number}.png" for number in range(20)])
