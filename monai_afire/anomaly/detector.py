@@ -30,7 +30,7 @@ from monai_afire.anomaly.scores import (
 from monai_afire.anomaly.token_features import FrozenEncoder, feature_width, tokens_and_features
 from monai_afire.networks.blocks.feature_pyramid import resize_features
 from monai_afire.networks.blocks.patches import patchify
-from monai_afire.networks.definition import keeps_arguments
+from monai_afire.networks.definition import definition_of, keeps_arguments
 from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.utils.few_images import warn_if_few
 from monai_afire.utils.precision import at_least_float32, without_autocast
@@ -182,6 +182,10 @@ class AnomalyDetector(ScoreThresholds):
         in_views = torch.tensor([name in {*score_fusion, "fused"} for name in self.score_names])
         self.register_buffer("in_views", in_views, persistent=False)
         self.register_buffer("interior", interior_tokens(encoder.grid_size), persistent=False)
+
+    def changed_arguments(self) -> dict[str, Any]:
+        """The adapter around an encoder of another library, whose file can be built again."""
+        return {} if isinstance(self.network, AFiRe) else {"network": definition_of(self.network.encoder)}
 
     def forward(self, image: torch.Tensor) -> dict[str, torch.Tensor]:
         """

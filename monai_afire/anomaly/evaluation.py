@@ -98,7 +98,7 @@ def evaluate_scores(
     patients = original["patient_id"].to_numpy() if "patient_id" in original else None
     columns = {name: original[name].to_numpy() for name in score_names}
     for name, (column, sign) in EXPOSURE_BASELINES.items():
-        if column in original:
+        if column in original and original[column].notna().all():
             columns[name] = sign * original[column].to_numpy()
     result: dict[str, Any] = {"images": _counts(labels)}
     if len(set(labels)) == 2:
@@ -114,11 +114,11 @@ def evaluate_scores(
         views = original["view"].to_numpy() if "view" in original else None
         if views is not None:
             result["within_view"] = _within_view(labels, views, columns)
-        if "brightness" in original:
+        if "brightness" in original and original["brightness"].notna().all():
             pairs = matched_pairs(labels, original["brightness"].to_numpy(), views, caliper)
             result["matched_pairs"] = _matched(pairs, columns, num_bootstraps, seed)
     result["localization"] = _localization(original)
-    result["controlled"] = _controlled(table, score_names, original) if "kind" in table else {}
+    result["controlled"] = _controlled(table, score_names, original) if len(original) < len(table) else {}
     return json_safe({name: value for name, value in result.items() if value})
 
 

@@ -30,7 +30,7 @@ def write_worklist_page(
     Write the work-list as an HTML page: pictures in the order of the list, filters, marks, and their export.
 
     The page is one file and needs no network. Pictures are loaded when they are scrolled into view. Marks are kept by
-    the browser and exported as a table with the columns "image", "abnormal" (1 or 0) and "mark"; "unsure" is left out.
+    the browser and exported as a table with the columns "image", "abnormal" (1, 0, or -1 for unsure) and "mark".
     It is what ``python -m monai_afire.data table --label_columns abnormal --num_classes 0`` reads.
 
     Args:

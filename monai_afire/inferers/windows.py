@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -57,10 +56,10 @@ class WindowInferer(AutocastInferer):
         if len(shape) != len(self.size) or any(side < least for side, least in zip(shape, self.size, strict=True)):
             found = f"windows of {self.size} need images (B, C, *S) at least as large, got {tuple(inputs.shape)}"
             raise ValueError(f"{found}: pad them (fit_images with cover=True does)")
-        on_window = partial(super().__call__, network=network)
+        on_window = super().__call__
         if shape == self.size:  # weights would round, even those of one window
-            return on_window(inputs, *args, **kwargs)
-        return self.windows(inputs, lambda window: on_window(window, *args, **kwargs))
+            return on_window(inputs, network, *args, **kwargs)
+        return self.windows(inputs, lambda window: on_window(window, network, *args, **kwargs))
 
 
 def network_inferer(

@@ -219,9 +219,9 @@ class PretrainingMetrics(Metric):
         """Add all metrics to the engine's."""
         if name not in self.names:
             raise ValueError(f"{type(self).__name__} has the metrics {', '.join(self.names)}, but no {name!r}")
-        values, state = self.compute(), cast(Any, engine.state)
+        values, state = self.compute() or {name: math.nan}, cast(Any, engine.state)
         if getattr(state, "key_metric_name", None) in self.names:
-            state.key_metric_name = name if name in values else next(iter(values), None)
+            state.key_metric_name = name if name in values else next(iter(values))
         for other in self.names:
             state.metrics.pop(other, None)
         state.metrics.update(values)

@@ -22,9 +22,9 @@ _DISK_FULL = (
     "--ckpt_dir). What was complete before is untouched: the same command with --resume true goes on from there."
 )
 _NO_COMPILER = (
-    "--compile true builds code while training, and found no compiler to do so: install g++ (in a container, "
-    "build-essential; another one is named by the environment variable CXX) and, for a GPU, PyTorch's triton; or train "
-    "without --compile."
+    "--train::trainer::compile true builds code while training, and found no compiler to do so: install g++ (in a "
+    "container, build-essential; another one is named by the environment variable CXX) and, for a GPU, PyTorch's "
+    "triton; or train without it."
 )
 _REMEDIES = (
     (r"No working C\+\+ compiler|working triton installation|Failed to find C compiler", _NO_COMPILER),

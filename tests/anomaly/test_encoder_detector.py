@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from ignite.engine import Engine
 from monai.networks.nets import ViT
 from torch.nn import functional as F
 
-from monai_afire.anomaly import AnomalyDetector, tokens_and_features
+from monai_afire.anomaly import AnomalyDetector, load_detector, save_detector, tokens_and_features
 from monai_afire.handlers import DetectorFit, ThresholdsAt
 from monai_afire.networks import AFiRe, MONAIEncoder, SwinEncoder, ViTEncoder
 
@@ -155,3 +157,13 @@ def test_an_evaluator_sets_the_specificity_when_it_starts() -> None:
     ThresholdsAt(detector, 0.9).attach(user)
     user.run([0])
     assert (detector.thresholds > before).all()
+
+
+def test_a_detector_of_another_library_is_built_again_from_its_file(tmp_path: Path) -> None:
+    vit = ViT(1, (32, 32), (8, 8), hidden_size=24, mlp_dim=48, num_layers=2, num_heads=2, spatial_dims=2)
+    detector = AnomalyDetector(vit, copies=0, memory_size=16).eval()
+    for parameter in detector.parameters():
+        parameter.data = parameter.data.half().float()  # as the file holds them
+    detector.fit([images(8), images(4, seed=1)])
+    read = load_detector(save_detector(detector, tmp_path / "detector.safetensors"))
+    torch.testing.assert_close(read(images(3, seed=2)), detector(images(3, seed=2)), rtol=1e-4, atol=1e-4)

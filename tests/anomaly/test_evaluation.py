@@ -302,6 +302,19 @@ def test_scores_that_are_no_numbers_are_an_error() -> None:
         evaluated(table)
 
 
+def test_an_exposure_that_is_not_known_of_every_image_is_no_baseline() -> None:
+    table = random_table()
+    table.loc[0, "brightness"] = np.nan
+    metrics = evaluated(table)
+    assert "darkness" not in metrics["detection"]
+    assert "matched_pairs" not in metrics
+
+
+def test_a_kind_alone_means_no_painted_copies() -> None:
+    table = originals(random_table())[["label", *SCORES]].assign(kind="")
+    assert set(evaluated(table)) == {"images", "detection"}
+
+
 @pytest.mark.parametrize("with_copies", [True, False])
 def test_csv_file_gives_the_same_figures(with_copies: bool) -> None:
     table = random_table() if with_copies else originals(random_table())

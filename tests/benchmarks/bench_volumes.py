@@ -126,7 +126,9 @@ def cases_of(options: argparse.Namespace) -> list[Case]:
 def make_case(options: argparse.Namespace, case: Case) -> BundleCase:
     """The bundle as configured for the case."""
     overrides = volume_options(case.method, options.image_size, case.patch_size)
-    overrides["activation_checkpointing"] = case.checkpointing
+    encoder = "encoder_def" if case.method == "mae" else "own_encoder"
+    decoder = ["network_def"] if case.method in ("afire", "mae") else []
+    overrides |= {f"{part}::use_checkpoint": case.checkpointing for part in [encoder, *decoder]}
     for assignment in options.set:
         name, _, value = assignment.partition("=")
         overrides[name] = json.loads(value)

@@ -80,6 +80,15 @@ def test_an_image_of_one_window_is_as_without_windows_to_the_bit() -> None:
         assert torch.equal(WindowInferer(SIDES, 0.5, 1, enabled)(image, network), whole)
 
 
+def test_further_arguments_reach_the_network() -> None:
+    def network(window: torch.Tensor, factor: float, shift: float = 0.0) -> torch.Tensor:
+        return factor * window + shift
+
+    for image in (volume(*SIDES), volume(8, 12, 8)):
+        found = WindowInferer(SIDES, 0.25, 2, enabled=False)(image, network, 2.0, shift=1.0)
+        torch.testing.assert_close(found, 2 * image + 1)
+
+
 def test_twice_the_size_without_overlap_takes_eight_windows_and_each_is_as_alone() -> None:
     image, network = volume(8, 12, 8), PlaceNetwork()
     found = WindowInferer(SIDES, 0.0, 3, enabled=False)(image, network)

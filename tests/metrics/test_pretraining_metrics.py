@@ -174,6 +174,12 @@ def test_a_metric_that_is_not_defined_is_left_out() -> None:
     assert state.key_metric_name == "far", "the key metric is one that exists"
 
 
+def test_without_any_metric_the_key_metric_is_not_known() -> None:
+    state = validate(Errors(), [(float("nan"), float("nan"))])
+    assert state.key_metric_name == "near"
+    assert math.isnan(state.metrics["near"])
+
+
 def test_metrics_have_names() -> None:
     with pytest.raises(ValueError, match="near, far, but no 'loss'"):
         validate(Errors(), [(1.0, 1.0)], key="loss")

@@ -203,4 +203,6 @@ def test_arguments_out_of_range(tmp_path: Path) -> None:
         export_encoder(build(0), tmp_path / "x.safetensors", branch="ema")
     with pytest.raises(TypeError, match=r"Linear is no .*ViTEncoder"):
         export_encoder(nn.Linear(2, 2), tmp_path / "x.safetensors")
+    with pytest.raises(ValueError, match="convolutional stem"):
+        export_encoder(build(0, stem="convolution"), tmp_path / "x.safetensors")
     assert list(tmp_path.iterdir()) == []

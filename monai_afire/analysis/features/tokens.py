@@ -168,7 +168,7 @@ def landmark_features(
         images: ``(M, C, *S)`` in [0, 1], of the encoder's size.
         landmarks: ``(M, P, n)`` in pixels, rows before columns; NaN where one is not known.
         window: side of the window as a fraction of the image's; ACE takes 448 of 1024 pixels.
-        mirrored: whether to mirror the windows along the last axis, left to right.
+        mirrored: whether to mirror the windows left to right, along the last axis of images, the first of volumes.
         batch_size: windows in a pass.
         progress: whether to show a progress bar over the windows.
 
@@ -198,7 +198,7 @@ def landmark_features(
         image, landmark = image_index[rows], landmark_index[rows]
         sources = plain[image.to(plain.device)].to(encoder.mean)
         cut = landmark_windows(sources, points[image, landmark][:, None], window)[:, 0]
-        return cut.flip(-1) if mirrored else cut
+        return cut.flip(-1 if cut.ndim == 4 else 2) if mirrored else cut
 
     with tqdm(total=len(image_index), disable=not progress, unit="window", desc="windows") as bar:
         means = token_features(encoder, len(image_index), windows, batch_size=batch_size, bar=bar)

@@ -64,8 +64,9 @@ class AnomalyReport(MetricsReport):
         self.map_names = (*self.detector.map_names, "fused")
         self.maps: dict[int, torch.Tensor] = {}
         self.truths: dict[int, np.ndarray | None] = {}
-        # a map that knows the position alone: the same for every image
-        self.position_map = self.detector.map_mean[0].cpu()
+        # a map that knows the position alone: the same for every image, unless each has a field of view of its own
+        of_images = self.detector.field_of_view is None
+        self.position_map = {POSITION_ONLY: self.detector.map_mean[0].cpu()} if of_images else {}
 
     def collect(self, engine: Engine) -> None:
         """One row per image of the batch."""
@@ -86,7 +87,7 @@ class AnomalyReport(MetricsReport):
                     **_facts(item, self.patients[index]),
                     **{name: float(batch[name][row]) for name in ("brightness", "sharpness")},
                     **dict(zip(self.detector.score_names, scores[row].tolist(), strict=True)),
-                    **localization_row({**named, POSITION_ONLY: self.position_map}, truth, self.encoder.grid_size),
+                    **localization_row({**named, **self.position_map}, truth, self.encoder.grid_size),
                 }
             )
 

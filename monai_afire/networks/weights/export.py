@@ -97,6 +97,8 @@ def export_encoder(
     if not isinstance(encoder, ViTEncoder):
         kind = type(encoder).__name__
         raise TypeError(f"only ViTEncoder can be exported, this network has a {kind}, whose .model saves itself")
+    if isinstance(encoder.patch_embedding.patch_embeddings, nn.Sequential):
+        raise ValueError("no layout has a ViT with a convolutional stem: share the training's model.pt itself")
     settings = _settings(encoder)
     if layout != "monai" and settings["spatial_dims"] != 2:
         raise ValueError(f"{layout} has no ViT for {settings['spatial_dims']}-D images: export with layout='monai'")
