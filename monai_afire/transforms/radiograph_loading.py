@@ -61,7 +61,7 @@ class LoadRadiograph(Transform):
         scaling: "depth" divides by the range of the detector, the smallest ``2**bits - 1`` (at least 255) that holds
             the picture, so that 8-, 12- and 16-bit versions of one picture agree; fractions within [0, 1] do not
             change. "range" stretches every picture from its own minimum to its own maximum.
-            "none" keeps the numbers, for label maps: no window, no inversion, palette indices as stored.
+            "none" keeps the numbers, for label maps: no window, no inversion, indices of a PNG palette.
         use_window: apply the window or lookup table of a DICOM file; otherwise it is scaled by ``scaling``, too.
         min_size: smallest accepted height and width in pixels.
         max_pixels: largest accepted height times width, checked before the pixels are decompressed.

@@ -131,16 +131,20 @@ class DiskCachedDataset(UnreadableNamingDataset, PersistentDataset):
         return unpack_item(stored)
 
 
-def _states(item: Mapping[str, Any]) -> list[tuple[int, int] | None]:
+def _states(item: Mapping[str, Any]) -> list[Any]:
     """Size and time of the last change of the files that an item names; None for one that does not exist."""
     values = [entry for value in item.values() for entry in (value if isinstance(value, (list, tuple)) else [value])]
-    return [_state(path) for path in values if isinstance(path, (str, os.PathLike)) and os.path.isabs(path)]
+    paths = [os.fspath(path) for path in values if isinstance(path, (str, os.PathLike)) and os.path.isabs(path)]
+    headers = [path.removesuffix(".mhd") for path in paths if path.endswith(".mhd")]  # the pixels are beside them
+    return [_state(path) for path in [*paths, *(name + end for name in headers for end in (".raw", ".zraw"))]]
 
 
-def _state(path: str | os.PathLike) -> tuple[int, int] | None:
+def _state(path: str) -> Any:
     if is_member(path):
-        return member_state(os.fspath(path))
+        return member_state(path)
     try:
+        if os.path.isdir(path):  # a series, whose slices may change alone
+            return [(name, _state(os.path.join(path, name))) for name in sorted(os.listdir(path))]
         status = os.stat(path)
     except OSError:
         return None

@@ -51,6 +51,12 @@ def make(items: list[dict[str, Any]], choice: str, folder: Path, transform: Any 
     return cached_dataset(items, transform, choice, folder / "cache", progress=False)
 
 
+def texts_beside(path: str) -> str:
+    """What the small files below the folder of a file hold."""
+    files = sorted(Path(path).parent.rglob("*.*"))
+    return "".join(file.read_text() for file in files if file.suffix != ".pt")
+
+
 def stored(folder: Path) -> list[Path]:
     return sorted((folder / "cache").rglob("*.pt"))
 
@@ -227,6 +233,17 @@ def test_a_changed_image_or_item_is_read_again(items: list[dict[str, Any]], tmp_
     relabeled = [{**items[1], "label": [0, 0, 0]}]
     assert make(items, "disk", tmp_path)[1]["label"] == [1, None, 0]
     assert make(relabeled, "disk", tmp_path)[0]["label"] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(("named", "changed"), [("series", "series/2.dcm"), ("a.mhd", "a.raw"), ("b.mhd", "b.zraw")])
+def test_pixels_beside_the_named_file_are_read_again(named: str, changed: str, tmp_path: Path) -> None:
+    (tmp_path / "series").mkdir()
+    for name in ("series/1.dcm", "series/2.dcm", "a.mhd", "a.raw", "b.mhd", "b.zraw"):
+        (tmp_path / name).write_text("before")
+    chain, item = Compose([Lambdad("image", texts_beside)]), {"image": str(tmp_path / named)}
+    first = cached_dataset([item], chain, "disk", tmp_path / "cache", progress=False)[0]
+    (tmp_path / changed).write_text("after it")
+    assert cached_dataset([item], chain, "disk", tmp_path / "cache", progress=False)[0]["image"] != first["image"]
 
 
 def test_new_items_leave_the_files_of_others(items: list[dict[str, Any]], tmp_path: Path) -> None:
