@@ -24,7 +24,7 @@ _DISK_FULL = (
 _NO_COMPILER = (
     "--train::trainer::compile true builds code while training, and found no compiler to do so: install g++ (in a "
     "container, build-essential; another one is named by the environment variable CXX) and, for a GPU, PyTorch's "
-    "triton; or train without it."
+    "triton; or train without --train::trainer::compile."
 )
 _REMEDIES = (
     (r"No working C\+\+ compiler|working triton installation|Failed to find C compiler", _NO_COMPILER),
