@@ -32,7 +32,10 @@ def test_the_remedy_is_printed_below_the_traceback(
         (RuntimeError("DataLoader worker (pid 3) is killed by signal: Bus error. It is possible that"), "--shm-size"),
         (RuntimeError("unable to write to file </torch_1_2>: No space left, /dev/shm"), "--shm-size"),
         (RuntimeError("DataLoader worker (pid(s) 3, 4) exited unexpectedly"), "--num_workers"),
-        (RuntimeError("InvalidCxxCompiler: No working C++ compiler found in cpp.cxx"), "without --train::trainer::compile"),
+        (
+            RuntimeError("InvalidCxxCompiler: No working C++ compiler found in cpp.cxx"),
+            "without --train::trainer::compile",
+        ),
         (OSError(errno.ENOSPC, "No space left on device", "events"), "disk is full"),
         (OSError(errno.EDQUOT, "Disk quota exceeded"), "quota"),
     ],
