@@ -31,16 +31,19 @@ def wrong_paths(files: Sequence[Path], overrides: Sequence[str]) -> list[str]:
         >>> wrong_paths([bundles_folder() / "afire/configs/train.json"], ["--train::lr_schedul::end", "0"])
         ["--train::lr_schedul::end: train has no 'lr_schedul'; did you mean 'lr_schedule'?"]
     """
-    config: dict[str, Any] = {}
     if any(path.suffix != ".json" for path in files):
         return []
+    config: dict[str, Any] = {}
     for path in files:
         for id, value in json.loads(path.read_text(encoding="utf-8")).items():
-            names = id.lstrip("+").replace("#", _SEPARATOR).split(_SEPARATOR)
-            _set(config, names, value, merges=id.startswith("+"))
+            _set(config, _parts(id.lstrip("+")), value, merges=id.startswith("+"))
     names = [word[2:].partition("=")[0] for word in overrides if word.startswith("--")]
-    problems = ((name, _problem(config, name.replace("#", _SEPARATOR).split(_SEPARATOR))) for name in names)
+    problems = ((name, _problem(config, _parts(name))) for name in names)
     return [f"--{name}: {problem}" for name, problem in problems if problem]
+
+
+def _parts(id: str) -> list[str]:
+    return id.replace("#", _SEPARATOR).split(_SEPARATOR)
 
 
 def _set(config: dict[str, Any], id: list[str], value: Any, merges: bool) -> None:

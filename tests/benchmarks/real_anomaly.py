@@ -50,10 +50,8 @@ REAL_TRAINING = {
     "val_interval": 50,
 }
 REAL_ADAPTING = {"epochs": 20, "learning_rate": 1e-4, "val_interval": 5}
-SCORING = {
-    "detector_def::aggregation": "top_k",
-    "score_fusion": ["focal"],
-}  # of the table in the bundle's documentation
+# of the table in the bundle's documentation
+SCORING = {"detector_def::aggregation": "top_k", "score_fusion": ["focal"]}
 PCA_COMPONENTS = 32
 PCA_SIZE = 64
 PCA_CELL = 8  # pixels of a "token" of the PCA's error map
