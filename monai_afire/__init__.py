@@ -3,16 +3,16 @@
 """
 Anatomy-driven self-supervised learning for radiographs (AFiRe, PEAC, ACE) in MONAI.
 
-Importing the package loads all its components, after which their short names resolve as ``_target_`` in MONAI configs:
-MONAI finds components in every loaded module whose name begins with "monai".
+Importing the package loads its core, after which short names resolve as ``_target_`` in MONAI configs: MONAI finds
+components in every loaded module whose name begins with "monai". Applications, :mod:`monai_afire.apps`, are loaded
+when a config or a command names them.
 """
 
 from __future__ import annotations
 
 from monai_afire import (
-    analysis,
-    anomaly,
     data,
+    detection,
     engines,
     handlers,
     inferers,
@@ -20,7 +20,6 @@ from monai_afire import (
     metrics,
     networks,
     optimizers,
-    options,
     transforms,
     utils,
     visualize,
@@ -29,9 +28,8 @@ from monai_afire import (
 __version__ = "1.0.0"
 
 __all__ = [
-    "analysis",
-    "anomaly",
     "data",
+    "detection",
     "engines",
     "handlers",
     "inferers",
@@ -39,7 +37,6 @@ __all__ = [
     "metrics",
     "networks",
     "optimizers",
-    "options",
     "transforms",
     "utils",
     "visualize",

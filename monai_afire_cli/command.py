@@ -54,11 +54,11 @@ minutes on two CPU cores.
 # small batches: in two minutes, many steps restore better than few large ones
 _DEMO = {"epochs": 10, "batch_size": 8, "phantom::num_patients::training": 512, "val_interval": 2}
 _MODULES = {
-    "audit": ("monai_afire.audit", "check a folder of radiographs, write a page and a cleaned datalist"),
-    "compare": ("monai_afire.compare", "compare encoders on your labeled radiographs, write a page and a table"),
+    "audit": ("monai_afire.apps.audit", "check a folder of radiographs, write a page and a cleaned datalist"),
+    "compare": ("monai_afire.apps.compare", "compare encoders on your labeled radiographs, write a page and a table"),
     "data": ("monai_afire.data", "read the label files of a public set, write a datalist"),
-    "experiments": ("monai_afire.experiments", "repeat a bundle over seeds, label fractions and initializations"),
-    "watch": ("monai_afire.watch", "score the radiographs that arrive in a folder, each once"),
+    "experiments": ("monai_afire.apps.experiments", "repeat a bundle over seeds, label fractions and initializations"),
+    "watch": ("monai_afire.apps.worklist.watch", "score the radiographs that arrive in a folder, each once"),
 }
 
 
@@ -118,7 +118,7 @@ def _options(options: argparse.Namespace) -> int:
     parser = ConfigParser()
     parser.read_meta(bundle.folder / "configs" / "metadata.json")
     parser.read_config(files)
-    from monai_afire.options import BundleCall, help_text
+    from monai_afire.apps.options import BundleCall, help_text
 
     print(help_text(BundleCall(parser, files=parser)))
     return 0
@@ -165,7 +165,7 @@ def _demo(options: argparse.Namespace) -> int:
 def _package(options: argparse.Namespace) -> int:
     folder = find_bundle(options.name).folder
     # imports of seconds, which the other commands do without
-    from monai_afire.utils import package_for_zoo
+    from monai_afire.apps.zoo import package_for_zoo
 
     problems = package_for_zoo(folder, options.folder, options.url, options.zoo_name)
     print(f"{options.folder}: read PULL_REQUEST.md")

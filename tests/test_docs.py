@@ -14,9 +14,9 @@ import pytest
 import torch
 
 import monai_afire
-from monai_afire.data import export_phantom
-from monai_afire.experiments import __main__ as experiments
-from monai_afire.options.declarations import OPTIONS
+from monai_afire.apps.experiments import __main__ as experiments
+from monai_afire.apps.options.declarations import OPTIONS
+from monai_afire.apps.phantom import export_phantom
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -161,7 +161,7 @@ def test_config_builds_components(prefix: str) -> None:
     assert isinstance(parser.get_parsed_content("load"), monai_afire.transforms.LoadRadiographd)
     assert isinstance(parser.get_parsed_content("bank"), monai_afire.networks.PrototypeBank)
     assert isinstance(parser.get_parsed_content("seed"), monai_afire.handlers.EpochSeed)
-    assert parser.get_parsed_content("dataset") is monai_afire.data.ChestPhantomDataset
+    assert parser.get_parsed_content("dataset") is monai_afire.apps.phantom.ChestPhantomDataset
 
 
 @pytest.mark.slow

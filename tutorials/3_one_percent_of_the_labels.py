@@ -51,7 +51,8 @@ if not pretrained.is_file():
 # %%
 from collections import Counter
 
-from monai_afire.data import LESION_KINDS, labeled_items
+from monai_afire.apps.phantom import LESION_KINDS
+from monai_afire.data import labeled_items
 
 phantom = {
     "num_patients": {"training": 400, "validation": 48, "test": 96},
@@ -69,11 +70,11 @@ for share in (0.01, 0.1, 1.0):
 # %% [markdown]
 # ## Two initializations, two shares
 #
-# `python -m monai_afire.experiments` trains and evaluates each combination in a process of its own, and writes the
+# `python -m monai_afire.apps.experiments` trains and evaluates each combination in a process of its own, and writes the
 # table. Finished runs are not done again. In a shell the next cell is
 #
 # ```bash
-# python -m monai_afire.experiments \
+# python -m monai_afire.apps.experiments \
 #     --config_file bundles/radiograph_classification/configs/train.json tutorials/miniature.json \
 #     --output_dir tutorials/output/experiment \
 #     --initializations scratch= afire=tutorials/output/pretrained/model.pt \
@@ -82,7 +83,7 @@ for share in (0.01, 0.1, 1.0):
 # ```
 
 # %% tags=["hide-output"]
-command = [sys.executable, "-m", "monai_afire.experiments"]
+command = [sys.executable, "-m", "monai_afire.apps.experiments"]
 command += ["--config_file", "bundles/radiograph_classification/configs/train.json", "tutorials/miniature.json"]
 command += ["--output_dir", str(output / "experiment")]
 command += ["--initializations", "scratch=", f"afire={pretrained}"]
@@ -135,7 +136,7 @@ plt.show()
 # The command of that table (18 runs, after the pre-training by `bundles/afire/configs/train.json`):
 #
 # ```bash
-# python -m monai_afire.experiments --config_file bundles/radiograph_classification/configs/train.json \
+# python -m monai_afire.apps.experiments --config_file bundles/radiograph_classification/configs/train.json \
 #     --output_dir results \
 #     --initializations scratch= afire=bundles/afire/models/model.pt --label_fraction 0.01 0.1 1.0 --seed 0 1 2
 # ```

@@ -174,7 +174,7 @@ correspondence[[column for column in correspondence if column.endswith("removed"
 # asks once more across patients, on a finer grid of places and with two reference images.
 
 # %%
-from monai_afire.analysis import (
+from monai_afire.apps.studies import (
     correspondence_figure,
     found_landmarks_figure,
     landmark_correspondence,
@@ -248,7 +248,7 @@ tables["Restoration with and without mask tokens"]
 # of finding lesions.
 
 # %%
-from monai_afire.analysis import restoration_figure, restorations
+from monai_afire.apps.studies import restoration_figure, restorations
 
 network = workflow.parser.get_parsed_content("network_def")
 normal = images.image[[group == "normal" for group in images.group]][:3]

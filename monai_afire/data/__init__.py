@@ -27,35 +27,14 @@ from monai_afire.data.datalist import (
     scan_volumes,
     split_by_patient,
 )
-from monai_afire.data.phantom import (
-    LANDMARK_NAMES,
-    LESION_KINDS,
-    ORGAN_NAMES,
-    ChestPhantom,
-    ChestPhantomDataset,
-    ChestVolume,
-    Lesion,
-    Patient,
-    draw_chest_phantom,
-    draw_chest_volume,
-    export_phantom,
-)
 from monai_afire.data.samplers import DistributedRandomSampler
 from monai_afire.data.shards.folders import verify_shards
 from monai_afire.data.shards.writing import write_shards
 
 __all__ = [
-    "ChestPhantom",
-    "ChestPhantomDataset",
-    "ChestVolume",
     "DatalistError",
     "DiskCachedDataset",
     "DistributedRandomSampler",
-    "LANDMARK_NAMES",
-    "LESION_KINDS",
-    "Lesion",
-    "ORGAN_NAMES",
-    "Patient",
     "abnormal_label",
     "bundle_items",
     "cached_dataset",
@@ -63,9 +42,6 @@ __all__ = [
     "check_label_table",
     "class_names",
     "cross_validation_items",
-    "draw_chest_phantom",
-    "draw_chest_volume",
-    "export_phantom",
     "few_shots",
     "indexed_images",
     "item_patients",

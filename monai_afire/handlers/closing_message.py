@@ -83,7 +83,9 @@ class ClosingMessage:
 
     def described(self) -> set[str]:
         """Names of the options that later steps take from the model."""
-        from monai_afire.options import described_options  # options know handlers' names, so this is too early above
+        from monai_afire.apps.options import (
+            described_options,  # options know handlers' names, so this is too early above
+        )
 
         return set(described_options(self.paths.get("model", "")))
 

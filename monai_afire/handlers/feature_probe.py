@@ -17,11 +17,11 @@ from torch import nn
 from tqdm import tqdm  # that of tqdm.auto starts a loader's workers twice
 
 from monai_afire.handlers.random_state import unchanged_random_state
-from monai_afire.metrics.classification import mean_auc
+from monai_afire.metrics.multilabel import mean_auc
 from monai_afire.metrics.nearest_neighbors import knn_predict
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.eval_mode import eval_mode
-from monai_afire.utils.labels import check_uncertain_policy, resolve_uncertain
+from monai_afire.utils.uncertain_labels import check_uncertain_policy, resolve_uncertain
 
 logger = logging.getLogger(__name__)
 

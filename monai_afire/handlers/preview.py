@@ -16,7 +16,7 @@ from monai.utils import CommonKeys
 from torch.utils.tensorboard import SummaryWriter
 
 from monai_afire.networks.blocks.patches import unpatchify
-from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import joined_path
 from monai_afire.visualize.figures import figure_to_array, middle_plane, picture_grid, save_figure

@@ -14,11 +14,11 @@ from ignite.engine import Engine, Events
 from monai.utils import CommonKeys
 from tqdm import tqdm
 
-from monai_afire.anomaly.detector import AnomalyDetector
-from monai_afire.anomaly.score_thresholds import ScoreThresholds
-from monai_afire.metrics.classification import best_thresholds
+from monai_afire.detection.detector import AnomalyDetector
+from monai_afire.detection.score_thresholds import ScoreThresholds
+from monai_afire.metrics.multilabel import best_thresholds
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
-from monai_afire.utils.labels import check_uncertain_policy, class_probabilities
+from monai_afire.utils.uncertain_labels import check_uncertain_policy, class_probabilities
 
 
 class ValidationFit(ABC):
@@ -107,7 +107,7 @@ class DetectorFit(ValidationFit):
     Args:
         detector: the evaluator's network.
         normal_batches: loader of normal images, dictionaries with "image" ``(B, C, *S)``.
-        specificity: see :meth:`monai_afire.anomaly.AnomalyDetector.fit_thresholds`.
+        specificity: see :meth:`monai_afire.detection.AnomalyDetector.fit_thresholds`.
         shrinkage: of the token density's covariance.
 
     Example:
@@ -153,10 +153,10 @@ class ThresholdsAt:
 
     Args:
         detector: with the scores of normal validation images.
-        specificity: see :meth:`monai_afire.anomaly.AnomalyDetector.set_specificity`; None leaves the thresholds alone.
+        specificity: see :meth:`monai_afire.detection.AnomalyDetector.set_specificity`; None leaves the thresholds alone.
 
     Example:
-        >>> from monai_afire.anomaly.score_thresholds import ScoreThresholds
+        >>> from monai_afire.detection.score_thresholds import ScoreThresholds
         >>> scores = ScoreThresholds(["fused"])
         >>> scores.fit_thresholds(torch.arange(101.0)[:, None], specificity=0.9)
         >>> ThresholdsAt(scores, 0.95).apply()

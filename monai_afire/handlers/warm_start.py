@@ -23,7 +23,7 @@ from monai_afire.metrics.principal_components import pixel_components
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.utils.distributed import all_gather_object
 from monai_afire.utils.eval_mode import eval_mode
-from monai_afire.utils.labels import check_label_kind
+from monai_afire.utils.uncertain_labels import check_label_kind
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.dino import MultiCropCrossEntropy
 from monai_afire.losses.global_mean import global_mean
-from monai_afire.losses.shapes import check_shapes
+from monai_afire.losses.loss_shapes import check_shapes
 from monai_afire.transforms.grid_crop.correspondence import check_patches
 from monai_afire.utils.precision import at_least_float32
 

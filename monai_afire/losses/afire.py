@@ -9,7 +9,7 @@ from torch import nn
 
 from monai_afire.losses.composite_loss import CompositeLoss, LossTerm
 from monai_afire.losses.global_mean import check_reduction, global_mean, global_weighted_mean
-from monai_afire.losses.shapes import check_shapes
+from monai_afire.losses.loss_shapes import check_shapes
 from monai_afire.losses.token_similarity import TokenSimilarity
 from monai_afire.utils.distributed import all_gather, global_rank
 from monai_afire.utils.precision import at_least_float32

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from monai_afire.losses.global_mean import global_mean
-from monai_afire.losses.shapes import check_shapes
-from monai_afire.utils.labels import check_label_kind, check_uncertain_policy, resolve_uncertain
+from monai_afire.losses.loss_shapes import check_shapes
 from monai_afire.utils.precision import at_least_float32
+from monai_afire.utils.uncertain_labels import check_label_kind, check_uncertain_policy, resolve_uncertain
 
 _ONE_OUTPUT_PER_CLASS = "give the network as many outputs as the datalist has classes"
 

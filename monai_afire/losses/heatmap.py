@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from monai_afire.losses.global_mean import global_mean
-from monai_afire.losses.shapes import check_shapes
+from monai_afire.losses.loss_shapes import check_shapes
 from monai_afire.utils.precision import at_least_float32
 
 

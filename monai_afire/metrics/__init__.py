@@ -15,9 +15,9 @@ from monai_afire.metrics.binary_classification import (
     metrics_at_threshold,
     roc_auc,
 )
-from monai_afire.metrics.classification import MeanAUC, best_thresholds, classification_metrics, mean_auc
 from monai_afire.metrics.dino import DINOMetrics, crop_accuracy, dino_metrics
-from monai_afire.metrics.landmarks import (
+from monai_afire.metrics.group_metrics import subgroup_metrics
+from monai_afire.metrics.landmark_errors import (
     MeanRadialError,
     landmark_positions,
     radial_errors,
@@ -33,6 +33,7 @@ from monai_afire.metrics.multiclass import (
     multiclass_metrics,
     quadratic_weighted_kappa,
 )
+from monai_afire.metrics.multilabel import MeanAUC, best_thresholds, classification_metrics, mean_auc
 from monai_afire.metrics.nearest_neighbors import knn_predict
 from monai_afire.metrics.patient_bootstrap import bootstrap_aucs, bootstrap_p_value, patient_weights, weighted_metrics
 from monai_afire.metrics.peac import PEACMetrics, order_accuracy, peac_correspondence, peac_metrics
@@ -46,7 +47,6 @@ from monai_afire.metrics.pretraining import (
     restoration_gain,
 )
 from monai_afire.metrics.segmentation import MaskDice, segmentation_metrics
-from monai_afire.metrics.subgroups import subgroup_metrics
 
 __all__ = [
     "DINOMetrics",

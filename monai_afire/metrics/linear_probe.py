@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.linear_model import LogisticRegression
 
-from monai_afire.metrics.classification import mean_auc
-from monai_afire.utils.labels import check_label_kind
+from monai_afire.metrics.multilabel import mean_auc
+from monai_afire.utils.uncertain_labels import check_label_kind
 
 PENALTIES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 _SMALLEST_DEVIATION = 1e-6  # a feature that is the same for all images stays zero

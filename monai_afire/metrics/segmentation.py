@@ -12,7 +12,7 @@ from monai.handlers import MeanDice
 from monai.metrics import compute_dice, compute_hausdorff_distance
 from monai.utils import CommonKeys
 
-from monai_afire.metrics.landmarks import pixel_sizes
+from monai_afire.metrics.landmark_errors import pixel_sizes
 
 PERCENTILE = 95
 

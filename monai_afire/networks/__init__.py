@@ -29,7 +29,6 @@ from monai_afire.networks.blocks import (
     update_ema,
 )
 from monai_afire.networks.definition import build_network, definition_of
-from monai_afire.networks.export import export_network
 from monai_afire.networks.nets import (
     ACE,
     DINO,
@@ -53,6 +52,7 @@ from monai_afire.networks.nets.encoders import (
     as_encoder,
     build_encoder,
 )
+from monai_afire.networks.network_export import export_network
 from monai_afire.networks.weights import (
     LoadReport,
     ModelFile,

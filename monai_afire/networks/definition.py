@@ -25,7 +25,7 @@ _CLASSES = {
     "monai.networks.nets": "ViT BasicUNet",
     "monai_afire.networks": "AFiRe PEAC ACE DINO MAE TransferClassifier UPerNet ViTEncoder SwinEncoder ResidualEncoder "
     "HuggingFaceEncoder TimmEncoder MONAIEncoder",
-    "monai_afire.anomaly": "AnomalyDetector MaskedRestorationInferer",
+    "monai_afire.detection": "AnomalyDetector MaskedRestorationInferer",
 }
 _PACKAGES = {name: package for package, names in _CLASSES.items() for name in names.split()}
 _RANGES = (  # names of arguments and in configs of Hugging Face, kind of number, least and greatest value

@@ -76,7 +76,7 @@ def layer_decay_groups(
         NotImplementedError: when the layer decay is below 1 and the encoder does not know the order of its layers.
 
     Example:
-        >>> from monai_afire.networks.nets.vit_encoder import ViTEncoder
+        >>> from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
         >>> encoder = ViTEncoder(img_size=32, hidden_size=24, num_layers=2, num_heads=2)
         >>> groups = layer_decay_groups(nn.ModuleDict({"encoder": encoder}), 1e-3, layer_decay=0.5)
         >>> [(group["lr_scale"], group["weight_decay"]) for group in groups]

@@ -49,8 +49,8 @@ from monai_afire.transforms.grid_crop import (
     matching_patches,
     overlap_masks,
 )
-from monai_afire.transforms.labels import LabelVector, LabelVectorD, LabelVectord, LabelVectorDict
-from monai_afire.transforms.landmarks import (
+from monai_afire.transforms.label_vector import LabelVector, LabelVectorD, LabelVectord, LabelVectorDict
+from monai_afire.transforms.landmark_heatmap import (
     LandmarkHeatmap,
     LandmarkHeatmapD,
     LandmarkHeatmapd,

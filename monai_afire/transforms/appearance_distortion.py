@@ -15,8 +15,8 @@ from monai.data.meta_obj import get_track_meta
 from monai.utils import convert_to_dst_type, convert_to_tensor
 from torch import Tensor
 
+from monai_afire.transforms.argument_checks import check_image_range, check_positive, check_prob, check_range
 from monai_afire.transforms.base import OccasionalTransform, RandomArrayTransformd, no_last_draw
-from monai_afire.transforms.checks import check_image_range, check_positive, check_prob, check_range
 
 CURVE_POINTS = 1024  # between them the curve is straight: no intensities are merged
 

@@ -13,7 +13,7 @@ from monai.config import KeysCollection
 from monai.transforms import MapTransform, RandomizableTransform
 from monai.utils import TransformBackends
 
-from monai_afire.transforms.checks import check_prob
+from monai_afire.transforms.argument_checks import check_prob
 
 Self = TypeVar("Self", bound="RandomArrayTransformd")
 

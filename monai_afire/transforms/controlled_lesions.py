@@ -20,8 +20,8 @@ from monai.utils import convert_to_dst_type, convert_to_tensor, ensure_tuple
 from scipy import ndimage
 from torch import Tensor
 
+from monai_afire.transforms.argument_checks import check_image_range
 from monai_afire.transforms.base import OccasionalTransform, no_last_draw
-from monai_afire.transforms.checks import check_image_range
 from monai_afire.transforms.lesion_synthesis.anat_paste import AnatPaste, segment_lungs
 from monai_afire.transforms.lesion_synthesis.cut_paste import CutPaste
 from monai_afire.transforms.lesion_synthesis.variants import LesionVariants

@@ -16,8 +16,8 @@ from monai.transforms import Randomizable, Transform
 from monai.utils import TransformBackends, convert_to_tensor, ensure_tuple
 from torch import Tensor
 
+from monai_afire.transforms.argument_checks import check_positive, check_range, check_shape, per_axis
 from monai_afire.transforms.base import RandomArrayTransformd, no_last_draw
-from monai_afire.transforms.checks import check_positive, check_range, check_shape, per_axis
 from monai_afire.transforms.grid_crop.geometry import resize_separable
 
 # draws of a box until one lies within the image, as in torchvision's RandomResizedCrop

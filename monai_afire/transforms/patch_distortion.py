@@ -16,8 +16,8 @@ from monai.data.meta_obj import get_track_meta
 from monai.utils import convert_to_dst_type, convert_to_tensor, ensure_tuple
 from torch import Tensor
 
+from monai_afire.transforms.argument_checks import check_positive, check_shape, patches_per_axis
 from monai_afire.transforms.base import OccasionalTransform, RandomArrayTransformd, no_last_draw
-from monai_afire.transforms.checks import check_positive, check_shape, patches_per_axis
 
 
 class ShufflePatches(OccasionalTransform):

@@ -14,8 +14,8 @@ from monai.config.type_definitions import NdarrayOrTensor
 from monai.transforms import Randomizable, Transform
 from monai.utils import TransformBackends
 
+from monai_afire.transforms.argument_checks import check_positive, patches_per_axis
 from monai_afire.transforms.base import RandomArrayTransformd, no_last_draw
-from monai_afire.transforms.checks import check_positive, patches_per_axis
 
 # 1 - 0.9 is a little less than 0.1 in binary: without it a hundred patches would keep nine
 _ROUNDING = 1e-6

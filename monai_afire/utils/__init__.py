@@ -23,10 +23,8 @@ from monai_afire.utils.distributed import (
 from monai_afire.utils.files import atomic_path, bundle_root, check_writable, keep_previous, output_path
 from monai_afire.utils.folder_lock import folder_lock
 from monai_afire.utils.garbage_collection import garbage_collection_paused
-from monai_afire.utils.labels import resolve_uncertain
-from monai_afire.utils.model_zoo import package_for_zoo, zoo_problems
-from monai_afire.utils.packing import pack_bundle
 from monai_afire.utils.precision import at_least_float32, full_matmul_precision, without_autocast
+from monai_afire.utils.uncertain_labels import resolve_uncertain
 
 __all__ = [
     "all_gather",
@@ -50,8 +48,6 @@ __all__ = [
     "has_bfloat16",
     "init_process_group",
     "output_path",
-    "pack_bundle",
-    "package_for_zoo",
     "pins_memory",
     "rank_device",
     "resolve_uncertain",
@@ -60,5 +56,4 @@ __all__ = [
     "tune_cpu",
     "without_autocast",
     "world_size",
-    "zoo_problems",
 ]

@@ -23,8 +23,8 @@ from imported_processes import run_python
 from monai.bundle import ConfigParser, run
 from PIL import Image
 
-from monai_afire.anomaly import AnomalyDetector
-from monai_afire.utils import pack_bundle
+from monai_afire.apps.zoo import pack_bundle
+from monai_afire.detection import AnomalyDetector
 
 REPOSITORY_ROOT = Path(__file__).resolve().parents[2]
 

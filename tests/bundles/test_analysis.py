@@ -14,7 +14,7 @@ import torch
 from bundles.bundle_runs import at, copy_bundles, new_network, write_images
 from monai.bundle import run
 
-from monai_afire.data import LESION_KINDS
+from monai_afire.apps.phantom import LESION_KINDS
 from monai_afire.networks import TransferClassifier, ViTEncoder, save_network
 
 METHODS = {"afire": "AFiRe", "peac": "PEAC", "ace": "ACE", "mae": "MAE", "dino": "DINO"}

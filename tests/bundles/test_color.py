@@ -15,7 +15,7 @@ from PIL import Image
 from skimage.data import retina
 from sklearn.metrics import cohen_kappa_score
 
-from monai_afire.data.__main__ import main
+from monai_afire.apps.readers.__main__ import main
 
 SHAPE = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
 MAE = {**at("network_def", decoder_dim=16, decoder_layers=1, decoder_heads=2)}

@@ -13,7 +13,7 @@ import torch
 from bundles.bundle_runs import copy_bundles, run_bundle, write_images
 from monai.bundle import ConfigWorkflow, create_workflow, load
 
-from monai_afire.anomaly import AnomalyDetector
+from monai_afire.detection import AnomalyDetector
 from monai_afire.networks import ModelFile, TransferClassifier, UPerNet, ViTEncoder, save_network
 
 RELEASED = [f"bundles/afire/configs/{name}.json" for name in ("inference", "released")]

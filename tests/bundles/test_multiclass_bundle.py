@@ -15,7 +15,7 @@ import torch
 from bundles.bundle_runs import all_messages, copy_bundles, saved_weights, train_in_process
 from monai.bundle import run
 
-from monai_afire.data import export_phantom
+from monai_afire.apps.phantom import export_phantom
 
 ROOT = "bundles/radiograph_classification"
 ENCODER = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}

@@ -14,7 +14,7 @@ from bundle_runs import copy_bundles, run_bundle, write_images
 from monai.bundle import ConfigParser
 
 from monai_afire.networks import ViTEncoder, load_encoder_weights, released_encoder
-from monai_afire.networks.weights.released import released_file
+from monai_afire.networks.weights.released_files import released_file
 from monai_afire.networks.weights.safetensors_files import read_safetensors
 
 CONFIGS = "['bundles/afire/configs/inference.json','bundles/afire/configs/released.json']"

@@ -23,9 +23,9 @@ from huggingface_hub import ModelCard
 from monai.bundle import ConfigParser, ckpt_export, create_workflow, load, push_to_hf_hub
 from monai.bundle.utils import load_bundle_config
 
-from monai_afire.anomaly import SCORE_NAMES
+from monai_afire.apps.zoo import pack_bundle
+from monai_afire.detection import SCORE_NAMES
 from monai_afire.networks import save_network
-from monai_afire.utils import pack_bundle
 
 METHODS = ("afire", "peac", "ace", "mae", "dino")
 TASKS = ("radiograph_classification", "radiograph_segmentation", "radiograph_landmarks")

@@ -13,8 +13,8 @@ import torch
 from bundles.bundle_runs import all_messages, at, copy_bundles, run_bundle, train_in_process
 from monai.bundle import run
 
+from monai_afire.apps.options import OptionError
 from monai_afire.networks import ModelFile
-from monai_afire.options import OptionError
 
 SHAPE = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 2, "num_heads": 2, "standardize": "true"}
 OWN = {
@@ -54,7 +54,7 @@ def step(bundle: str, *names: str, **overrides: Any) -> None:
 
 def analyse(bundle: str) -> None:
     phantom = {**PHANTOM, "num_patients": {"test": 4}, "abnormal_fraction": 0.5}
-    study = {"_target_": "monai_afire.analysis.CompositionStudy", "batch_size": 4}
+    study = {"_target_": "monai_afire.apps.studies.CompositionStudy", "batch_size": 4}
     weights = f"bundles/{bundle}/models/model.pt"
     step(bundle, "inference", "analysis", ckpt_path=weights, phantom=phantom, studies=[study])
     assert Path(f"bundles/{bundle}/output/analysis/report.json").is_file()

@@ -21,7 +21,7 @@ from monai.fl.utils.constants import ExtraItems, FlStatistics
 from monai.fl.utils.exchange_object import ExchangeObject
 
 from distributed.two_ranks import TIMEOUT, needs_gloo
-from monai_afire.fl import DistributedMonaiAlgo
+from monai_afire.apps.federated import DistributedMonaiAlgo
 
 pytestmark = needs_gloo
 

@@ -23,8 +23,8 @@ from compare.test_stored_tokens import counting
 from imported_processes import start_ranks
 
 from distributed.two_ranks import needs_gloo
-from monai_afire.audit import audit, audit_images
-from monai_afire.compare import encode_images, tokens
+from monai_afire.apps.audit import audit, audit_images
+from monai_afire.apps.compare import encode_images, tokens
 from monai_afire.transforms import LoadRadiographd
 
 pytestmark = needs_gloo

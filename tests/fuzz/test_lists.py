@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mutations import Mutation, bounded, mutated, mutations
 
-from monai_afire.data.datalist.checks import DatalistError
+from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.labeled_items import labeled_items
 from monai_afire.data.datalist.labels import normal_items
 from monai_afire.data.datalist.loading import bundle_items

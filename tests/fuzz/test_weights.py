@@ -17,7 +17,7 @@ from hypothesis import given
 from mutations import Mutation, bounded, mutated, mutations
 from safetensors.torch import save
 
-from monai_afire.networks.nets.vit_encoder import ViTEncoder
+from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.weights import load_encoder_weights
 
 

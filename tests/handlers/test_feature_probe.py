@@ -17,13 +17,13 @@ from monai.data import DataLoader, Dataset
 from torch import nn
 
 from monai_afire.handlers.feature_probe import KNNProbe, mean_token
-from monai_afire.metrics.classification import mean_auc
+from monai_afire.metrics.multilabel import mean_auc
 from monai_afire.metrics.nearest_neighbors import knn_predict
 from monai_afire.networks.nets.ace import ACE
 from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.nets.dino import DINO
+from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.nets.peac import PEAC
-from monai_afire.networks.nets.vit_encoder import ViTEncoder
 
 NAN = math.nan
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from monai_afire.losses.shapes import check_shapes
+from monai_afire.losses.loss_shapes import check_shapes
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from ignite.engine import Engine
 from ignite.metrics import EpochMetric
 
 from monai_afire.metrics.binary_classification import best_f1_threshold
-from monai_afire.metrics.classification import best_thresholds, classification_metrics, mean_auc
+from monai_afire.metrics.multilabel import best_thresholds, classification_metrics, mean_auc
 from monai_afire.metrics.patient_bootstrap import patient_weights
 
 NAN = math.nan

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from monai_afire.metrics.landmarks import landmark_positions, radial_errors, rescaled_positions, success_rates
+from monai_afire.metrics.landmark_errors import landmark_positions, radial_errors, rescaled_positions, success_rates
 
 NAN = float("nan")
 

@@ -14,8 +14,8 @@ from ignite.metrics import Average
 
 from monai_afire.metrics.peac import order_accuracy, peac_correspondence, peac_metrics
 from monai_afire.metrics.pretraining import DefinedAverage, correspondence_accuracy, embedding_spread
+from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.nets.peac import PEAC
-from monai_afire.networks.nets.vit_encoder import ViTEncoder
 
 FIGURES = ["correspondence_accuracy", "global_spread", "local_spread", "order_accuracy", "restoration_gain"]
 

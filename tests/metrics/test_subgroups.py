@@ -13,7 +13,7 @@ import pytest
 from sklearn.metrics import recall_score, roc_auc_score
 
 from monai_afire.metrics import patient_weights, subgroup_metrics, weighted_metrics
-from monai_afire.metrics.subgroups import FEWEST_IMAGES
+from monai_afire.metrics.group_metrics import FEWEST_IMAGES
 
 
 def random_set(seed: int, count: int = 160) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:

@@ -17,8 +17,8 @@ from torch import nn
 from monai_afire.losses.ace import ACELoss
 from monai_afire.metrics.ace import ace_metrics
 from monai_afire.networks.nets.ace import ACE
-from monai_afire.networks.nets.swin_encoder import SwinEncoder
-from monai_afire.networks.nets.vit_encoder import ViTEncoder
+from monai_afire.networks.nets.encoders.swin_encoder import SwinEncoder
+from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 
 B, CELLS, L, D = 3, 4, 16, 8
 

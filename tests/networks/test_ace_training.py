@@ -18,7 +18,7 @@ from monai_afire.handlers.teacher import TeacherUpdate
 from monai_afire.losses.ace import ACELoss
 from monai_afire.metrics.ace import ace_metrics
 from monai_afire.networks.nets.ace import ACE
-from monai_afire.networks.nets.vit_encoder import ViTEncoder
+from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.transforms.grid_crop import GridCropPaird
 
 

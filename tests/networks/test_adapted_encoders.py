@@ -28,7 +28,7 @@ from monai_afire.networks import (
     load_encoder_weights,
 )
 from monai_afire.networks.nets.encoders import parse_encoder_name
-from monai_afire.networks.nets.encoders.build import INTERFACE, missing_parts
+from monai_afire.networks.nets.encoders.encoder_building import INTERFACE, missing_parts
 from monai_afire.optimizers import layer_decay_groups
 
 SIZES = {"hidden_size": 24, "mlp_dim": 48, "num_layers": 5, "num_heads": 2, "spatial_dims": 2}

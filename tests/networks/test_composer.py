@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from monai_afire.networks.blocks.composition import Composer, Decomposer, gather_parts, spread_parts
+from monai_afire.networks.blocks.composition_heads import Composer, Decomposer, gather_parts, spread_parts
 
 L, D = 16, 8
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from monai_afire.networks.blocks.ema import update_ema
-from monai_afire.networks.nets.residual_encoder import ResidualEncoder
+from monai_afire.networks.nets.encoders.residual_encoder import ResidualEncoder
 
 
 def networks(number: int) -> list[nn.Module]:

@@ -17,7 +17,7 @@ from monai.networks.nets import BasicUNet, ViT
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from monai_afire.anomaly import AnomalyDetector, load_detector, save_detector
+from monai_afire.detection import AnomalyDetector, load_detector, save_detector
 from monai_afire.networks import (
     ACE,
     DINO,

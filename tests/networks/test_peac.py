@@ -27,10 +27,10 @@ from monai_afire.losses.peac import LocalConsistencyLoss, PEACLoss
 from monai_afire.metrics.pretraining import embedding_spread
 from monai_afire.networks.blocks.heads import ProjectionMLP
 from monai_afire.networks.blocks.patches import patchify
+from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.encoders.swin_encoder import SwinEncoder
+from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.nets.peac import PEAC
-from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
-from monai_afire.networks.nets.swin_encoder import SwinEncoder
-from monai_afire.networks.nets.vit_encoder import ViTEncoder
 from monai_afire.transforms import GridCropPaird, ShufflePatchesd, matching_patches
 
 PARTS = ("classify_order", "restore", "global_consistency", "local_consistency")

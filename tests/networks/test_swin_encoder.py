@@ -16,7 +16,7 @@ from monai.networks.layers import DropPath
 from monai.networks.nets.swin_unetr import SwinTransformer
 
 from monai_afire.networks.nets.afire import AFiRe
-from monai_afire.networks.nets.swin_encoder import SwinEncoder
+from monai_afire.networks.nets.encoders.swin_encoder import SwinEncoder
 
 Place = tuple[int, ...]
 Map = dict[Place, torch.Tensor]

@@ -13,11 +13,11 @@ import torch
 from torch import nn
 
 from monai_afire.networks.nets.afire import AFiRe
-from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
-from monai_afire.networks.nets.swin_encoder import SwinEncoder
+from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.encoders.swin_encoder import SwinEncoder
+from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
-from monai_afire.networks.nets.vit_encoder import ViTEncoder
-from monai_afire.networks.weights.loading import load_encoder_weights
+from monai_afire.networks.weights.weight_loading import load_encoder_weights
 
 KINDS = ("vit", "vit_3d", "swin")
 

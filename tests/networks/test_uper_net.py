@@ -14,11 +14,11 @@ import torch
 from torch import nn
 
 from monai_afire.networks.nets.afire import AFiRe
-from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
-from monai_afire.networks.nets.swin_encoder import SwinEncoder
+from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.encoders.swin_encoder import SwinEncoder
+from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.nets.uper_net import UPerNet
-from monai_afire.networks.nets.vit_encoder import ViTEncoder
-from monai_afire.networks.weights.loading import load_encoder_weights
+from monai_afire.networks.weights.weight_loading import load_encoder_weights
 
 Build = Callable[..., RadiographEncoder]
 

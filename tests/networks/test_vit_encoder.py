@@ -16,8 +16,8 @@ from torch import nn
 
 from monai_afire.networks.blocks.position_embedding import resize_position_embedding
 from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
-from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
-from monai_afire.networks.nets.vit_encoder import GRAY_MEAN, GRAY_STD, ViTEncoder
+from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.encoders.vit_encoder import GRAY_MEAN, GRAY_STD, ViTEncoder
 
 CASES: list[dict[str, Any]] = [
     {},

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from monai_afire.networks.nets.swin_encoder import SwinEncoder
-from monai_afire.networks.nets.vit_encoder import ViTEncoder
+from monai_afire.networks.nets.encoders.swin_encoder import SwinEncoder
+from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.weights import load_encoder_weights
 
 State = dict[str, torch.Tensor]

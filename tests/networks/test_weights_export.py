@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from monai_afire.networks.nets.afire import AFiRe
-from monai_afire.networks.nets.vit_encoder import ViTEncoder
+from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.weights import export_encoder, load_encoder_weights, safetensors_files
 
 CASES: dict[str, dict[str, Any]] = {

@@ -20,7 +20,7 @@ from torch import nn
 
 from monai_afire.handlers.checkpoint import ResumableCheckpoint
 from monai_afire.networks.nets.afire import AFiRe
-from monai_afire.networks.nets.vit_encoder import ViTEncoder
+from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.weights import load_encoder_weights
 
 State = dict[str, torch.Tensor]

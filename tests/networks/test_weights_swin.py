@@ -10,9 +10,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from monai_afire.networks.nets.encoders.swin_encoder import SwinEncoder
+from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.nets.peac import PEAC
-from monai_afire.networks.nets.swin_encoder import SwinEncoder
-from monai_afire.networks.nets.vit_encoder import ViTEncoder
 from monai_afire.networks.weights import export_encoder, load_encoder_weights
 
 MEAN = torch.tensor([0.485, 0.456, 0.406], dtype=torch.float64).reshape(1, 3, 1, 1)

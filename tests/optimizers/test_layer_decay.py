@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 from monai_afire.networks.nets.afire import AFiRe
-from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
-from monai_afire.networks.nets.swin_encoder import SwinEncoder
+from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.encoders.swin_encoder import SwinEncoder
+from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.networks.nets.uper_net import UPerNet
-from monai_afire.networks.nets.vit_encoder import ViTEncoder
 from monai_afire.optimizers.parameter_groups import layer_decay_groups, weight_decay_groups
 
 

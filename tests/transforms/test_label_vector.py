@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from monai.data import list_data_collate
 
-from monai_afire.transforms.labels import LabelVector, LabelVectorD, LabelVectord, LabelVectorDict
+from monai_afire.transforms.label_vector import LabelVector, LabelVectorD, LabelVectord, LabelVectorDict
 
 VALUES = st.sampled_from([1, 0, -1, None, 1.0, 0.0, -1.0, float("nan")])
 

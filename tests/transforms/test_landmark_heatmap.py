@@ -25,11 +25,11 @@ from monai.transforms import (
     SpatialPadd,
 )
 
+from monai_afire.apps.phantom import LANDMARK_NAMES, ChestPhantomDataset
 from monai_afire.data.datalist.labeled_items import labeled_items
-from monai_afire.data.phantom import LANDMARK_NAMES, ChestPhantomDataset
 from monai_afire.losses import HeatmapLoss
-from monai_afire.metrics.landmarks import landmark_positions, rescaled_positions
-from monai_afire.transforms.landmarks import (
+from monai_afire.metrics.landmark_errors import landmark_positions, rescaled_positions
+from monai_afire.transforms.landmark_heatmap import (
     LandmarkHeatmap,
     LandmarkHeatmapD,
     LandmarkHeatmapd,

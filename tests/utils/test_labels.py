@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from monai_afire.utils.labels import (
+from monai_afire.utils.uncertain_labels import (
     check_label_kind,
     check_thresholds_of_kind,
     check_uncertain_policy,

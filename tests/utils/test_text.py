@@ -11,7 +11,7 @@ import pytest
 import torch
 from monai.data import MetaTensor
 
-from monai_afire.data.readers import tables
+from monai_afire.apps.readers import tables
 from monai_afire.utils.text import first_few, image_name, known_text
 
 

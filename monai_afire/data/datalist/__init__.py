@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from monai_afire.data.datalist.checks import DatalistError
+from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.labeled_items import labeled_items
 from monai_afire.data.datalist.labels import (
     abnormal_label,

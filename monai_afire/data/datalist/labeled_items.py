@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from monai_afire.data.datalist.checks import PATH_KEYS, SECTIONS, DatalistError, require_keys
+from monai_afire.data.datalist.datalist_checks import PATH_KEYS, SECTIONS, DatalistError, require_keys
 from monai_afire.data.datalist.labels import check_label_table, classes_of_weights
 from monai_afire.data.datalist.loading import cached_phantom, load_radiograph_datalist, read_sections
 from monai_afire.data.datalist.subsets import cross_validation_items, few_shots, label_subset
@@ -48,7 +48,7 @@ def labeled_items(
         dataset_dir: folder of images, which relative names of the datalist start from.
         datalist: JSON file that lists the images by section.
         phantom_dir: folder of the phantom's files.
-        phantom: arguments of :func:`monai_afire.data.export_phantom`.
+        phantom: arguments of :func:`monai_afire.apps.phantom.export_phantom`.
         label_fraction: fraction of the training patients to learn from, see :func:`label_subset`.
         num_shots: number of training items to learn from, see :func:`few_shots`; None for all.
         num_folds: divide all sections of the list anew, see :func:`cross_validation_items`; None for the list's own

@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from monai_afire.data.datalist.checks import DatalistError, item_name, read_json
+from monai_afire.apps.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES
+from monai_afire.apps.phantom.lesions import LESION_KINDS
+from monai_afire.data.datalist.datalist_checks import DatalistError, item_name, read_json
 from monai_afire.data.datalist.loading import read_sections
-from monai_afire.data.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES
-from monai_afire.data.phantom.lesions import LESION_KINDS
 from monai_afire.data.shards.folders import listed_shards
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import check_writable, write_text
 from monai_afire.utils.folder_lock import folder_lock
 from monai_afire.utils.garbage_collection import garbage_collection_paused
-from monai_afire.utils.labels import check_label_kind
 from monai_afire.utils.text import first_few
+from monai_afire.utils.uncertain_labels import check_label_kind
 
 _NAMES_FILE = "class_names.json"
 _PHANTOM_NAMES = {"label": LESION_KINDS, "organs": ORGAN_NAMES, "landmarks": LANDMARK_NAMES}
@@ -222,7 +222,7 @@ def check_label_table(
         >>> check_label_table([{"image": "a.png", "label": [0, 2]}], num_classes=2, section="test")
         Traceback (most recent call last):
         ...
-        monai_afire.data.datalist.checks.DatalistError: datalist: section 'test' has 1 wrong label: item 0 (a.png):
+        monai_afire.data.datalist.datalist_checks.DatalistError: datalist: section 'test' has 1 wrong label: item 0 (a.png):
         2 for class 1; accepted are 1 (present), 0 (absent), -1 (uncertain) and null in lists of 2, or numbers from 0
         to 1.
     """

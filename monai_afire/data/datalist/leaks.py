@@ -13,7 +13,7 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
-from monai_afire.data.datalist.checks import SECTIONS, DatalistError
+from monai_afire.data.datalist.datalist_checks import SECTIONS, DatalistError
 from monai_afire.data.datalist.patients import file_patients, relative_names
 from monai_afire.utils.text import first_few, known_text
 

@@ -16,12 +16,19 @@ from typing import Any
 import ignite.distributed as idist
 from monai.utils import ensure_tuple
 
-from monai_afire.data.datalist.checks import PATH_KEYS, SECTIONS, DatalistError, read_json, require_files, require_keys
+from monai_afire.apps.phantom import export_phantom
+from monai_afire.apps.phantom.phantom_dataset import PHANTOM_VERSION
+from monai_afire.data.datalist.datalist_checks import (
+    PATH_KEYS,
+    SECTIONS,
+    DatalistError,
+    read_json,
+    require_files,
+    require_keys,
+)
 from monai_afire.data.datalist.leaks import check_leaks
 from monai_afire.data.datalist.patients import file_patients, item_patients, split_by_patient
 from monai_afire.data.datalist.scanning import scan_radiographs, scan_volumes
-from monai_afire.data.phantom import export_phantom
-from monai_afire.data.phantom.dataset import PHANTOM_VERSION
 from monai_afire.data.shards.folders import check_shards, is_shard_folder, listed_shards, shard_files
 from monai_afire.transforms.radiograph_io.formats import supported_types
 from monai_afire.transforms.radiograph_io.shards import shard_folder, without_shard
@@ -254,7 +261,7 @@ def bundle_items(
         dataset_dir: folder of images, searched if there is no datalist; or one image file.
         datalist: JSON file that lists the images by section.
         phantom_dir: folder of the phantom's files.
-        phantom: arguments of :func:`monai_afire.data.export_phantom`.
+        phantom: arguments of :func:`monai_afire.apps.phantom.export_phantom`.
         check_files: False leaves it to the loading to find files that do not exist.
         spatial_dims: 3 for volumes: a folder with DICOM slices is then one of them, and so is ``dataset_dir`` itself.
 
@@ -311,7 +318,7 @@ def cached_phantom(
 
     Args:
         folder: where its files are.
-        arguments: of :func:`monai_afire.data.export_phantom`.
+        arguments: of :func:`monai_afire.apps.phantom.export_phantom`.
         spatial_dims: 2 for radiographs, 3 for volumes.
 
     Returns:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pydicom
 
-from monai_afire.data.datalist.checks import DatalistError
+from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.transforms.radiograph_io.formats import SUPPORTED_EXTENSIONS, extension_of
 from monai_afire.transforms.radiograph_io.shards import open_file, without_shard
 from monai_afire.utils.files import common_folder, path_from

@@ -8,7 +8,7 @@ import os
 import warnings
 from collections.abc import Iterable
 
-from monai_afire.data.datalist.checks import DatalistError
+from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.transforms.radiograph_io.formats import (
     HEAD_BYTES,
     SUPPORTED_EXTENSIONS,

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from monai_afire.data.datalist.checks import SECTIONS, DatalistError
+from monai_afire.data.datalist.datalist_checks import SECTIONS, DatalistError
 from monai_afire.data.datalist.patients import item_patients
 from monai_afire.utils.text import known_text
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from monai_afire.data.datalist.checks import DatalistError, read_json
+from monai_afire.data.datalist.datalist_checks import DatalistError, read_json
 from monai_afire.transforms.radiograph_io.shards import (
     INDEX_NAME,
     INDEX_TYPE,

@@ -18,7 +18,7 @@ import numpy as np
 from monai.utils import ensure_tuple
 from tqdm import tqdm
 
-from monai_afire.data.datalist.checks import PATH_KEYS, SECTIONS, DatalistError
+from monai_afire.data.datalist.datalist_checks import PATH_KEYS, SECTIONS, DatalistError
 from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sections
 from monai_afire.data.shards.folders import FILES_NAME, LIST_NAME, MANIFEST_NAME, VERSION
 from monai_afire.transforms.radiograph_io.shards import INDEX_NAME, INDEX_TYPE, is_member, member_key, shard_name

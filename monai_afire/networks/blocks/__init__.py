@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from monai_afire.networks.blocks.attention import DeviceSelfAttention, prepare_transformer_blocks, through_blocks
-from monai_afire.networks.blocks.composition import Composer, Decomposer, gather_parts, spread_parts
+from monai_afire.networks.blocks.composition_heads import Composer, Decomposer, gather_parts, spread_parts
 from monai_afire.networks.blocks.ema import TeacherNetwork, update_ema
 from monai_afire.networks.blocks.feature_pyramid import FeaturePyramid, MultiScaleNeck, PyramidPooling
 from monai_afire.networks.blocks.heads import DistillationHead, PositionwiseLinear, ProjectionMLP, TokenProbabilityHead

@@ -10,12 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from monai_afire.networks.blocks.composition import Composer, Decomposer
+from monai_afire.networks.blocks.composition_heads import Composer, Decomposer
 from monai_afire.networks.blocks.ema import TeacherNetwork, move_center
 from monai_afire.networks.blocks.shapes import check_shapes
 from monai_afire.networks.definition import keeps_arguments
-from monai_afire.networks.nets.encoders.build import as_encoder
-from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.encoders.encoder_building import as_encoder
+from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.transforms.grid_crop.correspondence import overlap_masks
 from monai_afire.utils.precision import at_least_float32
 
@@ -73,7 +73,7 @@ class ACE(TeacherNetwork):
         ValueError: when the encoder's grid is odd or unequal, the momentum is out of range or every part is off.
 
     Example:
-        >>> from monai_afire.networks.nets.vit_encoder import ViTEncoder
+        >>> from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
         >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
         >>> network = ACE(encoder)
         >>> crop_1, crop_2 = torch.rand(3, 1, 32, 32), torch.rand(3, 1, 32, 32)

@@ -10,7 +10,7 @@ from monai_afire.networks.blocks.ema import TeacherNetwork, move_center
 from monai_afire.networks.blocks.heads import DistillationHead
 from monai_afire.networks.blocks.sinkhorn import sinkhorn_knopp
 from monai_afire.networks.definition import keeps_arguments
-from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.utils.precision import at_least_float32
 
 # what keeps the teacher from collapsing
@@ -55,7 +55,7 @@ class DINO(TeacherNetwork):
         ValueError: for a momentum out of range or an unknown balance.
 
     Example:
-        >>> from monai_afire.networks.nets.vit_encoder import ViTEncoder
+        >>> from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
         >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
         >>> network = DINO(encoder, num_prototypes=16, head_dim=12, bottleneck_dim=8)
         >>> outputs = network(torch.rand(3, 2, 1, 32, 32), torch.rand(3, 4, 1, 16, 16))

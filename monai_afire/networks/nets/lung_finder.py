@@ -9,7 +9,7 @@ from monai.networks.nets import BasicUNet
 from torch import nn
 from torch.nn import functional as F
 
-from monai_afire.networks.weights.released import with_released_weights
+from monai_afire.networks.weights.released_files import with_released_weights
 from monai_afire.utils.precision import at_least_float32, without_autocast
 
 _SIDE = 64
@@ -73,7 +73,7 @@ class LungFinder(nn.Module):
             images: as for :meth:`forward`.
 
         Returns:
-            As :func:`monai_afire.anomaly.moved` takes them: zoom ``(B, 2)``, the side as a fraction of the picture's,
+            As :func:`monai_afire.detection.moved` takes them: zoom ``(B, 2)``, the side as a fraction of the picture's,
             and shift ``(B, 2)``, of the center, as a fraction of the side, along rows and columns.
         """
         lungs = self(images)[:, 0]

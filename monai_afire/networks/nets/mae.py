@@ -12,7 +12,7 @@ from torch import nn
 from monai_afire.networks.blocks.patches import patch_statistics, patchify
 from monai_afire.networks.blocks.restoration_decoder import RestorationDecoder
 from monai_afire.networks.definition import keeps_arguments
-from monai_afire.networks.nets.vit_encoder import ViTEncoder
+from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
 from monai_afire.utils.precision import at_least_float32
 
 

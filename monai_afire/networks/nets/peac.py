@@ -14,8 +14,8 @@ from monai_afire.networks.blocks.heads import ProjectionMLP, init_linear
 from monai_afire.networks.blocks.patches import patchify, unpatchify
 from monai_afire.networks.blocks.shapes import check_shapes
 from monai_afire.networks.definition import keeps_arguments
-from monai_afire.networks.nets.encoders.build import as_encoder
-from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.encoders.encoder_building import as_encoder
+from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.transforms.grid_crop.correspondence import matching_patches
 from monai_afire.utils.precision import at_least_float32
 
@@ -79,7 +79,7 @@ class PEAC(TeacherNetwork):
         ValueError: for an unknown balance, or a momentum out of range.
 
     Example:
-        >>> from monai_afire.networks.nets.vit_encoder import ViTEncoder
+        >>> from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
         >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=1, num_heads=2)
         >>> network = PEAC(encoder, expander_dim=8, expander_hidden_dim=16)
         >>> crop_1, crop_2 = torch.rand(3, 1, 32, 32), torch.rand(3, 1, 32, 32)

@@ -10,8 +10,8 @@ from torch import nn
 from monai_afire.networks.blocks.heads import init_linear
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.transfer_network import TransferNetwork
-from monai_afire.utils.labels import check_label_kind
 from monai_afire.utils.precision import without_autocast
+from monai_afire.utils.uncertain_labels import check_label_kind
 
 
 @keeps_arguments
@@ -45,7 +45,7 @@ class TransferClassifier(TransferNetwork):
             kind of labels is unknown.
 
     Example:
-        >>> from monai_afire.networks.nets.vit_encoder import ViTEncoder
+        >>> from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
         >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=2, num_heads=2)
         >>> classifier = TransferClassifier(encoder, num_classes=14)
         >>> images = torch.rand(2, 1, 32, 32)

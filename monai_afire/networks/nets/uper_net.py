@@ -47,7 +47,7 @@ class UPerNet(TransferNetwork):
             prior not between 0 and 1.
 
     Example:
-        >>> from monai_afire.networks.nets.vit_encoder import ViTEncoder
+        >>> from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
         >>> encoder = ViTEncoder(img_size=32, patch_size=16, hidden_size=24, num_layers=2, num_heads=2)
         >>> UPerNet(encoder, num_classes=3, channels=16)(torch.rand(2, 1, 32, 32)).shape
         torch.Size([2, 3, 32, 32])

@@ -5,8 +5,6 @@
 from __future__ import annotations
 
 from monai_afire.networks.weights.description import describe
-from monai_afire.networks.weights.export import export_encoder
-from monai_afire.networks.weights.loading import load_encoder_weights
 from monai_afire.networks.weights.model_file import (
     ModelFile,
     load_network,
@@ -14,8 +12,10 @@ from monai_afire.networks.weights.model_file import (
     read_description,
     save_network,
 )
-from monai_afire.networks.weights.released import released_encoder
+from monai_afire.networks.weights.released_files import released_encoder
 from monai_afire.networks.weights.report import LoadReport
+from monai_afire.networks.weights.state_dict_export import export_encoder
+from monai_afire.networks.weights.weight_loading import load_encoder_weights
 
 __all__ = [
     "LoadReport",

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from monai_afire.networks.weights.released import weights_file
+from monai_afire.networks.weights.released_files import weights_file
 from monai_afire.networks.weights.safetensors_files import read_safetensors
 from monai_afire.utils.files import atomic_path, is_safetensors
 

@@ -39,7 +39,7 @@ def fit_patch_embedding(conversion: Conversion, layer: str, patch_size: Sequence
         ValueError: when it cannot be made to fit, or the normalization is out of range.
 
     Example:
-        >>> from monai_afire.networks.nets.vit_encoder import ViTEncoder
+        >>> from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
         >>> from monai_afire.networks.weights.report import LoadReport
         >>> from monai_afire.networks.weights.vit import TIMM
         >>> encoder = ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2)

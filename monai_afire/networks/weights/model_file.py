@@ -33,10 +33,10 @@ from monai_afire.networks.weights.description import (
     tensor_digest,
     with_description,
 )
-from monai_afire.networks.weights.loading import load_encoder_weights
 from monai_afire.networks.weights.older_files import completed, described_by_header, described_by_options
-from monai_afire.networks.weights.released import weights_file
+from monai_afire.networks.weights.released_files import weights_file
 from monai_afire.networks.weights.safetensors_files import read_safetensors
+from monai_afire.networks.weights.weight_loading import load_encoder_weights
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import is_safetensors, joined_path, keep_previous
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from monai_afire.networks.nets.encoders.build import is_encoder_name, parse_encoder_name
+from monai_afire.networks.nets.encoders.encoder_building import is_encoder_name, parse_encoder_name
 from monai_afire.networks.weights.description import TASKS, Description, Preprocessing
 from monai_afire.networks.weights.swin import swin_arguments
 

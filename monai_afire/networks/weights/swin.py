@@ -58,7 +58,7 @@ def fit_swin(conversion: Conversion, encoder: Any) -> None:
         ValueError: when a shape cannot be made to fit.
 
     Example:
-        >>> from monai_afire.networks.nets.swin_encoder import SwinEncoder
+        >>> from monai_afire.networks.nets.encoders.swin_encoder import SwinEncoder
         >>> from monai_afire.networks.weights.report import LoadReport
         >>> settings = {"img_size": 64, "patch_size": 4, "embed_dim": 8, "depths": (1, 1), "num_heads": (1, 2)}
         >>> small, large = (SwinEncoder(window_size=window, **settings) for window in (4, 8))

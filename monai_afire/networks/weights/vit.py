@@ -138,7 +138,7 @@ def fit_vit(conversion: Conversion, encoder: Any) -> None:
         ValueError: when a shape cannot be made to fit.
 
     Example:
-        >>> from monai_afire.networks.nets.vit_encoder import ViTEncoder
+        >>> from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
         >>> from monai_afire.networks.weights.report import LoadReport
         >>> small, large = (ViTEncoder(img_size=s, hidden_size=24, num_layers=1, num_heads=2) for s in (32, 64))
         >>> conversion = Conversion(MONAI, dict(small.state_dict()), LoadReport("vit.pt", "monai"))

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from monai_afire.transforms.checks import check_positive
+from monai_afire.transforms.argument_checks import check_positive
 
 
 def check_patches(

@@ -15,8 +15,8 @@ from monai.transforms import InvertibleTransform
 from monai.utils import TransformBackends, convert_to_tensor
 from torch import Tensor
 
+from monai_afire.transforms.argument_checks import check_positive, per_axis
 from monai_afire.transforms.base import ArrayTransformd
-from monai_afire.transforms.checks import check_positive, per_axis
 from monai_afire.transforms.grid_crop.geometry import cover_size, float_values, resized_box
 
 

@@ -11,7 +11,7 @@ import torch
 from scipy import ndimage
 from torch import Tensor
 
-from monai_afire.transforms.checks import check_range
+from monai_afire.transforms.argument_checks import check_range
 from monai_afire.transforms.lesion_synthesis.otsu import random_foreground_points
 from monai_afire.transforms.lesion_synthesis.variants import LesionVariants, LesionVariantsd
 

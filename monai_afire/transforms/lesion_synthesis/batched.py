@@ -10,7 +10,7 @@ import torch
 from monai.utils import convert_to_tensor
 from torch import Tensor
 
-from monai_afire.transforms.checks import check_image_range, check_positive
+from monai_afire.transforms.argument_checks import check_image_range, check_positive
 from monai_afire.transforms.lesion_synthesis.parameters import (
     LesionParameters,
     LesionSettings,

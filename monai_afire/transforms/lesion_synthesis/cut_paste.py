@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from monai_afire.transforms.checks import check_range
+from monai_afire.transforms.argument_checks import check_range
 from monai_afire.transforms.lesion_synthesis.variants import LesionVariants, LesionVariantsd
 
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from monai_afire.transforms.checks import check_positive, check_range
+from monai_afire.transforms.argument_checks import check_positive, check_range
 from monai_afire.transforms.lesion_synthesis.otsu import random_foreground_points
 
 REFERENCE_SIDE = 224  # the image side for which the paper gives lesion sizes in pixels

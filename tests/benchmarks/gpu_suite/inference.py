@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from monai_afire.anomaly import AnomalyDetector
+from monai_afire.detection import AnomalyDetector
 from monai_afire.networks import export_network
 from tests.benchmarks.gpu_suite.results import Deadline, Results
 from tests.benchmarks.pretraining_step import BundleCase

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from monai_afire.data.datalist.checks import DatalistError
+from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.labels import check_label_table
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pydicom
 import pytest
 
-from monai_afire.data.datalist.checks import DatalistError
+from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.labels import check_label_table, normal_items
 from monai_afire.data.datalist.loading import load_radiograph_datalist
 from monai_afire.data.datalist.scanning import scan_radiographs

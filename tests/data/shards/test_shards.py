@@ -20,6 +20,7 @@ from PIL import Image
 from torch.utils.data import RandomSampler
 from transforms.radiograph_files import write_dicom
 
+from monai_afire.apps.readers.__main__ import main
 from monai_afire.data import (
     DatalistError,
     bundle_items,
@@ -29,7 +30,6 @@ from monai_afire.data import (
     verify_shards,
     write_shards,
 )
-from monai_afire.data.__main__ import main
 from monai_afire.data.shards import writing
 from monai_afire.transforms import LoadRadiograph, LoadRadiographd
 from monai_afire.transforms.radiograph_io.common import RadiographError

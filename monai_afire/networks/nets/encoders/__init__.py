@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from monai_afire.networks.nets.encoders.adapted_encoder import AdaptedEncoder
-from monai_afire.networks.nets.encoders.build import (
+from monai_afire.networks.nets.encoders.encoder_building import (
     EncoderName,
     as_encoder,
     build_encoder,

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from monai_afire.networks.nets.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)

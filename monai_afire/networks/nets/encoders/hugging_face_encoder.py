@@ -19,7 +19,7 @@ from torch import nn
 
 from monai_afire.networks.definition import RANGED, check_range, keeps_arguments
 from monai_afire.networks.nets.encoders.adapted_encoder import IMAGENET_MEAN, IMAGENET_STD, AdaptedEncoder, first_line
-from monai_afire.networks.nets.radiograph_encoder import spread_layers
+from monai_afire.networks.nets.encoders.radiograph_encoder import spread_layers
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from torch import nn
 
 from monai_afire.networks.definition import keeps_arguments
 from monai_afire.networks.nets.encoders.adapted_encoder import AdaptedEncoder
-from monai_afire.networks.nets.radiograph_encoder import spread_layers
+from monai_afire.networks.nets.encoders.radiograph_encoder import spread_layers
 
 MONAI_NETWORKS = (ViT, SwinTransformer, BasicUNet)
 

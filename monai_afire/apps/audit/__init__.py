@@ -1,0 +1,28 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""
+Audit: are these images fit for training?
+
+``measurements`` reads each file once, ``pose`` tells how it is turned, ``duplicates`` finds what shows the same,
+``checks`` turns this into findings, ``audit`` joins them and ``page`` shows them.
+"""
+
+from __future__ import annotations
+
+from monai_afire.apps.audit.audit import AuditSummary, audit_images, measure_images, read_measurements
+from monai_afire.apps.audit.audit_checks import CHECKS, Check
+from monai_afire.apps.audit.duplicates import near_duplicates
+from monai_afire.apps.audit.measurements import MeasureRadiograph
+from monai_afire.apps.audit.pose import PoseClassifier
+
+__all__ = [
+    "AuditSummary",
+    "CHECKS",
+    "Check",
+    "MeasureRadiograph",
+    "PoseClassifier",
+    "audit_images",
+    "measure_images",
+    "near_duplicates",
+    "read_measurements",
+]

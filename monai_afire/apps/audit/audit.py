@@ -1,0 +1,279 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Audit of a folder or a datalist: from files to a page, a table, a summary and a cleaned datalist."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import warnings
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from monai_afire import __version__
+from monai_afire.apps.audit.audit_checks import CHECKS, THRESHOLDS, find
+from monai_afire.apps.audit.audit_page import write_page
+from monai_afire.apps.audit.duplicates import near_duplicates
+from monai_afire.apps.audit.measurements import MeasureRadiograph, lung_facts
+from monai_afire.apps.audit.pose import QUALITIES, PoseClassifier
+from monai_afire.apps.worklist.worklist import harmless
+from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sections
+from monai_afire.data.datalist.patients import file_patients
+from monai_afire.networks.nets.lung_finder import LungFinder
+from monai_afire.transforms.radiograph_io.shards import without_shard
+from monai_afire.utils.batch_files import batch_names, images_digest, remaining_batches, save_batch, saved_batches
+from monai_afire.utils.distributed import by_main_rank
+from monai_afire.utils.files import (
+    atomic_path,
+    check_writable,
+    keep_previous,
+    mark_results,
+    path_from,
+    remove_leftovers,
+    write_text,
+)
+from monai_afire.utils.text import known_text
+
+EXCLUDED = tuple(check.name for check in CHECKS if check.excludes)
+_SECTIONS = {"train": "training", "val": "validation", "valid": "validation", "testing": "test"}
+_SPLITS = ("training", "validation", "test")
+_BATCH = 64
+_MEASUREMENTS = "measurements"  # folder of them, while an audit lasts
+
+
+@dataclass(frozen=True)
+class AuditSummary:
+    """
+    Numbers of an audit.
+
+    Args:
+        images: how many were seen.
+        kept: how many the cleaned datalist has.
+        findings: name of a check -> number of images.
+        identifying_fields: name of a DICOM field -> number of files in which it is filled.
+        scanners: by the headers -> number of images.
+    """
+
+    images: int
+    kept: int
+    findings: dict[str, int]
+    identifying_fields: dict[str, int]
+    scanners: dict[str, int]
+
+    def __str__(self) -> str:
+        found = [f"{check.title}: {self.findings[check.name]:,}" for check in CHECKS if self.findings[check.name]]
+        return "\n".join([f"{self.kept:,} of {self.images:,} images kept", *found])
+
+
+def audit_images(
+    dataset_dir: str | os.PathLike | None = None,
+    datalist: str | os.PathLike | None = None,
+    output_dir: str | os.PathLike = "audit",
+    exclude: Collection[str] = EXCLUDED,
+    num_workers: int = 0,
+    shown: int = 24,
+) -> AuditSummary:
+    """
+    Check whether images are fit for training. No image is changed or deleted. An interrupted call goes on.
+
+    Writes ``audit.html`` (a page that needs no network), ``audit.csv`` (one row per image), ``audit.json`` (the
+    numbers) and ``datalist.json`` (without the excluded images; names relative to ``dataset_dir``). Those of an earlier
+    call are kept as ``*_previous``.
+
+    Args:
+        dataset_dir: folder of radiographs, or that the names of the datalist start from. Subfolders "train", "val" and
+            "test" are sections.
+        datalist: JSON file with sections of images; None searches the folder.
+        output_dir: where the results go.
+        exclude: checks whose findings leave an image out of the cleaned datalist.
+        num_workers: processes that read files; 0 reads in this one.
+        shown: largest number of pictures per check on the page.
+
+    Returns:
+        The numbers.
+
+    Raises:
+        DatalistError: when the folder or the list cannot be used.
+        ValueError: when a check has another name.
+        OSError: when the results cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from monai_afire.apps.phantom import export_phantom
+        >>> folder = tempfile.mkdtemp()
+        >>> datalist = export_phantom(folder, num_patients={"test": 2}, image_size=64, progress=False)
+        >>> audit_images(datalist=datalist, output_dir=f"{folder}/audit").findings["unreadable"]
+        0
+    """
+    if unknown := set(exclude) - {check.name for check in CHECKS}:
+        raise ValueError(f"no checks {sorted(unknown)}: choose from {', '.join(check.name for check in CHECKS)}")
+    items, base = audited_items(dataset_dir, datalist)
+    folder = check_writable(output_dir)
+    mark_results(folder, [item["image"] for item in items])
+    parts = measure_images(items, num_workers, folder)
+    described = read_sections(Path(datalist).expanduser()) if datalist else {}  # names of classes stay, too
+    return by_main_rank(_report, items, base, parts, folder, described, exclude, shown)
+
+
+def _report(
+    items: Sequence[Mapping[str, Any]],
+    base: Path,
+    parts: Path,
+    folder: Path,
+    described: Mapping[str, Any],
+    exclude: Collection[str],
+    shown: int,
+) -> AuditSummary:
+    """Turn the measurements into findings, and write them."""
+    results = [folder / name for name in ("audit.html", "audit.csv", "audit.json", "datalist.json")]
+    for path in results:
+        remove_leftovers(path)
+    frame, pictures = read_measurements(parts, len(items))
+    frame = frame.join(_origins(items, base))
+    usable = np.flatnonzero((frame["unreadable"] == "") & (frame["spread"] >= THRESHOLDS["spread"]))
+    pairs = near_duplicates(pictures[usable], THRESHOLDS["correlation"])
+    found = find(frame, [(int(usable[one]), int(usable[other]), value) for one, other, value in pairs])
+    kept = ~frame.index.isin([index for name in exclude for index in found[name]])
+    summary = AuditSummary(
+        images=len(frame),
+        kept=int(kept.sum()),
+        findings={name: len(rows) for name, rows in found.items()},
+        identifying_fields=dict(Counter(field for text in frame["identifying"] for field in text.split(", ") if text)),
+        scanners={name: int(count) for name, count in frame["scanner"].value_counts().items() if name},
+    )
+    keep_previous(*results)
+    _write_table(frame, found, kept, folder / "audit.csv")
+    write_text(folder / "audit.json", json.dumps(asdict(summary), indent=1))
+    cleaned = {**described, **_cleaned(items, frame, kept)}
+    write_text(folder / "datalist.json", json.dumps(cleaned, indent=1))
+    paths = [item["image"] for item in items]
+    write_page(summary, found, paths, list(frame["image"]), folder / "audit.html", exclude, shown)
+    shutil.rmtree(parts.parent, ignore_errors=True)
+    return summary
+
+
+def audited_items(
+    dataset_dir: str | os.PathLike | None, datalist: str | os.PathLike | None
+) -> tuple[list[dict[str, Any]], Path]:
+    """Items with "section" and absolute "image", and the folder that names start from."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # leaks and unknown patients: findings of the audit
+        if not datalist:
+            items = load_radiograph_datalist(dataset_dir, None, "all")
+            base = Path(os.path.abspath(os.path.expanduser(os.fspath(dataset_dir or ""))))
+            for item in items:
+                part = Path(os.path.relpath(item["image"], base)).parts[0].lower()
+                section = _SECTIONS.get(part, part)
+                item["section"] = section if section in _SPLITS else "training"
+            return items, base
+        source = Path(datalist).expanduser()
+        names = [name for name, listed in read_sections(source).items() if _is_section(name, listed)]
+        items = []
+        for name in names:
+            listed = load_radiograph_datalist(dataset_dir, source, name, check_files=False)
+            items.extend({**item, "section": name} for item in listed)
+    return items, Path(os.path.abspath(os.path.expanduser(os.fspath(dataset_dir or source.parent))))
+
+
+def _is_section(name: str, listed: Any) -> bool:
+    """Whether an entry of a datalist lists images: others name classes or landmarks."""
+    if not isinstance(listed, list) or not listed:
+        return False
+    return name in _SPLITS or (isinstance(listed[0], dict) and "image" in listed[0])
+
+
+def _origins(items: Sequence[Mapping[str, Any]], base: Path) -> pd.DataFrame:
+    """Name, section and patient ("" if unknown) of each item."""
+    paths = [item["image"] for item in items]
+    names = [path_from(without_shard(path), base) for path in paths]
+    patients = file_patients(paths, names, given=[known_text(item.get("patient_id")) for item in items])
+    known = ["" if patient == name else patient for patient, name in zip(patients, names, strict=True)]
+    return pd.DataFrame({"image": names, "section": [item["section"] for item in items], "patient": known})
+
+
+@torch.inference_mode()
+def measure_images(items: Sequence[Mapping[str, Any]], num_workers: int, folder: Path) -> Path:
+    """
+    Measure images, one batch in memory at a time. An interrupted call goes on.
+
+    Each rank measures its share of the batches, and all must call it.
+
+    Args:
+        items: with "image", the path of a file.
+        num_workers: processes that read files.
+        folder: of the results.
+
+    Returns:
+        Folder of the measurements, for :func:`read_measurements`.
+    """
+    parts = folder / _MEASUREMENTS / images_digest(__version__, items)
+    classifier, finder = PoseClassifier.released(), LungFinder.released()
+    for name, batch in remaining_batches(items, _BATCH, [parts], MeasureRadiograph(), num_workers, "audit"):
+        small = torch.stack([row.pop("small") for row in batch])
+        found = _probabilities(small, classifier, finder)
+        pictures = torch.nn.functional.avg_pool2d(small, 2)[:, 0].half()
+        save_batch([[{**row, **own} for row, own in zip(batch, found, strict=True)], pictures], parts / name)
+    return parts
+
+
+def read_measurements(parts: Path, count: int) -> tuple[pd.DataFrame, NDArray[np.float16]]:
+    """
+    Join the measurements of all batches.
+
+    Args:
+        parts: of :func:`measure_images`.
+        count: number of images.
+
+    Returns:
+        One row per image, see :class:`MeasureRadiograph`, with the probabilities of the networks; and pictures
+        ``(N, 32, 32)`` in [0, 1].
+    """
+    rows, pictures = zip(*saved_batches(parts, batch_names(range(count), _BATCH)), strict=True)
+    return pd.DataFrame(chain.from_iterable(rows)), torch.cat(pictures).numpy()
+
+
+def _probabilities(small: torch.Tensor, classifier: PoseClassifier, finder: LungFinder) -> list[dict[str, float]]:
+    """What the networks say of pictures ``(B, 1, 64, 64)``."""
+    poses, qualities = classifier(small)
+    poses = poses.softmax(1)
+    columns = {
+        "rotated": 1 - poses[:, 0] - poses[:, 4],
+        "mirrored": poses[:, 4:].sum(1),
+        "quarter_turns": poses.argmax(1) % 4,
+        **dict(zip(QUALITIES, qualities.sigmoid().T, strict=True)),
+    }
+    facts = {name: values.numpy() for name, values in columns.items()}
+    return pd.DataFrame({**facts, **lung_facts(finder(small)[:, 0] > 0.5)}).to_dict("records")
+
+
+def _cleaned(items: Sequence[Mapping[str, Any]], frame: pd.DataFrame, kept: Collection[bool]) -> dict[str, Any]:
+    """Datalist of the images that are kept, with all keys of their items."""
+    sections: dict[str, list[dict[str, Any]]] = {str(name): [] for name in frame["section"].unique()}
+    for item, name, is_kept in zip(items, frame["image"], kept, strict=True):
+        if is_kept:
+            sections[item["section"]].append({**item, "image": name})
+    return {name: [{k: v for k, v in item.items() if k != "section"} for item in s] for name, s in sections.items()}
+
+
+def _write_table(frame: pd.DataFrame, found: Mapping[str, Mapping[int, str]], kept: Sequence[bool], path: Path) -> None:
+    """One row per image; no cell runs as a formula in a spreadsheet, none has a value of a header."""
+    with atomic_path(path) as temporary, temporary.open("w", newline="", encoding="utf-8", errors="replace") as file:
+        table = csv.writer(file)
+        table.writerow(["image", "section", "width", "height", "kept", "findings", "details"])
+        for index, row in enumerate(frame.to_dict("records")):
+            own = {name: rows[index] for name, rows in found.items() if index in rows}
+            details = "; ".join(f"{name}: {text}" for name, text in own.items())
+            size = ("", "") if row["unreadable"] else (row["width"], row["height"])
+            cells = [harmless(row["image"]), harmless(row["section"]), *size, int(kept[index])]
+            table.writerow([*cells, " ".join(own), details])

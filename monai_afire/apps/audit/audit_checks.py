@@ -1,0 +1,195 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The checks of the audit: from measurements to findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pandas as pd
+
+from monai_afire.apps.audit.duplicates import first_of_each
+
+# chosen on validation images: see tests/evidence/audit_checks.py
+THRESHOLDS = {
+    "spread": 0.02,
+    "white": 0.05,
+    "black_inside": 0.02,
+    "correlation": 0.99,
+    "not_chest": 0.05,
+    "two_views": 0.5,
+    "rotated": 0.5,
+    "mirrored": 0.57,
+    "inverted": 0.5,
+    "lungs_at_edge": 0.55,
+    "second_lung": 0.3,
+    "letters": 5,
+    "border": 0.25,
+    "exposure": 4.5,
+    "resolution": 2.0,
+}
+_LEAST_GROUP = 20  # images of a scanner that outliers are sought among
+_LEAST_DEVIATION = 0.07  # a few films of another range are no fault where most have nearly the same one
+_PRIORITY = ("test", "validation")  # sections that keep an image which others have, too
+
+
+@dataclass(frozen=True)
+class Check:
+    """
+    One check.
+
+    Args:
+        name: as in tables.
+        title: as on the page.
+        advice: what to do about a finding.
+        excludes: whether the cleaned datalist leaves these images out.
+    """
+
+    name: str
+    title: str
+    advice: str
+    excludes: bool = False
+
+
+CHECKS = (
+    Check("unreadable", "Unreadable", "Copy or export the file again.", True),
+    Check("blank", "Blank", "The picture has nearly one gray level.", True),
+    Check("saturated", "Saturated", "Much of the picture is at its largest or smallest value. Check the window."),
+    Check("exact_duplicate", "Exact duplicates", "Files with the same bytes. One of them is kept.", True),
+    Check("near_duplicate", "Near duplicates", "The same picture, compressed, resized or exposed again.", True),
+    Check("not_chest", "Not a chest radiograph", "By the picture.", True),
+    Check("other_view", "Other view or body part", "By the DICOM header, such as a lateral view.", True),
+    Check("two_views", "Two views in one picture", "Cut the picture into two files.", True),
+    Check("partial_lungs", "Lungs cut off", "The lungs reach the upper or lower edge, or only one was found."),
+    Check("rotated", "Rotated", "Turn the file upright.", True),
+    Check("mirrored", "Mirrored", "The heart is on the wrong side. Situs inversus is rare.", True),
+    Check("inverted", "Inverted", "Dense parts are dark. Invert the file.", True),
+    Check("text", "Burnt-in text", "A line of letters. Look for names."),
+    Check("borders", "Large borders", "Crop the uniform border."),
+    Check("exposure", "Exposure outliers", "Brightness or contrast far from the other images of the scanner."),
+    Check("resolution", "Resolution outliers", "Less than half or more than twice the usual side of the scanner."),
+    Check("patient_in_splits", "Patient in several splits", "One patient must stay in one section.", True),
+    Check("no_patient", "Patient unknown", 'Give "patient_id" in a datalist.'),
+    Check("identifying_header", "Identifying header fields", "Fields are filled. De-identify before you share files."),
+)
+
+
+def find(frame: pd.DataFrame, pairs: Iterable[tuple[int, int, float]]) -> dict[str, dict[int, str]]:
+    """
+    Apply all checks.
+
+    Args:
+        frame: one row per image with the measurements, "rotated", "mirrored" and the other probabilities in [0, 1],
+            "quarter_turns", "lungs_at_edge", "second_lung", "section", "patient" ("" if unknown) and "image".
+        pairs: near duplicates, see :func:`near_duplicates`.
+
+    Returns:
+        Name of the check -> row -> detail.
+    """
+    limits = THRESHOLDS
+    readable = frame["unreadable"] == ""
+    blank = readable & (frame["spread"] < limits["spread"])
+    picture = readable & ~blank
+    strange = picture & (frame["not_chest"] > limits["not_chest"])
+    double = picture & ~strange & (frame["two_views"] > limits["two_views"])
+    chest = picture & ~strange & ~double
+    rotated, mirrored = (chest & (frame[name] > limits[name]) for name in ("rotated", "mirrored"))
+    inverted = chest & (frame["inverted"] > limits["inverted"])
+    found: dict[str, dict[int, str]] = {check.name: {} for check in CHECKS}
+    found["unreadable"] = frame["unreadable"][~readable].to_dict()
+    found["blank"] = _shown(frame, blank, "one gray level, or nearly so")
+    clipped = (frame["white"] > limits["white"]) | (frame["black_inside"] > limits["black_inside"])
+    found["saturated"] = _shown(frame, picture & clipped, "{white:.0%} white, {black_inside:.0%} of the middle black")
+    found["not_chest"] = _shown(frame, strange, "probability {not_chest:.2f}")
+    found["other_view"] = _shown(frame, readable & (frame["other_view"] != ""), "{other_view}")
+    found["two_views"] = _shown(frame, double, "probability {two_views:.2f}")
+    single = frame["second_lung"] < limits["second_lung"]
+    # half a chest looks turned or like no chest, so those findings do not hide this one
+    partial = picture & ~double & (single | (frame["lungs_at_edge"] > limits["lungs_at_edge"]))
+    cut = "{lungs_at_edge:.0%} of the lungs' length at an edge, smaller lung {second_lung:.0%} of the larger"
+    found["partial_lungs"] = _shown(frame, partial, cut)
+    turn = "turned by {quarter_turns} x 90 degrees counterclockwise, probability {rotated:.2f}"
+    found["rotated"] = _shown(frame, rotated, turn)
+    found["mirrored"] = _shown(frame, mirrored, "probability {mirrored:.2f}")
+    found["inverted"] = _shown(frame, inverted, "probability {inverted:.2f}")
+    found["text"] = _shown(frame, picture & (frame["letters"] >= limits["letters"]), "{letters} letters in a line")
+    found["borders"] = _shown(frame, picture & (frame["border"] > limits["border"]), "{border:.0%} of the area")
+    found["no_patient"] = _shown(frame, frame["patient"] == "", "no identifier")
+    found["identifying_header"] = _shown(frame, frame["identifying"] != "", "{identifying}")
+    found.update(_outliers(frame[picture]))
+    found.update(_duplicates(frame[picture], pairs))
+    found["patient_in_splits"] = _split_patients(frame)
+    return found
+
+
+def _shown(frame: pd.DataFrame, chosen: pd.Series, text: str) -> dict[int, str]:
+    """Details of chosen rows."""
+    return {index: text.format(**row) for index, row in frame[chosen].to_dict("index").items()}
+
+
+def _outliers(frame: pd.DataFrame) -> dict[str, dict[int, str]]:
+    """Images unlike the others of their scanner, of all images where the header names none, or names few."""
+    size = frame.groupby("scanner")["scanner"].transform("size")
+    group = frame["scanner"].where(size >= _LEAST_GROUP, "")
+    if len(frame) < _LEAST_GROUP:
+        return {}
+    far = pd.Series(0.0, frame.index)
+    for name in ("brightness", "contrast", "spread"):
+        away = (frame[name] - frame.groupby(group)[name].transform("median")).abs()
+        deviation = away.groupby(group).transform("median").clip(lower=_LEAST_DEVIATION) * 1.4826
+        far = far.combine(away / deviation, max)
+    side = (frame["height"] * frame["width"]) ** 0.5
+    ratio = side / side.groupby(group).transform("median")
+    ratio = ratio.combine(1 / ratio, max)
+    exposed, sized = far[far > THRESHOLDS["exposure"]], frame[ratio > THRESHOLDS["resolution"]]
+    return {
+        "exposure": {index: f"{value:.1f} deviations from the median" for index, value in exposed.items()},
+        "resolution": _shown(sized, sized["width"] > 0, "{width} x {height} pixels"),
+    }
+
+
+def _rank(section: str) -> int:
+    """Sections that images are kept in come first."""
+    return _PRIORITY.index(section) if section in _PRIORITY else len(_PRIORITY)
+
+
+def _duplicates(frame: pd.DataFrame, pairs: Iterable[tuple[int, int, float]]) -> dict[str, dict[int, str]]:
+    """Images that another one, which is kept, has the bytes or the picture of; crossings of splits and patients."""
+    order = sorted(frame.index, key=lambda index: (_rank(frame["section"][index]), index))
+    first = first_of_each([frame["digest"][index] for index in order])
+    exact = {index: _relation(frame, index, order[place]) for index, place in zip(order, first, strict=True)}
+    exact = {index: text for index, text in exact.items() if text}
+    near: dict[int, str] = {}
+    place = {index: number for number, index in enumerate(order)}
+    for one, other, correlation in sorted(pairs, key=lambda pair: max(place[pair[0]], place[pair[1]])):
+        kept, left = sorted((one, other), key=place.__getitem__)
+        if not {kept, left} & exact.keys() and left not in near and kept not in near:
+            near[left] = f"{_relation(frame, left, kept)}, correlation {correlation:.4f}"
+    return {"exact_duplicate": exact, "near_duplicate": near}
+
+
+def _relation(frame: pd.DataFrame, index: int, kept: int) -> str:
+    """What is to be known of a duplicate of an image; "" for the image itself."""
+    if index == kept:
+        return ""
+    own, other = frame.loc[index], frame.loc[kept]
+    text = f"as {other['image']}"
+    if own["section"] != other["section"]:
+        text += f", in another split ({other['section']})"
+    if own["patient"] and other["patient"] and own["patient"] != other["patient"]:
+        text += ", of another patient"
+    return text
+
+
+def _split_patients(frame: pd.DataFrame) -> dict[int, str]:
+    """Images of patients whom a section of higher rank has, too."""
+    known = frame[frame["patient"] != ""]
+    sections = known.groupby("patient")["section"].unique()
+    several = {patient: sorted(names, key=_rank) for patient, names in sections.items() if len(names) > 1}
+    crossing = known[known["patient"].isin(several.keys())]
+    return {
+        index: f"also in {several[row['patient']][0]}"
+        for index, row in crossing.to_dict("index").items()
+        if row["section"] != several[row["patient"]][0]
+    }

@@ -1,0 +1,57 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The comparison as a page, for any browser and without a network."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.decomposition import PCA
+
+from monai_afire.apps.results.html_page import render_page
+from monai_afire.apps.studies.grouping import map_figure
+from monai_afire.utils.files import write_text
+from monai_afire.utils.formatting import format_number
+from monai_afire.visualize.figures import figure_url
+
+_GROUPS = 5  # that have a color of their own
+
+
+def write_page(path: str | os.PathLike, table: pd.DataFrame, maps: Sequence[Mapping[str, Any]], **facts: Any) -> None:
+    """
+    Write the page.
+
+    Args:
+        path: the file.
+        table: of :func:`monai_afire.apps.compare.results.results_table`.
+        maps: of :func:`embedding_maps`.
+        facts: further values for the template.
+    """
+    values = {"results": table.to_dict("records"), "maps": maps, "number": format_number, **facts}
+    write_text(path, render_page("monai_afire.apps.compare", "compare.html", **values))
+
+
+def embedding_maps(name: str, features: NDArray, groups: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+    """
+    Two principal components of features, once for each way to color the images.
+
+    Args:
+        name: of the encoder.
+        features: ``(M, D)``.
+        groups: way to color, such as "view" -> group of each image. The rare groups share a color.
+
+    Returns:
+        "name", "by", "groups" (name -> images) and "picture" of each.
+    """
+    points, maps = PCA(2, random_state=0).fit_transform(features), []
+    for by, own in groups.items():
+        common = [group for group, _ in Counter(own).most_common(_GROUPS)]
+        shown = [group if group in common else "other" for group in own]
+        picture = figure_url(map_figure({name: points}, {name: shown}))
+        maps.append({"name": name, "by": by, "groups": dict(Counter(shown).most_common()), "picture": picture})
+    return maps

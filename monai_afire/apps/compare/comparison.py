@@ -1,0 +1,130 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Comparison of encoders on a list of images: from names to a page, a table and numbers."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from tqdm.auto import tqdm
+
+from monai_afire.apps.compare.cohort import EVALUATE, LEARN, Cohort, read_cohort
+from monai_afire.apps.compare.compare_page import embedding_maps, write_page
+from monai_afire.apps.compare.encoders import ComparedEncoder, compared_encoder
+from monai_afire.apps.compare.questions import CONTROLS, PIXELS, classification, controls, detection, nodule_items
+from monai_afire.apps.compare.results import results_table, verdict
+from monai_afire.apps.compare.stored_tokens import encode_images
+from monai_afire.apps.studies.features.raw_pixels import RawPixels
+from monai_afire.metrics.principal_components import pixel_components
+from monai_afire.utils.distributed import by_main_rank
+from monai_afire.utils.files import check_writable, keep_previous, remove_leftovers, write_text
+from monai_afire.utils.formatting import json_safe
+
+_PIXELS = (64, 64)
+_EXPOSURE = "exposure"  # pixels as they are, for darkness and sharpness
+
+
+def compare_encoders(
+    datalist: str | os.PathLike,
+    encoders: Sequence[str],
+    output_dir: str | os.PathLike = "compare",
+    dataset_dir: str | None = None,
+    section: str | None = None,
+    field_of_view: str = "lungs",
+) -> str:
+    """
+    Compare encoders with each other and with simple baselines on labeled images.
+
+    Writes ``compare.html`` (a page that needs no network), ``compare.json`` and ``compare.csv`` (the numbers), and
+    ``tokens/``, from which the next call with the same images and encoders goes on.
+
+    Args:
+        datalist: JSON file with sections of labeled images, or a CSV table, see :func:`read_cohort`.
+        encoders: words of :func:`compared_encoder`.
+        output_dir: where the results go.
+        dataset_dir: folder that names in the list start from; None for that of the list.
+        section: that is evaluated; None for "test", or "validation" without one.
+        field_of_view: "lungs" for the square around them, in frontal chest radiographs, or "image"; for pixels, too.
+
+    Returns:
+        The result in a sentence.
+
+    Raises:
+        DatalistError: when the list or an image cannot be used.
+        ValueError: for an encoder that cannot be built, or that has the name of another one.
+        OSError: when the results cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from monai_afire.apps.phantom import export_phantom
+        >>> folder = tempfile.mkdtemp()
+        >>> datalist = export_phantom(folder, {"training": 40, "test": 20}, image_size=64, progress=False)
+        >>> compare_encoders(datalist, ["released"], f"{folder}/compare")
+        'On these 20 images ...'
+    """
+    compared = [compared_encoder(word, field_of_view) for word in encoders]
+    names = Counter([PIXELS, _EXPOSURE, *CONTROLS, *(each.name for each in compared)])
+    if taken := [name for name, count in names.items() if count > 1]:
+        raise ValueError(f"encoder {taken[0]!r}: the name is taken; give each its own, as in mine=model.pt")
+    folder, stored = check_writable(output_dir), check_writable(Path(output_dir, "tokens"))
+    cohort = read_cohort(Path(datalist), folder, dataset_dir, section)
+    pixels = RawPixels(1, _PIXELS, _PIXELS)
+    exposure = ComparedEncoder(_EXPOSURE, pixels, standardize=False, field_of_view="image")
+    seen = [ComparedEncoder(PIXELS, pixels, standardize=True, field_of_view=field_of_view), *compared]
+    tokens = encode_images(cohort.items, [exposure, *seen], stored, "images")
+    painted = encode_images(nodule_items(cohort), seen, stored, "painted nodules")
+    return by_main_rank(_report, folder, cohort, seen, tokens, painted)
+
+
+def _report(
+    folder: Path,
+    cohort: Cohort,
+    seen: Sequence[ComparedEncoder],
+    tokens: Mapping[str, NDArray],
+    painted: Mapping[str, NDArray],
+) -> str:
+    """Ask all questions and write the answers; returns the sentence."""
+    features = {each.name: tokens[each.name].mean(1, dtype=np.float32) for each in seen}
+    features[PIXELS] = pixel_components(features[PIXELS], cohort.rows(LEARN))
+    pictures = tokens[_EXPOSURE].astype(np.float32).reshape(-1, *_PIXELS)
+    answers = list(controls(cohort, pictures)) if len(cohort.painted_rows()) else []
+    for each in tqdm(seen, desc="questions", unit="encoder"):
+        answers += classification(cohort, each.name, features[each.name])
+        if len(cohort.painted_rows()):
+            answers += detection(cohort, each.name, each.encoder.grid_size, tokens[each.name], painted[each.name])
+    table = results_table(cohort, tqdm(answers, desc="intervals", unit="answer"))
+    return _write(folder, cohort, table, features, seen[0].field_of_view)
+
+
+def _findings(cohort: Cohort) -> dict[str, list[str]]:
+    """Those that some evaluated images have and others do not, and those that there is no AUC of."""
+    labels = cohort.labels[cohort.rows(EVALUATE)]
+    answered = (labels == 1).any(0) & (labels == 0).any(0)
+    names = np.array(cohort.names, dtype=object)
+    return {"findings": names[answered].tolist(), "unanswered": names[~answered].tolist()}
+
+
+def _write(folder: Path, cohort: Cohort, table: pd.DataFrame, features: Mapping[str, NDArray], view: str) -> str:
+    """The three files; returns the sentence."""
+    results = [folder / f"compare.{kind}" for kind in ("html", "csv", "json")]
+    for path in results:
+        remove_leftovers(path)
+    keep_previous(*results)
+    evaluated = cohort.table[cohort.table["role"] == EVALUATE]
+    sentence, patients = verdict(table, len(evaluated)), evaluated["patient"].nunique()
+    facts = {"sentence": sentence, "images": len(evaluated), "patients": patients, **_findings(cohort)}
+    facts |= {"learned_from": len(cohort.items) - len(evaluated), "field_of_view": view}
+    groups = {by: evaluated[by].tolist() for by in ("label", "scanner", "view") if evaluated[by].nunique() > 1}
+    maps = [each for name, own in features.items() for each in embedding_maps(name, own[evaluated.index], groups)]
+    write_page(folder / "compare.html", table, maps, **facts)
+    write_text(folder / "compare.csv", table.to_csv(index=False))
+    numbers = json_safe({**facts, "results": table.to_dict("records")})
+    write_text(folder / "compare.json", json.dumps(numbers, indent=1))
+    return sentence

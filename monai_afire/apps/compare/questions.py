@@ -1,0 +1,113 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""What all encoders and baselines are asked: to classify from few labels, and to tell abnormal images from normal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from monai_afire.apps.compare.cohort import CHOOSE, EVALUATE, LEARN, Cohort, labeled_rows
+from monai_afire.detection import AnomalyDetector
+from monai_afire.metrics import fit_linear_probe, knn_predict, roc_auc
+from monai_afire.metrics.principal_components import pca_errors
+from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
+from monai_afire.transforms import controlled_lesion_items
+
+PIXELS, CONTROLS = "pixels", ("darkness", "sharpness", "view alone")
+PROBE, NEIGHBORS, DETECTION, NODULES = "Linear probe", "Nearest neighbors", "Detection", "Painted nodules"
+_FRACTIONS, _DRAWS = (0.01, 0.1, 1.0), 3  # of the patients to learn from
+_SIZES, _CONTRASTS = (0.1, 0.2), (0.2, 0.4)  # of nodules
+_OWN_NORMALS = "own normal images"
+_STRONGEST = 0.03  # share of an image that tells of a nodule
+_MAX_NORMALS, _BATCH = 1024, 64
+
+Answer = tuple[str, str, str, NDArray]
+"""Question, setting, name of an encoder or a baseline, and its scores ``(draws, M, K)`` of the evaluated images."""
+
+
+class _Encoded(RadiographEncoder):
+    """An encoder of images that are tokens already, for a detector."""
+
+    def __init__(self, grid: tuple[int, ...], width: int) -> None:
+        super().__init__()
+        self.set_interface(width, grid, (1, 1), hidden_size=width, mean=0.0, std=1.0)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """``(B, L, D)`` to the same."""
+        return tokens
+
+
+def truth(cohort: Cohort, question: str) -> tuple[NDArray, NDArray]:
+    """Labels ``(M, K)`` and patients ``(M,)`` of the images that a question is asked of."""
+    patients, evaluated, painted = cohort.table["patient"].to_numpy(), cohort.rows(EVALUATE), cohort.painted_rows()
+    if question == NODULES:
+        return np.repeat([[0.0], [1.0]], len(painted), axis=0), patients[np.tile(painted, 2)]
+    labels = cohort.table[["abnormal"]].to_numpy() if question == DETECTION else cohort.labels
+    return labels[evaluated], patients[evaluated]
+
+
+def classification(cohort: Cohort, name: str, features: NDArray) -> Iterator[Answer]:
+    """Linear probe and nearest neighbors on features ``(N, D)`` with 1, 10 and 100 % of the labels."""
+    choosing, evaluated, labels = cohort.rows(CHOOSE), cohort.rows(EVALUATE), cohort.labels
+    learning = [{**cohort.items[row], "row": row} for row in cohort.rows(LEARN)]
+    for fraction in _FRACTIONS:
+        probed, voted = [], []
+        for seed in range(_DRAWS if fraction < 1 else 1):
+            rows = labeled_rows(learning, fraction, seed)
+            probe = fit_linear_probe(features[rows], labels[rows], features[choosing], labels[choosing])
+            centered = torch.from_numpy(features - features[rows].mean(0))  # else all directions are nearly the same
+            votes = knn_predict(centered[rows], torch.from_numpy(labels[rows]), centered[evaluated])
+            probed.append(probe.logits(features[evaluated]))
+            voted.append(votes.nan_to_num(0.0).numpy())
+        setting = f"{100 * fraction:g} % of the labels"
+        yield PROBE, setting, name, np.stack(probed)
+        yield NEIGHBORS, setting, name, np.stack(voted)
+
+
+def nodule_items(cohort: Cohort) -> list[dict[str, Any]]:
+    """Items of normal evaluated images with a nodule of each size and contrast, image by image."""
+    items = [{"image": cohort.items[row]["image"]} for row in cohort.painted_rows()]
+    return [item for item in controlled_lesion_items(items, ["SoftNodule"], _CONTRASTS, _SIZES) if item["lesion"]]
+
+
+def detection(cohort: Cohort, name: str, grid: tuple[int, ...], tokens: NDArray, painted: NDArray) -> Iterator[Answer]:
+    """
+    Evaluated images, and nodules, by how unlike normal images to learn from they are.
+
+    Encoders have a detector's scores "fused" and "focal", pixels the errors of principal components: of all pixels, and
+    of those with the largest errors, as many as "focal" takes.
+    """
+    normal = cohort.rows(LEARN, CHOOSE, abnormal=0)
+    normal = normal[:: -(-len(normal) // _MAX_NORMALS)]
+    if name == PIXELS:
+        pixels = np.concatenate([tokens, painted])[:, 0].astype(np.float32)
+        spread, focal = (pca_errors(pixels[normal], pixels, share) for share in (1.0, _STRONGEST))
+    else:
+        detector = AnomalyDetector(_Encoded(grid, tokens.shape[-1]), k_fraction=_STRONGEST, copies=0).eval()
+        detector.fit(torch.from_numpy(tokens[normal]).float().split(_BATCH))
+        batches = [batch for stored in (tokens, painted) for batch in torch.from_numpy(stored).split(_BATCH)]
+        scores = torch.cat([detector(batch.float())["scores"] for batch in batches])
+        spread, focal = (scores[:, detector.score_names.index(kind)].numpy() for kind in ("fused", "focal"))
+    yield DETECTION, _OWN_NORMALS, name, spread[None, cohort.rows(EVALUATE), None]
+    originals, copies = focal[cohort.painted_rows()], focal[len(tokens) :]
+    kinds = [f"size {size:g}, contrast {contrast:g}" for size, contrast in product(_SIZES, _CONTRASTS)]
+    for number, kind in enumerate(kinds):
+        yield NODULES, kind, name, np.concatenate([originals, copies[number :: len(kinds)]])[None, :, None]
+
+
+def controls(cohort: Cohort, pictures: NDArray) -> Iterator[Answer]:
+    """What exposure (pictures ``(N, H, W)``) or view alone tell, turned as the images to learn from say."""
+    table = cohort.table
+    known = table["abnormal"].notna() & (table["role"] != EVALUATE)
+    rates = table[known].groupby("view")["abnormal"].mean()
+    view = table["view"].map(rates).fillna(rates.mean()).to_numpy()
+    exposure = -pictures.mean((1, 2)), np.abs(np.diff(pictures)).mean((1, 2))
+    for name, scores in zip(CONTROLS, (*exposure, view), strict=True):
+        sign = -1 if roc_auc(table["abnormal"][known], scores[known]) < 0.5 else 1
+        yield DETECTION, _OWN_NORMALS, name, sign * scores[None, cohort.rows(EVALUATE), None]

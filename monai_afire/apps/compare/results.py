@@ -1,0 +1,80 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""From scores to a table with intervals and p-values, and to one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from monai_afire.apps.compare.cohort import Cohort
+from monai_afire.apps.compare.questions import CONTROLS, PIXELS, Answer, truth
+from monai_afire.detection.conformal import discoveries
+from monai_afire.metrics.patient_bootstrap import bootstrap_aucs, bootstrap_p_value, patient_weights
+
+_INTERVAL = (0.025, 0.975)
+_FALSE_DISCOVERIES = 0.05
+
+
+def results_table(cohort: Cohort, answers: Iterable[Answer], draws: int = 1000) -> pd.DataFrame:
+    """
+    AUC of each answer, and of the encoders the difference from the baseline with the highest AUC.
+
+    Args:
+        cohort: the images.
+        answers: to any questions; left out where the AUC is not defined.
+        draws: samples of the patients, the same for all answers to a question.
+
+    Returns:
+        Columns "question", "setting", "name", "is_encoder", "images", "auc", "low" and "high" (95 % interval by
+        patient), and for encoders "baseline", "difference", "p_value" (paired, two-sided) and "better": whether the
+        difference is above 0 at a false discovery rate of 5 % over all comparisons of the table.
+    """
+    rows, samples = [], []
+    for question, setting, name, scores in answers:
+        labels, patients = truth(cohort, question)
+        weights = patient_weights(patients, draws, include_original=True)
+        auc, *drawn = np.mean([bootstrap_aucs(labels, each, weights) for each in scores], axis=0)
+        row = {"question": question, "setting": setting, "name": name, "is_encoder": name not in (PIXELS, *CONTROLS)}
+        low, high = np.nanquantile(drawn, _INTERVAL) if auc == auc else (auc, auc)
+        rows.append({**row, "images": len(patients), "auc": auc, "low": low, "high": high, "baseline": None})
+        samples.append(np.array(drawn))
+    table = pd.DataFrame(rows).assign(difference=np.nan, p_value=np.nan).dropna(subset="auc")
+    for _, group in table.groupby(["question", "setting"]):
+        best = group.loc[~group["is_encoder"], "auc"].idxmax()
+        for row in group.index[group["is_encoder"]]:
+            table.at[row, "baseline"] = table.at[best, "name"]
+            table.at[row, "difference"] = table.at[row, "auc"] - table.at[best, "auc"]
+            table.at[row, "p_value"] = bootstrap_p_value(samples[row] - samples[best])
+    return table.assign(better=discoveries(table["p_value"], _FALSE_DISCOVERIES) & (table["difference"] > 0))
+
+
+def verdict(table: pd.DataFrame, images: int) -> str:
+    """
+    The result in a sentence.
+
+    Args:
+        table: of :func:`results_table`.
+        images: that were evaluated.
+
+    Returns:
+        Which encoders are better than the simple baselines, and where.
+
+    Example:
+        >>> row = {"question": "Detection", "setting": "", "name": "mine", "baseline": "pixels", "better": False}
+        >>> verdict(pd.DataFrame([row]), 1328)
+        'On these 1,328 images no encoder is better than pixels.'
+        >>> verdict(pd.DataFrame([{**row, "better": True}]), 1328)
+        'On these 1,328 images mine is better than pixels in 1 of 1 comparisons (Detection).'
+    """
+    if table.empty:
+        return f"The labels of these {images:,} images are all alike: nothing can be compared."
+    simple = PIXELS if set(table["baseline"].dropna()) == {PIXELS} else "the best simple baseline"
+    found = [
+        f"{name} is better than {simple} in {len(rows)} of {(table['name'] == name).sum()} comparisons "
+        f"({', '.join(rows['question'].unique())})"
+        for name, rows in table[table["better"]].groupby("name", sort=False)
+    ]
+    return f"On these {images:,} images {'; '.join(found) or f'no encoder is better than {simple}'}."

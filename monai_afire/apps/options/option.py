@@ -1,0 +1,98 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""One option of a bundle: its name, its type and its meaning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from monai.bundle.config_item import ConfigComponent, ConfigExpression
+from monai.bundle.utils import ID_REF_KEY
+from pydantic import TypeAdapter, ValidationError
+
+from monai_afire.apps.options.kinds import describe
+
+_NOTHING = ("none", "null")
+_LONGEST_VALUE = 60  # characters of a value in a message
+
+
+@dataclass(frozen=True)
+class Option:
+    """
+    One value at the top of a bundle's configs. Its default is what the config contains.
+
+    Args:
+        name: key in the config, and after ``--`` on the command line.
+        type: the values that it takes, see :mod:`monai_afire.apps.options.kinds`.
+        meaning: one line without a full stop at its end.
+        null: what ``null`` (on the command line also the text "null") means; None where it is not allowed.
+
+    Example:
+        >>> from monai_afire.apps.options.kinds import POSITIVE_INTEGER
+        >>> shots = Option("num_shots", POSITIVE_INTEGER, "training items to learn from", null="all")
+        >>> shots.read("null"), shots.read(5)
+        (None, 5)
+        >>> shots.read(0)
+        Traceback (most recent call last):
+        ...
+        ValueError: found 0, needs a whole number >= 1, or null (all)
+    """
+
+    name: str
+    type: Any
+    meaning: str
+    null: str | None = None
+
+    @cached_property
+    def adapter(self) -> TypeAdapter:
+        """The validator of the type."""
+        return TypeAdapter(self.type)
+
+    @property
+    def values(self) -> str:
+        """The values that the option takes, in words."""
+        return describe(self.type) + (f", or null ({self.null})" if self.null else "")
+
+    def read(self, value: Any) -> Any:
+        """
+        The value for the config. Text of the command line becomes a number, a switch, or None.
+
+        Args:
+            value: from a config; what the config computes itself is returned unchanged.
+
+        Raises:
+            ValueError: when it is of another type; the message says what was found and what is needed.
+        """
+        parts = value if isinstance(value, list) else [value]
+        if any(is_computed(part) for part in parts):
+            return value
+        if self.null and (value is None or str(value).lower() in _NOTHING):
+            return None
+        try:
+            return self.adapter.validate_python(value)
+        except ValidationError as error:
+            raise ValueError(self._complaint(value, error)) from None
+
+    def _complaint(self, value: Any, error: ValidationError) -> str:
+        """What was found and what is needed, with the reason where our own validator gives one."""
+        errors = [str(each["ctx"]["error"]) for each in error.errors() if each["type"] == "value_error"]
+        reasons = [text for text in errors if text]
+        if reasons and isinstance(value, dict):
+            return reasons[0]
+        found = repr(value)
+        short = found if len(found) <= _LONGEST_VALUE else found[:_LONGEST_VALUE] + "..."
+        return f"found {short}, needs {self.values}" + (f" ({reasons[0]})" if reasons else "")
+
+
+def is_computed(value: Any) -> bool:
+    """
+    Whether the config computes a value when it is needed, so that it cannot be checked before.
+
+    Example:
+        >>> [is_computed(value) for value in ("$2 * @epochs", "@epochs", {"_target_": "dict"}, 3)]
+        [True, True, True, False]
+    """
+    is_reference = isinstance(value, str) and value.startswith(ID_REF_KEY)
+    return is_reference or ConfigExpression.is_expression(value) or ConfigComponent.is_instantiable(value)

@@ -1,0 +1,90 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Cohort of the phantom data set: the patients of each section and their lesions."""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from monai_afire.apps.phantom.lesions import LESION_KINDS
+from monai_afire.apps.phantom.phantom import ChestPhantom, check_image_size, draw_chest_phantom
+from monai_afire.apps.phantom.volume import ChestVolume, draw_chest_volume, volume_shape
+
+SECTIONS = ("training", "validation", "test")
+
+MAX_LESIONS = 2
+
+_SECOND_LESION_PROBABILITY = 0.25
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The patients of one section: who is abnormal, and with which lesions. All of it follows from the fields."""
+
+    section: str
+    num_patients: int
+    image_size: Any = 224
+    abnormal_fraction: float = 0.5
+    lesion_kinds: tuple[str, ...] = LESION_KINDS
+    seed: int = 0
+    spatial_dims: int = 2
+
+    def __post_init__(self) -> None:
+        if self.section not in SECTIONS:
+            raise ValueError(f"section is {self.section!r}, which does not exist: use one of {SECTIONS}.")
+        if self.num_patients < 1:
+            raise ValueError(f"num_patients is {self.num_patients}: a section needs 1 patient or more.")
+        if not 0.0 <= self.abnormal_fraction <= 1.0:
+            raise ValueError(f"abnormal_fraction is {self.abnormal_fraction}: a share lies between 0 and 1.")
+        if self.abnormal_fraction > 0.0 and not self.lesion_kinds:
+            raise ValueError("lesion_kinds is empty, but abnormal_fraction is not 0: name kinds or set it to 0.")
+        if unknown := set(self.lesion_kinds) - set(LESION_KINDS):
+            raise ValueError(f"lesion_kinds has {sorted(unknown)}, which do not exist: use kinds of {LESION_KINDS}.")
+        if self.seed < 0:
+            raise ValueError(f"seed is {self.seed}: a seed is 0 or more.")
+        check_size = check_image_size if self.spatial_dims == 2 else volume_shape
+        check_size(self.image_size)
+
+    def patient_id(self, index: int) -> str:
+        """Name of a patient, unique over all sections."""
+        return f"{self.section}_{index:05d}"
+
+    def _stream(self, index: int, *purpose: int) -> np.random.SeedSequence:
+        return np.random.SeedSequence(self.seed, spawn_key=(SECTIONS.index(self.section), index, *purpose))
+
+    def lesions(self, index: int) -> tuple[str, ...]:
+        """Kinds of the lesions of a patient, none for a normal one."""
+        # The small number keeps 0.1 * 30 and its like from falling below the whole number that is meant.
+        before, after = (math.floor(number * self.abnormal_fraction + 1e-9) for number in (index, index + 1))
+        if after == before:
+            return ()
+        main = self.lesion_kinds[before % len(self.lesion_kinds)]
+        others = [kind for kind in self.lesion_kinds if kind != main]
+        rng = np.random.default_rng(self._stream(index, 99))
+        if others and rng.random() < _SECOND_LESION_PROBABILITY:
+            return main, others[int(rng.integers(len(others)))]
+        return (main,)
+
+    def draw(self, index: int) -> ChestPhantom | ChestVolume:
+        """The radiograph or the volume of one patient."""
+        draw = draw_chest_phantom if self.spatial_dims == 2 else draw_chest_volume
+        return draw(self._stream(index), self.image_size, self.lesions(index))
+
+    def draw_all(self, num_processes: int = 1, progress: bool = True) -> Iterator[ChestPhantom | ChestVolume]:
+        """The radiographs or volumes of all patients in order."""
+        bar = partial(tqdm, total=self.num_patients, desc=f"drawing {self.section}", delay=2.0, disable=not progress)
+        if num_processes <= 1:
+            yield from bar(map(self.draw, range(self.num_patients)))
+            return
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(num_processes, mp_context=context) as pool:
+            yield from bar(pool.map(self.draw, range(self.num_patients), chunksize=8))

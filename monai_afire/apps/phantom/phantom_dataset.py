@@ -1,0 +1,117 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The data set of the phantom: radiographs or volumes, drawn when they are first asked for and kept on disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from monai.data import Dataset, MetaTensor
+from monai.transforms import Transform
+from monai.utils import ensure_tuple
+
+from monai_afire.apps.phantom.lesions import LESION_KINDS
+from monai_afire.apps.phantom.phantom_cohort import MAX_LESIONS, Cohort
+from monai_afire.apps.phantom.volume import ChestVolume
+from monai_afire.data.cache.disk_cache import DiskCachedDataset
+
+# Raise it with every change of the pictures: caches of other versions are then drawn again.
+PHANTOM_VERSION = 1
+
+
+class ChestPhantomDataset(Dataset):
+    """Procedurally drawn chest radiographs, or volumes, with complete ground truth: a data set without download.
+
+    An image is drawn when it is first asked for (about 20 radiographs per second of one core at 224²), and kept in a
+    file under ``root_dir`` by :class:`monai_afire.data.DiskCachedDataset`: other arguments draw anew, a damaged file
+    is never trusted. Sections share no patient.
+
+    An item is a dictionary (``H = W = image_size``):
+
+    * ``"image"``: float32 ``(1, H, W)`` in [0, 1], bright = dense, of 256 gray levels;
+    * ``"label"``: float32 ``(5,)``, 1 for each kind of ``LESION_KINDS`` that is present;
+    * ``"abnormal"``: int, 1 if any lesion is present, else 0;
+    * ``"organs"``: uint8 ``(5, H, W)`` of 0 and 1, one channel for each of ``ORGAN_NAMES``;
+    * ``"lesion_truth"``: uint8 ``(1, H, W)`` of 0 and 1;
+    * ``"landmarks"``: float32 ``(15, 2)``, ``(row, column)`` in pixels for each of ``LANDMARK_NAMES``;
+    * ``"boxes"``: float32 ``(2, 4)``, ``(x, y, width, height)`` in pixels, rows of zeros where there is no lesion;
+    * ``"box_kinds"``: int64 ``(2,)``, index into ``LESION_KINDS`` of each box, -1 where there is none;
+    * ``"patient_id"``: str; ``"sex"``: "F" or "M"; ``"pixel_size"``: float, mm.
+
+    With ``spatial_dims=3`` the patients are the same, their anatomy given a depth, and the axes run to the right, the
+    front and up: ``"image"`` is a MetaTensor ``(1, X, Y, Z)`` in Hounsfield units with its affine matrix, masks are
+    ``(5, X, Y, Z)`` and ``(1, X, Y, Z)``, ``"landmarks"`` ``(15, 3)`` in voxels, ``"pixel_size"`` three floats, and
+    there are no boxes.
+
+    Args:
+        root_dir: folder of the cache, made if it is missing.
+        section: "training", "validation" or "test".
+        transform: transforms of the items.
+        num_patients: number of patients of this section.
+        image_size: rows and columns of the radiographs, 32 or more; of volumes voxels along each axis, one number or
+            three, 16 or more.
+        abnormal_fraction: share of patients with lesions; 0 for the pre-training on normal pictures.
+        lesion_kinds: kinds of lesions that occur.
+        seed: seed of all sections.
+        spatial_dims: 2 for radiographs, 3 for volumes.
+
+    Raises:
+        ValueError: when an argument has a value that it cannot have.
+        OSError: when ``root_dir`` cannot be written to.
+
+    Example:
+        >>> import tempfile
+        >>> dataset = ChestPhantomDataset(tempfile.mkdtemp(), "validation", num_patients=2, image_size=64)
+        >>> len(dataset), dataset[0]["image"].shape, [item["abnormal"] for item in dataset]
+        (2, (1, 64, 64), [0, 1])
+    """
+
+    def __init__(
+        self,
+        root_dir: str | os.PathLike[str],
+        section: str,
+        transform: Sequence[Callable] | Callable = (),
+        num_patients: int = 100,
+        image_size: int | Sequence[int] = 224,
+        abnormal_fraction: float = 0.5,
+        lesion_kinds: Sequence[str] = LESION_KINDS,
+        seed: int = 0,
+        spatial_dims: int = 2,
+    ) -> None:
+        kinds = ensure_tuple(lesion_kinds)
+        cohort = Cohort(section, num_patients, image_size, abnormal_fraction, kinds, seed, spatial_dims)
+        numbers = [{"number": number} for number in range(num_patients)]
+        drawn = DiskCachedDataset(numbers, _Draw(cohort), root_dir)
+        super().__init__(drawn, transform)  # type: ignore[arg-type]  # any data set with a length will do
+
+
+class _Draw(Transform):
+    """From a patient's number to the item that the data set documents."""
+
+    def __init__(self, cohort: Cohort) -> None:
+        self.cohort = cohort
+        self.version = PHANTOM_VERSION  # one of the settings that a cache on disk depends on
+
+    def __call__(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        chest = self.cohort.draw(data["number"])
+        item = {
+            "label": chest.label,
+            "abnormal": int(chest.label.any()),
+            "organs": chest.organs,
+            "lesion_truth": chest.lesion_mask,
+            "landmarks": chest.landmarks,
+            "patient_id": self.cohort.patient_id(data["number"]),
+            "sex": chest.patient.sex,
+        }
+        if isinstance(chest, ChestVolume):
+            image = MetaTensor(chest.image, affine=torch.as_tensor(chest.affine))
+            return {"image": image, **item, "pixel_size": list(chest.voxel_size)}
+        boxes, kinds = np.zeros((MAX_LESIONS, 4), np.float32), np.full(MAX_LESIONS, -1)
+        for number, lesion in enumerate(chest.lesions):
+            boxes[number], kinds[number] = lesion.box, LESION_KINDS.index(lesion.kind)
+        image = np.round(chest.image * 255.0) / np.float32(255.0)
+        return {"image": image, **item, "boxes": boxes, "box_kinds": kinds, "pixel_size": chest.pixel_size}

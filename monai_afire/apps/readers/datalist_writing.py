@@ -1,0 +1,304 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Writing of datalists: the images of a set divided into sections by patient, as JSON, with a report."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from monai.utils import ensure_tuple
+
+from monai_afire.apps.readers.images import progress_bar, stem_of
+from monai_afire.apps.readers.label_reader import LabeledImage, LabelReader
+from monai_afire.data.datalist.datalist_checks import SECTIONS, DatalistError
+from monai_afire.data.datalist.patients import split_by_patient
+from monai_afire.utils.few_images import FEW_IMAGES
+from monai_afire.utils.files import check_writable, path_from, save_png, write_text
+from monai_afire.utils.formatting import table_lines
+from monai_afire.utils.text import first_few
+
+
+@dataclass(frozen=True)
+class Division:
+    """Settings of the division of a set by patient."""
+
+    val_fraction: float = 0.1
+    test_fraction: float = 0.2
+    seed: int = 0
+    drop_overlap: bool = False
+
+    def __post_init__(self) -> None:
+        for name, value in (("val_fraction", self.val_fraction), ("test_fraction", self.test_fraction)):
+            if not 0 <= value < 1:
+                raise DatalistError(f"{name} is {value}; choose a number from 0 to below 1.")
+
+
+def divide(images: Sequence[LabeledImage], how: Division) -> list[LabeledImage]:
+    """The images with their sections, so that no patient is in two of them; without those that overlap."""
+    rows = pd.DataFrame([(image.item["patient_id"], image.section) for image in images], columns=["patient", "section"])
+    if rows["section"].isna().any():
+        rows["section"] = "training"
+        _move(rows, "test", how.test_fraction, how.seed)
+    ranks = rows["section"].map(SECTIONS.index).groupby(rows["patient"])
+    shared = rows["patient"][ranks.transform("nunique") > 1].unique()
+    if len(shared) and not how.drop_overlap:
+        text = f"the split has {len(shared)} patients in two sections: {first_few(shared)}"
+        raise DatalistError(f"{text}; correct it, or use --split random, or --drop_overlap.")
+    kept = rows[rows["section"] == ranks.transform("max").map(dict(enumerate(SECTIONS)))].copy()
+    if not (kept["section"] == "validation").any():
+        _move(kept, "validation", how.val_fraction, how.seed)
+    return [replace(images[row], section=section) for row, section in kept["section"].items()]
+
+
+def _move(rows: pd.DataFrame, section: str, fraction: float, seed: int) -> None:
+    """Move part of the training patients into another section."""
+    training = rows["patient"][rows["section"] == "training"]
+    if training.empty:  # only the images of the official test section are there
+        return
+    if fraction > 0 and training.nunique() < 2:
+        option = "val_fraction" if section == "validation" else "test_fraction"
+        raise DatalistError(f"one patient cannot be divided into training and {section}; set {option} to 0.")
+    # the section's name makes the two choices independent: with the same hash, those with the smallest values would
+    # be gone before validation is chosen
+    moved = split_by_patient([f"{section}:{patient}" for patient in training], fraction, seed)
+    rows.loc[training.index[moved], "section"] = section
+
+
+_PATH_KEYS = ("image", "image_2", "mask", "organs")
+_FRONTAL_VIEWS = {"AP", "PA", "FRONTAL"}
+
+
+@dataclass(frozen=True)
+class DatalistReport:
+    """
+    Report of a datalist: its images, patients and labels, and what was left out.
+
+    Args:
+        path: the datalist.
+        title: name of the set.
+        num_images: number of images by section.
+        num_patients: number of patients by section.
+        label_counts: how often each label occurs: positives of a finding, or images of a class.
+        absent: names of the images that are listed but not on disk.
+        notes: further lines.
+    """
+
+    path: Path
+    title: str
+    num_images: dict[str, int]
+    num_patients: dict[str, int]
+    label_counts: dict[str, int]
+    absent: list[str]
+    notes: list[str]
+
+    def __str__(self) -> str:
+        images, patients = sum(self.num_images.values()), sum(self.num_patients.values())
+        lines = [f"{self.title}: {images:,} images of {patients:,} patients"]
+        counts = {"images": self.num_images, "patients": self.num_patients}
+        rows = {name: {kind: f"{of[name]:,}" for kind, of in counts.items()} for name in self.num_images}
+        lines += [f"  {line}" for line in table_lines(rows)]
+        lines.append("  " + ", ".join(f"{name} {count:,}" for name, count in self.label_counts.items()))
+        if self.absent:
+            lines.append(f"  left out, not on disk: {len(self.absent):,} images ({first_few(self.absent)})")
+        lines += [f"  {note}" for note in self.notes]
+        return "\n".join([*lines, f"written to {self.path}"])
+
+
+def write_datalist(
+    reader: LabelReader,
+    root: str | os.PathLike,
+    output: str | os.PathLike,
+    *,
+    labels: str | os.PathLike | None = None,
+    split: str = "official",
+    val_fraction: float = 0.1,
+    test_fraction: float = 0.2,
+    seed: int = 0,
+    drop_overlap: bool = False,
+    allow_missing: bool = False,
+    normal_only: bool = False,
+    frontal_only: bool = False,
+    findings: Sequence[str] = (),
+    mask_dir: str | os.PathLike | None = None,
+) -> DatalistReport:
+    """
+    Read a set's label files and write a MONAI datalist.
+
+    Args:
+        reader: reader of the set.
+        root: folder of the images, searched with its subfolders where the labels do not say where an image lies.
+        output: the JSON file; paths in it are relative to its folder.
+        labels: folder of the label files, ``root`` if None.
+        split: "official", where the set has such a split, or "random".
+        val_fraction: part of the patients outside test that goes into validation, where no official split says it.
+        test_fraction: part of the patients that goes into test, where no official split says it.
+        seed: of the choice of patients.
+        drop_overlap: keep a patient who is in two sections of the official split in the later one alone.
+        allow_missing: leave out images that are not on disk instead of refusing.
+        normal_only: leave all but the normal images out of training and validation, and images of which the labels do
+            not tell whether they are normal out of test, as training on normal images and anomaly detection need it.
+            The sections are those of the whole list.
+        frontal_only: leave lateral and unusual views out.
+        findings: names of the findings to keep in "label", in this order; all if empty.
+        mask_dir: folder to draw masks to, for sets that have some; None for none.
+
+    Returns:
+        What was written.
+
+    Raises:
+        DatalistError: When label files or images are missing, malformed or contradict each other.
+        OSError: When ``output`` or ``mask_dir`` cannot be written.
+    """
+    target, folder = Path(output).expanduser(), Path(root).expanduser()
+    source = Path(labels).expanduser() if labels else folder
+    _check_arguments(reader, folder, source, target, mask_dir)
+    how = Division(val_fraction, test_fraction, seed, drop_overlap)
+    whole = reader.read(folder, source, reader.has_split and split == "official")
+    official = any(image.section for image in whole.images)
+    images = _frontal(whole.images) if frontal_only else whole.images
+    present = _present(images, folder, allow_missing)
+    kept = divide(present, how)
+    dropped = len(present) - len(kept)
+    if normal_only:
+        kept = _normal(kept, reader.title)
+    header = _select_findings(whole.header, findings, kept)
+    if mask_dir:
+        _draw_masks(kept, Path(mask_dir).expanduser())
+    settings = {"split": "official" if official else "random", "normal_only": normal_only, "frontal_only": frontal_only}
+    content = {
+        "name": reader.title,
+        "description": f"Made by monai_afire.data from the label files of {reader.title}.",
+        "reference": reader.reference,
+        "tensorImageSize": "2D",
+        "modality": {"0": "CR/DX"},
+        **header,
+        "settings": {**settings, **asdict(how), **asdict(reader)},
+    }
+    _write(target, content, kept)
+    counts = Counter(image.section for image in kept)
+    notes = [*whole.notes]
+    if not official:
+        shares = f"{test_fraction:.0%} to test, {val_fraction:.0%} of the others to validation"
+        notes.append(f"no official split: the patients are divided at random with the seed {seed}, {shares}")
+    if 0 < counts["validation"] < FEW_IMAGES:
+        few = f"validation has only {counts['validation']} images: what it chooses is largely chance"
+        notes.append(f"{few}; give it {FEW_IMAGES} or more by --val_fraction or the table")
+    if dropped:
+        notes.append(f"{dropped:,} images left out, whose patient is in a later section, too")
+    return DatalistReport(
+        path=target,
+        title=reader.title,
+        num_images={name: counts[name] for name in SECTIONS},
+        num_patients={name: len({i.item["patient_id"] for i in kept if i.section == name}) for name in SECTIONS},
+        label_counts=_label_counts(header, [image.item["label"] for image in kept]),
+        absent=[image.name for image in images if image.file is None],
+        notes=notes,
+    )
+
+
+def _check_arguments(
+    reader: LabelReader, root: Path, labels: Path, output: Path, mask_dir: str | os.PathLike | None
+) -> None:
+    for name, folder in (("--root", root), ("--labels", labels)):
+        if not folder.is_dir():
+            raise DatalistError(f"{folder}: the folder given by {name} does not exist; check the name.")
+    if output.is_dir():
+        raise DatalistError(f"{output}: is a folder; give --output the name of a file, such as datalist.json.")
+    check_writable(output.parent)
+    if mask_dir:
+        if not reader.has_masks:
+            raise DatalistError(f"{reader.title} has no masks to draw; leave --mask_dir out.")
+        check_writable(Path(mask_dir).expanduser())
+
+
+def _frontal(images: Iterable[LabeledImage]) -> list[LabeledImage]:
+    kept = [image for image in images if image.item["view"].upper() in _FRONTAL_VIEWS]
+    if not kept:
+        raise DatalistError("no image is known to be a frontal view; leave --frontal_only out.")
+    return kept
+
+
+def _present(images: Sequence[LabeledImage], root: Path, allow_missing: bool) -> list[LabeledImage]:
+    """Images that are on disk."""
+    present = [image for image in images if image.file is not None]
+    absent = first_few(image.name for image in images if image.file is None)
+    if not present:
+        raise DatalistError(f"{root}: none of the {len(images):,} listed images is there: {absent}; check --root.")
+    if absent and not allow_missing:
+        text = f"{len(images) - len(present):,} of {len(images):,} listed images are not there: {absent}"
+        raise DatalistError(f"{root}: {text}; download them, or leave them out with --allow_missing.")
+    return present
+
+
+def _normal(images: Iterable[LabeledImage], title: str) -> list[LabeledImage]:
+    """Normal images for training and validation, those known to be normal or abnormal for test."""
+    kept = [image for image in images if image.item["abnormal"] in ((0, 1) if image.section == "test" else (0,))]
+    if not any(image.section == "training" for image in kept):
+        raise DatalistError(f"{title}: no training image is known to be normal; leave --normal_only out.")
+    return kept
+
+
+def _select_findings(header: dict[str, Any], findings: Sequence[str], images: Iterable[LabeledImage]) -> dict[str, Any]:
+    """Reduce the labels to some findings, and return the header that goes with them."""
+    if not findings:
+        return header
+    known = header.get("finding_names")
+    if known is None:
+        raise DatalistError("the labels of this set are classes, not findings to choose from; leave --findings out.")
+    if unknown := [finding for finding in findings if finding not in known]:
+        raise DatalistError(f"no finding is called {first_few(unknown)}; the findings are {', '.join(known)}.")
+    for image in images:
+        image.item["label"] = [image.item["label"][known.index(finding)] for finding in findings]
+    return {**header, "finding_names": list(findings)}
+
+
+def _label_counts(header: Mapping[str, Any], labels: Sequence[Any]) -> dict[str, int]:
+    """Positives of each finding, or images of each class."""
+    if "finding_names" in header:
+        return {name: sum(label[k] == 1 for label in labels) for k, name in enumerate(header["finding_names"])}
+    occurring = Counter(map(str, labels))
+    return {name: occurring[value] for value, name in header["labels"].items()}
+
+
+def _draw_masks(images: Sequence[LabeledImage], folder: Path) -> None:
+    """Write the mask of each image as PNG with 0 and 255; all empty masks of one shape are one file."""
+    written: set[Path] = set()
+    for image in progress_bar(images, "drawing masks"):
+        assert image.draw_mask is not None
+        mask = image.draw_mask().astype(np.uint8) * 255
+        name = stem_of(image.name) if mask.any() else f"empty_{mask.shape[0]}x{mask.shape[1]}"
+        path = folder / f"{name}_mask.png"
+        if path not in written:
+            save_png(mask, path)
+            written.add(path)
+        image.item["mask"] = str(path)
+
+
+def _write(path: Path, header: Mapping[str, Any], images: Sequence[LabeledImage]) -> None:
+    """Write the datalist with one item a line, so that a person, or ``diff``, can read it."""
+    sections = {name: [image for image in images if image.section == name] for name in SECTIONS}
+    sections = {name: members for name, members in sections.items() if members}
+    numbers = {f"num{name.capitalize()}": len(members) for name, members in sections.items()}
+    parts = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in {**header, **numbers}.items()]
+    for name, members in sections.items():
+        lines = ",\n  ".join(json.dumps(_entry(image, path.parent)) for image in members)
+        parts.append(f"{json.dumps(name)}: [\n  {lines}\n ]")
+    write_text(path, "{\n " + ",\n ".join(parts) + "\n}\n")
+
+
+def _entry(image: LabeledImage, base: Path) -> dict[str, Any]:
+    """Item of the datalist with paths relative to its folder."""
+    item = {"image": str(image.file), **image.item}
+    for key in _PATH_KEYS:
+        if key in item:
+            paths = [path_from(path, base) for path in ensure_tuple(item[key])]
+            item[key] = paths[0] if isinstance(item[key], str) else paths
+    return item

@@ -1,0 +1,212 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Report of an anomaly detector on labeled images: table, metrics, curves and heat maps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from ignite.engine import Engine
+from monai.utils import CommonKeys
+from torch.utils.data import Dataset
+
+from monai_afire.apps.results.metrics_report import MetricsReport
+from monai_afire.apps.results.patient_groups import item_groups, reported_patients, subgroup_lines
+from monai_afire.detection.detection_items import lesion_truth
+from monai_afire.detection.detector import HEAT_UNIT, AnomalyDetector
+from monai_afire.detection.evaluation import evaluate_scores
+from monai_afire.metrics.localization import POSITION_ONLY, localization_row, map_aupro, upsampled
+from monai_afire.utils.formatting import format_number, table_lines
+from monai_afire.visualize import contact_sheet, roc_pr_figure
+from monai_afire.visualize.volume_planes import axial_plane
+
+
+@dataclass(eq=False, repr=False)
+class AnomalyReport(MetricsReport):
+    """
+    Write ``evaluation.csv``, ``metrics.json``, ``roc_pr.png`` and ``heat_maps.png``, and print the metrics.
+
+    See :func:`monai_afire.detection.evaluate_scores` for what is reported. The batches need "index", "spatial_shape",
+    "brightness", "sharpness" and, where lesions are painted, "lesion_mask" ``(B, 1, *S)``.
+
+    Args:
+        detector: the evaluator's network.
+        dataset: for the pictures of the contact sheet; its item i is item i of ``items``.
+        items: of :func:`monai_afire.detection.detection_items`.
+        output_dir: where to write.
+        num_bootstraps: samples of each interval.
+        num_pictures: pictures of the contact sheet.
+        max_aupro_images: largest number of images for AUPRO, which needs all their pixels at once.
+        spacing: millimetres between the voxels of the input where volumes are resampled to it, see
+            :func:`monai_afire.transforms.fit_images`.
+    """
+
+    detector: AnomalyDetector
+    dataset: Dataset
+    items: Sequence[Mapping[str, Any]]
+    output_dir: str
+    num_bootstraps: int = 1000
+    num_pictures: int = 24
+    max_aupro_images: int = 500
+    spacing: float | Sequence[float] | None = None
+
+    def start(self, engine: Engine) -> None:
+        """Forget the previous run."""
+        super().start(engine)
+        self.patients = reported_patients(self.items)
+        self.encoder = self.detector.network.encoder
+        self.map_names = (*self.detector.map_names, "fused")
+        self.maps: dict[int, torch.Tensor] = {}
+        self.truths: dict[int, np.ndarray | None] = {}
+        # a map that knows the position alone: the same for every image, unless each has a field of view of its own
+        of_images = self.detector.field_of_view is None
+        self.position_map = {POSITION_ONLY: self.detector.map_mean[0].cpu()} if of_images else {}
+
+    def collect(self, engine: Engine) -> None:
+        """One row per image of the batch."""
+        batch: Any = engine.state.batch
+        outputs = engine.state.output[CommonKeys.PRED]  # type: ignore[index]
+        scores, maps = outputs["scores"].float().cpu(), outputs["maps"].float().cpu()
+        for row, index in enumerate(batch["index"].tolist()):
+            item = self.items[index]
+            if item["lesion"]:  # painted
+                truth = batch["lesion_mask"][row, 0].bool().numpy()
+            else:
+                shape = batch["spatial_shape"][row].tolist()
+                truth = lesion_truth(item, shape, self.encoder.img_size, self.spacing) if item["label"] else None
+                self.maps[index], self.truths[index] = maps[row], truth
+            named = {name: maps[row, number] for number, name in enumerate(self.map_names)}
+            self.rows.append(
+                {
+                    **_facts(item, self.patients[index]),
+                    **{name: float(batch[name][row]) for name in ("brightness", "sharpness")},
+                    **dict(zip(self.detector.score_names, scores[row].tolist(), strict=True)),
+                    **localization_row({**named, **self.position_map}, truth, self.encoder.grid_size),
+                }
+            )
+
+    def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
+        """See :func:`monai_afire.detection.evaluate_scores`; AUPRO is added here, where the maps are."""
+        thresholds = dict(zip(self.detector.score_names, self.detector.thresholds.tolist(), strict=True))
+        known = {name: value for name, value in thresholds.items() if np.isfinite(value)}
+        metrics = evaluate_scores(table, self.detector.score_names, known, num_bootstraps=self.num_bootstraps)
+        self._add_aupro(metrics)
+        return metrics
+
+    def draw(self, table: pd.DataFrame) -> None:
+        """Curves and contact sheet."""
+        originals = table[table["kind"] == ""]
+        if originals["label"].nunique() == 2:
+            scores = {name: originals[name].to_numpy() for name in reversed(self.detector.score_names)}
+            roc_pr_figure(originals["label"].to_numpy(), scores, self.folder / "roc_pr.png")
+        self._draw_heat_maps(originals)
+
+    def lines(self, metrics: dict[str, Any]) -> list[str]:
+        """The summary to print."""
+        return report_lines(metrics)
+
+    def _add_aupro(self, metrics: dict[str, Any]) -> None:
+        chosen = [index for index, truth in self.truths.items() if truth is not None or not self.items[index]["label"]]
+        chosen = chosen[:: max(1, -(-len(chosen) // self.max_aupro_images))]
+        empty = np.zeros(tuple(self.encoder.img_size), dtype=bool)
+        truths = [truth if (truth := self.truths[index]) is not None else empty for index in chosen]
+        if not any(truth.any() for truth in truths):
+            return
+        maps = torch.stack([self.maps[index] for index in chosen])
+        for number, name in enumerate(self.map_names):
+            value = map_aupro(maps[:, number], truths, self.encoder.grid_size)
+            if np.isfinite(value) and name in metrics.get("localization", {}):
+                metrics["localization"][name]["aupro"] = value
+
+    def _draw_heat_maps(self, originals: pd.DataFrame) -> None:
+        images, heats, titles, truths = [], [], [], []
+        for row in self._pictured(originals):
+            index = row["number"]
+            heat = upsampled(self.maps[index][-1], self.encoder.grid_size, self.encoder.img_size)
+            place = [int(index) for index in np.unravel_index(heat.argmax(), heat.shape)]
+            images.append(axial_plane(np.asarray(self.dataset[index][CommonKeys.IMAGE]).mean(0), place))
+            heats.append(axial_plane(heat, place))
+            kind = "abnormal" if row["label"] else "normal"
+            titles.append(f"{Path(row['image']).name}\n{kind}, fused {row['fused']:.2f}")
+            truth = self.truths[index]
+            truths.append(None if truth is None else axial_plane(truth, place))
+        low, high = self.detector.heat_range.tolist()
+        known = sum(truth is not None for truth in truths)
+        title = (
+            f"{len(images)} of {len(originals)} images: {known} with a known lesion, outlined in cyan, by falling "
+            "score; then of the others the highest scores and the lowest\nColor: more heat than 95 % of the normal "
+            "images' patches have; the strongest: more than any of them"
+        )
+        path = self.folder / "heat_maps.png"
+        contact_sheet(images, heats, titles, path, truths, low, high, title=title, meaning=HEAT_UNIT)
+
+    def _pictured(self, originals: pd.DataFrame) -> list[dict[str, Any]]:
+        """Up to half of the sheet for known lesions, then the most and the least suspicious of the others."""
+        ordered = originals.sort_values("fused", ascending=False).to_dict("records")
+        known = [row for row in ordered if self.truths[row["number"]] is not None][: self.num_pictures // 2]
+        others = [row for row in ordered if row not in known]
+        most = (self.num_pictures - len(known) + 1) // 2
+        least = self.num_pictures - len(known) - most
+        return known + others[:most] + others[max(most, len(others) - least) :]
+
+
+def _facts(item: Mapping[str, Any], patient: str) -> dict[str, Any]:
+    """Columns of the table that describe the item itself."""
+    lesion = item["lesion"] or {"kind": "", "contrast": np.nan, "size": np.nan}
+    facts = {"number": item["index"], "image": item["image"], "label": item["label"], "patient_id": patient}
+    return facts | item_groups(item) | {name: lesion[name] for name in ("kind", "contrast", "size")}
+
+
+_DETECTION = ("average_precision", "accuracy", "f1", "sensitivity", "specificity")
+_LOCALIZATION = ("pixel_auroc", "pointing", "aupro")
+_TITLES = {"average_precision": "AP", "accuracy": "ACC", "f1": "F1", "pixel_auroc": "pixel AUROC", "aupro": "AUPRO"}
+
+
+def report_lines(metrics: Mapping[str, Any]) -> list[str]:
+    """
+    Tables of the metrics of :func:`monai_afire.detection.evaluate_scores`.
+
+    Example:
+        >>> for line in report_lines({"images": {"normal": 1, "abnormal": 2}}):
+        ...     print(line)
+        1 normal and 2 abnormal images
+    """
+    lines = ["{normal} normal and {abnormal} abnormal images".format(**metrics["images"])]
+    for title, rows in _tables(metrics):
+        lines += ["", title, *table_lines(rows)]
+    return [*lines, "", *subgroup_lines(metrics["subgroups"])] if "subgroups" in metrics else lines
+
+
+def _tables(metrics: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Mapping[str, object]]]]:
+    """Title and rows of each table that the metrics allow."""
+    if "detection" in metrics:
+        rows = {name: {**_auc_cells(row), **_cells(row, _DETECTION)} for name, row in metrics["detection"].items()}
+        yield "scores, AUC with its 95 % interval", rows
+    if "within_view" in metrics:
+        aucs = pd.DataFrame({view: entry["auc"] for view, entry in metrics["within_view"].items()})
+        yield "AUC within view", aucs.map(format_number).to_dict("index")
+    if "matched_pairs" in metrics:
+        rows = {name: _auc_cells(row) for name, row in metrics["matched_pairs"].items() if name != "pairs"}
+        yield f"AUC on {metrics['matched_pairs']['pairs']} pairs matched for view and brightness", rows
+    if "localization" in metrics:
+        entries = metrics["localization"]
+        yield "localization", {n: {"images": e["images"], **_cells(e, _LOCALIZATION)} for n, e in entries.items()}
+    if "controlled" in metrics:
+        rows = {title: _cells(entry["auc"], entry["auc"]) for title, entry in metrics["controlled"].items()}
+        yield "AUC of the same normal images with against without a painted lesion", rows
+
+
+def _auc_cells(row: Mapping[str, Any]) -> dict[str, str]:
+    interval = "-".join(format_number(limit) for limit in row["auc_interval"] or (None, None))
+    return {"AUC": format_number(row["auc"]), "interval": interval}
+
+
+def _cells(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, str]:
+    """Numbers of a row as text."""
+    return {_TITLES.get(name, name): format_number(row.get(name)) for name in names}

@@ -1,0 +1,164 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Report of landmark detection on labeled images: radial errors, success rates, pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from ignite.engine import Engine
+from monai.utils import CommonKeys
+from numpy.typing import NDArray
+
+from monai_afire.apps.results.metrics_report import PicturedReport
+from monai_afire.metrics.landmark_errors import landmark_positions, radial_errors, rescaled_positions, success_rates
+from monai_afire.metrics.multilabel import check_class_names
+from monai_afire.utils.formatting import format_number, table_lines
+from monai_afire.visualize.outlines import CLASS_COLORS, TRUTH_COLOR, landmark_picture
+from monai_afire.visualize.volume_planes import frontal_positions, frontal_projection
+
+# suffixes of columns and metrics
+_UNITS = ("", "_pixels", "_mm")
+
+
+@dataclass(eq=False, repr=False)
+class LandmarkReport(PicturedReport):
+    """
+    Write ``landmarks.csv``, ``metrics.json`` and ``landmarks.png``, and print the metrics.
+
+    The evaluator's output has "pred", heat maps ``(B, P, *S)``. The batches need "index", "image" ``(B, C, *S)`` and
+    "landmarks" ``(B, P, dims)``, the truth in pixels of "image", 0 at the center of the
+    first pixel, NaN where it is not known; for errors in mm the items need "pixel_size", see
+    :meth:`PicturedReport.pixel_sizes`. Heat maps may be coarser than the image. ``decollate`` must be False.
+
+    ``metrics.json`` has
+
+    * "mean_radial_error" as a fraction of the image's side (rows of its height, columns of its width), which does not
+      depend on how the image was resized, "mean_radial_error_pixels" in pixels of "image", and, where the size of
+      pixels is known, "mean_radial_error_mm": means over all known landmarks of all images that were found;
+    * "success_rate_<r>%" for each radius: share of the known landmarks within r % of the side;
+    * "num_known", the number of known landmarks, and "num_not_found", of those the number whose map points nowhere,
+      which count as failures at every radius;
+    * "per_landmark": the same for each.
+
+    The sheet shows the images with the worst, the median and the best mean error.
+
+    Args:
+        items: the data set's items.
+        landmark_names: of the P landmarks.
+        output_dir: where to write.
+        radii: of the success rates, as fractions of the side.
+        window: see :func:`monai_afire.metrics.landmark_positions`.
+        num_pictures: pictures of each kind: worst, median, best; of volumes the projection to the front.
+        spacing: see :meth:`PicturedReport.pixel_sizes`.
+
+    Raises:
+        ValueError: for landmark names that are not P different ones, an empty data set, or an output that is NaN; the
+            image is named.
+    """
+
+    table_name = "landmarks.csv"
+    sheet_name = "landmarks.png"
+
+    items: Sequence[Mapping[str, Any]]
+    landmark_names: Sequence[str]
+    output_dir: str
+    radii: Sequence[float] = (0.01, 0.02, 0.03, 0.04)
+    window: int = 5
+    num_pictures: int = 4
+    spacing: float | Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_class_names(self.landmark_names)
+
+    def collect(self, engine: Engine) -> None:
+        """One row per image of the batch."""
+        batch: Any = engine.state.batch
+        maps = engine.state.output[CommonKeys.PRED].as_subclass(torch.Tensor)  # type: ignore[index]
+        check_class_names(self.landmark_names, maps.shape[1])
+        self.refuse_nan(maps, batch)
+        images = batch[CommonKeys.IMAGE].float().mean(1).cpu().numpy()
+        size = images.shape[1:]
+        positions = rescaled_positions(landmark_positions(maps, self.window).cpu().double(), maps.shape[2:], size)
+        truth = torch.as_tensor(batch["landmarks"]).as_subclass(torch.Tensor).double().cpu()
+        sizes = self.pixel_sizes(batch, size)
+        fraction = (1 / torch.tensor(size, dtype=torch.float64)).expand_as(sizes)
+        errors = [radial_errors(positions, truth, unit) for unit in (fraction, None, sizes)]
+        for row, index in enumerate(batch["index"].tolist()):
+            name, columns = self.items[index]["image"], self._columns(positions[row], [e[row] for e in errors])
+            self.rows.append({"number": index, "image": name, **columns})
+            mean, missed = columns["mean_radial_error"], bool(errors[0][row].isinf().any())
+            found, known, image = positions[row].numpy(), truth[row].numpy(), images[row]
+            if image.ndim == 3:
+                found, known = (frontal_positions(points, image.shape) for points in (found, known))
+                image = frontal_projection(image)
+            drawing = partial(landmark_picture, image.astype(np.float16), found, known)
+            error = f"mean error {format_number(100 * mean, 2)} % of the side{', some not found' * missed}"
+            self.keep_example(-np.inf if missed else -mean, f"{Path(name).name}\n{error}", drawing)
+
+    def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
+        """Means over all known landmarks, and of each."""
+        per_landmark = {name: self._metrics(table, [name]) for name in self.landmark_names}
+        return {"num_images": len(table), **self._metrics(table, self.landmark_names), "per_landmark": per_landmark}
+
+    def draw(self, table: pd.DataFrame) -> None:
+        """The sheet."""
+        legend = {"truth": TRUTH_COLOR, "prediction": CLASS_COLORS[0]}
+        self.draw_sheet(legend, "Worst, median and best images by mean radial error")
+
+    def lines(self, metrics: dict[str, Any]) -> list[str]:
+        """The summary to print."""
+        unit = "mm" if "mean_radial_error_mm" in metrics else "pixels"
+        rates = [name for name in metrics if name.startswith("success_rate_")]
+        rows = {}
+        for name, entry in {**metrics["per_landmark"], "all": metrics}.items():
+            rows[name] = {
+                "% of side": format_number(100 * entry["mean_radial_error"], 2),
+                unit: format_number(entry.get(f"mean_radial_error_{unit}"), 2),
+                **{"≤ " + rate.removeprefix("success_rate_"): format_number(100 * entry[rate], 1) for rate in rates},
+            }
+        lines = [f"{metrics['num_images']} images; mean radial error and % of landmarks within a distance"]
+        lines += table_lines(rows)
+        if metrics["num_not_found"]:
+            lines.append(
+                f"{metrics['num_not_found']} of {metrics['num_known']} landmarks were not found: their maps are flat"
+            )
+        return lines
+
+    def _columns(self, positions: torch.Tensor, errors: Sequence[torch.Tensor]) -> dict[str, float]:
+        columns = {"mean_radial_error": _mean_found(errors[0].numpy())}
+        for number, name in enumerate(self.landmark_names):
+            axes = axis_names(positions.shape[-1])
+            columns |= {f"{name}_{axis}": float(value) for axis, value in zip(axes, positions[number], strict=True)}
+            columns |= {f"{name}_error{u}": float(e[number]) for u, e in zip(_UNITS, errors, strict=True)}
+        return columns
+
+    def _metrics(self, table: pd.DataFrame, names: Sequence[str]) -> dict[str, Any]:
+        """Of some landmarks together."""
+        errors = {unit: table[[f"{name}_error{unit}" for name in names]].to_numpy() for unit in _UNITS}
+        rates = success_rates(torch.tensor(errors[""]), self.radii)
+        has_mm = not np.isnan(errors["_mm"]).all()
+        return {
+            **{f"mean_radial_error{u}": _mean_found(values) for u, values in errors.items() if u != "_mm" or has_mm},
+            **{f"success_rate_{100 * radius:g}%": rate for radius, rate in rates.items()},
+            "num_known": int((~np.isnan(errors[""])).sum()),
+            "num_not_found": int(np.isinf(errors[""]).sum()),
+        }
+
+
+def axis_names(dims: int) -> tuple[str, ...]:
+    """What the numbers of a position are called in tables: of pictures, or of volumes."""
+    return ("row", "column") if dims == 2 else ("x", "y", "z")
+
+
+def _mean_found(errors: NDArray) -> float:
+    found = errors[np.isfinite(errors)]
+    return float(found.mean()) if found.size else float("nan")

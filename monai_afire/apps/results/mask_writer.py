@@ -1,0 +1,231 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Writers of masks and landmarks, in the pixels of the files, while a network runs over them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from ignite.engine import Engine
+from monai.utils import CommonKeys
+from numpy.typing import NDArray
+
+from monai_afire.apps.results.landmark_report import axis_names
+from monai_afire.apps.results.result_pictures import batch_picture, in_proportion, resized_maps
+from monai_afire.apps.results.result_tables import ResultTables
+from monai_afire.metrics.landmark_errors import landmark_positions, rescaled_positions
+from monai_afire.metrics.multilabel import check_class_names
+from monai_afire.utils.file_geometry import FileGeometry
+from monai_afire.utils.files import output_path, save_png
+from monai_afire.utils.precision import at_least_float32
+from monai_afire.visualize.captions import captioned
+from monai_afire.visualize.outlines import landmark_picture, outline_picture
+from monai_afire.visualize.volume_planes import frontal_positions, frontal_projection, fullest_planes
+
+_File = tuple[int, int] | FileGeometry  # rows and columns of a picture, or where the voxels of a volume lie
+
+
+class _PictureWriter(ResultTables):
+    """Base of the writers of masks and of landmarks, each with a picture to draw them on."""
+
+    derived = folders = ("masks", "overlays")
+
+    def collect(self, engine: Engine) -> None:
+        """Add the rows of a batch and submit its files."""
+        batch: Any = engine.state.batch
+        outputs = at_least_float32(engine.state.output[CommonKeys.PRED].as_subclass(torch.Tensor))  # type: ignore[index]
+        outputs = outputs.detach().cpu()
+        for row, source in self.accepted(batch, ~outputs.isnan().flatten(1).any(1)):
+            picture = batch_picture(batch, row)
+            shape = tuple(batch["spatial_shape"][row].tolist())
+            self.add(source, outputs[row], FileGeometry.of(batch, row) if picture.ndim == 3 else shape, picture)
+
+    @abstractmethod
+    def add(self, source: str, output: torch.Tensor, file: _File, picture: NDArray) -> None:
+        """Write the result of one image, or of one volume."""
+
+    def path_of(self, kind: str, source: str, extension: str = ".png") -> Path:
+        """File of an image in a folder of the output."""
+        return output_path(self.folder / kind, source, self.root, extension)
+
+
+@dataclass(eq=False, repr=False)
+class SegmentationWriter(_PictureWriter):
+    """
+    Write the masks of each image in the size of its file, and a picture with their outlines.
+
+    * ``masks/<class>/<image>.png``: 255 inside, 0 outside, with the rows and columns of the file as
+      :class:`monai_afire.transforms.LoadRadiograph` reads it (upright). Probabilities are interpolated linearly to that
+      size before the threshold is applied, so that outlines have no steps;
+    * ``overlays/<image>.png``: the outlines over the picture, each class in its color
+      (:func:`monai_afire.visualize.class_color`), in the proportions of the file, with the words that it is not for
+      clinical use;
+    * ``segmentation.csv``: for each image and class the share of the image inside the mask, "area_<class>", at the
+      resolution of the network;
+    * ``rejected.csv``: files that could not be read, or for which the network's output is NaN, with the reason.
+
+    Masks of volumes are ``.nii.gz`` of 0 and 1 on the voxels of the file, and the picture is of one axial plane, the
+    one that holds most. Their batches need "picture", "affine", "original_affine" and "input_affine", too, and the
+    input may be a part of the volume, or resampled.
+
+    The evaluator's output has the logits ``(B, C, rows, columns)`` as "pred", of images that were resized to the
+    network's input without cropping or padding; the batches need "index", "spatial_shape" and "picture" (else "image"
+    ``(B, 1, rows, columns)`` is drawn on) and may have "rejected", see
+    :class:`monai_afire.transforms.LoadRadiographd` and :class:`monai_afire.transforms.DescribeRadiographd`.
+
+    Args:
+        items: the data set's items, for the names of the files.
+        class_names: C names, in the order of the network's outputs.
+        output_dir: where to write; earlier runs' tables are kept as ``*_previous.csv``, ``*_previous_2.csv``, ....
+        threshold: smallest probability inside a mask, in (0, 1).
+        overlays: whether to write the pictures.
+        num_threads: threads that write masks and pictures.
+        resume: continue a stopped run, see :class:`ResultTables`.
+
+    Raises:
+        ValueError: for class names that repeat, cannot name a folder or are not C, and a threshold out of range.
+        OSError: when the run starts and ``output_dir`` cannot be written to.
+    """
+
+    table_name = "segmentation.csv"
+
+    items: Sequence[Mapping[str, Any]]
+    class_names: Sequence[str]
+    output_dir: str
+    threshold: float = 0.5
+    overlays: bool = True
+    num_threads: int = 2
+    resume: bool = False
+
+    def __post_init__(self) -> None:
+        check_class_names(self.class_names)
+        if unfit := [name for name in self.class_names if not _is_folder_name(name)]:
+            raise ValueError(f"class names {unfit} cannot name folders: no slashes, no dots or spaces at the ends")
+        if not 0 < self.threshold < 1:
+            raise ValueError(f"threshold must be in (0, 1), got {self.threshold}")
+
+    def header(self) -> Sequence[str]:
+        """File and areas."""
+        return ["image", *(f"area_{name}" for name in self.class_names)]
+
+    def add(self, source: str, output: torch.Tensor, file: _File, picture: NDArray) -> None:
+        """Write masks on the pixels or voxels of the file, a picture, and the areas."""
+        check_class_names(self.class_names, len(output))
+        probabilities = output.sigmoid()
+        areas = (probabilities >= self.threshold).float().flatten(1).mean(1).tolist()
+        self.add_row([source, *(f"{area:.6g}" for area in areas)])
+        extension = ".nii.gz" if isinstance(file, FileGeometry) else ".png"
+        for name, probability in zip(self.class_names, probabilities.numpy(), strict=True):
+            self.submit(self._save_mask, probability, file, self.path_of(f"masks/{name}", source, extension))
+        if self.overlays:
+            self.submit(self._save_overlay, probabilities.numpy(), file, picture, self.path_of("overlays", source))
+
+    def _save_mask(self, probability: NDArray, file: _File, path: Path) -> None:
+        if isinstance(file, FileGeometry):
+            inside = file.to_file(probability, outside="zeros") >= self.threshold
+            file.save(inside.astype(np.uint8), path)
+        else:
+            inside = resized_maps(probability[None], file)[0] >= self.threshold
+            save_png(inside.astype(np.uint8) * 255, path)
+
+    def _save_overlay(self, probabilities: NDArray, file: _File, picture: NDArray, path: Path) -> None:
+        image: NDArray
+        if isinstance(file, FileGeometry):
+            image = picture.astype(np.float32) / 255
+            shown = np.stack([file.on_picture(probability, picture.shape) for probability in probabilities])
+        else:
+            image = in_proportion(picture, file)
+            shown = resized_maps(probabilities, image.shape)
+        image, masks = fullest_planes(image, shown >= self.threshold)
+        save_png(captioned(outline_picture(image, masks, side=max(image.shape))), path)
+
+
+def _is_folder_name(name: str) -> bool:
+    return bool(name) and Path(name).name == name and "\\" not in name and name.strip(". ") == name
+
+
+@dataclass(eq=False, repr=False)
+class LandmarkWriter(_PictureWriter):
+    """
+    Write the landmarks of each image in the pixels of its file, and a picture of them.
+
+    * ``landmarks.csv``: for each image and landmark "row" and "column" in pixels of the file as
+      :class:`monai_afire.transforms.LoadRadiograph` reads it (upright), 0 at the center of the first pixel, empty where
+      the heat map is flat; and "peak", the largest value of the heat map, near 1 where the network is sure;
+    * ``overlays/<image>.png``: the landmarks over the picture, likewise;
+    * ``rejected.csv``: files that could not be read, or for which the network's output is NaN, with the reason.
+
+    The evaluator's output has the heat maps ``(B, P, rows, columns)`` as "pred"; the batches need the same as for
+    :class:`SegmentationWriter`.
+
+    Args:
+        items: the data set's items, for the names of the files.
+        landmark_names: P names, in the order of the network's outputs.
+        output_dir: where to write; earlier runs' tables are kept as ``*_previous.csv``, ``*_previous_2.csv``, ....
+        window: see :func:`monai_afire.metrics.landmark_positions`.
+        overlays: whether to write the pictures.
+        num_threads: threads that write pictures.
+        resume: continue a stopped run, see :class:`ResultTables`.
+        spatial_dims: 3 for volumes, of which the table has "x", "y" and "z" in voxels of the file along its own axes,
+            and the picture is the projection to the front.
+
+    Raises:
+        ValueError: for landmark names that repeat or are not P.
+        OSError: when the run starts and ``output_dir`` cannot be written to.
+    """
+
+    table_name = "landmarks.csv"
+
+    items: Sequence[Mapping[str, Any]]
+    landmark_names: Sequence[str]
+    output_dir: str
+    window: int = 5
+    overlays: bool = True
+    num_threads: int = 2
+    resume: bool = False
+    spatial_dims: int = 2
+
+    def __post_init__(self) -> None:
+        check_class_names(self.landmark_names)
+
+    def header(self) -> Sequence[str]:
+        """File, landmark and position."""
+        return ["image", "landmark", *axis_names(self.spatial_dims), "peak"]
+
+    def add(self, source: str, output: torch.Tensor, file: _File, picture: NDArray) -> None:
+        """Write positions and a picture, of a volume that of its projection."""
+        check_class_names(self.landmark_names, len(output))
+        found = landmark_positions(output[None], self.window)[0]
+        if isinstance(file, FileGeometry):
+            voxels = found.double().numpy()
+            positions = file.positions_in_file(voxels)
+            draw = partial(_save_projection, file.positions_on_picture(voxels, picture.shape), picture)
+        else:
+            rescaled = rescaled_positions(found, output.shape[1:], file)
+            positions = rescaled.numpy()
+            draw = partial(_save_landmarks, rescaled, file, picture)
+        peaks = output.flatten(1).amax(1).tolist()
+        for name, position, peak in zip(self.landmark_names, positions.tolist(), peaks, strict=True):
+            cells = ["" if np.isnan(value) else f"{value:.2f}" for value in position]
+            self.add_row([source, name, *cells, f"{peak:.4g}"])
+        if self.overlays:
+            self.submit(draw, self.path_of("overlays", source))
+
+
+def _save_landmarks(positions: torch.Tensor, shape: tuple[int, int], picture: NDArray, path: Path) -> None:
+    image = in_proportion(picture, shape)
+    rescaled = rescaled_positions(positions, shape, image.shape)
+    save_png(captioned(landmark_picture(image, rescaled.numpy(), side=max(image.shape))), path)
+
+
+def _save_projection(positions: NDArray, picture: NDArray, path: Path) -> None:
+    image = frontal_projection(picture.astype(np.float32) / 255)
+    drawn = landmark_picture(image, frontal_positions(positions, picture.shape), side=max(image.shape))
+    save_png(captioned(drawn), path)

@@ -1,0 +1,129 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Writer of a classifier's probabilities while it runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from ignite.engine import Engine
+from monai.utils import CommonKeys
+from numpy.typing import ArrayLike
+
+from monai_afire.apps.results.result_tables import ResultTables
+from monai_afire.metrics.multilabel import check_class_names, check_logits, checked_thresholds
+from monai_afire.utils.uncertain_labels import check_label_kind, check_thresholds_of_kind, class_probabilities
+
+_FINE_TUNE = (
+    "give the settings of the training (such as --standardize) where the weights do not carry them, evaluate the model "
+    "on labeled images of this kind (evaluate.json) and fine-tune it on such images (train.json)"
+)
+
+
+@dataclass(eq=False, repr=False)
+class PredictionWriter(ResultTables):
+    """
+    Write the probability of each class for each image while the network runs, and the decisions.
+
+    ``predictions.csv`` has the columns "image", "probability_<class>" and, with thresholds, "decision_<class>": 1 where
+    the probability is >= the threshold, else 0. Of exclusive classes the last column is "decision", the name of the
+    most probable one. ``rejected.csv`` names the files without a prediction and the reason:
+    they could not be read, or the network's output for them is NaN. Both tables grow by whole batches.
+
+    The evaluator's output has the logits ``(B, K)`` as "pred"; the batches need "index" (the number in ``items``) and
+    may have "rejected", see :class:`monai_afire.transforms.LoadRadiographd`.
+
+    Args:
+        items: the data set's items, for the names of the files.
+        class_names: K names, in the order of the network's outputs.
+        output_dir: where to write; earlier runs' tables are kept as ``*_previous.csv``, ``*_previous_2.csv``, ....
+        thresholds: ``(K,)`` probabilities, read when the run starts; NaN leaves a class without decision.
+        resume: continue a stopped run, see :class:`ResultTables`.
+        label_kind: "multilabel" (sigmoid), or "multiclass" (softmax) for exclusive classes.
+
+    Raises:
+        ValueError: for names that repeat, thresholds or outputs that are not one per class, or, when the run starts, a
+            network that was trained for the other kind of labels.
+        OSError: when the run starts and ``output_dir`` cannot be written to.
+
+    Example:
+        >>> import tempfile, torch
+        >>> folder, engine = tempfile.mkdtemp(), Engine(lambda engine, batch: {"pred": torch.tensor([[0.0, -2.0]])})
+        >>> writer = PredictionWriter([{"image": "a.png"}], ["Edema", "Fracture"], folder, thresholds=[0.5, 0.5])
+        >>> writer.attach(engine)
+        >>> _ = engine.run([{"index": torch.tensor([0])}])
+        >>> print((writer.folder / "predictions.csv").read_text())
+        image,probability_Edema,probability_Fracture,decision_Edema,decision_Fracture
+        a.png,0.5,0.119203,1,0
+    """
+
+    table_name = "predictions.csv"
+
+    items: Sequence[Mapping[str, Any]]
+    class_names: Sequence[str]
+    output_dir: str
+    thresholds: ArrayLike | None = None
+    resume: bool = False
+    label_kind: str = "multilabel"
+
+    def __post_init__(self) -> None:
+        check_class_names(self.class_names)
+        checked_thresholds(self.thresholds, len(self.class_names))
+        check_label_kind(self.label_kind, len(self.class_names))
+
+    def start(self, engine: Engine) -> None:
+        """Open the files; the thresholds may have come with a checkpoint by now."""
+        check_thresholds_of_kind(self.thresholds, self.label_kind)
+        self.limits = checked_thresholds(self.thresholds, len(self.class_names))
+        super().start(engine)
+
+    def header(self) -> Sequence[str]:
+        """File, probabilities and decisions."""
+        if self.label_kind == "multiclass":
+            return ["image", *(f"probability_{name}" for name in self.class_names), "decision"]
+        kinds = ["probability"] if self.thresholds is None else ["probability", "decision"]
+        return ["image", *(f"{kind}_{name}" for kind in kinds for name in self.class_names)]
+
+    def complete(self) -> None:
+        """Check whether the decisions are plausible."""
+        if self.limits is not None and self.label_kind == "multilabel":
+            decisions = [f"decision_{name}" for name in self.class_names]
+            warn_if_implausible(self.folder / self.table_name, decisions, _FINE_TUNE)
+
+    def collect(self, engine: Engine) -> None:
+        """Add the rows of a batch."""
+        logits = engine.state.output[CommonKeys.PRED]  # type: ignore[index]
+        check_logits(logits.shape, self.class_names)
+        probabilities = class_probabilities(logits, self.label_kind)
+        for row, source in self.accepted(engine.state.batch, ~probabilities.isnan().any(1)):  # type: ignore[arg-type]
+            values = probabilities[row].numpy()
+            self.add_row([source, *(f"{value:.6g}" for value in values), *self._decisions(values)])
+
+    def _decisions(self, values: np.ndarray) -> list[int | str]:
+        if self.label_kind == "multiclass":
+            return [self.class_names[int(values.argmax())]]
+        if self.limits is None:
+            return []
+        return ["" if np.isnan(limit) else int(v >= limit) for v, limit in zip(values, self.limits, strict=True)]
+
+
+_FEWEST = 20  # images; of fewer, all may well be abnormal
+_LARGEST_SHARE = 0.8
+
+logger = logging.getLogger(__name__)
+
+
+def warn_if_implausible(table: Path, columns: Sequence[str], remedy: str) -> None:
+    """Warn when nearly all images of a table are above a threshold."""
+    decisions = pd.read_csv(table, usecols=list(columns)) == 1
+    for name in columns if len(decisions) >= _FEWEST else ():
+        if decisions[name].mean() > _LARGEST_SHARE:
+            found = f"{decisions[name].sum()} of {len(decisions)} images are above the threshold of {name!r}"
+            reason = "they differ from those that the threshold was chosen on (scanner, view, contrast, preparation)"
+            logger.warning(f"{found}. Unless nearly all show a finding, {reason}, and {table} means nothing: {remedy}")

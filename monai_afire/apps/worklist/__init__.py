@@ -1,0 +1,29 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Work-list of scored radiographs: its table and page, DICOM results for an archive, a watched folder."""
+
+from __future__ import annotations
+
+from monai_afire.apps.worklist.anomaly_writer import AnomalyWriter
+from monai_afire.apps.worklist.batch_report import Drift, flag_rates, measure_drift
+from monai_afire.apps.worklist.lung_zones import lung_zone
+from monai_afire.apps.worklist.secondary_capture import NoStudyError, read_source, secondary_capture
+from monai_afire.apps.worklist.structured_report import structured_report
+from monai_afire.apps.worklist.worklist import WorklistSummary, hottest_place, write_worklist
+from monai_afire.apps.worklist.worklist_page import write_worklist_page
+
+__all__ = [
+    "AnomalyWriter",
+    "Drift",
+    "NoStudyError",
+    "WorklistSummary",
+    "flag_rates",
+    "hottest_place",
+    "lung_zone",
+    "measure_drift",
+    "read_source",
+    "secondary_capture",
+    "structured_report",
+    "write_worklist",
+    "write_worklist_page",
+]

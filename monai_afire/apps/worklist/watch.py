@@ -1,0 +1,151 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""``python -m monai_afire.apps.worklist.watch IN OUT``: score the radiographs that arrive in a folder, each once."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from monai.bundle import ConfigWorkflow
+
+from monai_afire.data.datalist.datalist_checks import DatalistError
+from monai_afire.data.datalist.scanning import scan_radiographs
+from monai_afire.detection.scores import SAVED_KINDS
+from monai_afire.utils.command_line import show_cause_last
+from monai_afire.utils.files import check_writable, write_text
+from monai_afire.utils.folder_lock import folder_lock
+from monai_afire_cli.bundles import find_bundle
+
+__all__ = ["main", "watch_folder"]
+
+_PLAN = "datalist.json"
+_MOST = 256  # files in a batch: of many files, the first results are there soon
+
+_DESCRIPTION = """\
+Score the radiographs that arrive in a folder, each once, until SIGTERM or Ctrl-C. Each batch has a folder in OUT with
+its work-list, which appears when it is complete. After a stop or a kill, the same command goes on.
+"""
+
+Arrival = tuple[str, int, int]
+"""Name of a file in the folder, its size in bytes, and when it was changed, in nanoseconds."""
+
+
+def watch_folder(
+    folder: str | os.PathLike, output_dir: str | os.PathLike, interval: float = 10.0, **overrides: Any
+) -> None:
+    """
+    Score the radiographs that arrive in a folder, each once, until an exception, such as ``KeyboardInterrupt``.
+
+    A file is scored when neither its size nor its time changed between two looks; one that changes later has arrived
+    anew. A batch is named first, in ``.batch_<number>/datalist.json``, then scored as by ``inference.json`` with
+    ``resume``, then shown as ``batch_<number>``. So a process that is killed, at whatever point, loses no file, and the
+    next one scores none again. Files in the folder are only read.
+
+    Args:
+        folder: where files arrive, in subfolders, too.
+        output_dir: where batches are written; without a batch's folder, its files are scored again.
+        interval: seconds between two looks.
+        overrides: settings of ``inference.json``, after those of ``released.json``.
+
+    Raises:
+        DatalistError: when there is no such folder, or the output folder lies in it.
+        RuntimeError: when another process watches for the same output folder.
+    """
+    if Path(output_dir).resolve().is_relative_to(Path(folder).resolve()):
+        raise DatalistError(f"{output_dir} lies in {folder}, where results would count as arrivals: choose another")
+    out = check_writable(output_dir)
+    with folder_lock(out):
+        for plan in sorted(out.glob(f".batch_*/{_PLAN}")):
+            try:
+                _score(plan.parent, overrides)
+            except (RuntimeError, ValueError) as error:
+                remedy = (
+                    "watch with the settings it was begun with, or delete this folder, and its files are scored anew"
+                )
+                raise DatalistError(f"{plan.parent} cannot be completed ({error}): {remedy}") from error
+        items = (item for plan in out.glob(f"batch_*/{_PLAN}") for item in json.loads(plan.read_text())["test"])
+        known = {tuple(item["arrival"]) for item in items}
+        before: set[Arrival] = set()
+        while True:
+            now = _arrivals(Path(folder)) - known
+            if settled := sorted(now & before)[:_MOST]:
+                _score(_plan(out, Path(folder), settled), overrides)
+                known.update(settled)
+            else:
+                before = now
+                time.sleep(interval)
+
+
+def _arrivals(folder: Path) -> set[Arrival]:
+    """The radiographs in the folder now."""
+    found = set()
+    for name in scan_radiographs(folder):
+        with suppress(FileNotFoundError):  # taken away meanwhile
+            status = (folder / name).stat()
+            found.add((name, status.st_size, status.st_mtime_ns))
+    return found
+
+
+def _plan(out: Path, folder: Path, arrivals: Collection[Arrival]) -> Path:
+    """Name the files of a new batch, all or none."""
+    numbers = [int(plan.parent.name.rpartition("_")[2]) for plan in out.glob(f"*batch_*/{_PLAN}")]
+    batch = out / f".batch_{max(numbers, default=0) + 1:06d}"
+    items = [{"image": os.path.abspath(folder / arrival[0]), "arrival": arrival} for arrival in arrivals]
+    write_text(batch / _PLAN, json.dumps({"test": items}, indent=1))
+    return batch
+
+
+def _score(batch: Path, overrides: dict[str, Any]) -> None:
+    """Score what is left of a batch, and show it under its name."""
+    bundle = find_bundle("afire")
+    workflow = ConfigWorkflow(
+        workflow_type="inference",
+        config_file=[str(path) for path in bundle.config_files(["inference", "released"])],
+        bundle_root=str(bundle.folder),
+        datalist=str(batch / _PLAN),
+        output_dir=str(batch),
+        resume=True,
+        handlers=["@set_specificity", "@writer"],  # without those that address a person
+        run=["$@evaluator.run()", "$@writer.print_summary()"],  # rejected files end no watch
+        **overrides,
+    )
+    workflow.initialize()
+    workflow.run()
+    workflow.finalize()
+    print(batch.rename(batch.with_name(batch.name.removeprefix("."))), flush=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser("monai-afire watch", description=_DESCRIPTION)
+    parser.add_argument("folder", metavar="IN", help="where radiographs arrive")
+    parser.add_argument("output_dir", metavar="OUT", help="where results are written; not inside of IN")
+    parser.add_argument("--interval", type=float, help="seconds for which a file must not change (default: 10)")
+    parser.add_argument("--ckpt_path", help="file of the detector (default: the released one)")
+    kinds = f"{', '.join(SAVED_KINDS)} (default: overlays thumbnails)"
+    parser.add_argument("--saved", nargs="*", choices=SAVED_KINDS, metavar="KIND", help=kinds)
+    parser.add_argument("--device", help="where the network computes, such as cpu or cuda:0")
+    options = parser.parse_args(arguments)
+    show_cause_last()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        watch_folder(**{name: value for name, value in vars(options).items() if value is not None})
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on", flush=True)
+    except (DatalistError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,63 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""
+Anomaly detection: a pre-trained network with statistics of the normal, how it is fitted, evaluated and used.
+
+``detector`` joins the scores of ``normal_statistics`` (as in PaDiM and PatchCore), ``masked_restoration`` and
+``scores``, in the fields of view of ``field_of_view``, on features of ``token_features``. ``items`` lists the images
+that it is evaluated on, ``evaluation`` computes how well it does. ``secondary_capture``, ``structured_report`` and
+``worklist`` make files for a hospital, ``released`` keeps a fitted detector in one file. The handlers of an engine are
+:class:`monai_afire.handlers.DetectorFit`, :class:`monai_afire.apps.results.AnomalyReport` and
+:class:`monai_afire.apps.worklist.AnomalyWriter`.
+"""
+
+from __future__ import annotations
+
+from monai_afire.detection.conformal import conformal_p_values, discoveries
+from monai_afire.detection.detection_items import detection_items, lesion_truth, validation_items
+from monai_afire.detection.detector import AnomalyDetector
+from monai_afire.detection.detector_file import load_detector, save_detector, with_student_as_teacher
+from monai_afire.detection.evaluation import DetectorAUC, evaluate_scores
+from monai_afire.detection.field_of_view import LungView, fixed_view, moved, random_views
+from monai_afire.detection.masked_restoration import MaskedRestorationInferer, complementary_masks
+from monai_afire.detection.normal_statistics import ImageDensity, NormalMemory, TokenDensity
+from monai_afire.detection.scores import (
+    MAP_NAMES,
+    SCORE_NAMES,
+    aggregate_tokens,
+    anomaly_score,
+    interior_tokens,
+    prototype_distance,
+)
+from monai_afire.detection.token_features import FrozenEncoder, tokens_and_features
+
+__all__ = [
+    "MAP_NAMES",
+    "SCORE_NAMES",
+    "AnomalyDetector",
+    "DetectorAUC",
+    "FrozenEncoder",
+    "ImageDensity",
+    "LungView",
+    "MaskedRestorationInferer",
+    "NormalMemory",
+    "TokenDensity",
+    "aggregate_tokens",
+    "anomaly_score",
+    "complementary_masks",
+    "conformal_p_values",
+    "detection_items",
+    "discoveries",
+    "evaluate_scores",
+    "fixed_view",
+    "interior_tokens",
+    "lesion_truth",
+    "load_detector",
+    "moved",
+    "prototype_distance",
+    "random_views",
+    "save_detector",
+    "tokens_and_features",
+    "validation_items",
+    "with_student_as_teacher",
+]

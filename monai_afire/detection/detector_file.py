@@ -1,0 +1,104 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""A fitted detector in one small file that needs no configuration: weights in half precision, and statistics."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from monai_afire.detection.detector import AnomalyDetector
+from monai_afire.networks.nets.afire import AFiRe
+from monai_afire.networks.weights.description import TASKS, describe
+from monai_afire.networks.weights.model_file import ModelFile
+from monai_afire.networks.weights.safetensors_files import write_safetensors
+
+__all__ = ["load_detector", "save_detector", "with_student_as_teacher"]
+
+_HALVED = (
+    "network.encoder.",
+    "network.head.",
+    "network.decoder.",
+    "token_memory.references",
+    "residual_memory.references",
+    "field_of_view.",
+)
+_TEACHER = ("network.teacher_encoder.", "network.teacher_head.")
+ADAPT = "adapt a pre-trained network with finetune_anomaly.json first"
+
+
+def save_detector(
+    detector: AnomalyDetector,
+    path: str | os.PathLike,
+    description: Mapping[str, Any] | None = None,
+    notes: Mapping[str, str] | None = None,
+) -> Path:
+    """
+    Write a fitted detector as safetensors.
+
+    Weights and the normal images' features are stored in half precision, the other statistics as they are, the
+    teacher, a moving average of the student, not at all: fit a detector after ``detector.network`` has had its teacher
+    replaced (:func:`with_student_as_teacher`), or the scores that need it will differ.
+
+    Args:
+        detector: fitted, with thresholds.
+        path: the file to write, complete or not at all.
+        description: arguments of :func:`monai_afire.networks.describe`, such as ``preprocessing``.
+        notes: further entries of the header, such as "data" or "license".
+
+    Returns:
+        The file.
+    """
+    tensors = {}
+    for name, value in detector.state_dict().items():
+        if not name.startswith(_TEACHER):
+            halved = value.is_floating_point() and name.startswith(_HALVED)
+            tensors[name] = (value.half() if halved else value).contiguous().cpu().clone()
+    return write_safetensors(tensors, path, describe(detector, **(description or {})), notes)
+
+
+def load_detector(path: str | os.PathLike) -> AnomalyDetector:
+    """
+    Read a detector: what :func:`save_detector` has written, or the ``model.pt`` of a bundle.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The detector, in single precision and evaluation mode; where the file has no teacher, it is the student.
+
+    Raises:
+        FileNotFoundError: when there is no such file.
+        ValueError: when it is damaged, or no detector.
+
+    Example:
+        >>> import tempfile
+        >>> import torch
+        >>> from monai_afire.networks import ViTEncoder
+        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+        >>> detector = AnomalyDetector(AFiRe(encoder, 8, 16, 16, 1, 2), memory_size=64).eval()
+        >>> detector.fit([torch.rand(8, 1, 32, 32)])
+        >>> path = save_detector(detector, Path(tempfile.mkdtemp()) / "detector.safetensors")
+        >>> image = torch.rand(1, 1, 32, 32)
+        >>> read, written = (d(image)["scores"][0, 0] for d in (load_detector(path), detector))
+        >>> bool((read - written).abs() < 0.01 * written)
+        True
+    """
+    return ModelFile(path, TASKS["AnomalyDetector"], ADAPT).build()
+
+
+def with_student_as_teacher(network: AFiRe) -> AFiRe:
+    """
+    Replace the teacher by the student it is an average of, in place.
+
+    Example:
+        >>> from monai_afire.networks import ViTEncoder
+        >>> network = AFiRe(ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2), 8, 16, 16, 1, 2)
+        >>> with_student_as_teacher(network) is network
+        True
+    """
+    network.teacher_encoder.load_state_dict(network.encoder.state_dict())
+    network.teacher_head.load_state_dict(network.head.state_dict())
+    return network

@@ -1,0 +1,200 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Evaluation of anomaly scores: metrics from a table with one row per image, beside baselines of exposure alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from ignite.metrics import EpochMetric
+
+from monai_afire.metrics.binary_classification import (
+    average_precision,
+    bootstrap_interval,
+    matched_pair_auc,
+    matched_pairs,
+    metrics_at_threshold,
+    roc_auc,
+)
+from monai_afire.metrics.group_metrics import PROPERTIES, subgroup_metrics
+from monai_afire.utils.formatting import json_safe
+
+# scores that know nothing of lesions, see DescribeRadiographd: column and the sign that is abnormal
+EXPOSURE_BASELINES = {"darkness": ("brightness", -1.0), "sharpness": ("sharpness", 1.0)}
+
+
+class DetectorAUC(EpochMetric):
+    """
+    Area under the ROC curve of a detector's fused score over a validation.
+
+    The evaluator's output has the detector's scores ``(B, M)`` as "pred", the fused one last, and "label" ``(B,)``.
+
+    Example:
+        >>> import torch
+        >>> metric = DetectorAUC()
+        >>> metric.update((torch.tensor([0.1, 0.7]), torch.tensor([0, 1])))
+        >>> metric.compute()
+        1.0
+    """
+
+    def __init__(self) -> None:
+        super().__init__(
+            # ignite hands the predictions over first
+            lambda scores, labels: roc_auc(labels, scores),
+            output_transform=lambda output: (output["pred"]["scores"][:, -1], output["label"].flatten()),
+            check_compute_fn=False,
+        )
+
+
+def evaluate_scores(
+    table: pd.DataFrame,
+    score_names: Sequence[str],
+    thresholds: Mapping[str, float] | None = None,
+    caliper: float = 0.02,
+    num_bootstraps: int = 1000,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """
+    Metrics of each score, as far as the table allows them.
+
+    * "detection": AUC, average precision, and accuracy, F1, sensitivity and specificity at the stored threshold, each
+      with its bootstrap 95 % interval, by patient where the table has "patient_id"; beside the scores the exposure
+      baselines, which know nothing of lesions.
+    * "within_view": AUC among the images of one view.
+    * "subgroups": AUC, sensitivity and specificity of the last score by sex, age, view and manufacturer, where the
+      table has "sex", see :func:`monai_afire.metrics.subgroup_metrics`.
+    * "matched_pairs": AUC on pairs of an abnormal and a normal image of the same view and brightness.
+    * "localization": mean over the abnormal images of the columns "pixel_auroc_<name>" and "pointing_<name>".
+    * "controlled": AUC of the same normal images with against without a painted lesion, by kind, contrast and size.
+
+    Args:
+        table: one row per image with "label" (0 or 1), a column for each score, and as far as known "view",
+            "brightness", "sharpness", the localization columns, and for painted lesions "image", "kind", "contrast" and
+            "size". "kind" is "" (or missing, as in a CSV file that was read back) for original images, "view" where
+            it is not known.
+        score_names: columns of the scores.
+        thresholds: stored threshold of each score.
+        caliper: largest difference of brightness within a pair, in units of [0, 1].
+        num_bootstraps: samples of each interval.
+        seed: of the bootstrap.
+
+    Returns:
+        Nested dictionaries of numbers; a metric that is not defined is None.
+
+    Example:
+        >>> table = pd.DataFrame({"label": [0, 0, 1, 1], "fused": [0.1, 0.4, 0.35, 0.8]})
+        >>> metrics = evaluate_scores(table, ["fused"], {"fused": 0.3}, num_bootstraps=10)
+        >>> metrics["detection"]["fused"]["auc"], metrics["detection"]["fused"]["sensitivity"]
+        (0.75, 1.0)
+    """
+    # a CSV file that was read back has NaN for ""
+    texts = {n: table[n].astype(object).fillna("").astype(str) for n in ("kind", *PROPERTIES) if n in table}
+    table = table.assign(**texts)
+    original = table[table["kind"] == ""] if "kind" in table else table
+    labels = original["label"].to_numpy()
+    patients = original["patient_id"].to_numpy() if "patient_id" in original else None
+    columns = {name: original[name].to_numpy() for name in score_names}
+    for name, (column, sign) in EXPOSURE_BASELINES.items():
+        if column in original and original[column].notna().all():
+            columns[name] = sign * original[column].to_numpy()
+    result: dict[str, Any] = {"images": _counts(labels)}
+    if len(set(labels)) == 2:
+        result["detection"] = {
+            name: _detection(labels, scores, (thresholds or {}).get(name), num_bootstraps, seed, patients)
+            for name, scores in columns.items()
+        }
+        if "sex" in original:
+            scores, limits = original[[score_names[-1]]].to_numpy(), [(thresholds or {}).get(score_names[-1], np.nan)]
+            result["subgroups"] = subgroup_metrics(
+                original, labels[:, None], scores, limits, ["abnormal"], num_bootstraps
+            )
+        views = original["view"].to_numpy() if "view" in original else None
+        if views is not None:
+            result["within_view"] = _within_view(labels, views, columns)
+        if "brightness" in original and original["brightness"].notna().all():
+            pairs = matched_pairs(labels, original["brightness"].to_numpy(), views, caliper)
+            result["matched_pairs"] = _matched(pairs, columns, num_bootstraps, seed)
+    result["localization"] = _localization(original)
+    result["controlled"] = _controlled(table, score_names, original) if len(original) < len(table) else {}
+    return json_safe({name: value for name, value in result.items() if value})
+
+
+def _counts(labels: np.ndarray) -> dict[str, int]:
+    return {"normal": int((labels == 0).sum()), "abnormal": int((labels == 1).sum())}
+
+
+def _detection(
+    labels: np.ndarray,
+    scores: np.ndarray,
+    threshold: float | None,
+    num_bootstraps: int,
+    seed: int,
+    patients: np.ndarray | None,
+) -> dict[str, Any]:
+    """Metrics of one score with their intervals."""
+
+    def measured(y: np.ndarray, s: np.ndarray) -> dict[str, float]:
+        ranked = {"auc": roc_auc(y, s), "average_precision": average_precision(y, s)}
+        return ranked if threshold is None else {**ranked, **metrics_at_threshold(y, s, threshold)}
+
+    values = measured(labels, scores)
+    lower, upper = bootstrap_interval(
+        lambda y, s: [*measured(y, s).values()], labels, scores, num_bootstraps, seed, patients=patients
+    )
+    metrics: dict[str, Any] = {} if threshold is None else {"threshold": threshold}
+    for (name, value), *interval in zip(values.items(), lower, upper, strict=True):
+        metrics |= {name: value, f"{name}_interval": interval}
+    return metrics
+
+
+def _within_view(labels: np.ndarray, views: np.ndarray, columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """AUC among the images of each view that has both kinds."""
+    result: dict[str, Any] = {}
+    for view in sorted(set(views) - {""}):
+        chosen = views == view
+        counts = _counts(labels[chosen])
+        if all(counts.values()):
+            aucs = {name: roc_auc(labels[chosen], scores[chosen]) for name, scores in columns.items()}
+            result[view] = {"images": counts, "auc": aucs}
+    return result
+
+
+def _matched(pairs: np.ndarray, columns: Mapping[str, np.ndarray], num_bootstraps: int, seed: int) -> dict[str, Any]:
+    """AUC on matched pairs, with an interval over samples of the pairs."""
+    rng = np.random.default_rng(seed)
+    samples = [pairs[rng.integers(0, len(pairs), len(pairs))] for _ in range(num_bootstraps)] if len(pairs) else []
+    result: dict[str, Any] = {"pairs": len(pairs)}
+    for name, scores in columns.items():
+        resampled = [matched_pair_auc(scores, sample) for sample in samples]
+        interval = np.quantile(resampled, [0.025, 0.975]).tolist() if resampled else None
+        result[name] = {"auc": matched_pair_auc(scores, pairs), "auc_interval": interval}
+    return result
+
+
+def _localization(rows: pd.DataFrame) -> dict[str, Any]:
+    """Means of the columns that say how well a map points at the lesions."""
+    result: dict[str, Any] = {}
+    for metric in ("pixel_auroc", "pointing"):
+        for column in rows.filter(regex=f"^{metric}_").dropna(axis="columns", how="all"):
+            values = rows[column].dropna()
+            entry = result.setdefault(column.removeprefix(f"{metric}_"), {"images": len(values)})
+            entry[metric] = float(values.mean())
+    return result
+
+
+def _controlled(table: pd.DataFrame, score_names: Sequence[str], original: pd.DataFrame) -> dict[str, Any]:
+    """The painted copies against the same originals."""
+    result: dict[str, Any] = {}
+    painted = table[table["kind"] != ""]
+    for (kind, contrast, size), copies in painted.groupby(["kind", "contrast", "size"]):
+        before = original[original["image"].isin(copies["image"])]
+        labels = np.repeat([0, 1], [len(before), len(copies)])
+        result[f"{kind}, contrast {contrast:g}, size {size:g}"] = {
+            **{"kind": kind, "contrast": contrast, "size": size, "images": len(copies)},
+            "auc": {name: roc_auc(labels, pd.concat([before[name], copies[name]])) for name in score_names},
+            "localization": _localization(copies),
+        }
+    return result

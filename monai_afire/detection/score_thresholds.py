@@ -1,0 +1,192 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Thresholds of anomaly scores, and how many normal images stay below a score, as buffers of a detector."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import nn
+
+from monai_afire.detection.conformal import conformal_p_values
+from monai_afire.metrics.binary_classification import best_f1_threshold
+from monai_afire.utils.few_images import warn_if_few
+
+_CALIBRATION_SIZE = 1024  # normal images whose scores are kept: a p-value can be as small as 0.001
+
+
+class ScoreThresholds(nn.Module):
+    """
+    What a detector keeps of the scores of validation images: a threshold for each, and the normal ones' percentiles.
+
+    ``normal_scores`` ``(101, scores)`` are what 0, 1, ..., 100 % of the normal validation images stay below. Not the
+    images that the network was fitted to, whose scores are lower. ``calibration_scores`` ``(1024, scores)`` are the
+    scores of such images themselves, NaN where there were fewer, for p-values; of more, a random part is kept.
+
+    Args:
+        score_names: names of the scores, in their order.
+    """
+
+    thresholds: torch.Tensor
+    normal_scores: torch.Tensor
+    calibration_scores: torch.Tensor
+
+    def __init__(self, score_names: Sequence[str]) -> None:
+        super().__init__()
+        self.score_names = tuple(score_names)
+        self.register_buffer("thresholds", torch.full((len(self.score_names),), torch.nan))
+        self.register_buffer("normal_scores", torch.full((101, len(self.score_names)), torch.nan))
+        self.register_buffer("calibration_scores", torch.full((_CALIBRATION_SIZE, len(self.score_names)), torch.nan))
+
+    @torch.no_grad()
+    def fit_thresholds(
+        self, scores: torch.Tensor, labels: torch.Tensor | None = None, specificity: float | None = 0.95
+    ) -> None:
+        """
+        Choose the threshold of each score on validation images.
+
+        Args:
+            scores: ``(M, scores)`` of validation images.
+            labels: ``(M,)`` of 0 (normal) and 1; None: all are normal.
+            specificity: share of the normal images that may stay below the threshold, which is their quantile; None
+                takes the best F1, for which abnormal images are needed.
+
+        Raises:
+            ValueError: for scores that are no finite numbers, without a normal image, or without an abnormal one for
+                the best F1.
+
+        Example:
+            >>> scores = ScoreThresholds(["fused"])
+            >>> scores.fit_thresholds(torch.arange(101.0)[:, None], specificity=0.9)
+            >>> scores.thresholds[0]
+            tensor(90.)
+        """
+        scores = scores.detach().float().cpu()
+        if bad := int((~scores.isfinite()).any(1).sum()):
+            found = f"scores of {bad} of {len(scores)} validation images are NaN or infinite"
+            raise ValueError(f"{found}: check images and weights")
+        abnormal = torch.zeros(len(scores), dtype=torch.bool) if labels is None else labels.flatten().cpu() > 0
+        if abnormal.all():
+            raise ValueError("no normal validation image to fit a threshold on: add some with label 0")
+        warn_if_few(int((~abnormal).sum()), "thresholds and p-values follow from normal validation images,")
+        shares = torch.linspace(0, 1, len(self.normal_scores))
+        self.normal_scores.copy_(torch.quantile(scores[~abnormal], shares, dim=0))
+        self.keep_calibration(scores[~abnormal])
+        if specificity is not None:
+            self.thresholds.copy_(torch.quantile(scores[~abnormal], specificity, dim=0))
+        elif abnormal.any():
+            best = [best_f1_threshold(abnormal.numpy(), column.numpy()) for column in scores.T]
+            self.thresholds.copy_(torch.tensor(best))
+        else:
+            raise ValueError("the best F1 needs abnormal validation images: add some, or give a specificity")
+
+    @torch.no_grad()
+    def keep_calibration(self, normal: torch.Tensor) -> None:
+        """
+        Replace the scores that p-values compare with; thresholds and percentiles stay.
+
+        Of more than 1,024 images a random part is kept: the largest or first would bias the p-values.
+
+        Args:
+            normal: ``(n, scores)`` of normal images that the detector was not fitted to.
+
+        Example:
+            >>> scores = ScoreThresholds(["fused"])
+            >>> scores.keep_calibration(torch.tensor([[1.0], [2.0], [3.0]]))
+            >>> scores.p_values([2.5]).tolist()
+            [0.5]
+        """
+        if len(normal) > _CALIBRATION_SIZE:
+            normal = normal[torch.randperm(len(normal), generator=torch.Generator().manual_seed(0))[:_CALIBRATION_SIZE]]
+        self.calibration_scores.fill_(torch.nan)
+        self.calibration_scores[: len(normal)] = normal
+
+    @torch.no_grad()
+    def set_specificity(self, specificity: float) -> None:
+        """
+        Move every threshold to what another share of the normal validation images stays below.
+
+        Between whole per cents the stored scores are interpolated; above the share of one image, 1 - 1 / M, a threshold
+        rests on that one.
+
+        Args:
+            specificity: share in (0, 1).
+
+        Raises:
+            ValueError: for a share out of range.
+            RuntimeError: before :meth:`fit_thresholds`, or loading fitted ones.
+
+        Example:
+            >>> scores = ScoreThresholds(["fused"])
+            >>> scores.fit_thresholds(torch.arange(101.0)[:, None], specificity=0.9)
+            >>> scores.set_specificity(0.985)
+            >>> scores.thresholds[0]
+            tensor(98.5000)
+        """
+        if not 0 < specificity < 1:
+            raise ValueError(f"specificity must be in (0, 1), got {specificity}")
+        if not self.normal_scores.isfinite().all():
+            raise RuntimeError("no scores of normal validation images are stored: fit the detector's thresholds first")
+        # the rows are equally spaced quantiles, so a quantile of the rows is one of the images, up to rounding
+        self.thresholds.copy_(torch.quantile(self.normal_scores.double(), specificity, dim=0))
+
+    def normal_percentiles(self, scores: ArrayLike, name: str = "fused") -> NDArray[np.float64]:
+        """
+        Share of the normal validation images whose score is lower, in per cent, exact to 1.
+
+        Args:
+            scores: ``(M,)``.
+            name: which of the scores they are.
+
+        Returns:
+            ``(M,)`` in [0, 100]; NaN before :meth:`fit_thresholds`.
+
+        Example:
+            >>> scores = ScoreThresholds(["fused"])
+            >>> scores.fit_thresholds(torch.arange(11.0)[:, None])
+            >>> scores.normal_percentiles([-1, 9.5, 99]).tolist()
+            [0.0, 95.0, 100.0]
+        """
+        normal = self.normal_scores[:, self.score_names.index(name)].double().cpu().numpy()
+        return np.interp(np.asarray(scores, dtype=float), normal, np.linspace(0, 100, len(normal)))
+
+    def calibration(self, name: str = "fused") -> NDArray[np.float64]:
+        """
+        One of the scores of the normal validation images.
+
+        Args:
+            name: of the score.
+
+        Returns:
+            ``(n,)``; none before :meth:`fit_thresholds`, or in a file of version 1.0.
+
+        Example:
+            >>> scores = ScoreThresholds(["fused"])
+            >>> scores.fit_thresholds(torch.arange(3.0)[:, None])
+            >>> scores.calibration().tolist()
+            [0.0, 1.0, 2.0]
+        """
+        kept = self.calibration_scores[:, self.score_names.index(name)].double().cpu().numpy()
+        return kept[np.isfinite(kept)]
+
+    def p_values(self, scores: ArrayLike, name: str = "fused") -> NDArray[np.float64]:
+        """
+        Conformal p-values, see :func:`monai_afire.detection.conformal_p_values`.
+
+        Args:
+            scores: ``(M,)``.
+            name: which of the scores they are.
+
+        Returns:
+            ``(M,)``; NaN before :meth:`fit_thresholds`.
+
+        Example:
+            >>> scores = ScoreThresholds(["fused"])
+            >>> scores.fit_thresholds(torch.arange(9.0)[:, None])
+            >>> scores.p_values([-1, 100]).tolist()
+            [1.0, 0.1]
+        """
+        return conformal_p_values(scores, self.calibration(name))

@@ -1,0 +1,200 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Encoder weights for other libraries: timm's, Hugging Face's or MONAI's key names in a safetensors file."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
+from monai_afire.networks.weights.checkpoint_files import PRODUCER
+from monai_afire.networks.weights.description import describe, one_for_all
+from monai_afire.networks.weights.safetensors_files import write_safetensors
+from monai_afire.networks.weights.vit import EMBEDDING, POSITIONS
+from monai_afire.networks.weights.weight_loading import check_branch, encoders_of
+
+__all__ = ["export_encoder"]
+
+TIMM_NAMES = {
+    rf"{EMBEDDING}\.": "patch_embed.proj.",
+    POSITIONS: "pos_embed",
+    r"attn\.out_proj": "attn.proj",
+    r"mlp\.linear([12])": r"mlp.fc\1",
+}
+HUGGING_FACE_NAMES = {
+    r"^norm\.": "layernorm.",
+    rf"{EMBEDDING}\.": "embeddings.patch_embeddings.projection.",
+    POSITIONS: "embeddings.position_embeddings",
+    r"blocks\.(\d+)\.": r"encoder.layer.\1.",
+    r"attn\.out_proj": "attention.output.dense",
+    r"attn\.(query|key|value)": r"attention.attention.\1",
+    r"norm1": "layernorm_before",
+    r"norm2": "layernorm_after",
+    r"mlp\.linear1": "intermediate.dense",
+    r"mlp\.linear2": "output.dense",
+}
+
+
+def export_encoder(
+    net: nn.Module,
+    path: str | os.PathLike,
+    layout: str = "timm",
+    branch: str = "teacher",
+    description: Mapping[str, Any] | None = None,
+) -> Path:
+    """
+    Write an encoder's weights under another library's key names.
+
+    The safetensors header holds "encoder", the keyword arguments of ``ViTEncoder`` plus its ``layer_norm_eps`` and
+    grid, "config", those of the other library's class, and "description", which a bundle builds from
+    (:class:`monai_afire.networks.ModelFile`), all as JSON, so that the file can be used on its own.
+    :func:`load_encoder_weights` reads it back bit by bit. Images must be normalized by the header's mean and std.
+
+    * "timm": fits ``timm.models.VisionTransformer(**config, norm_layer=partial(nn.LayerNorm, eps=layer_norm_eps))``,
+      which then gives the same features in ``forward_features``.
+    * "huggingface": fits ``transformers.ViTModel.from_pretrained(None, config=ViTConfig(**config),
+      state_dict=load_file(path), add_pooling_layer=False)``. That model always has a class token: one of zeros is
+      written, the other tokens attend to it, and features differ until fine-tuned.
+    * "monai": fits ``monai.networks.nets.ViT(**config)``; same features.
+
+    Args:
+        net: a ``ViTEncoder``, or a network that has one.
+        path: the file to write, complete or not at all.
+        layout: "timm", "huggingface" or "monai".
+        branch: "teacher" or "student", which encoder of a network to take that has both.
+        description: further arguments of :func:`monai_afire.networks.describe`. Without ``preprocessing``, that of the
+            encoder's own images: gray, of its size, contrast not standardized.
+
+    Returns:
+        The file.
+
+    Raises:
+        TypeError: when the network has no encoder that can be exported.
+        ValueError: for an unknown layout or branch, or an encoder that the other library cannot represent.
+
+    Example:
+        >>> import tempfile
+        >>> encoder = ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2)
+        >>> file = export_encoder(encoder, Path(tempfile.mkdtemp()) / "vit.safetensors")
+        >>> from safetensors import safe_open
+        >>> with safe_open(file, framework="pt") as content:
+        ...     print(sorted(content.keys())[-2:], json.loads(content.metadata()["config"])["embed_dim"])
+        ['patch_embed.proj.weight', 'pos_embed'] 24
+    """
+    if layout not in _LAYOUTS:
+        raise ValueError(f"layout must be one of {list(_LAYOUTS)}, got {layout!r}")
+    check_branch(branch)
+    encoder = encoders_of(net)[-1 if branch == "teacher" else 0]
+    if not isinstance(encoder, ViTEncoder):
+        kind = type(encoder).__name__
+        raise TypeError(f"only ViTEncoder can be exported, this network has a {kind}, whose .model saves itself")
+    if isinstance(encoder.patch_embedding.patch_embeddings, nn.Sequential):
+        raise ValueError("no layout has a ViT with a convolutional stem: share the training's model.pt itself")
+    settings = _settings(encoder)
+    if layout != "monai" and settings["spatial_dims"] != 2:
+        raise ValueError(f"{layout} has no ViT for {settings['spatial_dims']}-D images: export with layout='monai'")
+    rename, config_of = _LAYOUTS[layout]
+    state = {name: tensor.detach().cpu() for name, tensor in encoder.state_dict().items()}
+    tensors = {name: tensor.clone().contiguous() for name, tensor in rename(state).items()}
+    described = describe(encoder, **{"task": "encoder", "preprocessing": {}, **(description or {})})
+    header = {
+        "format": "pt",  # what transformers asks for
+        "producer": PRODUCER,
+        "layout": layout,
+        "encoder": json.dumps(settings),
+        "config": json.dumps(config_of(settings)),
+    }
+    return write_safetensors(tensors, path, described, header)
+
+
+def _settings(encoder: ViTEncoder) -> dict[str, Any]:
+    block: Any = encoder.blocks[0]
+    return {
+        "in_channels": encoder.in_channels,
+        "img_size": list(encoder.img_size),
+        "patch_size": list(encoder.patch_size),
+        "hidden_size": encoder.hidden_size,
+        "mlp_dim": block.mlp.linear1.out_features,
+        "num_layers": len(encoder.blocks),
+        "num_heads": block.attn.num_heads,
+        "pos_embed_type": encoder.patch_embedding.pos_embed_type,
+        "qkv_bias": block.attn.qkv.bias is not None,
+        "spatial_dims": len(encoder.img_size),
+        "mean": encoder.mean.flatten().tolist(),
+        "std": encoder.std.flatten().tolist(),
+        "layer_norm_eps": encoder.norm.eps,
+    }
+
+
+def _rename(state: Mapping[str, torch.Tensor], names: Mapping[str, str]) -> dict[str, torch.Tensor]:
+    renamed = {}
+    for name, tensor in state.items():
+        for pattern, new in names.items():
+            name = re.sub(pattern, new, name)
+        if "norm_cross_attn" not in name:  # never used
+            renamed[name] = tensor
+    return renamed
+
+
+def _to_hugging_face(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    split = dict(state)
+    for name in [name for name in state if ".attn.qkv." in name]:
+        parts = split.pop(name).chunk(3)
+        split |= {name.replace("qkv", part): each for part, each in zip(("query", "key", "value"), parts, strict=True)}
+    class_token = torch.zeros_like(split[POSITIONS][:, :1])
+    split[POSITIONS] = torch.cat([class_token, split[POSITIONS]], dim=1)
+    return _rename(split, HUGGING_FACE_NAMES) | {"embeddings.cls_token": class_token}
+
+
+def _timm_config(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "img_size": one_for_all(settings["img_size"]),
+        "patch_size": one_for_all(settings["patch_size"]),
+        "in_chans": settings["in_channels"],
+        "num_classes": 0,
+        "global_pool": "avg",
+        "embed_dim": settings["hidden_size"],
+        "depth": settings["num_layers"],
+        "num_heads": settings["num_heads"],
+        "mlp_ratio": settings["mlp_dim"] / settings["hidden_size"],
+        "qkv_bias": settings["qkv_bias"],
+        "class_token": False,
+        "fc_norm": False,
+    }
+
+
+def _hugging_face_config(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "model_type": "vit",
+        "hidden_size": settings["hidden_size"],
+        "num_hidden_layers": settings["num_layers"],
+        "num_attention_heads": settings["num_heads"],
+        "intermediate_size": settings["mlp_dim"],
+        "hidden_act": "gelu",
+        "layer_norm_eps": settings["layer_norm_eps"],
+        "image_size": one_for_all(settings["img_size"]),
+        "patch_size": one_for_all(settings["patch_size"]),
+        "num_channels": settings["in_channels"],
+        "qkv_bias": settings["qkv_bias"],
+    }
+
+
+def _monai_config(settings: Mapping[str, Any]) -> dict[str, Any]:
+    own = ("mean", "std", "layer_norm_eps")
+    return {name: value for name, value in settings.items() if name not in own}
+
+
+_LAYOUTS: dict[str, tuple[Callable[..., dict[str, torch.Tensor]], Callable[..., dict[str, Any]]]] = {
+    "timm": (partial(_rename, names=TIMM_NAMES), _timm_config),
+    "huggingface": (_to_hugging_face, _hugging_face_config),
+    "monai": (dict, _monai_config),
+}

@@ -1,0 +1,304 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Loading pre-trained weights into an encoder: find, translate, fit, check, load."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from monai_afire.networks.nets.encoders.adapted_encoder import AdaptedEncoder
+from monai_afire.networks.nets.encoders.encoder_building import build_encoder, is_encoder_name, missing_parts
+from monai_afire.networks.nets.encoders.swin_encoder import SwinEncoder
+from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
+from monai_afire.networks.weights.checkpoint_files import Checkpoint, read_checkpoint
+from monai_afire.networks.weights.filters import CheckpointFilter, Conversion, convert_names, find_encoder, is_teacher
+from monai_afire.networks.weights.report import LoadReport, shorten
+from monai_afire.networks.weights.swin import SWIN_SOURCES, fit_swin, swin_arguments
+from monai_afire.networks.weights.vit import VIT_SOURCES, fit_vit, vit_arguments
+
+__all__ = ["encoders_of", "load_encoder_weights"]
+
+logger = logging.getLogger(__name__)
+
+# formats by the argument `source`; the fit of tensors to an encoder; arguments of an encoder that tensors fit
+ARCHITECTURES: dict[type[nn.Module], tuple[Any, Any, Any]] = {
+    ViTEncoder: (VIT_SOURCES, fit_vit, vit_arguments),
+    SwinEncoder: (SWIN_SOURCES, fit_swin, swin_arguments),
+}
+
+
+def load_encoder_weights(
+    net: nn.Module,
+    path_or_state_dict: str | os.PathLike | Mapping[str, Any],
+    source: str = "auto",
+    key: str | None = None,
+    branch: str = "teacher",
+    source_normalization: tuple[Any, Any] | None = None,
+    source_grid: Sequence[int] | None = None,
+    layer_norm_eps: float | None = None,
+    strict: bool = False,
+    allow_incomplete_blocks: bool = False,
+) -> LoadReport:
+    r"""
+    Load pre-trained weights of almost any ViT or Swin checkpoint into an encoder.
+
+    Understood are PyTorch and safetensors files with the key names of timm (as in DINO, DINOv2, MAE, DeiT, SimMIM, the
+    original Swin and the code of AFiRe's authors), of Hugging Face's ViT, ViT-MAE and DINOv2, and of MONAI (as in this
+    package's ``model.pt`` and ``checkpoint.pt``), nested and prefixed in any way. Files are read with
+    ``weights_only=True``. Nothing in the network changes before all checks have passed. The steps, in this order:
+
+    1. Read the file, find the encoder in it, take the teacher's where there are two, strip the prefix.
+    2. Translate the key names; multiply LayerScale into the weights.
+    3. Convert the patch embedding to the encoder's channels and normalization. For gray that is the sum over RGB,
+       corrected so that a gray image gives the token that the source network gives for the same image as RGB in its
+       own normalization: exact, not an approximation.
+    4. Resample the patch embedding to the patch size (FlexiViT) and interpolate the position embedding on the grid
+       (bicubic, antialiased). It replaces a sine-cosine embedding too, and stays frozen if that was. A Swin's tables
+       of relative positions are interpolated to the windows in the same way.
+    5. Load, and give the layer norms the eps of the source.
+
+    *Class token.* The encoder has none: the checkpoint's, its register tokens and their positions are dropped. All
+    other weights are equal, but the patch tokens' features are not, since attention now has one key less.
+
+    *Layer norm.* The eps of timm's ViT is 1e-6, of Hugging Face's 1e-12, of MONAI's (and of every Swin) 1e-5. It is
+    not part of a state dict: for the saved result, build the encoder with that ``norm_eps``; else features change by
+    about 1e-5.
+
+    *Attention heads.* Their number is not in a ViT's checkpoint; ``ViTEncoder`` must be built with the right one.
+
+    *Encoders of other libraries* (:class:`monai_afire.networks.AdaptedEncoder`) take a file that has every tensor their
+    tokens depend on, or the name of their model ("hub:...", "timm:..."). For a model of timm, timm translates the names
+    of published files and resizes their position embeddings; ``source``, ``source_normalization`` and ``source_grid``
+    do not count.
+
+    Args:
+        net: a ``ViTEncoder``, ``SwinEncoder`` or adapted encoder, or a network with one as `encoder` (``AFiRe``,
+            ``PEAC``, ``ACE``, classifiers). If it has a `teacher_encoder`, that gets the same weights, since a teacher
+            starts as the copy of its student.
+        path_or_state_dict: the file, "released" or "released_224" for the weights that come with the package
+            (:func:`monai_afire.networks.released_encoder`), or a state dict in memory.
+        source: "auto", or restrict to "timm", "dino", "mae", "afire" (ours or its authors'), "huggingface" or "monai";
+            a Swin has "timm" and "afire".
+        key: part of the file to look in, e.g. "state_dict_ema" or "network.encoder"; needed where several encoders
+            remain.
+        branch: "teacher" (the papers' choice for transfer) or "student", where the checkpoint has both.
+        source_normalization: mean and standard deviation that the checkpoint's images were normalized with, one
+            value or one per channel each. None: ImageNet's for three-channel weights in timm's or Hugging Face's
+            format (but Google's ViTs have ``(0.5, 0.5)``), else the encoder's own.
+        source_grid: patches along each axis of the checkpoint's images; needed only where they are not square.
+        layer_norm_eps: eps for the layer norms; None for the source's.
+        strict: whether any missing or unexpected key is an error.
+        allow_incomplete_blocks: whether the checkpoint may lack attention or MLP tensors of some blocks, which keep
+            their random values: for an encoder that is deeper than the checkpoint's. Otherwise that is an error, since
+            checkpoints with other key names would seem to load.
+
+    Returns:
+        What was loaded, missing, unexpected, resized and dropped; also logged.
+
+    Raises:
+        TypeError: when the network has no known encoder.
+        FileNotFoundError: when there is no such file.
+        ValueError: when the file is unreadable or carries code, nothing in it matches, a block is incomplete, a tensor
+            does not fit or is not finite, or an argument is out of range.
+
+    Example:
+        >>> from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
+        >>> pretrained = ViTEncoder(in_channels=3, img_size=64, hidden_size=24, num_layers=1, num_heads=2)
+        >>> encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+        >>> report = load_encoder_weights(encoder, {"model": pretrained.state_dict()})
+        >>> len(report.loaded), report.missing, report.resized
+        (19, [], ['patch_embedding.patch_embeddings.weight (24, 3, 16, 16) -> (24, 1, 8, 8)'])
+    """
+    check_branch(branch)
+    encoders = targets = encoders_of(net)
+    encoder: Any = encoders[0]
+    rules = next((rules for kind, rules in ARCHITECTURES.items() if isinstance(encoder, kind)), None)
+    if rules is None:
+        targets = [each.model if isinstance(each, AdaptedEncoder) else each for each in encoders]
+        conversion = _convert_exactly(encoder, targets[0], path_or_state_dict, key, branch)
+        needed, arguments = "", {}
+    else:
+        sources, fit, arguments_of = rules
+        if source not in sources:
+            raise ValueError(f"source must be one of {list(sources)}, got {source!r}")
+        conversion = _convert(encoder, read_checkpoint(path_or_state_dict), sources[source], key, branch)
+        conversion.normalization = source_normalization or conversion.normalization
+        conversion.grid = conversion.grid if source_grid is None else tuple(source_grid)
+        fit(conversion, encoder)
+        _fill_absent_biases(conversion, encoder)
+        needed = r"\bblocks\.\d+\.(attn|mlp)\.|patch_embeddings\."
+        arguments = arguments_of(conversion.tensors)
+    report = _compare(conversion, targets[0], getattr(encoder, "unused", ()), arguments)
+    absent = [name for name in report.missing if re.search(needed, name)]
+    if absent and not allow_incomplete_blocks:
+        raise ValueError(_lacks(report, absent))
+    if strict and (report.missing or report.unexpected):
+        raise ValueError(f"the checkpoint does not fit exactly, and strict is set:\n{report}")
+    for target in targets:
+        target.load_state_dict({name: conversion.tensors[name] for name in report.loaded}, strict=False)
+    _set_layer_norm_eps(encoders, conversion.layer_norm_eps if layer_norm_eps is None else layer_norm_eps, report)
+    incomplete = bool(report.missing or report.unexpected)
+    logger.log(logging.WARNING if incomplete else logging.INFO, str(report))
+    return report
+
+
+def check_branch(branch: str) -> None:
+    """Refuse what names neither of two encoders."""
+    if branch not in ("teacher", "student"):
+        raise ValueError(f"branch must be 'teacher' or 'student', got {branch!r}")
+
+
+def encoders_of(net: nn.Module) -> list[nn.Module]:
+    """
+    The encoder(s) of a network: itself, or its `encoder` and, where there is one, its `teacher_encoder`.
+
+    Args:
+        net: an encoder or a network that has one.
+
+    Returns:
+        The encoder, then the teacher.
+
+    Raises:
+        TypeError: when there is no known encoder.
+
+    Example:
+        >>> encoder = ViTEncoder(img_size=32, hidden_size=24, num_layers=1, num_heads=2)
+        >>> encoders_of(nn.ModuleDict({"encoder": encoder})) == encoders_of(encoder)
+        True
+    """
+    if not missing_parts(net):
+        return [net]
+    parts = dict(net.named_children())
+    if "encoder" not in parts or missing_parts(parts["encoder"]):
+        names = f"its parts: {', '.join(parts) or 'none'}"
+        found = f"{type(net).__name__} is no ViTEncoder, SwinEncoder or adapted encoder and has none ({names})"
+        raise TypeError(f"{found}: pass the network as it is before compilation or distribution")
+    return [parts[name] for name in ("encoder", "teacher_encoder") if name in parts]
+
+
+def _convert(
+    encoder: Any, checkpoint: Checkpoint, sources: Sequence[CheckpointFilter], key: str | None, branch: str
+) -> Conversion:
+    """The encoder in a checkpoint under this package's names, with what the header of an export says of it."""
+    found = find_encoder(checkpoint.tensors, sources, branch, key)
+    if found is None:
+        formats = ", ".join(each.name for each in sources)
+        keys = f"Its keys: {shorten(list(checkpoint.tensors))}. The encoder's: {shorten(list(encoder.state_dict()))}"
+        where = f"{checkpoint.name} (names of {formats})"
+        raise ValueError(f"no encoder weights found in {where}. {keys}. Rename other names to timm's or MONAI's.")
+    conversion = convert_names(checkpoint, *found)
+    header = checkpoint.header
+    if header:
+        own, heads = encoder.blocks[0].attn.num_heads, header["num_heads"]
+        if heads != own:
+            raise ValueError(f"it has {heads} attention heads, not {own}: build the network with num_heads={heads}")
+        conversion.num_heads, conversion.normalization = heads, (header["mean"], header["std"])
+        sizes = zip(header["img_size"], header["patch_size"], strict=True)
+        conversion.grid = tuple(size // patch for size, patch in sizes)
+        conversion.layer_norm_eps = header["layer_norm_eps"]
+    return conversion
+
+
+def _convert_exactly(encoder: Any, target: nn.Module, weights: Any, key: str | None, branch: str) -> Conversion:
+    """The tensors in a checkpoint that have a network's own names, or names that its library translates."""
+    if is_encoder_name(weights):
+        checkpoint = Checkpoint(weights, _floating(build_encoder(weights, encoder)))
+    else:
+        checkpoint = read_checkpoint(weights)
+    expected = _floating(target)
+    prefix = _common_prefix(checkpoint, expected, key, branch)
+    source = CheckpointFilter(type(target).__name__, (), (), {}, "", of_photographs=False)
+    inside = {name.removeprefix(prefix): each for name, each in checkpoint.tensors.items() if name.startswith(prefix)}
+    found = encoder.own_tensors(inside, checkpoint.name) if isinstance(encoder, AdaptedEncoder) else inside
+    found = {name: found[name] for name in expected if name in found}
+    used = {id(each) for each in found.values()}  # under another name, too
+    dropped = [name for name, each in inside.items() if name not in found and id(each) not in used]
+    changed = [name for name in found if name in inside and found[name].shape != inside[name].shape]
+    resized = [f"{name} {tuple(inside[name].shape)} -> {tuple(found[name].shape)}" for name in changed]
+    return Conversion(source, found, LoadReport(checkpoint.name, source.name, prefix, dropped=dropped, resized=resized))
+
+
+def _floating(module: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: tensor for name, tensor in module.state_dict().items() if tensor.is_floating_point()}
+
+
+def _common_prefix(checkpoint: Checkpoint, expected: Mapping[str, Any], key: str | None, branch: str) -> str:
+    """What precedes the encoder's names in the file: where most of them are, in the branch that is asked for."""
+    paths = [path.split(".") for path in checkpoint.tensors]
+    splits = ((path[:start], path[start:]) for path in paths for start in range(len(path)))
+    counts = Counter("".join(f"{part}." for part in before) for before, name in splits if ".".join(name) in expected)
+    within = {prefix: n for prefix, n in counts.items() if key is None or prefix.startswith(f"{key}.")}
+    if not within:
+        keys = f"Its keys: {shorten(list(checkpoint.tensors))}. The encoder's: {shorten(list(expected))}"
+        raise ValueError(f"no weights of this encoder found in {checkpoint.name}. {keys}. Is it of this model?")
+    most = [prefix for prefix, n in within.items() if n == max(within.values())]
+    of_branch = [prefix for prefix in most if is_teacher(prefix) == (branch == "teacher")] or most
+    if len(of_branch) > 1:
+        raise ValueError(f"{checkpoint.name} has several encoders, {', '.join(sorted(of_branch))}: name one as key")
+    return of_branch[0]
+
+
+def _fill_absent_biases(conversion: Conversion, encoder: nn.Module) -> None:
+    """A layer that has no bias in the source has a bias of zero in the encoder."""
+    tensors, filled = conversion.tensors, []
+    for name, tensor in encoder.state_dict().items():
+        if name.endswith(".bias") and name not in tensors and name.removesuffix("bias") + "weight" in tensors:
+            tensors[name] = torch.zeros(tensor.shape)
+            filled.append(name)
+    if filled:
+        note = f"{len(filled)} biases that the source does not have are zero: {shorten(filled)}"
+        conversion.report.notes.append(note)
+
+
+def _compare(
+    conversion: Conversion, target: nn.Module, unused: Collection[str], arguments: Mapping[str, Any]
+) -> LoadReport:
+    """Complete the report; a tensor that is not finite or of another shape is an error."""
+    report, tensors = conversion.report, conversion.tensors
+    expected = {name: tuple(tensor.shape) for name, tensor in _floating(target).items()}
+    wrong = [name for name in tensors if name in expected and tuple(tensors[name].shape) != expected[name]]
+    if wrong:
+        given = "".join(f"{name}={value}, " for name, value in arguments.items())
+        first = f"{wrong[0]}: {tuple(tensors[wrong[0]].shape)} in the file, {expected[wrong[0]]} in the encoder"
+        remedy = f"build it with the checkpoint's settings: {given}heads, image size"
+        remedy = remedy if given else "give the model that the file is of as --encoder"
+        raise ValueError(f"{len(wrong)} tensors of {report.file} do not fit the encoder, first {first}; {remedy}")
+    bad = [name for name, tensor in tensors.items() if not tensor.isfinite().all()]
+    if bad:
+        where = f"{len(bad)} tensors ({shorten(bad)})"
+        raise ValueError(f"{report.file} has NaN or infinite values in {where}: take an earlier checkpoint")
+    report.loaded = [name for name in expected if name in tensors]
+    # never used, so their absence is no news
+    needless = {name for name in expected if "norm_cross_attn" in name}.union(unused)
+    report.missing = [name for name in expected if name not in tensors and name not in needless]
+    report.unexpected += [name for name in tensors if name not in expected]
+    return report
+
+
+def _lacks(report: LoadReport, absent: Sequence[str]) -> str:
+    total = len(report.loaded) + len(report.missing)
+    return (
+        f"{report.file} lacks {len(absent)} of the {total} tensors of this encoder ({shorten(absent)}), which would "
+        f"keep their values. Take a checkpoint of this model (files of Hugging Face are read as hub:FOLDER, of EVA-X "
+        f"with --encoder timm:eva_x_small_patch16), rename keys that mean nothing to the encoder "
+        f"({shorten(report.unexpected) or 'none'}) to timm's or MONAI's names, or, "
+        "for a checkpoint with fewer blocks, build an encoder of its depth or set allow_incomplete_blocks=True"
+    )
+
+
+def _set_layer_norm_eps(encoders: list[nn.Module], eps: float | None, report: LoadReport) -> None:
+    layers = [layer for encoder in encoders for layer in encoder.modules() if isinstance(layer, nn.LayerNorm)]
+    old = sorted({layer.eps for layer in layers if eps is not None and layer.eps != eps})
+    if eps is None or not old:
+        return
+    for layer in layers:
+        layer.eps = eps
+    report.notes.append(f"eps of the layer norms set from {', '.join(map(str, old))} to {eps}; no state dict keeps it")

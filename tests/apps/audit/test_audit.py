@@ -1,0 +1,188 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The audit of a folder and of a datalist: what it finds, what it keeps, and what it never shows."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pydicom
+import pytest
+from PIL import Image
+from pydicom.dataset import Dataset, FileMetaDataset
+from pydicom.uid import ComputedRadiographyImageStorage, ExplicitVRLittleEndian, generate_uid
+
+from monai_afire.apps.audit import CHECKS, audit_images
+from monai_afire.apps.audit.__main__ import main
+from monai_afire.apps.phantom import draw_chest_phantom
+from monai_afire.data import load_radiograph_datalist
+
+SECRET = "Hidden^Name"
+
+
+def drawn(seed: int, side: int = 128) -> np.ndarray:
+    """A drawn radiograph, uint8."""
+    return np.rint(255 * draw_chest_phantom(seed, side).image[0]).astype(np.uint8)
+
+
+def save(pixels: np.ndarray, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path)
+
+
+def save_dicom(pixels: np.ndarray, path: Path, **elements: str) -> None:
+    """A DICOM file with further elements of the header."""
+    data = Dataset()
+    data.file_meta = FileMetaDataset()
+    data.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    data.SOPClassUID = data.file_meta.MediaStorageSOPClassUID = ComputedRadiographyImageStorage
+    data.SOPInstanceUID = data.file_meta.MediaStorageSOPInstanceUID = generate_uid()
+    data.set_pixel_data(pixels, "MONOCHROME2", 8)
+    for name, value in elements.items():
+        setattr(data, name, value)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pydicom.dcmwrite(path, data, enforce_file_format=True)
+
+
+def findings(folder: Path) -> dict[str, set[str]]:
+    """Name of an image -> its findings."""
+    with (folder / "audit.csv").open(newline="", encoding="utf-8") as file:
+        return {row["image"]: set(row["findings"].split()) for row in csv.DictReader(file)}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one image of each fault."""
+    root = tmp_path_factory.mktemp("images")
+    for seed in range(3):
+        save(drawn(seed), root / "train" / f"patient{seed:05d}_a.png")
+    shutil.copy(root / "train" / "patient00000_a.png", root / "train" / "patient00007_copy.png")
+    Image.fromarray(drawn(1)).resize((200, 200)).save(root / "test.jpg", quality=60)
+    (root / "test").mkdir()
+    (root / "test.jpg").rename(root / "test" / "patient00001_b.jpg")
+    save(np.full((128, 128), 80, np.uint8), root / "train" / "blank.png")
+    (root / "train" / "broken.png").write_bytes((root / "train" / "blank.png").read_bytes()[:60])
+    save(np.clip(drawn(4).astype(int) * 4, 0, 255).astype(np.uint8), root / "train" / "bright.png")
+    save(np.pad(drawn(5), 30), root / "train" / "frame.png")
+    save_dicom(drawn(6), root / "train" / "lateral.dcm", ViewPosition="LL", PatientName=SECRET, PatientID="HIDDEN")
+    return root
+
+
+@pytest.fixture(scope="module")
+def audited(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("audit")
+    assert main([str(folder), "--output_dir", str(output)]) == 0
+    return output
+
+
+@pytest.mark.parametrize(
+    ("image", "check"),
+    [
+        ("train/patient00007_copy.png", "exact_duplicate"),
+        ("train/patient00001_a.png", "near_duplicate"),
+        ("train/patient00001_a.png", "patient_in_splits"),
+        ("train/blank.png", "blank"),
+        ("train/broken.png", "unreadable"),
+        ("train/bright.png", "saturated"),
+        ("train/frame.png", "borders"),
+        ("train/frame.png", "no_patient"),
+        ("train/lateral.dcm", "other_view"),
+        ("train/lateral.dcm", "identifying_header"),
+    ],
+)
+def test_each_fault_is_found_there_and_nowhere_it_is_not(audited: Path, image: str, check: str) -> None:
+    found = findings(audited)
+    assert check in found[image]
+    assert check not in found["train/patient00002_a.png"]
+
+
+def test_the_test_section_keeps_what_training_has_too(audited: Path) -> None:
+    assert not {"near_duplicate", "patient_in_splits"} & findings(audited)["test/patient00001_b.jpg"]
+    with (audited / "audit.csv").open(newline="") as file:
+        details = {row["image"]: row["details"] for row in csv.DictReader(file)}
+    assert "as test/patient00001_b.jpg, in another split (test)" in details["train/patient00001_a.png"]
+    assert "of another patient" in details["train/patient00007_copy.png"]
+
+
+def test_training_takes_the_cleaned_datalist(folder: Path, audited: Path) -> None:
+    items = load_radiograph_datalist(folder, audited / "datalist.json", "training", hold_out=True, seed=1)
+    names = {Path(item["image"]).name for item in items}
+    assert "patient00002_a.png" in names
+    assert not names & {"blank.png", "broken.png", "lateral.dcm", "patient00007_copy.png", "patient00001_a.png"}
+
+
+def test_no_value_of_a_header_is_written(audited: Path) -> None:
+    for path in audited.iterdir():
+        text = path.read_text(encoding="utf-8")
+        assert SECRET not in text, path
+        assert "HIDDEN" not in text, path
+    assert json.loads((audited / "audit.json").read_text())["identifying_fields"] == {"PatientName": 1}
+
+
+def test_numbers_agree(audited: Path) -> None:
+    numbers = json.loads((audited / "audit.json").read_text())
+    found = findings(audited)
+    assert numbers["images"] == len(found)
+    assert set(numbers["findings"]) == {check.name for check in CHECKS}
+    for name, count in numbers["findings"].items():
+        assert count == sum(name in own for own in found.values()), name
+    sections = json.loads((audited / "datalist.json").read_text())
+    assert numbers["kept"] == sum(map(len, sections.values()))
+
+
+def test_a_datalist_keeps_its_keys_and_loses_what_is_excluded(tmp_path: Path) -> None:
+    for seed in range(2):
+        save(drawn(seed), tmp_path / f"{seed}.png")
+    items = [{"image": f"{seed}.png", "patient_id": patient, "label": [seed]} for seed, patient in ((0, "a"), (1, " "))]
+    missing = {"image": "gone.png", "patient_id": "c"}
+    (tmp_path / "list.json").write_text(json.dumps({"class_names": ["x"], "training": [*items, missing]}))
+    audit_images(tmp_path, tmp_path / "list.json", tmp_path / "out", exclude=["unreadable", "no_patient"])
+    cleaned = json.loads((tmp_path / "out" / "datalist.json").read_text())
+    assert cleaned == {"class_names": ["x"], "training": [{"image": "0.png", "patient_id": "a", "label": [0]}]}
+    assert "no_patient" in findings(tmp_path / "out")["1.png"]
+
+
+def test_outliers_are_sought_by_scanner(tmp_path: Path) -> None:
+    for seed in range(24):
+        pixels = drawn(seed)
+        for scanner, levels in (("Acme", pixels), ("Bright", 225 + pixels // 10)):
+            save_dicom(levels, tmp_path / scanner / f"{seed}.dcm", Manufacturer=scanner)
+    save_dicom(225 + drawn(50) // 10, tmp_path / "Acme" / "bright.dcm", Manufacturer="Acme")
+    save_dicom(drawn(51, 64), tmp_path / "Acme" / "small.dcm", Manufacturer="Acme")
+    summary = audit_images(tmp_path, output_dir=tmp_path / "out")
+    found = findings(tmp_path / "out")
+    assert summary.scanners == {"Acme": 26, "Bright": 24}
+    assert {name for name, own in found.items() if "exposure" in own} == {"Acme/bright.dcm"}
+    assert {name for name, own in found.items() if "resolution" in own} <= {"Acme/small.dcm"}
+
+
+def test_names_of_checks_are_refused_before_work(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no checks"):
+        audit_images(tmp_path, exclude=["blurred"])
+
+
+def test_a_folder_without_radiographs_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert main([str(tmp_path), "--output_dir", str(tmp_path / "out")]) == 1
+    assert "no radiographs" in capsys.readouterr().err
+
+
+def test_results_of_an_earlier_audit_are_kept(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "audit.csv").write_text("mine")
+    audit_images(folder, output_dir=tmp_path)
+    first = (tmp_path / "audit.html").read_bytes()
+    audit_images(folder / "test", output_dir=tmp_path)
+    assert (tmp_path / "audit_previous.csv").read_text() == "mine"
+    assert (tmp_path / "audit_previous_2.html").read_bytes() == first
+
+
+def test_no_advice_to_train_on_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "broken.png").write_bytes(b"no picture")
+    assert main([str(tmp_path / "images"), "--output_dir", str(tmp_path / "audit")]) == 0
+    printed = capsys.readouterr().out
+    assert "0 of 1 images kept" in printed
+    assert "Train with" not in printed

@@ -1,0 +1,292 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Options that are wrong are refused with the remedy, texts become what they stand for."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.options.bundle_configs import call_of, config_files, paths_of, runs
+
+from monai_afire.apps.options import OPTIONS, OptionError, check_call
+from monai_afire.utils.device import device_count
+
+TRAIN = ["afire/train"]
+TRAINING_RUNS = [[key] for key in config_files() if key.endswith("/train")]
+BAD = {
+    "epochs": ["abc", 1.5, 0, True, "nan"],
+    "batch_size": ["big", 0],
+    "learning_rate": [-1, "inf", float("inf"), float("nan")],
+    "num_layers": [0],
+    "num_heads": [0],
+    "patch_size": [0],
+    "seed": ["abc", -1],
+    "val_interval": [0],
+    "cache": ["ram"],
+    "num_workers": [-1],
+    "device": ["gpu", "cuda:99", 3.5],
+    "bf16": ["maybe", 2],
+    "resume": ["flase"],
+    "output_dir": [True, 1.5],
+    "phantom": ["small"],
+}
+BAD_OF_ONE = [
+    ("afire/train", "accumulation_steps", 0),
+    ("radiograph_classification/train", "flip_prob", 2),
+    ("radiograph_classification/train", "uncertain", "maybe"),
+    ("radiograph_classification/inference", "picture_size", 0),
+    ("afire/inference", "saved", ["overlays", "rumours"]),
+]
+
+
+def problems(run: list[str], **overrides: Any) -> str:
+    """What the check says; fails where it says nothing."""
+    with pytest.raises(OptionError) as caught:
+        check_call(call_of(run, **overrides))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD.items() for value in values])
+@pytest.mark.parametrize("run", TRAINING_RUNS, ids=" ".join)
+def test_a_bad_value_is_refused_with_what_is_needed(run: list[str], name: str, value: Any) -> None:
+    message = problems(run, **{name: value})
+    assert f"--{name}: found {value!r}, needs {OPTIONS[name].values}" in message
+    assert message.startswith("1 option cannot be used, and nothing was started")
+
+
+@pytest.mark.parametrize(("key", "name", "value"), BAD_OF_ONE)
+def test_a_bad_value_of_one_bundle_is_refused(key: str, name: str, value: Any) -> None:
+    assert f"--{name}: found {value!r}, needs {OPTIONS[name].values}" in problems([key], **{name: value})
+
+
+@pytest.mark.parametrize("run", runs(), ids=" ".join)
+def test_every_run_refuses_what_it_does_not_know(run: list[str]) -> None:
+    assert "--batch_sze: there is no such option; did you mean --batch_size?" in problems(run, batch_sze=4)
+
+
+def test_the_message_gives_the_default_as_example() -> None:
+    assert problems(TRAIN, epochs="abc").endswith(
+        "--epochs: found 'abc', needs a whole number >= 1, such as --epochs 9"
+    )
+
+
+def test_all_problems_are_in_one_message() -> None:
+    message = problems(TRAIN, epoch=1, batch_size="big", image_size=0)
+    assert message.startswith("3 options cannot be used")
+    assert all(f"\n  --{name}: " in message for name in ("epoch", "batch_size", "image_size"))
+
+
+@pytest.mark.parametrize(
+    ("run", "overrides", "message"),
+    [
+        (
+            TRAIN,
+            {"hidden_size": 190},
+            "hidden_size 190, num_layers 5, num_heads 6: hidden_size should be divisible by num_heads",
+        ),
+        (TRAIN, {"num_heads": 5}, "--num_heads: encoder_def cannot have "),
+        (TRAIN, {"image_size": 100}, "an image of (100, 100) pixels cannot be cut into patches of (16, 16)"),
+        (["peac/train"], {"grid": 7}, "No two crops of (8, 8) cells fit into 6 cells"),
+        (["ace/train"], {"grid": 12}, "No two crops of (8, 16) cells fit into 12 cells"),
+        (
+            TRAIN,
+            {"network_def::contrast_space": "features"},
+            "--network_def::contrast_space: features are no probabilities; give --loss::similarity cosine",
+        ),
+        (
+            ["radiograph_classification/train", "radiograph_classification/evaluate"],
+            {"network_def::freeze_encoder": True},
+            "--network_def::freeze_encoder: leave it out: the network is built from the file",
+        ),
+        (
+            ["radiograph_landmarks/train"],
+            {"window": 10},
+            "--window: draw_landmarks cannot have window 10: window must be odd",
+        ),
+    ],
+)
+def test_values_that_do_not_go_together(run: list[str], overrides: dict[str, Any], message: str) -> None:
+    assert message in problems(run, **overrides)
+
+
+def test_a_list_without_names_is_named_with_its_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "labels.json"
+    path.write_text('{"training": [{"image": "a.png", "label": [0, 1]}]}')
+    message = problems(["radiograph_classification/train"], datalist=str(path), dataset_dir=str(tmp_path))
+    assert message.startswith("1 option cannot be used, and nothing was started")
+    assert f'--datalist: {path}: has no names for \'label\'; add "finding_names": ["first", "second", ...]' in message
+
+
+@pytest.mark.parametrize("late", ["volume", "paper", "lesions_on_device"])
+def test_an_overlay_after_one_that_follows_it_is_refused_with_the_right_order(late: str) -> None:
+    wrong = ["afire/train", "afire/finetune_anomaly", f"afire/{late}"]
+    [order] = re.findall(r"give \"(.+)\"", problems(wrong))
+    assert f"--config_file: {late}.json must come before finetune_anomaly.json" in problems(wrong)
+    train, adapt, other = paths_of(wrong)
+    assert ast.literal_eval(order) == [train, other, adapt]
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        ["afire/released", "afire/inference"],
+        ["peac/color", "peac/train"],
+        ["radiograph_classification/color", "radiograph_classification/train"],
+    ],
+    ids=" ".join,
+)
+def test_an_overlay_before_its_config_is_refused_with_the_right_order(run: list[str]) -> None:
+    [order] = re.findall(r"give \"(.+)\"", problems(run))
+    assert ast.literal_eval(order) == paths_of(run[::-1])
+
+
+def test_the_right_order_of_overlays_is_accepted_and_the_last_one_counts() -> None:
+    adapting = call_of(["afire/train", "afire/finetune_anomaly"]).config
+    call = call_of(["afire/train", "afire/volume", "afire/finetune_anomaly"], pretrained="")
+    check_call(call)
+    assert [call.config[name] for name in ("epochs", "val_interval")] == [18, 6]
+    assert call.config["add_lesions"] == adapting["add_lesions"]
+    assert call.config["train"]["lr_schedule"] == adapting["train"]["lr_schedule"]
+    assert call.config["spatial_dims"] == 3
+
+
+def test_files_that_no_overlay_has_to_follow_come_in_any_order() -> None:
+    for order in (["color", "finetune_anomaly"], ["finetune_anomaly", "color"]):
+        check_call(call_of(["afire/train", *(f"afire/{name}" for name in order)], pretrained=""))
+
+
+def test_all_overlays_that_come_too_late_are_named_once() -> None:
+    message = problems([f"afire/{name}" for name in ("train", "finetune_anomaly", "paper", "volume")])
+    assert "--config_file: paper.json and volume.json must come before finetune_anomaly.json" in message
+
+
+def test_what_a_part_that_is_not_built_would_refuse_is_no_problem() -> None:
+    """A Swin has no hidden_size: the num_heads that a ViT would refuse must not stop it."""
+    check_call(call_of(["peac/train", "peac/paper"], hidden_size=190))
+
+
+def test_the_early_construction_uses_up_no_random_numbers() -> None:
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    check_call(call_of(TRAIN))
+    assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize(
+    ("run", "id", "message"),
+    [
+        (TRAIN, "ckptdir", "--ckptdir: there is no such option; did you mean --ckpt_dir?"),
+        (TRAIN, "ckptpath", "--ckptpath: there is no such option; ckpt_path is one of other runs: leave it out"),
+        (TRAIN, "num_classes", "--num_classes: nothing reads it in this run; leave it out"),
+        (["dino/inference"], "image_size", "--image_size: leave it out: the network is built from the file"),
+        (["dino/inference"], "network_def::head_dim", "--network_def::head_dim: leave it out: the network is built"),
+        (["radiograph_classification/inference"], "num_classes", "--num_classes: nothing reads it in this run"),
+        (TRAIN, "train.trainer.max_epochs", "did you mean --train::trainer::max_epochs?"),
+        (TRAIN, "train::trainer::max_epocs", "train::trainer has no 'max_epocs'; did you mean 'max_epochs'?"),
+        (TRAIN, "own_encoder::norm_epss", "own_encoder has no 'norm_epss'; did you mean 'norm_eps'?"),
+        (TRAIN, "train::sampler_", "train has no 'sampler_'; did you mean 'sampler'?"),
+        (TRAIN, "phantom::sead", "--phantom: it has no entry 'sead'; did you mean 'seed'?"),
+        (TRAIN, "phantom::num_patients::trainig", "no entry 'num_patients::trainig'; did you mean"),
+    ],
+)
+def test_an_entry_that_is_not_there_is_refused(run: list[str], id: str, message: str) -> None:
+    assert message in problems(run, **{id: 32})
+
+
+@pytest.mark.parametrize(
+    ("bundle", "name", "suggested"),
+    [
+        ("afire", "lr", "did you mean --learning_rate?"),
+        ("afire", "bs", "did you mean --batch_size?"),
+        ("afire", "num_masks", "did you mean --add_lesions::num_masks?"),
+        ("afire", "lesion_amplitude", "did you mean --add_lesions::amplitude?"),
+        ("afire", "use_prototypes", "did you mean --network_def::use_prototypes?"),
+        ("afire", "include_abnormal_pairs", "did you mean --loss::include_abnormal_pairs?"),
+        ("afire", "warmup_epochs", "did you mean --train::lr_schedule::warmup_epochs?"),
+        ("afire", "weight_decay", "did you mean --optimizer::weight_decay?"),
+        ("afire", "lesions_on_device", "add the config lesions_on_device.json"),
+        ("peac", "paint_prob", "did you mean --distort_appearance::paint_prob?"),
+        ("dino", "local_size", "did you mean --make_crops::local_size?"),
+        ("mae", "mask_ratio", "did you mean --hide_patches::mask_ratio?"),
+        ("radiograph_classification", "layer_decay", "did you mean --optimizer::params::layer_decay?"),
+        ("radiograph_classification", "patience", "did you mean --early_stopping::patience?"),
+        ("radiograph_segmentation", "num_shots", "did you mean --items::num_shots?"),
+    ],
+)
+def test_a_setting_is_suggested_by_its_path(bundle: str, name: str, suggested: str) -> None:
+    assert f"--{name}: " in problems([f"{bundle}/train"], **{name: 3})
+    assert suggested in problems([f"{bundle}/train"], **{name: 3})
+
+
+@pytest.mark.parametrize(
+    ("run", "option"),
+    [
+        (["radiograph_landmarks/train", "radiograph_landmarks/swin_b"], "hidden_size"),
+        (["afire/inference", "afire/evaluate"], "picture_size"),
+    ],
+)
+def test_an_option_that_an_overlay_has_made_idle_is_told(run: list[str], option: str) -> None:
+    with pytest.warns(UserWarning, match=f"--{option} has no effect"):
+        check_call(call_of(run, **{option: 96}))
+
+
+@pytest.mark.parametrize(
+    ("run", "overrides"),
+    [
+        (TRAIN, {"train::trainer::max_epochs": 3, "own_encoder::norm_eps": 1e-6, "phantom::num_patients::test": 3}),
+        (TRAIN, {"train::progress_bar::_disabled_": True, "optimizer::betas": [0.9, 0.95]}),
+        (TRAIN, {"width": 24, "hidden_size": "$2 * @width"}),
+        (TRAIN, {"learning_rate": "$0.1 ** 3", "output_dir": 2024, "epochs": 1e1, "pin": "%width", "width": 3}),
+        (["afire/train", "afire/finetune_anomaly"], {"pretrained": "", "specificity": "null"}),
+        (["afire/inference", "afire/analysis"], {"studies::3::reference": 10, "weights": {"other": None}}),
+    ],
+)
+def test_what_is_there_is_accepted(run: list[str], overrides: dict[str, Any]) -> None:
+    if "pin" in overrides:
+        overrides = {**overrides, "batch_size": "@pin"}
+    check_call(call_of(run, **overrides))
+
+
+def test_an_overlay_may_hold_options_of_other_runs_but_no_unknown_ones() -> None:
+    """The file with the network's shape goes with training and inference, of which each reads a part."""
+    call = call_of(["afire/inference"])
+    call.config.update(epochs=3, _remark="ours", my_run=["$@evaluator.run()"], my_part={"_target_": "Compose"})
+    check_call(call)
+    call.config["epoch"] = 3
+    with pytest.raises(OptionError, match="--epoch: there is no such option"):
+        check_call(call)
+
+
+@pytest.mark.parametrize(
+    ("given", "value"),
+    [("true", True), ("False", False), ("1", True), (0, False), ("yes", True), ("no", False), (True, True)],
+)
+def test_texts_of_switches_are_read_once_for_all(given: Any, value: bool) -> None:
+    call = call_of(TRAIN, resume=given)
+    check_call(call)
+    assert call.config["resume"] is value
+
+
+def test_null_on_the_command_line_is_none_where_there_is_such_a_choice() -> None:
+    call = call_of(["radiograph_segmentation/train"], num_classes="null")
+    check_call(call)
+    assert call.config["num_classes"] is None
+    assert "found None, needs a whole number >= 1" in problems(TRAIN, epochs=None)
+
+
+def test_a_device_by_name_is_a_device() -> None:
+    call = call_of(TRAIN, device="cpu")
+    check_call(call)
+    assert call.parser.get_parsed_content("device") == torch.device("cpu")
+
+
+def test_a_device_that_the_machine_lacks_is_refused() -> None:
+    number = device_count("cuda")
+    assert f"(this machine has {number} CUDA devices)" in problems(TRAIN, device=f"cuda:{number}")
+    assert "found 'meta', needs cpu, cuda, xpu or mps" in problems(TRAIN, device="meta")

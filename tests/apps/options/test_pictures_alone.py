@@ -1,0 +1,86 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""What is for pictures alone says so, and options that do not fit the images' axes are refused before a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.options.bundle_configs import call_of
+
+from monai_afire.apps.options import OptionError, check_call
+from monai_afire.networks import ViTEncoder, build_encoder
+from monai_afire.transforms import AnatPaste, controlled_lesion, fit_images, image_loader
+
+
+def volume_encoder(**options: Any) -> ViTEncoder:
+    sizes = {"img_size": 16, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}
+    return ViTEncoder(spatial_dims=3, **sizes, **options)
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda: build_encoder("timm:vit_tiny_patch16_224", volume_encoder()), "takes pictures"),
+        (lambda: AnatPaste()(torch.rand(1, 16, 16, 16)), "volumes"),
+        (lambda: controlled_lesion(torch.rand(1, 16, 16, 16), "AnatPaste", 0.5, 0.2, 0), "for volumes take"),
+        (lambda: image_loader("image", spatial_dims=3, channels=3), "volumes have one channel"),
+        (lambda: image_loader("image", intensity_window=(0, 1)), "is for volumes"),
+        (lambda: image_loader("image", spacing=1.0), "is for volumes"),
+        (lambda: fit_images("image", 8, spacing=1.0), "is for volumes"),
+    ],
+)
+def test_the_error_says_so(use: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        use()
+
+
+VOLUME = ["afire/train", "afire/volume"]
+PICTURES = ["afire/train"]
+
+
+@pytest.mark.parametrize(
+    ("run", "change", "message"),
+    [
+        (VOLUME, {"image_size": [32, 32, 16], "spacing": 2.0}, None),
+        (PICTURES, {"spacing": 2.0}, "spacing 2.0 is for volumes"),
+        (PICTURES, {"intensity_window": [0, 1]}, "is for volumes"),
+        (PICTURES, {"channels": 2}, "channels must be 1 (gray) or 3"),
+        (VOLUME, {"image_size": [32, 32]}, "Sequence must have length 3, got 2"),
+        (VOLUME, {"patch_size": [8, 8, 10]}, "cannot be cut into patches of (8, 8, 10)"),
+        (VOLUME, {"spacing": [1.0, 1.0]}, "Sequence must have length 3, got 2"),
+        (VOLUME, {"channels": 3}, "volumes have one channel"),
+        (["peac/train"], {"image_size": [32, 48]}, "make_crops cannot have image_size [32, 48]"),
+        (["mae/train"], {"image_size": [32, 48]}, "resize cannot have image_size [32, 48]"),
+        (["radiograph_segmentation/train"], {"cover_volume": True}, "give spacing"),
+        (
+            ["radiograph_segmentation/train", "radiograph_segmentation/volume"],
+            {"cover_volume": True, "spacing": 2},
+            None,
+        ),
+    ],
+)
+def test_options_fit_the_axes(run: list[str], change: dict[str, Any], message: str | None) -> None:
+    call = call_of(run, **change)
+    if message is None:
+        check_call(call)
+        return
+    with pytest.raises(OptionError) as caught:
+        check_call(call)
+    assert message in str(caught.value)
+
+
+def test_recomputed_activations_give_the_same_gradients() -> None:
+    plain = volume_encoder()
+    again = volume_encoder(use_checkpoint=True)
+    again.load_state_dict(plain.state_dict())
+    volumes = torch.rand(2, 1, 16, 16, 16)
+    for encoder in (plain, again):
+        encoder(volumes).square().mean().backward()
+    for one, other in zip(plain.parameters(), again.parameters(), strict=True):
+        assert (one.grad is None) == (other.grad is None)
+        if one.grad is not None:
+            torch.testing.assert_close(one.grad, other.grad)

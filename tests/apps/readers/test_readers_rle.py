@@ -1,0 +1,92 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Tests of SIIM-ACR's run-length codes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from monai_afire.apps.readers.siim import decode_rle
+
+MASKS = arrays.arrays(np.bool_, st.tuples(st.integers(1, 9), st.integers(1, 9)))
+
+
+def decode_slowly(code: str, rows: int, columns: int) -> list[list[int]]:
+    """Pixel by pixel, from the challenge's description."""
+    mask = [[0] * columns for _ in range(rows)]
+    numbers = [int(word) for word in code.split()]
+    if numbers == [-1]:
+        return mask
+    position = 0
+    for offset, length in zip(numbers[::2], numbers[1::2], strict=True):
+        position += offset
+        for _ in range(length):
+            mask[position % rows][position // rows] = 1
+            position += 1
+    return mask
+
+
+def encode_rle(mask: np.ndarray) -> str:
+    """Column by column: pixels before each run, and its length; -1 for an empty mask."""
+    changes = np.flatnonzero(np.diff((mask != 0).T.ravel(), prepend=False, append=False))
+    return " ".join(map(str, np.diff(changes, prepend=0))) or "-1"
+
+
+@given(MASKS)
+def test_round_trip_and_slow_decoder(mask: np.ndarray) -> None:
+    code = encode_rle(mask)
+    decoded = decode_rle(code, mask.shape)
+    assert decoded.dtype == np.uint8
+    assert decoded.flags.c_contiguous
+    np.testing.assert_array_equal(decoded, mask)
+    assert decoded.tolist() == decode_slowly(code, *mask.shape)
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(1, 6)), min_size=1, max_size=8))
+def test_codes_with_adjacent_runs(runs: list[tuple[int, int]]) -> None:
+    code = " ".join(f"{offset} {length}" for offset, length in runs)
+    assert decode_rle(code, (12, 9)).tolist() == decode_slowly(code, 12, 9)
+
+
+def test_square_by_hand() -> None:
+    mask = np.zeros((1024, 1024))
+    mask[10:30, 100:103] = 5  # any value but 0
+    assert encode_rle(mask) == "102410 20 1004 20 1004 20"
+    np.testing.assert_array_equal(decode_rle("102410 20 1004 20 1004 20"), mask > 0)
+
+
+def test_ends_and_empty_masks() -> None:
+    assert decode_rle("1048570 6")[1018:, 1023].tolist() == [1] * 6
+    assert decode_rle("0 5 1019 5").sum() == decode_rle("0 5 1019 5")[:5, :2].sum() == 10
+    assert not decode_rle(" -1 ").any()
+    assert encode_rle(np.zeros((3, 4))) == "-1"
+    assert encode_rle(np.ones((3, 4))) == "0 12"
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("1 2 3", "3 numbers"),
+        ("", "0 numbers"),
+        ("1 x", "integers"),
+        ("1.5 2", "integers"),
+        ("0 99999999999999999999", "integers"),
+        ("-1 2", "outside"),
+        ("3 0", "outside"),
+        ("0 13", "outside"),
+        ("0 9 2 2", "ends at pixel 13 of 12"),
+    ],
+)
+def test_wrong_codes(code: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        decode_rle(code, (3, 4))
+
+
+def test_message_of_a_long_code_is_short() -> None:
+    with pytest.raises(ValueError, match="numbers") as caught:
+        decode_rle("1 " * 9999)
+    assert len(str(caught.value)) < 150

@@ -1,0 +1,201 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Masks and landmarks on disk, in the pixels of the files."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ignite.engine import Engine
+from PIL import Image
+
+from monai_afire.apps.results.mask_writer import LandmarkWriter, SegmentationWriter
+
+NAN = float("nan")
+NAMES = ["left lung", "heart"]
+
+
+def batches(pred: torch.Tensor, shape: tuple[int, int], size: int = 2, **extra: Any) -> list[dict[str, Any]]:
+    number = len(pred)
+    whole: dict[str, Any] = {
+        "pred": pred,
+        "index": torch.arange(number),
+        "image": torch.rand(number, 1, *pred.shape[2:]),
+        "spatial_shape": torch.tensor([shape] * number),
+        "rejected": [""] * number,
+        **extra,
+    }
+    return [{key: value[start : start + size] for key, value in whole.items()} for start in range(0, number, size)]
+
+
+def run(writer: SegmentationWriter | LandmarkWriter, data: list[dict[str, Any]]) -> None:
+    engine = Engine(lambda engine, batch: {"pred": batch["pred"]})
+    writer.attach(engine)
+    engine.run(data)
+
+
+def items_of(folder: Path, *names: str) -> list[dict[str, str]]:
+    return [{"image": str(folder / name)} for name in names]
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def half(top: bool) -> torch.Tensor:
+    """Logits of one class that fills the upper or the lower half of 8 by 8 pixels."""
+    inside = (torch.arange(8) < 4) == top
+    return torch.where(inside[:, None], 5.0, -5.0).expand(8, 8)
+
+
+def test_masks_have_the_pixels_of_the_file(tmp_path: Path) -> None:
+    items = items_of(tmp_path / "in", "a.png", "day 1/b.dcm", "c.png")
+    pred = torch.stack([torch.stack([half(True), half(False)])] * 3)
+    pictures = torch.randint(0, 255, (3, 1, 64, 64), dtype=torch.uint8)
+    run(SegmentationWriter(items, NAMES, str(tmp_path / "out")), batches(pred, (60, 40), picture=pictures))
+    for name in ("a.png", "day 1/b.dcm", "c.png"):
+        for class_name, rows in (("left lung", slice(0, 30)), ("heart", slice(30, 60))):
+            with Image.open(tmp_path / "out/masks" / class_name / f"{name}.png") as mask:
+                expected = np.zeros((60, 40), dtype=np.uint8)
+                expected[rows] = 255
+                np.testing.assert_array_equal(np.asarray(mask), expected)
+        with Image.open(tmp_path / "out/overlays" / f"{name}.png") as overlay:
+            assert overlay.size == (43, 64)
+            pixels = np.asarray(overlay).astype(int)
+        assert (np.ptp(pixels, axis=-1) > 60)[30:35].mean() > 0.3  # an outline in the middle
+        assert (pixels[52:] == 255).all(-1).any()  # the words that it is not for clinical use
+    rows = read_csv(tmp_path / "out/segmentation.csv")
+    assert [Path(row["image"]).name for row in rows] == ["a.png", "b.dcm", "c.png"]
+    assert {row["area_left lung"] for row in rows} == {"0.5"}
+    assert read_csv(tmp_path / "out/rejected.csv") == []
+
+
+def test_probabilities_are_interpolated_before_the_threshold(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    pred = torch.randn(1, 1, 6, 5)
+    writer = SegmentationWriter(
+        items_of(tmp_path, "a.png"), ["x"], str(tmp_path / "out"), threshold=0.4, overlays=False
+    )
+    run(writer, batches(pred, (17, 23)))
+    probability = pred[0, 0].sigmoid().numpy()
+    expected = np.zeros((17, 23), dtype=bool)
+    for row, column in np.ndindex(17, 23):
+        y = min(max((row + 0.5) * 6 / 17 - 0.5, 0), 5)
+        x = min(max((column + 0.5) * 5 / 23 - 0.5, 0), 4)
+        top, left = min(int(y), 4), min(int(x), 3)
+        a, b = y - top, x - left
+        cell = probability[top : top + 2, left : left + 2]
+        expected[row, column] = np.array([1 - a, a]) @ cell @ np.array([1 - b, b]) >= 0.4
+    with Image.open(tmp_path / "out/masks/x/a.png.png") as mask:
+        np.testing.assert_array_equal(np.asarray(mask) == 255, expected)
+    assert not (tmp_path / "out/overlays").exists()
+    assert 0 < expected.mean() < 1
+
+
+def test_empty_and_full_masks(tmp_path: Path) -> None:
+    pred = torch.stack([torch.full((8, 8), -9.0), torch.full((8, 8), 9.0)])[None]
+    run(SegmentationWriter(items_of(tmp_path, "a.png"), NAMES, str(tmp_path / "out")), batches(pred, (5, 9)))
+    [row] = read_csv(tmp_path / "out/segmentation.csv")
+    assert (row["area_left lung"], row["area_heart"]) == ("0", "1")
+    for name, value in zip(NAMES, (0, 255), strict=True):
+        with Image.open(tmp_path / f"out/masks/{name}/a.png.png") as mask:
+            assert mask.size == (9, 5)
+            assert np.unique(np.asarray(mask)).tolist() == [value]
+
+
+def test_rejected_files_are_listed(tmp_path: Path) -> None:
+    items = items_of(tmp_path / "in", "a.png", "b.png", "c.png")
+    pred = torch.zeros(3, 2, 8, 8)
+    pred[2, 1, 3, 3] = NAN
+    writer = SegmentationWriter(items, NAMES, str(tmp_path / "out"))
+    run(writer, batches(pred, (9, 9), rejected=["", "broken", ""]))
+    rejected = read_csv(tmp_path / "out/rejected.csv")
+    assert [Path(row["image"]).name for row in rejected] == ["b.png", "c.png"]
+    assert rejected[0]["reason"] == "broken"
+    assert "NaN" in rejected[1]["reason"]
+    assert len(list((tmp_path / "out").rglob("*.png"))) == 3
+    with pytest.raises(SystemExit) as exit_code:
+        writer.exit_if_rejected()
+    assert exit_code.value.code == 2
+
+
+def test_an_interrupted_run_keeps_what_it_has(tmp_path: Path) -> None:
+    items = items_of(tmp_path / "in", "a.png", "b.png", "c.png")
+    data = batches(torch.zeros(3, 2, 8, 8), (9, 9))
+    writer = SegmentationWriter(items, NAMES, str(tmp_path / "out"))
+    with pytest.raises(KeyError):
+        run(writer, [data[0], {"pred": torch.zeros(1, 2, 8, 8)}])
+    assert len(read_csv(tmp_path / "out/segmentation.csv")) == 2
+    run(writer, data)
+    assert len(read_csv(tmp_path / "out/segmentation.csv")) == 3
+    assert len(read_csv(tmp_path / "out/segmentation_previous.csv")) == 2
+
+
+def test_what_goes_wrong_in_a_thread_is_raised(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/masks").write_text("a file where a folder is needed")
+    writer = SegmentationWriter(items_of(tmp_path, "a.png"), NAMES, str(tmp_path / "out"))
+    with pytest.raises(OSError, match="masks"):
+        run(writer, batches(torch.zeros(1, 2, 8, 8), (9, 9)))
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "a\\b", " x", "", "."])
+def test_classes_must_be_able_to_name_folders(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="folders"):
+        SegmentationWriter([], ["heart", name], str(tmp_path))
+
+
+def test_refuses_other_options(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="threshold"):
+        SegmentationWriter([], NAMES, str(tmp_path), threshold=1.0)
+    with pytest.raises(ValueError, match="more than once"):
+        LandmarkWriter([], ["a", "a"], str(tmp_path))
+    with pytest.raises(ValueError, match="2 class names"):
+        run(SegmentationWriter(items_of(tmp_path, "a"), NAMES, str(tmp_path)), batches(torch.zeros(1, 3, 8, 8), (9, 9)))
+
+
+def test_landmarks_in_pixels_of_the_file(tmp_path: Path) -> None:
+    maps = torch.zeros(2, 2, 8, 8)
+    maps[0, 0, 2, 5], maps[0, 1, 0, 0] = 0.75, 2.0
+    maps[1, 0, 7, 7] = 1.0  # the other is flat
+    items = items_of(tmp_path / "in", "a.png", "b.png")
+    images = torch.zeros(2, 1, 8, 8)
+    run(LandmarkWriter(items, ["apex", "carina"], str(tmp_path / "out")), batches(maps, (80, 16), image=images))
+    rows = read_csv(tmp_path / "out/landmarks.csv")
+    assert [(Path(row["image"]).name, row["landmark"]) for row in rows] == [
+        ("a.png", "apex"), ("a.png", "carina"), ("b.png", "apex"), ("b.png", "carina")
+    ]  # fmt: skip
+    # a pixel of the map covers 10 rows and 2 columns of the file: row 2 is the rows 20 to 29
+    places = [(row["row"], row["column"], row["peak"]) for row in rows]
+    assert places == [("24.50", "10.50", "0.75"), ("4.50", "0.50", "2"), ("74.50", "14.50", "1"), ("", "", "0")]
+    with Image.open(tmp_path / "out/overlays/a.png.png") as overlay:
+        assert overlay.size == (2, 8)
+
+
+def test_landmarks_are_drawn_where_they_are(tmp_path: Path) -> None:
+    maps = torch.zeros(1, 1, 16, 16)
+    maps[0, 0, 4, 12] = 1.0
+    picture = torch.zeros(1, 1, 320, 320, dtype=torch.uint8)
+    writer = LandmarkWriter(items_of(tmp_path, "a.png"), ["apex"], str(tmp_path / "out"))
+    run(writer, batches(maps, (100, 200), picture=picture))
+    with Image.open(tmp_path / "out/overlays/a.png.png") as overlay:
+        pixels = np.asarray(overlay).astype(int)
+    assert pixels.shape == (160, 320, 3)
+    rows, columns = np.nonzero(np.ptp(pixels, axis=-1) > 60)
+    assert (rows.mean(), columns.mean()) == pytest.approx((45, 250), abs=1)
+
+
+def test_landmarks_of_rejected_files(tmp_path: Path) -> None:
+    items = items_of(tmp_path / "in", "a.png", "b.png")
+    maps = torch.rand(2, 1, 8, 8)
+    maps[0, 0, 1, 1] = NAN
+    writer = LandmarkWriter(items, ["apex"], str(tmp_path / "out"), overlays=False)
+    run(writer, batches(maps, (9, 9), rejected=["", "broken"]))
+    assert read_csv(tmp_path / "out/landmarks.csv") == []
+    assert writer.num_rejected == 2

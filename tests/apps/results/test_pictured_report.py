@@ -1,0 +1,126 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The choice of a report's pictures, and the size of their pixels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from ignite.engine import Engine
+
+from monai_afire.apps.results import metrics_report
+from monai_afire.apps.results.metrics_report import PicturedReport
+
+NAN = float("nan")
+
+
+@dataclass(eq=False)
+class Scores(PicturedReport):
+    """Shows numbers."""
+
+    table_name, sheet_name, items = "table.csv", "sheet.png", []
+    output_dir: str
+    num_pictures: int
+
+    def collect(self, engine: Engine) -> None:
+        self.rows.append({})
+        for score in engine.state.batch:  # type: ignore[union-attr]
+            self.keep_example(score, f"{score:.6f}", lambda: np.zeros((4, 4, 3), np.uint8))
+
+    def evaluate(self, table: pd.DataFrame) -> dict[str, Any]:
+        return {}
+
+    def draw(self, table: pd.DataFrame) -> None:
+        self.draw_sheet({}, "")
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, folder: Path, scores: list[float], num_pictures: int) -> list[str]:
+    titles: list[str] = []
+    monkeypatch.setattr(metrics_report, "picture_sheet", lambda pictures, names, *a, **k: titles.extend(names))
+    engine = Engine(lambda engine, batch: None)
+    report = Scores(str(folder), num_pictures)
+    report.attach(engine)
+    engine.run([scores[:7], scores[7:]] if len(scores) > 7 else [scores])
+    assert len(report.examples) <= 2 * (3 * num_pictures + 16)
+    return titles
+
+
+@pytest.mark.parametrize("number", [30, 100, 1000])
+@pytest.mark.parametrize("num_pictures", [1, 3])
+def test_the_worst_the_median_and_the_best(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: int, num_pictures: int
+) -> None:
+    scores = np.random.default_rng(number).normal(size=number).tolist()
+    ordered = sorted(scores)
+    titles = shown(monkeypatch, tmp_path, scores, num_pictures)
+    found = [float(title.split("\n")[0]) for title in titles]
+    assert len(found) == 3 * num_pictures
+    assert found[:num_pictures] == pytest.approx(ordered[:num_pictures], abs=1e-6)
+    assert found[-num_pictures:] == pytest.approx(ordered[-num_pictures:], abs=1e-6)
+    for value in found[num_pictures:-num_pictures]:
+        rank = int(np.searchsorted(ordered, value - 1e-6))
+        assert abs(rank - number / 2) <= max(3, 0.05 * number)
+    ranks = [int(title.split("rank ")[1].split(" of ")[0]) for title in titles]
+    assert ranks == sorted(ranks)
+    assert ranks[0] == 1
+    assert ranks[-1] == number
+
+
+def test_few_images_are_shown_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    titles = shown(monkeypatch, tmp_path, [0.5, NAN, 0.1, -float("inf"), 0.5], 4)
+    assert titles == ["-inf\nrank 1 of 4", "0.100000\nrank 2 of 4", *["0.500000\nrank 3 of 4"] * 2]
+
+
+def test_nothing_to_show(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert shown(monkeypatch, tmp_path, [NAN], 4) == []
+
+
+def test_a_second_run_starts_afresh(tmp_path: Path) -> None:
+    engine = Engine(lambda engine, batch: None)
+    report = Scores(str(tmp_path), 1)
+    report.attach(engine)
+    for _ in range(2):
+        engine.run([[1.0, 2.0]])
+        assert report.scores == [1.0, 2.0]
+    assert (tmp_path / "sheet.png").exists()
+
+
+def test_at_least_one_picture(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="num_pictures"):
+        Scores(str(tmp_path), 0)
+
+
+def test_pixel_sizes_by_hand() -> None:
+    items = [{"pixel_size": 0.2}, {"pixel_size": [0.2, 0.4]}, {}, {"pixel_size": None}, {"pixel_size": NAN}]
+    batch = {"index": torch.tensor([1, 0, 4, 2, 3])}
+    report = Scores("", 1)
+    report.items = items
+    np.testing.assert_allclose(report.pixel_sizes(batch, (10, 20))[:2].numpy(), [[0.2, 0.4], [0.2, 0.2]])
+    assert report.pixel_sizes(batch, (10, 20))[2:].isnan().all()
+    shapes = torch.tensor([[100, 40]] * 5)
+    sizes = report.pixel_sizes({**batch, "spatial_shape": shapes}, (10, 20))
+    np.testing.assert_allclose(sizes[:2].numpy(), [[2.0, 0.8], [2.0, 0.4]])
+
+
+def test_an_earlier_evaluation_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Also one whose figures were damaged: only files move."""
+    shown(monkeypatch, tmp_path, [0.5], 1)
+    (tmp_path / "metrics.json").write_text("first")
+    shown(monkeypatch, tmp_path, [0.5], 1)
+    assert (tmp_path / "metrics_previous.json").read_text() == "first"
+    assert (tmp_path / "metrics.json").read_text() == "{}"
+    assert (tmp_path / "table_previous.csv").is_file()
+
+
+def test_a_part_of_the_images_is_not_evaluated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each of several processes has its own part."""
+    monkeypatch.setattr(metrics_report, "world_size", lambda: 2)
+    with pytest.raises(RuntimeError, match="an evaluation needs one process"):
+        shown(monkeypatch, tmp_path, [0.5], 1)
+    assert not list(tmp_path.iterdir())

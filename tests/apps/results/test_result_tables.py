@@ -1,0 +1,177 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Tables that grow while a network runs, and the predictions of a classifier in them."""
+
+from __future__ import annotations
+
+import csv
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from handlers.lock_holder import holding_process
+from ignite.engine import Engine, Events
+
+from monai_afire.apps.results.prediction_writer import PredictionWriter
+from monai_afire.apps.results.result_tables import EXIT_CODE_REJECTED, ResultTables
+from monai_afire.apps.worklist.anomaly_writer import AnomalyWriter
+
+NAMES = ["Edema", "Pleural Effusion"]
+ITEMS = [{"image": f"folder/{name}.png"} for name in "abcde"]
+LOGITS = torch.tensor([[0.0, -1.0], [3.0, 30.0], [-0.5, 0.5], [1.0, 2.0], [-40.0, 0.25]])
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def batches(reasons: list[str] | None = None) -> list[dict[str, Any]]:
+    """Five images in batches of two, in another order than that of the items."""
+    order = [3, 0, 4, 1, 2]
+    parts = [order[start : start + 2] for start in (0, 2, 4)]
+    made: list[dict[str, Any]] = [{"image": LOGITS[part], "index": torch.tensor(part)} for part in parts]
+    if reasons is not None:
+        for batch, part in zip(made, parts, strict=True):
+            batch["rejected"] = [reasons[index] for index in part]
+    return made
+
+
+def run(writer: ResultTables, data: list[dict[str, Any]]) -> None:
+    engine = Engine(lambda engine, batch: {"pred": batch["image"]})
+    writer.attach(engine)
+    engine.run(data)
+
+
+def test_probabilities_of_every_image(tmp_path: Path) -> None:
+    run(PredictionWriter(ITEMS, NAMES, str(tmp_path / "new" / "out")), batches())
+    rows = read_csv(tmp_path / "new/out/predictions.csv")
+    assert list(rows[0]) == ["image", "probability_Edema", "probability_Pleural Effusion"]
+    assert [row["image"][-5] for row in rows] == list("daebc")
+    for row, logits in zip(rows, LOGITS[[3, 0, 4, 1, 2]].tolist(), strict=True):
+        expected = [1 / (1 + math.exp(-logit)) for logit in logits]
+        assert [float(row[f"probability_{name}"]) for name in NAMES] == pytest.approx(expected, rel=1e-5)
+    assert (tmp_path / "new/out/rejected.csv").read_text().split() == ["image,reason"]
+
+
+def test_decisions(tmp_path: Path) -> None:
+    run(PredictionWriter(ITEMS, NAMES, str(tmp_path), thresholds=[0.5, math.nan]), batches())
+    rows = {row["image"]: row for row in read_csv(tmp_path / "predictions.csv")}
+    assert [rows[item["image"]]["decision_Edema"] for item in ITEMS] == ["1", "1", "0", "1", "0"]
+    assert {row["decision_Pleural Effusion"] for row in rows.values()} == {""}
+
+
+def test_thresholds_are_read_when_the_run_starts(tmp_path: Path) -> None:
+    thresholds = torch.tensor([0.0, 0.0])
+    writer = PredictionWriter(ITEMS, NAMES, str(tmp_path), thresholds)
+    thresholds.fill_(1.0)  # as a checkpoint does when it is loaded
+    run(writer, batches())
+    assert {row["decision_Edema"] for row in read_csv(tmp_path / "predictions.csv")} == {"0"}
+
+
+def test_files_without_prediction(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    writer = PredictionWriter(ITEMS, NAMES, str(tmp_path))
+    data = batches(["", "no pixels", "", "", ""])
+    data[0]["image"] = torch.tensor([[0.0, math.nan], [1.0, 1.0]])
+    run(writer, data)
+    assert [row["image"][-5] for row in read_csv(tmp_path / "predictions.csv")] == list("aec")
+    rejected = {row["image"][-5]: row["reason"] for row in read_csv(tmp_path / "rejected.csv")}
+    assert rejected["b"] == "no pixels"
+    assert "NaN" in rejected["d"]
+    with pytest.raises(SystemExit) as exit_code:
+        writer.exit_if_rejected()
+    assert exit_code.value.code == EXIT_CODE_REJECTED == 2
+    assert "2 of 5 files were rejected" in capsys.readouterr().err
+
+
+def test_interrupted_and_previous_run(tmp_path: Path) -> None:
+    writer = PredictionWriter(ITEMS, NAMES, str(tmp_path))
+    with pytest.raises(KeyError):
+        run(writer, [*batches(["x", "x", "", "x", "x"])[:2], {"nothing": 1}])
+    assert len(read_csv(tmp_path / "rejected.csv")) == 4
+    run(writer, batches())
+    assert writer.num_rejected == 0
+    writer.exit_if_rejected()  # nothing was
+    assert len(read_csv(tmp_path / "predictions.csv")) == 5
+    assert len(read_csv(tmp_path / "rejected_previous.csv")) == 4
+    assert len(read_csv(tmp_path / "rejected.csv")) == 0
+    run(writer, batches())
+    assert len(read_csv(tmp_path / "predictions_previous_2.csv")) == 5
+    assert len(read_csv(tmp_path / "rejected_previous.csv")) == 4, "the one that was there before is kept too"
+
+
+def test_runs_that_fail_before_the_first_row_leave_the_tables_alone(tmp_path: Path) -> None:
+    run(PredictionWriter(ITEMS, NAMES, str(tmp_path)), batches())
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for _ in range(2):
+        with pytest.raises(KeyError):
+            run(PredictionWriter(ITEMS, NAMES, str(tmp_path)), [{"nothing": 1}])
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="without locks")
+def test_two_runs_do_not_write_into_one_folder(tmp_path: Path) -> None:
+    with holding_process(tmp_path), pytest.raises(RuntimeError, match=r"another run is writing into .*--output_dir"):
+        run(PredictionWriter(ITEMS, NAMES, str(tmp_path)), batches())
+    assert not list(tmp_path.glob("*.csv"))
+    run(PredictionWriter(ITEMS, NAMES, str(tmp_path)), batches())
+
+
+def test_rows_are_on_disk_after_each_batch(tmp_path: Path) -> None:
+    engine, sizes = Engine(lambda engine, batch: {"pred": batch["image"]}), []
+    PredictionWriter(ITEMS, NAMES, str(tmp_path)).attach(engine)
+    path = tmp_path / "predictions.csv"
+    engine.add_event_handler(Events.ITERATION_COMPLETED, lambda _: sizes.append(len(path.read_text().splitlines())))
+    engine.run(batches())
+    assert sizes == [3, 5, 6]
+
+
+def test_names_that_are_no_valid_text(tmp_path: Path) -> None:
+    items = [{"image": "caf\udce9,\n.png"}]
+    run(PredictionWriter(items, NAMES, str(tmp_path)), [{"image": LOGITS[:1], "index": torch.tensor([0])}])
+    assert read_csv(tmp_path / "predictions.csv")[0]["image"] == "caf\\udce9,\n.png"
+
+
+@pytest.mark.parametrize("output", [torch.zeros(2, 3), torch.zeros(2), torch.zeros(2, 2, 8, 8)])
+def test_output_that_does_not_fit_the_names(tmp_path: Path, output: torch.Tensor) -> None:
+    engine = Engine(lambda engine, batch: {"pred": output})
+    PredictionWriter(ITEMS, NAMES, str(tmp_path)).attach(engine)
+    with pytest.raises(ValueError, match=r"instead of \(B, 2\) logits"):
+        engine.run([{"index": torch.tensor([0, 1])}])
+
+
+def test_hostile_options(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"\['Edema'\] occur more than once"):
+        PredictionWriter(ITEMS, ["Edema", "Edema"], str(tmp_path))
+    for thresholds in ([0.5], [0.5, 0.5, 0.5], [0.5, -1.0], 0.5):
+        with pytest.raises(ValueError, match="not 2 numbers"):
+            PredictionWriter(ITEMS, NAMES, str(tmp_path), thresholds)
+    (tmp_path / "file").write_text("a file where a folder is needed")
+    with pytest.raises(OSError, match="cannot write"):
+        run(PredictionWriter(ITEMS, NAMES, str(tmp_path / "file")), batches())
+
+
+def test_both_writers_share_the_tables() -> None:
+    for name in ("attach", "remaining", "write", "accepted", "exit_if_rejected"):
+        assert getattr(AnomalyWriter, name) is getattr(PredictionWriter, name) is getattr(ResultTables, name)
+
+
+@pytest.mark.parametrize(("positive", "warned"), [(30, True), (25, True), (15, False), (0, False)])
+def test_a_model_on_images_that_it_was_not_made_for(
+    tmp_path: Path, positive: int, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    items = [{"image": f"{number}.png"} for number in range(30)]
+    logits = torch.tensor([[2.0 if number < positive else -2.0, -2.0] for number in range(30)])
+    data = [{"image": logits[part], "index": part} for part in torch.arange(30).split(8)]
+    run(PredictionWriter(items, NAMES, str(tmp_path), thresholds=[0.5, 0.5]), data)
+    words = f"{positive} of 30 images are above the threshold of 'decision_Edema'"
+    assert (words in caplog.text) == warned
+    assert "decision_Pleural" not in caplog.text
+    for part in ("evaluate.json", "train.json", str(tmp_path / "predictions.csv")):
+        assert (part in caplog.text) == warned
+    caplog.clear()
+    run(PredictionWriter(items, NAMES, str(tmp_path)), data)  # decides nothing
+    assert caplog.text == ""

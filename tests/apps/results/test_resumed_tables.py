@@ -1,0 +1,205 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Inference that was stopped goes on, and ends with the tables of a run that was not."""
+
+from __future__ import annotations
+
+import csv
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from ignite.engine import Engine, Events
+
+from monai_afire.apps.results.result_tables import ResultTables, written_name
+
+# quotes, line breaks, letters of more than one byte, a name that is no valid text
+NAMES = ["a.png", 'b "of", c.png', "d\nd.png", "M\u00fcller.png", "\u80ba.png", "caf\udce9.png", "g.png", "h.png"]
+ITEMS = [{"image": f"/data/{name}", "index": index} for index, name in enumerate(NAMES)]
+REJECTED = {2, 5}
+
+
+@pytest.fixture(autouse=True)
+def without_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda handle: None)
+
+
+@dataclass(eq=False)
+class Landmarks(ResultTables):
+    """Two rows per image."""
+
+    table_name = "landmarks.csv"
+    items: Sequence[Any]
+    output_dir: str
+    resume: bool = False
+
+    def header(self) -> Sequence[str]:
+        return ["image", "landmark", "row"]
+
+    def collect(self, engine: Engine) -> None:
+        batch: Any = engine.state.batch
+        for row, source in self.accepted(batch):
+            for landmark in ("apex", "hilum"):
+                self.add_row([source, landmark, f"{float(batch['image'][row]) + len(landmark):.6g}"])
+
+
+def batches(items: Sequence[Any], size: int = 2) -> list[dict[str, Any]]:
+    parts = [items[start : start + size] for start in range(0, len(items), size)]
+    return [
+        {
+            "index": torch.tensor([item["index"] for item in part]),
+            "image": torch.tensor([item["index"] / 7 for item in part]),
+            "rejected": ["broken" if item["index"] in REJECTED else "" for item in part],
+        }
+        for part in parts
+    ]
+
+
+def judge(folder: Path, resume: bool = False, shift: float = 0.0, items: Sequence[Any] = ITEMS) -> Landmarks:
+    """A whole run; `shift` stands for other weights."""
+    writer = Landmarks(items, str(folder), resume)
+    engine = Engine(lambda engine, batch: None)
+    writer.attach(engine)
+    data = batches(writer.remaining())
+    for batch in data:
+        batch["image"] += shift
+    engine.run(data)
+    return writer
+
+
+def tables(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_stopped_after_any_byte_the_tables_end_as_those_of_a_whole_run(tmp_path: Path) -> None:
+    assert judge(tmp_path / "whole").num_rejected == 2
+    whole = tables(tmp_path / "whole")
+    text, rejected = whole["landmarks.csv"], whole["rejected.csv"]
+    for length in range(0, len(text) + 1, 19):
+        for lost in (0, len(rejected) - rejected.index(b"\n") - 4):  # flushed after the other table, or not
+            folder = tmp_path / f"{length}_{lost}"
+            folder.mkdir()
+            (folder / "landmarks.csv").write_bytes(text[:length])
+            done = sum(name.encode("utf-8", "backslashreplace") in text[:length] for name in NAMES)
+            complete = (
+                rejected if done > 6 else rejected[: rejected.index(b"/data/d") if b"/data/d" in rejected else None]
+            )
+            (folder / "rejected.csv").write_bytes(complete[: len(complete) - lost] if lost else complete)
+            assert judge(folder, resume=True).num_rejected == 2
+            assert tables(folder) == whole, (length, lost)
+
+
+def test_only_what_is_missing_is_judged_again(tmp_path: Path) -> None:
+    judge(tmp_path)
+    left = Landmarks(ITEMS, str(tmp_path), resume=True).remaining()
+    # of each table the last two: what a kill may have cut, and what shows that the weights are the same, which is first
+    assert [item["index"] for item in left] == [6, 2, 5, 7]
+    assert Landmarks(ITEMS, str(tmp_path)).remaining() is ITEMS
+    assert Landmarks(ITEMS, str(tmp_path / "new"), resume=True).remaining() == ITEMS
+
+
+def test_batches_stay_whole_where_a_short_one_was_done_before_others(tmp_path: Path) -> None:
+    judge(tmp_path)
+    for name in ("landmarks.csv", "rejected.csv"):
+        with (tmp_path / name).open(newline="", encoding="utf-8") as file:
+            rows = [
+                row for row in csv.reader(file) if not any(written_name(ITEMS[i]["image"]) in row for i in (3, 4, 5))
+            ]
+        with (tmp_path / name).open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows(rows)
+    left = Landmarks(ITEMS, str(tmp_path), resume=True).remaining(3)
+    assert [item["index"] for item in left] == [*range(8)]
+
+
+def test_new_files_of_a_growing_folder_are_added(tmp_path: Path) -> None:
+    judge(tmp_path, items=ITEMS[:7])
+    judge(tmp_path, resume=True)
+    judge(tmp_path / "whole")
+    assert sorted(tables(tmp_path / "whole")["landmarks.csv"].splitlines()) == sorted(
+        (tmp_path / "landmarks.csv").read_bytes().splitlines()
+    )
+    with pytest.raises(ValueError, match=r"nothing is left to do: .*landmarks\.csv has all 1 images"):
+        judge(tmp_path, resume=True, items=ITEMS[:1])
+
+
+def test_other_weights_are_refused_and_nothing_is_mixed(tmp_path: Path) -> None:
+    judge(tmp_path, items=ITEMS[:6])
+    with pytest.raises(RuntimeError, match=r"landmarks\.csv has .*other weights or settings.*resume set to false"):
+        judge(tmp_path, resume=True, shift=0.3)
+    judge(tmp_path, resume=True, shift=1e-4)  # rounding
+
+
+def test_other_columns_are_refused(tmp_path: Path) -> None:
+    judge(tmp_path)
+    file = tmp_path / "landmarks.csv"
+    file.write_text(file.read_text().replace("row", "column", 1))
+    with pytest.raises(ValueError, match=r"landmarks\.csv has the columns .*'column'.*, not .*'row'"):
+        judge(tmp_path, resume=True)
+
+
+@dataclass(eq=False)
+class Pictures(ResultTables):
+    """A file per image, which a thread writes when it may."""
+
+    table_name, num_threads = "table.csv", 1
+    items: Sequence[Any]
+    output_dir: str
+    may_write = threading.Event()
+
+    def header(self) -> Sequence[str]:
+        return ["image"]
+
+    def collect(self, engine: Engine) -> None:
+        for _, source in self.accepted(engine.state.batch):  # type: ignore[arg-type]
+            self.add_row([source])
+            self.submit(self.save, source)
+
+    def save(self, source: str) -> None:
+        if source.endswith("c.png"):
+            assert self.may_write.wait(30)
+        if source.endswith("wrong.png"):
+            raise OSError("no room")
+        (self.folder / Path(source).name).write_text("picture")
+
+
+def picture_items(names: str) -> list[dict[str, Any]]:
+    return [{"image": f"/data/{name}.png", "index": index} for index, name in enumerate(names.split())]
+
+
+def listed(folder: Path) -> list[str]:
+    return (folder / "table.csv").read_text().split()[1:] if (folder / "table.csv").is_file() else []
+
+
+def test_an_image_has_a_row_when_its_files_are_complete(tmp_path: Path) -> None:
+    items = picture_items("a b c d e f")
+    writer, engine = Pictures(items, str(tmp_path)), Engine(lambda engine, batch: None)
+    writer.attach(engine)
+    seen = []
+
+    def look(engine: Engine) -> None:
+        if engine.state.iteration < 3:
+            seen.append(listed(tmp_path))
+            assert all((tmp_path / Path(name).name).is_file() for name in seen[-1])
+        else:
+            writer.may_write.set()
+
+    engine.add_event_handler(Events.ITERATION_COMPLETED, look)
+    engine.run([{"index": torch.tensor([i, i + 1])} for i in (0, 2, 4)])
+    assert max(map(len, seen)) <= 2
+    assert listed(tmp_path) == [item["image"] for item in items]
+
+
+def test_rows_of_complete_files_outlive_an_error(tmp_path: Path) -> None:
+    items = picture_items("a b d wrong e f")
+    Pictures.may_write.set()
+    writer, engine = Pictures(items, str(tmp_path)), Engine(lambda engine, batch: None)
+    writer.attach(engine)
+    with pytest.raises(OSError, match="no room"):
+        engine.run([{"index": torch.tensor([i, i + 1])} for i in (0, 2, 4)])
+    assert listed(tmp_path) == ["/data/a.png", "/data/b.png"]
+    assert (tmp_path / "d.png").is_file()

@@ -1,0 +1,116 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Reading a datalist: what it knows of an image is moved as the image was."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from monai.transforms import Compose, Resized
+from PIL import Image
+
+from monai_afire.apps.phantom import export_phantom
+from monai_afire.apps.studies import disease_set, read_study_images
+from monai_afire.data import load_radiograph_datalist
+from monai_afire.transforms import LoadMasksd, LoadRadiographd
+
+READ = Compose(
+    [
+        LoadRadiographd(keys="image"),
+        LoadMasksd(keys="organs", allow_missing_keys=True),
+        Resized(keys=["image", "organs"], spatial_size=(32, 32), mode=["area", "nearest"], allow_missing_keys=True),
+    ]
+)
+PATHS = ("image", "organs")
+
+
+@pytest.fixture(scope="module")
+def phantom(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("phantom")
+    return export_phantom(folder, {"test": 6}, image_size=64, progress=False)
+
+
+def test_phantom_has_everything(phantom: Path) -> None:
+    items = load_radiograph_datalist(None, phantom, "test", path_keys=PATHS)
+    images = read_study_images(items, READ, progress=False)
+    assert images.image.shape == (6, 1, 32, 32)
+    assert images.masks.shape == (6, 5, 32, 32)
+    assert images.masks.dtype == torch.bool
+    assert len(images.mask_names) == 5
+    assert images.landmarks.shape == (6, len(images.landmark_names), 2)
+    expected = (torch.tensor([item["landmarks"] for item in items]) + 0.5) / 2 - 0.5
+    torch.testing.assert_close(images.landmarks, expected)
+    for item, boxes, group in zip(items, images.boxes, images.group, strict=True):
+        assert len(boxes) == len(item["boxes"])
+        assert (group == "normal") == (len(boxes) == 0)
+        for box, (x, y, width, height) in zip(boxes, item["boxes"], strict=True):
+            assert box.tolist() == [y / 2, x / 2, height / 2, width / 2]
+
+
+def test_boxes_hold_the_lesions(phantom: Path) -> None:
+    items = [item for item in load_radiograph_datalist(None, phantom, "test", path_keys=PATHS) if item["boxes"]]
+    boxes = read_study_images(items, READ, progress=False).boxes
+    for item, own in zip(items, boxes, strict=True):
+        lesion = (
+            np.asarray(Image.open(phantom.parent / item["lesion_truth"]).resize((32, 32), Image.Resampling.BOX)) > 64
+        )
+        covered = np.zeros_like(lesion)
+        for row, column, height, width in own.tolist():
+            covered[int(row) : int(np.ceil(row + height)), int(column) : int(np.ceil(column + width))] = True
+        assert covered[lesion].all()
+
+
+def test_own_names_of_a_datalist(tmp_path: Path) -> None:
+    for name in "ab":
+        Image.fromarray(np.tile(np.arange(40, dtype=np.uint8) * 5, (40, 1))).save(tmp_path / f"{name}.png")
+    entries = [
+        {"image": "a.png", "label": [0, 1], "landmarks": [[3, 4], None]},
+        {"image": "b.png", "label": [1, 1]},
+    ]
+    content = {"labels": ["mass", "effusion"], "landmark_names": ["carina", "apex"], "test": entries}
+    (tmp_path / "list.json").write_text(json.dumps(content))
+    items = load_radiograph_datalist(None, tmp_path / "list.json", "test")
+    images = read_study_images(items, READ, datalist=str(tmp_path / "list.json"), progress=False)
+    assert images.group == ["effusion", "several findings"]
+    assert images.landmark_names == ["carina", "apex"]
+    assert images.landmarks.isnan().sum() == 2 * 3
+    assert images.missing(["masks", "boxes", "landmarks"]) == ["masks", "boxes"]
+
+
+def test_a_plain_folder_has_images_alone(tmp_path: Path) -> None:
+    for name in "abc":
+        Image.fromarray(np.tile(np.arange(40, dtype=np.uint8) * 5, (40, 1))).save(tmp_path / f"{name}.png")
+    items = load_radiograph_datalist(tmp_path, None, "test")
+    images = read_study_images(items, READ, dataset_dir=str(tmp_path), max_images=2, progress=False)
+    assert len(images.image) == 2
+    assert images.missing(["group", "landmarks", "masks", "boxes"]) == ["group", "landmarks", "masks", "boxes"]
+
+
+def test_images_of_different_sizes_are_named() -> None:
+    items = [{"image": torch.rand(1, 8, 8)}, {"image": torch.rand(1, 8, 9)}]
+    with pytest.raises(ValueError, match=r"\(1, 8, 9\).*resize"):
+        read_study_images(items, Compose([]), progress=False)
+    with pytest.raises(ValueError, match="at least two, got 1"):
+        read_study_images(items[:1], Compose([]), progress=False)
+
+
+@pytest.mark.parametrize(
+    ("item", "group"),
+    [
+        ({"group": "ICU", "label": [1, 0]}, "ICU"),
+        ({"label": [0, 0]}, "normal"),
+        ({"label": [1, 0]}, "mass"),
+        ({"label": [1, 1]}, "several findings"),
+        ({"label": [None, -1]}, "uncertain"),
+        ({"label": 3}, "3"),
+        ({"abnormal": 1, "label": [1, 0, 0]}, "abnormal"),
+        ({"label": [1, 0, 0]}, None),
+        ({}, None),
+    ],
+)
+def test_disease_sets(item: dict, group: str | None) -> None:
+    assert disease_set(item, ["mass", "effusion"]) == group

@@ -1,0 +1,211 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import torch.nn.functional as F
+from analysis.stub_encoders import ConstantEncoder, HashEncoder, PatchMeanEncoder
+
+from monai_afire.apps.studies import CompositionStudy
+from monai_afire.apps.studies.composition import (
+    composition_figure,
+    composition_summary,
+    compositionality,
+    decomposition_and_retrieval,
+)
+from monai_afire.apps.studies.images.boxes import random_boxes
+from monai_afire.apps.studies.images.study_images import StudyImages
+from monai_afire.networks import ViTEncoder
+from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
+from monai_afire.visualize.figures import figure_to_array
+
+HALF = (0.5, 0.5)  # enlarged by whole numbers, which keeps the mean intensity
+
+
+def images_of_one_color_each(number: int, channels: int = 6, size: int = 32) -> torch.Tensor:
+    """Images (M, C, H, W) with a channel profile of their own, and texture."""
+    generator = torch.Generator().manual_seed(0)
+    profile = torch.rand(number, channels, 1, 1, generator=generator)
+    return profile * (0.8 + 0.2 * torch.rand(number, channels, size, size, generator=generator))
+
+
+def mean_encoder(channels: int = 6, size: int = 32) -> PatchMeanEncoder:
+    return PatchMeanEncoder(channels, (size, size), (8, 8))
+
+
+def test_what_adds_up_is_composed_exactly() -> None:
+    table = compositionality(mean_encoder(), images_of_one_color_each(5), side=HALF, progress=False)
+    assert table.shape == (2 * 5 * 4, 5)
+    np.testing.assert_allclose(table["similarity"], 1, atol=1e-6)
+    assert table["other_similarity"].max() < 0.999
+    assert table.groupby("parts")["image"].value_counts().eq(4).all()
+
+
+def test_what_adds_up_is_taken_out_exactly() -> None:
+    images = images_of_one_color_each(40)
+    tables = decomposition_and_retrieval(mean_encoder(), images, side=HALF, progress=False)
+    for table in tables:
+        assert table["correct"].tolist() == [1.0] * 40
+        assert table["image"].tolist() == list(range(40))
+        assert (table["chance"] == 1 / 32).all()
+    np.testing.assert_allclose(tables[0]["similarity"], 1, atol=1e-6)
+
+
+def test_what_was_taken_out_depends_on_the_filling() -> None:
+    # where the patch's place shows its mean intensity, nothing is lost: no match is to be found
+    images = torch.full((8, 1, 32, 32), 0.5)
+    table, _ = decomposition_and_retrieval(mean_encoder(1), images, side=HALF, fill=0.5, progress=False)
+    np.testing.assert_allclose(table["correct"], 1 / 8)
+    assert table["similarity"].eq(0).all()
+
+
+def test_random_embeddings_are_at_chance() -> None:
+    torch.manual_seed(0)
+    images = torch.rand(160, 1, 32, 32)
+    composed = compositionality(HashEncoder(), images, progress=False)
+    assert abs(composed["similarity"].mean()) < 0.02
+    summary = composition_summary(
+        composed,
+        *decomposition_and_retrieval(HashEncoder(), images, progress=False),
+    )
+    assert summary["chance"] == 1 / 32
+    assert summary["decomposition_accuracy"] < 0.1
+    assert summary["retrieval_accuracy"] < 0.1
+    assert abs(summary["own_nearer_2_parts"] - 0.5) < 0.1
+    assert abs(summary["own_nearer_4_parts"] - 0.5) < 0.1
+
+
+def test_a_collapsed_encoder_is_similar_to_everything_and_finds_nothing() -> None:
+    images = torch.rand(10, 1, 32, 32)
+    summary = composition_summary(
+        compositionality(ConstantEncoder(), images, progress=False),
+        *decomposition_and_retrieval(ConstantEncoder(), images, progress=False),
+    )
+    for parts in (2, 4):
+        assert summary[f"similarity_{parts}_parts"] == pytest.approx(1)
+        assert summary[f"other_image_{parts}_parts"] == pytest.approx(1)
+        assert summary[f"own_nearer_{parts}_parts"] == pytest.approx(0.5)
+    assert summary["decomposition_accuracy"] == pytest.approx(0.1)
+    assert summary["retrieval_accuracy"] == pytest.approx(0.1)
+
+
+def naive_embedding(encoder: RadiographEncoder, image: torch.Tensor, box: Sequence[int]) -> torch.Tensor:
+    row, column, height, width = box
+    crop = image[None, :, row : row + height, column : column + width]
+    return encoder(F.interpolate(crop, size=encoder.img_size, mode="bilinear", align_corners=False)).mean(1)[0]
+
+
+@pytest.mark.parametrize("batch_size", [1, 5, 64])
+def test_like_one_image_at_a_time(batch_size: int) -> None:
+    torch.manual_seed(1)
+    encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=12, num_layers=1, num_heads=2).eval()
+    images = torch.rand(7, 1, 32, 32)
+    generator = torch.Generator().manual_seed(3)
+    boxes = random_boxes(7, (32, 32), (0.3, 0.6), generator).tolist()
+    order = torch.randperm(7, generator=generator).tolist()
+    with torch.no_grad():
+        wholes = [encoder(image[None]).mean(1)[0] for image in images]
+        patches = [naive_embedding(encoder, image, box) for image, box in zip(images, boxes, strict=True)]
+        losses = []
+        for image, (row, column, height, width), whole in zip(images, boxes, wholes, strict=True):
+            without = image.clone()
+            without[:, row : row + height, column : column + width] = 0.25
+            losses.append(whole - encoder(without[None]).mean(1)[0])
+    options: dict[str, Any] = {"gallery": 4, "seed": 3, "batch_size": batch_size, "progress": False}
+    decomposition, retrieval = decomposition_and_retrieval(encoder, images, fill=0.25, **options)
+    tables = ((decomposition, losses, patches), (retrieval, patches, wholes))
+    for table, queries, targets in tables:
+        assert (table["chance"] == 0.25).all()
+        for place, image in enumerate(order):
+            candidates = [order[(place + step) % 7] for step in range(4)]
+            similarity = [F.cosine_similarity(queries[image], targets[other], dim=0).item() for other in candidates]
+            assert table["similarity"][image] == pytest.approx(similarity[0], abs=1e-4)
+            assert table["correct"][image] == float(np.argmax(similarity) == 0)
+    composed = compositionality(encoder, images, [4], 1, seed=3, batch_size=batch_size, progress=False)
+    own_boxes = random_boxes(7, (32, 32), (0.3, 0.6), torch.Generator().manual_seed(3)).tolist()
+    means = []
+    with torch.no_grad():
+        for image, (row, column, height, width) in zip(images, own_boxes, strict=True):
+            corners = [
+                (row + i, column + j, height // 2, width // 2) for i in (0, height // 2) for j in (0, width // 2)
+            ]
+            means.append(torch.stack([naive_embedding(encoder, image, corner) for corner in corners]).mean(0))
+        own = [naive_embedding(encoder, image, box) for image, box in zip(images, own_boxes, strict=True)]
+    for image in range(7):
+        row = composed.iloc[image]
+        assert row["similarity"] == pytest.approx(F.cosine_similarity(own[image], means[image], dim=0).item(), abs=1e-4)
+        other = F.cosine_similarity(own[image], means[(image + 1) % 7], dim=0).item()
+        assert row["other_similarity"] == pytest.approx(other, abs=1e-4)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_few_images_and_constant_ones(number: int) -> None:
+    images = StudyImages(torch.full((number, 1, 32, 32), 0.5))
+    torch.manual_seed(0)
+    vit = ViTEncoder(img_size=32, patch_size=8, hidden_size=12, num_layers=1, num_heads=2)
+    result = CompositionStudy(progress=False)({"vit": vit, "constant": ConstantEncoder()}, images)
+    assert list(result.table.index) == ["vit", "constant"]
+    assert (result.table["chance"] == 1 / number).all()
+    accuracies = result.table[["decomposition_accuracy", "retrieval_accuracy", "other_image_2_parts"]]
+    assert accuracies.isna().all().all() if number == 1 else accuracies.notna().all().all()
+    for figure in result.figures.values():
+        assert figure_to_array(figure).std() > 0
+
+
+def test_volumes() -> None:
+    encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=12, num_layers=1, num_heads=2, spatial_dims=3)
+    table = compositionality(encoder, torch.rand(2, 1, 16, 16, 16), (2, 8), 3, progress=False)
+    assert sorted(table["parts"].unique()) == [2, 8]
+
+
+def test_every_encoder_sees_the_same_and_seeds_differ() -> None:
+    images = torch.rand(6, 1, 32, 32)
+    first, again, other = (
+        decomposition_and_retrieval(HashEncoder(), images, seed=seed, progress=False)[1] for seed in (0, 0, 1)
+    )
+    pd.testing.assert_frame_equal(first, again)
+    assert not first["similarity"].equals(other["similarity"])
+
+
+def test_refuses_what_does_not_fit() -> None:
+    encoder, images = HashEncoder(), torch.rand(2, 1, 32, 32)
+    with pytest.raises(ValueError, match="this encoder takes images"):
+        compositionality(encoder, torch.rand(2, 1, 16, 16), progress=False)
+    with pytest.raises(ValueError, match="patches_per_image"):
+        compositionality(encoder, images, patches_per_image=0, progress=False)
+    with pytest.raises(ValueError, match="intensity"):
+        decomposition_and_retrieval(encoder, images, fill=2.0, progress=False)
+    with pytest.raises(ValueError, match="gallery"):
+        decomposition_and_retrieval(encoder, images, gallery=1, progress=False)
+    with pytest.raises(ValueError, match="at least one"):
+        composition_figure({})
+
+
+def test_accuracies_are_drawn_beside_chance() -> None:
+    encoders = {"mean": mean_encoder(1), "b_$1$": ConstantEncoder()}
+    result = CompositionStudy(progress=False)(encoders, StudyImages(torch.rand(5, 1, 32, 32)))
+    (axis,) = list(result.figures.values())[1].axes
+    accuracies = result.table[["decomposition_accuracy", "retrieval_accuracy"]].to_numpy().tolist()
+    assert [line.get_xdata().tolist() for line in axis.lines] == [*accuracies, [0.2, 0.2]]
+    assert [text.get_text() for text in axis.figure.legends[0].get_texts()] == ["mean", "b_$1$", "chance"]
+
+
+def test_study_embeds_every_picture_once() -> None:
+    encoder = mean_encoder(1)
+    CompositionStudy(parts=(2, 4), patches_per_image=3, progress=False)(
+        {"a": encoder}, StudyImages(torch.rand(5, 1, 32, 32))
+    )
+    compared, matched = 5 * 3 * (1 + 2 + 4), 5 * 3  # patches with their parts; images, images without a patch, patches
+    assert sum(encoder.batches) == compared + matched
+
+
+def test_progress_counts_pictures(capsys: pytest.CaptureFixture[str]) -> None:
+    compositionality(HashEncoder(), torch.rand(3, 1, 32, 32), patches_per_image=2)
+    assert "42/42" in capsys.readouterr().err

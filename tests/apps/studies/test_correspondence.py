@@ -1,0 +1,253 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from analysis.stub_encoders import PatchMeanEncoder, PositionEncoder, anatomy_images
+
+from monai_afire.apps.studies import CorrespondenceStudy, RawPixels, StudyImages
+from monai_afire.apps.studies.correspondence import landmarks as implementation
+from monai_afire.apps.studies.correspondence.landmarks import (
+    label_pairs,
+    landmark_correspondence,
+    same_place_correspondence,
+)
+from monai_afire.apps.studies.features.dense import cell_centers, dense_features
+from monai_afire.apps.studies.images.affine import Perturbation, with_perturbations
+from monai_afire.networks import ViTEncoder
+from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
+
+
+def anatomy(num_images: int = 5, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Patients whose anatomy is shifted by any fraction of pixels, and the same points of it in all of them."""
+    generator = torch.Generator().manual_seed(seed)
+    shifts = 6 * torch.rand(num_images, 2, generator=generator) - 3
+    points = 16 + 32 * torch.rand(7, 2, generator=generator)
+    return anatomy_images(shifts, (64, 64)), points + shifts[:, None]
+
+
+def find(encoder: RadiographEncoder, images: torch.Tensor, landmarks: torch.Tensor, **options: Any) -> pd.DataFrame:
+    return landmark_correspondence(encoder, images, landmarks, **{"progress": False, **options})
+
+
+@pytest.mark.parametrize("stride", [2, 4, 8])
+def test_coordinates_of_the_anatomy_are_found_to_the_cell(stride: int) -> None:
+    images, landmarks = anatomy()
+    table = find(PatchMeanEncoder(4, (64, 64), (8, 8)), images, landmarks, stride=stride, reference=2)
+    assert len(table) == 2 * 4 * 7
+    truth = landmarks[table["query"].to_numpy(), table["landmark"].to_numpy()].numpy()
+    off = np.abs(table[["row", "column"]].to_numpy() - truth)
+    assert off.max() < 0.55 * stride  # half a stride, and what interpolation between cells costs
+    assert table["error"].mean() < 0.5 * stride
+    np.testing.assert_allclose(table["error"], np.linalg.norm(table[["row", "column"]].to_numpy() - truth, axis=1))
+
+
+def test_coordinates_of_the_image_give_the_same_place() -> None:
+    generator = torch.Generator().manual_seed(0)
+    encoder = PositionEncoder((32, 40), (8, 8))
+    rows, columns = cell_centers(encoder)
+    cells = torch.stack(
+        [
+            rows[torch.randint(4, (6, 5), generator=generator)],
+            columns[torch.randint(5, (6, 5), generator=generator)],
+        ],
+        dim=-1,
+    )
+    table = find(encoder, torch.rand(6, 1, 32, 40), cells, reference=[4, 1])
+    baseline = same_place_correspondence(cells, (32, 40), reference=[4, 1])
+    pd.testing.assert_frame_equal(table.drop(columns="similarity"), baseline.drop(columns="similarity"))
+    np.testing.assert_allclose(table["similarity"], 1.0, rtol=1e-6)
+    assert baseline["similarity"].isna().all()
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 32])
+def test_position_alone_finds_nothing_once_it_is_removed(batch_size: int) -> None:
+    torch.manual_seed(0)
+    encoder = PositionEncoder((32, 40), (8, 8))
+    landmarks = 31 * torch.rand(7, 5, 2)
+    table = find(encoder, torch.rand(7, 1, 32, 40), landmarks, remove_position=True, batch_size=batch_size)
+    assert (table["similarity"] == 0).all()
+    assert len(table[["row", "column"]].drop_duplicates()) == 1
+
+
+def test_a_vit_of_random_weights_profits_from_its_position_embedding() -> None:
+    torch.manual_seed(0)
+    encoder = ViTEncoder(img_size=64, patch_size=8, hidden_size=48, num_layers=1, num_heads=2)
+    landmarks = 20 + 24 * torch.rand(1, 6, 2) + 4 * torch.rand(20, 6, 2)
+    images = 0.5 + 0.1 * torch.rand(20, 1, 64, 64)
+    with_position, without = (
+        find(encoder, images, landmarks, remove_position=remove)["error"].mean() for remove in (False, True)
+    )
+    assert with_position < 10
+    assert without > 2 * with_position
+
+
+def naive_table(
+    encoder: RadiographEncoder,
+    images: torch.Tensor,
+    landmarks: torch.Tensor,
+    reference: Sequence[int],
+    stride: int,
+    remove_position: bool,
+) -> pd.DataFrame:
+    """One pair and one landmark at a time."""
+    maps = dense_features(encoder, images, stride).double().numpy()
+    if remove_position:
+        maps = maps - maps.mean(0)
+    centers = [axis.numpy() for axis in cell_centers(encoder, stride)]
+    rows = []
+    for first in reference:
+        for other in range(len(images)):
+            for number in range(landmarks.shape[1]):
+                place, truth = landmarks[first, number].numpy(), landmarks[other, number].numpy()
+                if other == first or np.isnan(place).any() or np.isnan(truth).any():
+                    continue
+                channels = []
+                for channel in maps[first]:
+                    columns = [np.interp(place[1], centers[1], line) for line in channel]
+                    channels.append(np.interp(place[0], centers[0], columns))
+                wanted = np.asarray(channels) / np.linalg.norm(channels)
+                best, found = -2.0, None
+                for i, j in np.ndindex(*maps.shape[2:]):
+                    feature = maps[other, :, i, j]
+                    cosine = wanted @ feature / np.linalg.norm(feature)
+                    if cosine > best:
+                        best, found = cosine, (centers[0][i], centers[1][j])
+                error = np.hypot(found[0] - truth[0], found[1] - truth[1])
+                rows.append((first, other, number, error, error / max(encoder.img_size), *found, best))
+    names = ["reference", "query", "landmark", "error", "error_fraction", "row", "column", "similarity"]
+    return pd.DataFrame(rows, columns=names)
+
+
+@pytest.mark.parametrize("remove_position", [False, True])
+@pytest.mark.parametrize("limit", [2**24, 1])
+def test_like_one_pair_at_a_time(remove_position: bool, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(implementation, "_MAX_SIMILARITIES", limit)
+    torch.manual_seed(3)
+    encoder = ViTEncoder(img_size=(24, 32), patch_size=8, hidden_size=12, num_layers=1, num_heads=2)
+    images = torch.rand(5, 1, 24, 32)
+    landmarks = torch.tensor([23.0, 31.0]) * torch.rand(5, 4, 2)
+    landmarks[1, 2], landmarks[3, 0, 1] = torch.nan, torch.nan
+    landmarks[0, 1] = torch.tensor([-0.5, 31.5])  # the corner, beyond the last centers
+    reference = [3, 0]
+    table = find(encoder, images, landmarks, reference=reference, stride=4, remove_position=remove_position)
+    expected = naive_table(encoder, images, landmarks, reference, 4, remove_position)
+    pd.testing.assert_frame_equal(table, expected, check_dtype=False, rtol=1e-4)
+
+
+def test_the_baseline_by_hand() -> None:
+    landmarks = torch.tensor([[[0.0, 0.0], [5.0, 5.0]], [[3.0, 4.0], [5.0, 5.0]], [[6.0, 8.0], [torch.nan, 5.0]]])
+    table = same_place_correspondence(landmarks, (20, 10), reference=[0, 1])
+    assert table["reference"].tolist() == [0, 0, 0, 1, 1, 1]
+    assert table["query"].tolist() == [1, 1, 2, 0, 0, 2]
+    assert table["landmark"].tolist() == [0, 1, 0, 0, 1, 0]
+    assert table["error"].tolist() == [5, 0, 10, 5, 0, 5]
+    np.testing.assert_allclose(table["error_fraction"], table["error"] / 20)
+
+
+def test_counted_references_are_spread_and_no_more_than_there_are() -> None:
+    landmarks = torch.rand(10, 1, 2)
+    chosen = same_place_correspondence(landmarks, (4, 4), reference=5)["reference"].unique().tolist()
+    assert chosen == [0, 2, 4, 6, 8]
+    assert same_place_correspondence(landmarks, (4, 4), reference=99)["reference"].nunique() == 10
+
+
+@pytest.mark.parametrize(
+    ("landmarks", "reference", "message"),
+    [
+        (torch.rand(4, 2), 1, "expected landmarks"),
+        (torch.rand(3, 2, 2), 1, "expected landmarks"),
+        (torch.rand(4, 2, 3), 1, "expected landmarks"),
+        (torch.full((4, 2, 2), 16.0), 1, r"landmark 0 of image 0 is at \[16.0, 16.0\], outside"),
+        (torch.full((4, 2, 2), -1.0), 1, "outside of an image"),
+        (torch.rand(4, 2, 2), 0, "at least one reference"),
+        (torch.rand(4, 2, 2), [], "different indices from 0 to 3"),
+        (torch.rand(4, 2, 2), [4], "different indices from 0 to 3"),
+        (torch.rand(4, 2, 2), [1, 1], "different indices from 0 to 3"),
+    ],
+)
+def test_refuses_what_does_not_fit(landmarks: torch.Tensor, reference: Sequence[int] | int, message: str) -> None:
+    encoder = PatchMeanEncoder(1, (16, 16), (8, 8))
+    with pytest.raises(ValueError, match=message):
+        find(encoder, torch.rand(4, 1, 16, 16), landmarks, reference=reference)
+
+
+def test_refuses_one_image() -> None:
+    with pytest.raises(ValueError, match="M >= 2"):
+        same_place_correspondence(torch.rand(1, 2, 2), (4, 4))
+
+
+def test_landmarks_that_no_pair_shares() -> None:
+    landmarks = torch.full((3, 2, 2), torch.nan)
+    table = find(PatchMeanEncoder(1, (16, 16), (8, 8)), torch.rand(3, 1, 16, 16), landmarks)
+    assert len(table) == 0
+
+
+def test_volumes() -> None:
+    torch.manual_seed(0)
+    encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=12, num_layers=1, num_heads=2, spatial_dims=3)
+    images = torch.rand(1, 1, 16, 16, 16).expand(3, -1, -1, -1, -1)
+    centers = torch.stack([axis[[0, 2, 3]] for axis in cell_centers(encoder, 4)], dim=-1)
+    table = find(encoder, images, centers.expand(3, -1, -1), stride=4)
+    assert {"row", "column", "slice"} <= set(table.columns)
+    assert table["error"].max() == 0  # the same image: a feature is most like itself
+
+
+def test_progress_counts_images(capsys: pytest.CaptureFixture[str]) -> None:
+    landmark_correspondence(PatchMeanEncoder(1, (16, 16), (8, 8)), torch.rand(4, 1, 16, 16), torch.rand(4, 1, 2), 2)
+    assert "6/6" in capsys.readouterr().err
+
+
+def test_features_that_know_the_anatomy_find_it_in_all_perturbations_where_copying_fails() -> None:
+    generator = torch.Generator().manual_seed(0)
+    shifts = 4 * torch.rand(3, 2, generator=generator) - 2
+    landmarks = 24 + 16 * torch.rand(5, 2, generator=generator) + shifts[:, None]
+    perturbations = (Perturbation("moved", shift=(0.15, -0.15)), Perturbation("turned", rotation=20))
+    images, places = with_perturbations(anatomy_images(shifts, (64, 64)), landmarks, perturbations)
+    assert images.shape[0] == places.shape[0] == 9
+    encoder = PatchMeanEncoder(4, (64, 64), (4, 4))
+    found = landmark_correspondence(encoder, images, places, [0, 1], progress=False)
+    found = label_pairs(found, 3)
+    assert found["across"].value_counts().to_dict() == {
+        "patients": 20,
+        "perturbations": 20,
+        "patients_and_perturbations": 40,
+    }
+    assert found.groupby("across")["error"].mean().max() < 2.5  # half of a patch of 4 pixels
+    copied = label_pairs(same_place_correspondence(places, (64, 64), [0, 1]), 3)
+    assert copied[copied["across"] == "perturbations"]["error"].mean() > 6
+
+
+def test_anatomy_is_found_across_patients_and_perturbations() -> None:
+    generator = torch.Generator().manual_seed(0)
+    shifts = 4 * torch.rand(4, 2, generator=generator) - 2
+    landmarks = 22 + 20 * torch.rand(4, 2, generator=generator) + shifts[:, None]
+    images = StudyImages(anatomy_images(shifts, (64, 64)), landmarks=landmarks)
+    encoder = PatchMeanEncoder(4, (64, 64), (8, 8))
+    result = CorrespondenceStudy(reference=2, stride=4, progress=False)({"anatomy": encoder}, images)
+    found = result.table.filter(like="error_across").filter(regex="^(?!.*removed)")
+    assert (found.loc["anatomy"] < 2.6).all()  # half of the stride
+    assert found.loc["same place", "error_across_perturbations"] > 5
+    assert result.table.loc["anatomy", "stride"] == 4
+    assert list(result.details["Across perturbations: error of each landmark in pixels"].index) == ["1", "2", "3", "4"]
+
+
+def test_images_with_boxes_are_sampled_with_them() -> None:
+    boxes = [torch.full((number % 3, 4), 2.0) for number in range(6)]
+    images = StudyImages(
+        torch.rand(6, 1, 32, 32),
+        landmarks=8 + 16 * torch.rand(6, 2, 2),
+        boxes=boxes,
+        box_kinds=[["nodule"] * len(box) for box in boxes],
+    )
+    result = CorrespondenceStudy(reference=1, max_images=4, progress=False)(
+        {"raw": RawPixels(1, (32, 32), (8, 8))}, images
+    )
+    assert list(result.table.index) == ["raw", "raw pixels", "same place"]

@@ -1,0 +1,128 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+import torch
+from analysis.stub_encoders import PatchMeanEncoder, PositionEncoder
+
+from monai_afire.apps.studies import CosegmentationStudy, StudyImages
+from monai_afire.apps.studies.cosegmentation import (
+    best_dice,
+    cosegment,
+    organ_clusters,
+    position_labels,
+    score_segments,
+    segments_to_masks,
+)
+
+
+def organs(num_images: int = 8, on_grid: bool = False, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two organs that lie elsewhere in each image; images whose channels say the organ of each pixel."""
+    generator = torch.Generator().manual_seed(seed)
+    masks = torch.zeros(num_images, 2, 64, 64, dtype=torch.bool)
+    for image in masks:
+        for organ, side in enumerate((24, 16)):
+            row, column = torch.randint(0, 64 - side + 1, (2,), generator=generator).tolist()
+            if on_grid:
+                row, column = row // 8 * 8, column // 8 * 8
+            image[organ, row : row + side, column : column + side] = True
+        image[1] &= ~image[0]
+    background = ~masks.any(1, keepdim=True)
+    return torch.cat([masks, background], dim=1).float(), masks
+
+
+def dice(predicted: torch.Tensor, truth: torch.Tensor) -> float:
+    return float(2 * (predicted & truth).sum() / (predicted.sum() + truth.sum()))
+
+
+def test_features_that_are_organs_reach_the_limit_of_the_resolution() -> None:
+    images, masks = organs(on_grid=True)
+    encoder = PatchMeanEncoder(3, (64, 64), (8, 8))
+    labels = cosegment(encoder, images, num_clusters=3, batch_size=3, progress=False)
+    table, _ = score_segments(labels, masks, reference=2)
+    assert table["dice"].dropna().tolist() == [1.0] * table["dice"].notna().sum()
+    assert best_dice(labels, masks, 2)["dice"].dropna().eq(1).all()
+    # off the grid a cell is of several organs, and no cells do better than the limit
+    images, masks = organs(on_grid=False)
+    labels = cosegment(encoder, images, num_clusters=3, progress=False)
+    found, limit = score_segments(labels, masks, 2)[0]["dice"], best_dice(labels, masks, 2)["dice"]
+    assert (found <= limit + 1e-9).all()
+    assert found.mean() > limit.mean() - 0.05
+
+
+def test_copying_places_fails_where_organs_move() -> None:
+    _, masks = organs()
+    copied = score_segments(position_labels(8, (8, 8)), masks, 3)[0]["dice"].mean()
+    assert copied < 0.6
+    encoder = PositionEncoder((64, 64), (8, 8))
+    labels = cosegment(encoder, torch.rand(8, 1, 64, 64), num_clusters=64, progress=False)
+    assert score_segments(labels, masks, 3)[0]["dice"].mean() < 0.6
+    without = cosegment(encoder, torch.rand(8, 1, 64, 64), num_clusters=64, remove_position=True, progress=False)
+    assert without.unique().numel() == 1  # nothing is left
+
+
+def test_dice_is_that_of_the_pixels() -> None:
+    generator = torch.Generator().manual_seed(3)
+    _, masks = organs(seed=3)
+    labels = torch.randint(5, (8, 8, 8), generator=generator)
+    table, clusters = score_segments(labels, masks, [1, 4])
+    predicted = segments_to_masks(labels, clusters, (64, 64))
+    assert sorted(table["image"].unique()) == [0, 2, 3, 5, 6, 7]
+    for row in table.itertuples():
+        assert row.dice == pytest.approx(dice(predicted[row.image, row.organ], masks[row.image, row.organ]), abs=1e-6)
+
+
+def test_the_best_union_of_all() -> None:
+    generator = torch.Generator().manual_seed(4)
+    _, masks = organs(seed=4)
+    labels = torch.randint(5, (8, 8, 8), generator=generator)
+    clusters = organ_clusters(labels, masks, [0, 3])
+    for organ in range(2):
+        truth = masks[[0, 3], organ]
+        scores = {}
+        for chosen in product([False, True], repeat=5):
+            union = torch.tensor(chosen)[labels[[0, 3]]]
+            union = union.repeat_interleave(8, 1).repeat_interleave(8, 2)
+            scores[chosen] = dice(union, truth)
+        assert scores[tuple(clusters[:, organ].tolist())] == pytest.approx(max(scores.values()))
+
+
+def test_scored_images_are_not_looked_at() -> None:
+    _, masks = organs(seed=5)
+    labels = torch.randint(5, (8, 8, 8), generator=torch.Generator().manual_seed(5))
+    changed = masks.clone()
+    changed[[1, 2, 3, 5, 6, 7]] = ~changed[[1, 2, 3, 5, 6, 7]]
+    assert torch.equal(organ_clusters(labels, masks, [0, 4]), organ_clusters(labels, changed, [0, 4]))
+
+
+def test_degenerate() -> None:
+    labels = torch.zeros(3, 2, 2, dtype=torch.long)
+    nothing = torch.zeros(3, 1, 8, 8, dtype=torch.bool)
+    table, clusters = score_segments(labels, nothing, 1)
+    assert table["dice"].isna().all()
+    assert not clusters.any()
+    assert best_dice(labels, nothing, 1)["dice"].isna().all()
+    with pytest.raises(ValueError, match="none is left"):
+        score_segments(labels, nothing, 3)
+    with pytest.raises(ValueError, match="multiples"):
+        score_segments(labels, torch.zeros(3, 1, 7, 8, dtype=torch.bool), 1)
+    one = cosegment(PatchMeanEncoder(1, (8, 8), (4, 4)), torch.rand(1, 1, 8, 8), 9, progress=False)
+    assert one.shape == (1, 2, 2)  # more clusters than cells
+
+
+def test_organs_as_features() -> None:
+    masks = torch.zeros(5, 2, 32, 32, dtype=torch.bool)
+    for number, start in enumerate((0, 16, 8, 0, 8)):
+        masks[number, 0, start : start + 16, :16] = True
+        masks[number, 1, start : start + 16, 16:] = True
+    pixels = torch.cat([masks, ~masks.any(1, keepdim=True)], dim=1).float()
+    images = StudyImages(pixels, masks=masks, mask_names=["right", "left"])
+    encoder = PatchMeanEncoder(3, (32, 32), (8, 8))
+    table = CosegmentationStudy(3, reference=2, progress=False)({"organs": encoder}, images).table
+    assert table.loc["organs", ["mean_dice", "dice_right", "dice_left"]].tolist() == [1, 1, 1]
+    assert table.loc["limit of the resolution", "mean_dice"] == 1
+    assert table.loc["same place", "mean_dice"] < 0.8

@@ -1,0 +1,162 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+import pytest
+import torch
+from analysis.stub_encoders import PositionEncoder
+from sklearn.metrics import silhouette_score
+
+from monai_afire.apps.studies import (
+    ImageMapStudy,
+    LandmarkMapStudy,
+    NothingToCompareError,
+    PositionMapStudy,
+    StudyImages,
+    grouping,
+)
+from monai_afire.apps.studies.grouping import (
+    chance_purity,
+    group_separation,
+    neighbor_purity,
+    tsne_map,
+)
+
+
+def random_groups(seed: int, number: int = 60, groups: int = 4) -> tuple[torch.Tensor, list[int]]:
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(groups, (number,), generator=generator).tolist()
+    centers = torch.randn(groups, 6, generator=generator)
+    return centers[labels] + torch.randn(number, 6, generator=generator), labels
+
+
+def naive_purity(features: torch.Tensor, labels: Sequence[Hashable], k: int) -> float:
+    points = features.double() / features.double().norm(dim=1, keepdim=True)
+    shares = []
+    for i in range(len(points)):
+        order = sorted((-float(points[i] @ points[j]), j) for j in range(len(points)) if j != i)
+        shares.append(np.mean([labels[j] == labels[i] for _, j in order[:k]]))
+    return np.mean(shares)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_silhouette_is_that_of_scikit_learn(seed: int) -> None:
+    features, labels = random_groups(seed)
+    labels[0] = 99  # alone in its group
+    expected = silhouette_score(features.double(), labels, metric="cosine")
+    assert group_separation(features, labels)["silhouette"] == pytest.approx(expected, abs=1e-12)
+    unknown = torch.cat([torch.full((1, 6), torch.nan), features])
+    assert group_separation(unknown, [7, *labels])["silhouette"] == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("k", [1, 5])
+@pytest.mark.parametrize("limit", [1, 10**9])
+def test_purity_like_one_item_at_a_time(seed: int, k: int, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grouping, "_MAX_SIMILARITIES", limit)
+    features, labels = random_groups(seed)
+    assert neighbor_purity(features, labels, k) == pytest.approx(naive_purity(features, labels, k))
+
+
+def test_more_neighbors_than_items_is_chance() -> None:
+    features, labels = random_groups(0)
+    assert neighbor_purity(features, labels, 1000) == pytest.approx(chance_purity(labels))
+
+
+def test_features_without_meaning_are_at_chance() -> None:
+    labels = ["a"] * 30 + ["b"] * 10 + ["c"]
+    assert neighbor_purity(torch.ones(41, 3), labels, 3) == pytest.approx(chance_purity(labels))
+    assert neighbor_purity(torch.zeros(41, 3), labels, 3) == pytest.approx(chance_purity(labels))
+    noise = torch.randn(2000, 16, generator=torch.Generator().manual_seed(0))
+    groups = (torch.arange(2000) % 4).tolist()
+    assert neighbor_purity(noise, groups, 5) == pytest.approx(chance_purity(groups), abs=0.03)
+    assert group_separation(noise, groups)["silhouette"] == pytest.approx(0, abs=0.03)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0, 0.1])
+def test_rounding_is_no_silhouette(value: float) -> None:
+    features = torch.full((40, 3), value) * (1 + 1e-7 * torch.arange(40)[:, None])  # lengths and roundings differ
+    assert group_separation(features, [0] * 20 + [1] * 20)["silhouette"] == 0
+
+
+def test_length_does_not_matter() -> None:
+    features, labels = random_groups(1)
+    scaled = features * torch.rand(len(features), 1).add(0.1)
+    first, second = group_separation(features, labels), group_separation(scaled, labels)
+    assert first == pytest.approx(second, abs=1e-6)
+
+
+def test_unknown_items_are_left_out() -> None:
+    features, labels = random_groups(2)
+    known = group_separation(features, labels)
+    nan = torch.full((3, 6), torch.nan)
+    assert group_separation(torch.cat([nan, features]), [0, 7, 8, *labels]) == pytest.approx(known)
+
+
+def test_degenerate() -> None:
+    assert math.isnan(neighbor_purity(torch.rand(1, 3), ["a"]))
+    assert math.isnan(chance_purity([]))
+    one_group = group_separation(torch.rand(5, 3), ["a"] * 5)
+    assert one_group["purity"] == one_group["chance_purity"] == 1
+    assert math.isnan(one_group["silhouette"])
+    alone = group_separation(torch.rand(5, 3), list("abcde"))
+    assert alone["purity"] == alone["chance_purity"] == 0
+    assert math.isnan(alone["silhouette"])
+    nothing = group_separation(torch.full((2, 3), torch.nan), ["a", "b"])
+    assert nothing["num_items"] == nothing["num_groups"] == 0
+    with pytest.raises(ValueError, match="3 groups"):
+        group_separation(torch.rand(2, 3), ["a", "b", "c"])
+    with pytest.raises(ValueError, match="num_neighbors"):
+        neighbor_purity(torch.rand(2, 3), ["a", "b"], 0)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 3, 4, 7])
+def test_map_of_few_or_equal_features(number: int) -> None:
+    for features in (torch.ones(number, 5), torch.rand(number, 5), torch.zeros(number, 1)):
+        points = tsne_map(features)
+        assert points.shape == (number, 2)
+        assert np.isfinite(points).all()
+
+
+def test_map_keeps_clear_groups_apart_and_repeats_itself() -> None:
+    labels = np.arange(45) % 3
+    features = torch.eye(3)[labels] + 0.01 * torch.rand(45, 3, generator=torch.Generator().manual_seed(0))
+    points = tsne_map(features, seed=1)
+    assert silhouette_score(points, labels) > 0.6
+    np.testing.assert_array_equal(points, tsne_map(features, seed=1))
+    with pytest.raises(ValueError, match="NaN"):
+        tsne_map(torch.full((5, 2), torch.nan))
+
+
+def study_images(number: int, **known: object) -> StudyImages:
+    generator = torch.Generator().manual_seed(0)
+    return StudyImages(torch.rand(number, 1, 32, 32, generator=generator), **known)  # type: ignore[arg-type]
+
+
+def test_maps_of_an_encoder_that_knows_positions_alone() -> None:
+    encoders = {"positions": PositionEncoder((32, 32), (8, 8))}
+    table = PositionMapStudy(progress=False)(encoders, study_images(6)).table
+    assert table.loc["positions", "purity"] == 1
+    assert table.loc["positions", "silhouette"] == pytest.approx(1, abs=1e-6)
+    assert table.loc["raw pixels", "purity"] < 0.5
+    landmarks = 6 + 20 * torch.rand(40, 3, 2, generator=torch.Generator().manual_seed(0))
+    windows = LandmarkMapStudy(progress=False)(encoders, study_images(40, landmarks=landmarks)).table
+    assert windows.loc["positions", "purity"] == pytest.approx(1 / 3, abs=0.1)
+
+
+def test_a_single_group_is_nothing_to_compare() -> None:
+    encoders = {"positions": PositionEncoder((32, 32), (8, 8))}
+    with pytest.raises(NothingToCompareError, match="6 items have 1 group"):
+        ImageMapStudy(progress=False)(encoders, study_images(6, group=["normal"] * 6))
+    landmarks = torch.full((6, 2, 2), 9.0)
+    landmarks[:, 1] = torch.nan  # the other landmark is known in no image
+    with pytest.raises(NothingToCompareError, match="give images of at least two"):
+        LandmarkMapStudy(progress=False)(encoders, study_images(6, landmarks=landmarks))
+    landmarks[:] = torch.nan
+    with pytest.raises(NothingToCompareError, match="0 items have 0 group"):
+        LandmarkMapStudy(progress=False)(encoders, study_images(6, landmarks=landmarks))

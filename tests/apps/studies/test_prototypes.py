@@ -1,0 +1,205 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.metrics import mutual_info_score
+
+from monai_afire.apps.studies import PrototypeStudy
+from monai_afire.apps.studies.images.study_images import StudyImages
+from monai_afire.apps.studies.prototypes import (
+    atlas_figure,
+    atlas_scores,
+    cluster_figure,
+    cluster_patches,
+    largest_clusters,
+    organ_information,
+    organ_shares,
+    patch_windows,
+    prototype_atlas,
+)
+from monai_afire.networks import AFiRe, ViTEncoder
+from monai_afire.visualize.figures import figure_to_array
+
+
+def one_hot(clusters: list[int], number: int) -> torch.Tensor:
+    return torch.nn.functional.one_hot(torch.tensor(clusters), number).float()
+
+
+def small_network(**options: Any) -> AFiRe:
+    torch.manual_seed(0)
+    encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2)
+    return AFiRe(encoder, num_clusters=8, head_dim=16, decoder_dim=16, decoder_layers=1, decoder_heads=2, **options)
+
+
+def test_atlas_of_hand_made_prototypes() -> None:
+    prototypes = torch.tensor([[0.7, 0.2, 0.1, 0.0], [0.0, 0.0, 1.0, 0.0], [0.25] * 4, [0.0, 0.5, 0.0, 0.5]])
+    atlas = prototype_atlas(prototypes, (2, 2))
+    assert atlas[["row", "column"]].to_numpy().tolist() == [[0, 0], [0, 1], [1, 0], [1, 1]]
+    assert atlas["cluster"].tolist() == [0, 2, 0, 1]
+    assert atlas["probability"].tolist() == pytest.approx([0.7, 1, 0.25, 0.5])
+    mixed = -(0.7 * np.log(0.7) + 0.2 * np.log(0.2) + 0.1 * np.log(0.1)) / np.log(4)
+    np.testing.assert_allclose(atlas["entropy"], [mixed, 0, 1, 0.5], rtol=1e-5)
+    assert largest_clusters(prototypes) == [0, 2, 1]
+    assert largest_clusters(prototypes, 1) == [0]
+
+
+def test_scores_of_extreme_atlases() -> None:
+    apart = atlas_scores(torch.eye(16))
+    assert apart == {
+        "clusters": 16,
+        "clusters_used": 16,
+        "effective_clusters": pytest.approx(16, rel=1e-5),
+        "prototype_information": pytest.approx(1),
+        "prototype_entropy": pytest.approx(0),
+    }
+    collapsed = atlas_scores(one_hot([3] * 16, 8))
+    assert collapsed["clusters_used"] == 1
+    assert collapsed["effective_clusters"] == pytest.approx(1)
+    assert collapsed["prototype_information"] == pytest.approx(0)
+    uniform = atlas_scores(torch.full((16, 8), 1 / 8))
+    assert uniform["prototype_entropy"] == pytest.approx(1)
+    assert uniform["prototype_information"] == pytest.approx(0, abs=1e-6)
+    assert uniform["effective_clusters"] == pytest.approx(8, rel=1e-5)
+
+
+def test_organ_information_is_mutual_information() -> None:
+    generator = np.random.default_rng(0)
+    clusters, organs = generator.integers(5, size=200), generator.integers(3, size=200)
+    organs[:80] = clusters[:80] % 3
+    expected = mutual_info_score(clusters, organs) / mutual_info_score(organs, organs)
+    found = organ_information(one_hot(clusters.tolist(), 5), one_hot(organs.tolist(), 3))
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_organ_information_of_soft_vectors_like_a_loop(seed: int) -> None:
+    torch.manual_seed(seed)
+    prototypes, shares = torch.rand(6, 4).softmax(-1), (5 * torch.rand(6, 3)).softmax(-1)
+    joint = np.zeros((4, 3))
+    for position in range(6):
+        for cluster in range(4):
+            for organ in range(3):
+                joint[cluster, organ] += float(prototypes[position, cluster] * shares[position, organ]) / 6
+    information = sum(
+        joint[k, o] * np.log(joint[k, o] / (joint[k].sum() * joint[:, o].sum())) for k in range(4) for o in range(3)
+    )
+    entropy = -sum(p * np.log(p) for p in joint.sum(0))
+    assert organ_information(prototypes, shares) == pytest.approx(information / entropy, abs=1e-6)
+
+
+def test_an_atlas_of_organs_beats_permuted_positions() -> None:
+    organs = [0, 0, 1, 1] * 4 + [2] * 16
+    scores = atlas_scores(one_hot(organs, 5), one_hot(organs, 3))
+    assert scores["organ_information"] == pytest.approx(1)
+    assert scores["organ_information_limit"] == pytest.approx(1)
+    assert scores["organ_information_chance"] < 0.3
+    own_clusters = atlas_scores(torch.eye(32), one_hot(organs, 3))  # nothing is left to permute
+    assert own_clusters["organ_information_chance"] == pytest.approx(own_clusters["organ_information"])
+
+
+def test_shares_of_organs() -> None:
+    masks = torch.zeros(2, 2, 8, 8, dtype=torch.bool)
+    masks[0, 0, :4, :4] = True
+    masks[0, 1, :2, :4] = True  # overlaps: half a pixel each
+    masks[1, 1, 4:] = True
+    shares = organ_shares(masks, (4, 4))
+    expected = [[0.375, 0.125, 0.5], [0, 0, 1], [0, 0.5, 0.5], [0, 0.5, 0.5]]
+    np.testing.assert_allclose(shares, expected)
+    assert np.isnan(organ_information(torch.eye(4), organ_shares(masks[:, :0], (4, 4))))
+
+
+def test_patches_of_clusters_like_a_sort() -> None:
+    network, images = small_network(), torch.rand(9, 1, 32, 32)
+    with torch.no_grad():
+        q = network.eval().token_probabilities(network.encoder(images))
+    network.train()
+    for batch_size in (1, 4, 32):
+        table = cluster_patches(network, images, [6, 1], 3, batch_size, progress=False)
+        assert network.training
+        assert table["cluster"].tolist() == [6] * 3 + [1] * 3
+        assert table["rank"].tolist() == [0, 1, 2] * 2
+        for cluster, rows in table.groupby("cluster"):
+            strongest = sorted(
+                ((float(row.max()), i, int(row.argmax())) for i, row in enumerate(q[..., cluster])), reverse=True
+            )
+            expected = pd.DataFrame(strongest[:3], columns=["probability", "image", "position"])
+            np.testing.assert_allclose(rows["probability"], expected["probability"], rtol=1e-4)
+            assert rows["image"].tolist() == expected["image"].tolist()
+            assert rows["position"].tolist() == expected["position"].tolist()
+    assert len(cluster_patches(network, images[:1], [2], 5, progress=False)) == 1
+    assert len(cluster_patches(network, images, [], 5, progress=False)) == 0
+
+
+def test_windows_show_the_patch_in_the_middle() -> None:
+    images = torch.arange(2 * 64.0).reshape(2, 1, 8, 8)
+    table = pd.DataFrame({"image": [1, 0], "position": [5, 0]})
+    windows = patch_windows(images, table, (2, 2), context=1)
+    assert torch.equal(windows[0], images[1, :, 0:6, 0:6])  # position 5 is row 1, column 1
+    assert torch.equal(windows[1, :, 2:, 2:], images[0, :, :4, :4])
+    assert windows[1, 0, :3, :3].eq(images[0, 0, 0, 0]).sum() == 9
+    volume = patch_windows(torch.rand(1, 1, 4, 4, 4), table[1:], (2, 2, 2), context=1)
+    assert volume.shape == (1, 1, 6, 6, 6)
+
+
+def test_figures_show_clusters_and_patches() -> None:
+    clusters = [0, 0, 1, 2]
+    figure = atlas_figure(torch.rand(1, 16, 16), prototype_atlas(one_hot(clusters, 4), (2, 2)), "a_$1$")
+    assert [text.get_text() for text in figure.axes[1].texts] == ["0", "0", "1", "2"]
+    assert len(figure.axes[1].lines) == 3  # between 0 and 1, 0 and 2, 1 and 2
+    assert figure_to_array(figure).std() > 0
+    volume = atlas_figure(torch.rand(1, 8, 8, 8), prototype_atlas(one_hot([0, 1] * 4, 2), (2, 2, 2)))
+    assert [text.get_text() for text in volume.axes[1].texts] == ["1"] * 4
+    table = pd.DataFrame({"cluster": [7, 7, 3, 3], "rank": [0, 1] * 2, "probability": [0.9, 0.8, 0.7, 0.6]})
+    figure = cluster_figure(torch.rand(4, 1, 24, 24), table)
+    assert [axis.get_ylabel() for axis in figure.axes] == ["cluster 7", "", "cluster 3", ""]
+    assert [axis.get_title() for axis in figure.axes] == ["0.90", "0.80", "0.70", "0.60"]
+    with pytest.raises(ValueError, match="no patch"):
+        cluster_figure(torch.rand(0, 1, 24, 24), table[:0])
+
+
+@pytest.mark.parametrize("number", [1, 4])
+def test_study_with_and_without_masks(number: int) -> None:
+    network = small_network()
+    network.bank.update(one_hot(list(range(8)) * 2, 8)[None])
+    masks = torch.zeros(number, 2, 32, 32, dtype=torch.bool)
+    masks[:, 0, :16] = True
+    images = torch.full((number, 1, 32, 32), 0.5)
+    study = PrototypeStudy({"trained": network, "untrained": small_network()}, progress=False)
+    result = study({}, StudyImages(images, masks=masks))
+    assert result.table["clusters_used"].to_dict() == {"trained": 8, "untrained": 1}
+    assert result.table.loc["untrained", "organ_information"] == pytest.approx(0)
+    assert result.table.notna().all().all()
+    assert len(result.figures) == 4
+    assert [len(detail) for detail in result.details.values()] == [16, 16]
+    assert "organ_information" not in study({}, StudyImages(images)).table
+
+
+def test_refuses_what_is_no_atlas() -> None:
+    features = small_network(contrast_space="features")
+    with pytest.raises(ValueError, match="contrasts features"):
+        PrototypeStudy({"net": features})
+    with pytest.raises(ValueError, match="contrasts features"):
+        cluster_patches(features, torch.rand(1, 1, 32, 32), [0], progress=False)
+    with pytest.raises(ValueError, match="no network"):
+        PrototypeStudy({})
+    with pytest.raises(ValueError, match="clusters are 0 to 7"):
+        cluster_patches(small_network(), torch.rand(1, 1, 32, 32), [8], progress=False)
+    for wrong in (torch.rand(4, 4) + 1, torch.tensor([[1.5, -0.5]]), torch.full((2, 2), torch.nan)):
+        with pytest.raises(ValueError, match="no probability vectors"):
+            atlas_scores(wrong)
+    with pytest.raises(ValueError, match="do not fill"):
+        prototype_atlas(torch.eye(4), (2, 3))
+    with pytest.raises(ValueError, match="shares of 3 positions"):
+        organ_information(torch.eye(4), torch.eye(3))
+
+
+def test_progress_counts_images(capsys: pytest.CaptureFixture[str]) -> None:
+    cluster_patches(small_network(), torch.rand(3, 1, 32, 32), [0])
+    assert "3/3" in capsys.readouterr().err

@@ -1,0 +1,101 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""What the studies of features have in common: any encoders side by side, unknown landmarks, volumes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from analysis.stub_encoders import PositionEncoder
+
+from monai_afire.apps.studies import (
+    CorrespondenceStudy,
+    CosegmentationStudy,
+    ImageMapStudy,
+    LandmarkMapStudy,
+    PositionMapStudy,
+    StudyResult,
+    SymmetryStudy,
+)
+from monai_afire.apps.studies.images.study_images import StudyImages
+from monai_afire.networks import ViTEncoder
+from monai_afire.visualize.figures import figure_to_array
+
+STUDIES = (
+    PositionMapStudy,
+    LandmarkMapStudy,
+    ImageMapStudy,
+    CorrespondenceStudy,
+    SymmetryStudy,
+    CosegmentationStudy,
+)
+
+
+def known_images(number: int = 6) -> StudyImages:
+    generator = torch.Generator().manual_seed(0)
+    masks = torch.zeros(number, 2, 32, 32, dtype=torch.bool)
+    masks[:, 0, 8:24, :16], masks[:, 1, 8:24, 16:] = True, True
+    return StudyImages(
+        torch.rand(number, 1, 32, 32, generator=generator),
+        group=[("normal", "nodule $x_1$")[index % 2] for index in range(number)],
+        landmarks=6 + 20 * torch.rand(number, 3, 2, generator=generator),
+        landmark_names=["hilum_right", "hilum_left", "carina"],
+        masks=masks,
+        mask_names=["lung_right", "lung_left"],
+    )
+
+
+def check(result: StudyResult, encoders: Collection[str]) -> None:
+    assert result.title
+    assert "{" not in result.question
+    assert list(result.table.index[: len(encoders)]) == list(encoders)
+    assert result.table.index.is_unique
+    json.loads(result.table.to_json(orient="index"))
+    for figure in result.figures.values():
+        assert figure_to_array(figure).std() > 0
+    assert all(isinstance(table, pd.DataFrame) for table in result.details.values())
+
+
+@pytest.mark.parametrize("study", STUDIES, ids=lambda study: study.__name__)
+@pytest.mark.parametrize("number", [2, 6])
+def test_any_encoders_side_by_side(study: type[Any], number: int) -> None:
+    encoders = {
+        name: ViTEncoder(img_size=32, patch_size=patch, hidden_size=24, num_layers=1, num_heads=2)
+        for name, patch in (("untrained", 8), ("another patch", 16))
+    }
+    images = known_images(number)
+    assert images.missing(study.needs) == []
+    options = {"reference": 1} if study in (CorrespondenceStudy, CosegmentationStudy) else {}
+    result = study(progress=False, seed=1, **options)(encoders, images)
+    check(result, [*encoders, "raw pixels"])
+    if number > 2:
+        again = study(progress=False, seed=1, **options)(encoders, images)
+        pd.testing.assert_frame_equal(result.table, again.table)
+
+
+@pytest.mark.parametrize("study", [LandmarkMapStudy, CorrespondenceStudy, SymmetryStudy], ids=lambda s: s.__name__)
+def test_unknown_landmarks(study: type[Any]) -> None:
+    images = known_images()
+    assert images.landmarks is not None
+    images.landmarks[0] = torch.nan
+    images.landmarks[:, 1] = torch.nan
+    images.landmarks[2, 2] = torch.nan
+    encoders = {"positions": PositionEncoder((32, 32), (8, 8))}
+    result = study(progress=False)(encoders, images)
+    check(result, encoders)
+
+
+def test_three_dimensions_without_pictures() -> None:
+    masks = torch.zeros(4, 1, 16, 16, 16, dtype=torch.bool)
+    masks[:, :, 4:12] = True
+    images = StudyImages(torch.rand(4, 1, 16, 16, 16), masks=masks, mask_names=["organ"])
+    encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=24, num_layers=1, num_heads=2, spatial_dims=3)
+    result = CosegmentationStudy(3, reference=1, progress=False)({"volume": encoder}, images)
+    check(result, ["volume"])
+    assert len(result.figures) == 1
+    check(PositionMapStudy(2, progress=False)({"volume": encoder}, images), ["volume"])

@@ -1,0 +1,114 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from analysis.stub_encoders import PatchMeanEncoder, PositionEncoder
+
+from monai_afire.apps.phantom import LANDMARK_NAMES
+from monai_afire.apps.studies import StudyImages, SymmetryStudy
+from monai_afire.apps.studies.features.tokens import landmark_features
+from monai_afire.apps.studies.symmetry import (
+    landmark_symmetry,
+    symmetric_pairs,
+    symmetry_summary,
+)
+
+PAIRS = [(0, 1), (2, 3)]
+
+
+def test_pairs_of_the_phantom() -> None:
+    pairs = symmetric_pairs(LANDMARK_NAMES)
+    assert pairs == [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)]
+    assert symmetric_pairs(["Left lung", "heart", "right lung", "right_heart", "bright", "bleft"]) == [(2, 0)]
+
+
+def test_symmetric_body() -> None:
+    """Channel k is bright around both landmarks of pair k, and channel 2 around the one in the middle."""
+    places = torch.tensor([[10.0, 10.0], [10.0, 53.0], [45.0, 10.0], [45.0, 53.0], [32.0, 31.5]])
+    images = torch.zeros(3, 3, 64, 64)
+    for channel, indices in enumerate([(0, 1), (2, 3), (4,)]):
+        for index in indices:
+            row, column = (int(value) for value in places[index])
+            images[:, channel, row - 4 : row + 5, column - 4 : column + 5] = 1
+    landmarks = places.expand(3, -1, -1)
+    encoder = PatchMeanEncoder(3, (64, 64), (8, 8))
+    features, mirrored = (
+        landmark_features(encoder, images, landmarks, 0.2, mirrored=flip, progress=False) for flip in (False, True)
+    )
+    summary = symmetry_summary(landmark_symmetry(features, mirrored, PAIRS))
+    assert summary["partner_found"] == summary["partner_found_mirrored"] == 1
+    assert summary["cosine_margin"] == pytest.approx(1, abs=1e-6)
+    assert summary["chance"] == 0.25
+    assert summary["num_landmarks"] == 12
+
+
+def test_only_the_mirror_shows_it() -> None:
+    features = torch.eye(5)[None]
+    swapped = torch.eye(5)[[1, 0, 3, 2, 4]][None]  # the mirrored landmark looks like its partner
+    summary = symmetry_summary(landmark_symmetry(features, swapped, PAIRS))
+    assert summary["partner_found_mirrored"] == 1
+    assert summary["partner_found"] == pytest.approx(0.25)  # all others are equally unlike
+
+
+def test_random_features_are_at_chance() -> None:
+    generator = torch.Generator().manual_seed(0)
+    features, mirrored = torch.randn(2, 500, 5, 16, generator=generator)
+    summary = symmetry_summary(landmark_symmetry(features, mirrored, PAIRS))
+    assert summary["partner_found"] == pytest.approx(0.25, abs=0.03)
+    assert summary["partner_found_mirrored"] == pytest.approx(0.25, abs=0.03)
+    assert summary["cosine_margin"] == pytest.approx(0, abs=0.02)
+
+
+def test_equal_features_are_at_chance() -> None:
+    summary = symmetry_summary(landmark_symmetry(torch.ones(4, 5, 3), torch.ones(4, 5, 3), PAIRS))
+    assert summary["partner_found"] == summary["partner_found_mirrored"] == summary["chance"] == 0.25
+
+
+def test_like_one_landmark_at_a_time() -> None:
+    generator = torch.Generator().manual_seed(1)
+    features, mirrored = torch.randn(2, 6, 5, 4, generator=generator)
+    features[2, 1] = mirrored[2, 1] = torch.nan
+    features[3, 4] = mirrored[3, 4] = torch.nan
+    table = landmark_symmetry(features, mirrored, PAIRS)
+    assert len(table) == 2 * (6 * 4 - 2)  # pair 0 of image 2 is not known
+    for row in table.itertuples():
+        others = (mirrored if row.mirrored else features)[row.image]
+        cosine = {
+            k: float(torch.cosine_similarity(features[row.image, row.landmark], others[k], dim=0))
+            for k in range(5)
+            if k != row.landmark and not others[k].isnan().any()
+        }
+        assert row.found == max(cosine, key=cosine.get)
+        assert row.correct == (row.found == row.partner)
+        assert row.chance == pytest.approx(1 / len(cosine))
+        assert row.partner_cosine == pytest.approx(cosine.pop(row.partner), abs=1e-5)
+        assert row.others_cosine == pytest.approx(np.mean(list(cosine.values())), abs=1e-5)
+
+
+def test_degenerate() -> None:
+    two = landmark_symmetry(torch.eye(2)[None], torch.eye(2)[None], [(0, 1)])
+    assert two["correct"].tolist() == [1, 1, 1, 1]  # there is no other
+    assert two["others_cosine"].isna().all()
+    nothing = landmark_symmetry(torch.full((1, 2, 2), torch.nan), torch.full((1, 2, 2), torch.nan), [(0, 1)])
+    assert len(nothing) == 0
+    with pytest.raises(ValueError, match="two different"):
+        landmark_symmetry(torch.rand(1, 2, 3), torch.rand(1, 2, 3), [(1, 1)])
+    with pytest.raises(ValueError, match="two different"):
+        landmark_symmetry(torch.rand(1, 2, 3), torch.rand(1, 2, 3), [])
+    with pytest.raises(ValueError, match="expected features"):
+        landmark_symmetry(torch.rand(1, 2, 3), torch.rand(1, 3, 3), PAIRS)
+
+
+def test_symmetry_needs_partners() -> None:
+    images = StudyImages(
+        torch.rand(2, 1, 32, 32), landmarks=torch.full((2, 2, 2), 9.0), landmark_names=["carina", "aortic_knob"]
+    )
+    encoders = {"positions": PositionEncoder((32, 32), (8, 8))}
+    with pytest.raises(ValueError, match="give pairs"):
+        SymmetryStudy(progress=False)(encoders, images)
+    table = SymmetryStudy(pairs=[[0, 1]], progress=False)(encoders, images).table
+    assert table.loc["positions", "partner_found"] == 1  # it is the only other

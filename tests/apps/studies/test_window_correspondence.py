@@ -1,0 +1,135 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Landmarks found by sliding windows (ACE, Fig. 7), against one window at a time."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from analysis.stub_encoders import ConstantEncoder, PatchMeanEncoder
+
+from monai_afire.apps.studies import CorrespondenceStudy, StudyImages, window_correspondence
+from monai_afire.networks import ViTEncoder
+from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
+
+
+def pixel(image: np.ndarray, place: tuple[int, ...]) -> np.ndarray:
+    """All channels of a pixel; 0 beyond the border."""
+    inside = all(0 <= p < size for p, size in zip(place, image.shape[1:], strict=True))
+    return image[(slice(None), *place)] if inside else np.zeros(len(image), dtype=image.dtype)
+
+
+def naive_feature(encoder: RadiographEncoder, image: np.ndarray, start: tuple[int, ...]) -> np.ndarray:
+    """Mean token of the window that begins at a pixel, which is filled one pixel after the other."""
+    window = np.zeros((len(image), *encoder.img_size), dtype=np.float32)
+    for step in itertools.product(*map(range, encoder.img_size)):
+        window[(slice(None), *step)] = pixel(image, tuple(a + b for a, b in zip(start, step, strict=True)))
+    with torch.no_grad():
+        return encoder.eval()(torch.as_tensor(window)[None])[0].double().mean(0).numpy()
+
+
+def naive_table(
+    encoder: RadiographEncoder, images: np.ndarray, landmarks: np.ndarray, references: list[int], stride: int
+) -> pd.DataFrame:
+    middle = [(side - 1) / 2 for side in encoder.img_size]
+    places = [
+        range(-((side - 1) // 2), size - (side - 1) // 2, stride)
+        for side, size in zip(encoder.img_size, images.shape[2:], strict=True)
+    ]
+    rows = []
+    for reference, query in itertools.product(references, range(len(images))):
+        for number in range(landmarks.shape[1]):
+            source, truth = landmarks[reference, number], landmarks[query, number]
+            if query == reference or np.isnan(source).any() or np.isnan(truth).any():
+                continue
+            start = tuple(int(np.round(x - m)) for x, m in zip(source, middle, strict=True))
+            wanted = naive_feature(encoder, images[reference], start)
+            best, found = np.inf, ()
+            for candidate in itertools.product(*places):
+                distance = np.linalg.norm(wanted - naive_feature(encoder, images[query], candidate))
+                if distance < best:
+                    best, found = distance, tuple(a + m for a, m in zip(candidate, middle, strict=True))
+            error = np.linalg.norm(np.asarray(found) - truth)
+            rows.append((reference, query, number, error, error / max(images.shape[2:]), *found, best))
+    axes = ["row", "column", "slice"][: landmarks.shape[2]]
+    return pd.DataFrame(rows, columns=["reference", "query", "landmark", "error", "error_fraction", *axes, "distance"])
+
+
+@pytest.mark.parametrize(
+    ("size", "window", "stride", "batch_size"),
+    [((12, 16), (8, 8), 4, 5), ((9, 10), (6, 9), 3, 32), ((8, 8, 6), (4, 4, 4), 4, 7)],
+)
+def test_like_one_window_at_a_time(
+    size: tuple[int, ...], window: tuple[int, ...], stride: int, batch_size: int
+) -> None:
+    torch.manual_seed(1)
+    patch = tuple(side // 2 if side % 2 == 0 else side // 3 for side in window)
+    encoder = ViTEncoder(
+        img_size=window, patch_size=patch, hidden_size=12, num_layers=1, num_heads=2, spatial_dims=len(size)
+    )
+    images = torch.rand(3, 1, *size)
+    landmarks = torch.rand(3, 2, len(size)) * torch.tensor(size) - 0.5
+    landmarks[1, 0, 0] = torch.nan
+    landmarks[0, 1] = torch.tensor(size) - 0.5  # the corner: most of the window is beyond the border
+    options = {"reference": [2, 0], "stride": stride, "progress": False, "batch_size": batch_size}
+    table = window_correspondence(encoder, images, landmarks, **options)
+    expected = naive_table(encoder, images.numpy(), landmarks.numpy(), [2, 0], stride)
+    pd.testing.assert_frame_equal(table, expected, check_dtype=False, rtol=1e-4, atol=1e-5)
+
+
+def test_a_pattern_is_found_wherever_it_moved() -> None:
+    """Each patient's picture is shifted by whole strides, so that the same window lies in all."""
+    generator = torch.Generator().manual_seed(0)
+    whole = torch.rand(1, 1, 40, 40, generator=generator)
+    shifts = [(0, 0), (4, 8), (8, 0)]
+    images = torch.cat([whole[:, :, a : a + 32, b : b + 32] for a, b in shifts])
+    first = torch.tensor([[15.0, 15.0], [19.0, 23.0]]) + 0.5
+    landmarks = torch.stack([first - torch.tensor(shift) for shift in shifts])
+    encoder = PatchMeanEncoder(1, (8, 8), (8, 8))
+    table = window_correspondence(encoder, images, landmarks, [0, 1], stride=4, progress=False)
+    # windows of 8 begin at 4 j - 3, those around the landmarks at 4 j
+    assert table["error"].max() > 0
+    exact = window_correspondence(encoder, images, landmarks, [0, 1], stride=1, progress=False)
+    assert exact["error"].max() == 0
+    assert exact["distance"].max() < 1e-6
+
+
+def test_an_encoder_that_knows_nothing_finds_the_first_window() -> None:
+    table = window_correspondence(
+        ConstantEncoder(32), torch.rand(3, 1, 40, 40), torch.rand(3, 2, 2), reference=1, stride=8, progress=False
+    )
+    assert table[["row", "column"]].drop_duplicates().to_numpy().tolist() == [[0.5, 0.5]]
+
+
+@pytest.mark.parametrize(
+    ("images", "stride", "message"),
+    [
+        (torch.rand(3, 2, 16, 16), 8, "cannot be cut out"),
+        (torch.rand(3, 1, 16, 16, 16), 8, "cannot be cut out"),
+        (torch.rand(3, 1, 16, 16), 0, "stride must be"),
+        (torch.rand(1, 1, 16, 16), 8, "M >= 2"),
+        (torch.rand(3, 1, 4, 4), 8, "outside of an image"),
+    ],
+)
+def test_refuses_what_does_not_fit(images: torch.Tensor, stride: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        window_correspondence(
+            PatchMeanEncoder(1, (8, 8), (8, 8)), images, torch.full((len(images), 1, 2), 9.0), 1, stride
+        )
+
+
+def test_study_adds_columns_in_its_own_pixels() -> None:
+    generator = torch.Generator().manual_seed(0)
+    images = StudyImages(
+        torch.rand(3, 1, 28, 28, generator=generator), landmarks=8 + 12 * torch.rand(3, 2, 2, generator=generator)
+    )
+    encoder = ViTEncoder(img_size=28, patch_size=14, hidden_size=12, num_layers=1, num_heads=2)
+    study = CorrespondenceStudy(reference=1, perturbations=(), windows=True, progress=False)
+    table = study({"untrained": encoder}, images).table
+    found = table.loc["untrained", "error_across_patients_windows"]
+    assert 0 < found < 28 * 2**0.5
+    assert np.isnan(table.loc["same place", "error_across_patients_windows"])

@@ -1,0 +1,74 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Drift of a folder, flag rates of groups, and names of places in the lungs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from monai_afire.apps.worklist import flag_rates, lung_zone, measure_drift
+
+
+def test_the_same_images_do_not_drift_and_a_shift_names_its_group() -> None:
+    random = np.random.default_rng(0)
+    normal = {"fused": random.normal(size=300), "token_mean_density": random.normal(size=300)}
+    same = measure_drift({name: random.normal(size=200) for name in normal}, normal, {})
+    assert same is not None
+    assert not same.is_clear
+    values = np.concatenate([random.normal(size=100), random.normal(2, 1, size=100)])
+    scanners = ["A"] * 100 + ["B"] * 100
+    drift = measure_drift(
+        {"fused": random.normal(size=200), "token_mean_density": values}, normal, {"scanner": scanners}
+    )
+    assert drift is not None
+    assert drift.is_clear
+    assert (drift.score, drift.group, drift.images) == ("token_mean_density", "scanner B", 200)
+    assert "Disease raises scores, too" in str(drift)
+
+
+@pytest.mark.parametrize(("images", "normals"), [(19, 300), (300, 19), (300, 0)])
+def test_too_few_images_are_not_tested(images: int, normals: int) -> None:
+    assert measure_drift({"fused": np.arange(images) + 1e3}, {"fused": np.arange(normals)}, {}) is None
+
+
+def test_flag_rates_count_known_groups_only() -> None:
+    table = pd.DataFrame(
+        {
+            "decision": ["above", "below", "above", "below", ""],
+            "sex": ["F", "F", "M", "", "M"],
+            "age": ["39", "40", "", "101", "5"],
+        }
+    )
+    rows = {
+        (row["property"], row["group"]): (row["images"], row["above"]) for row in flag_rates(table).to_dict("records")
+    }
+    assert rows == {
+        ("sex", "F"): (2, 1),
+        ("sex", "M"): (1, 1),
+        ("age", "20 to 39"): (1, 1),
+        ("age", "40 to 59"): (1, 0),
+        ("age", "80 or more"): (1, 0),
+    }
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "name"),
+    [
+        (10, 10, "right lung, upper zone"),
+        (50, 50, "left lung, lower zone"),
+        (30, 54, "left lung, middle zone"),
+        (30, 30, "between the lungs"),
+        (1, 30, "outside the lungs"),
+        (62, 2, "outside the lungs"),
+    ],
+)
+def test_places_are_named_as_the_patient_has_them(row: int, column: int, name: str) -> None:
+    lungs = np.zeros((64, 64))
+    lungs[6:58, 6:24] = lungs[6:58, 40:58] = 0.9
+    heat = np.zeros((64, 64))
+    heat[row, column] = 2
+    assert lung_zone(heat, lungs, low=1.0) == name
+    assert lung_zone(heat, np.zeros((64, 64)), low=1.0) == ""
+    assert lung_zone(heat, lungs, low=3.0) == ""

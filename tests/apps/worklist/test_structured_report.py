@@ -1,0 +1,169 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Structured Reports, of DICOM files that are written here."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pydicom
+import pytest
+import torch
+from anomaly.test_handlers import Radiographs, fitted_detector, judging, read_csv
+from anomaly.test_worklist import result, write_source
+from pydicom.dataset import Dataset
+from pydicom.sr.codedict import codes
+from safetensors.torch import save_file
+
+from monai_afire.apps.worklist import AnomalyWriter, NoStudyError
+from monai_afire.apps.worklist.anomaly_writer import AnomalyResult, save_report
+from monai_afire.networks import ModelFile, save_network
+from monai_afire.networks.weights.description import Description, tensor_digest
+
+pytest.importorskip("highdicom")
+
+MODEL = Description("anomaly detector", digest=f"sha256:{64 * 'a'}", version="1.2.3")
+
+
+def reported(source: Path, **changes: Any) -> AnomalyResult:
+    return result(source, **{"p_value": 0.0125, "lung_zone": "right lung, upper zone", "model": MODEL, **changes})
+
+
+def measurement_group(path: Path) -> Any:
+    """Read by highdicom, which knows the template."""
+    from highdicom.sr import srread
+
+    [group] = srread(path).content.get_image_measurement_groups()
+    return group
+
+
+def numbers(path: Path) -> dict[str, float]:
+    return {each.name.meaning: float(each.value) for each in measurement_group(path).get_measurements()}
+
+
+def texts_of(path: Path) -> set[str]:
+    return {element.value for element in pydicom.dcmread(path).iterall() if element.keyword == "TextValue"}
+
+
+def test_report_says_what_was_found_by_which_model(tmp_path: Path) -> None:
+    path = save_report(reported(write_source(tmp_path / "a.dcm")), tmp_path / "out")
+    group = measurement_group(path)
+    assert numbers(path) == {
+        "Anomaly score": 2.5,
+        "Threshold Value": 2.0,
+        "Conformal p-value of the anomaly score": 0.0125,
+    }
+    [site] = group.finding_sites
+    assert (site.value, site.laterality) == (codes.SCT.UpperZoneOfLung, codes.SCT.Right)
+    [image] = group.source_images
+    assert image.referenced_sop_instance_uid == "1.2.3.1"
+    assert {"anomaly detector", "1.2.3", f"digest {MODEL.digest}"} <= texts_of(path)
+
+
+def test_report_lies_in_the_study_of_its_source(tmp_path: Path) -> None:
+    source = write_source(tmp_path / "a.dcm", TimezoneOffsetFromUTC="+0530")
+    report, original = pydicom.dcmread(save_report(reported(source), tmp_path / "out")), pydicom.dcmread(source)
+    for keyword in ("StudyInstanceUID", "PatientName", "PatientID", "PatientBirthDate", "AccessionNumber", "StudyDate"):
+        assert report[keyword].value == original[keyword].value, keyword
+    assert report.SeriesInstanceUID != original.SeriesInstanceUID
+    assert (report.Modality, report.VerificationFlag, report.PreliminaryFlag) == ("SR", "UNVERIFIED", "PRELIMINARY")
+    assert "not for clinical use" in report.SeriesDescription
+    again = pydicom.dcmread(save_report(reported(source), tmp_path / "again"))
+    other = pydicom.dcmread(save_report(reported(source, score=2.6), tmp_path / "other"))
+    assert report.SOPInstanceUID == again.SOPInstanceUID != other.SOPInstanceUID
+    assert report.SeriesInstanceUID == other.SeriesInstanceUID
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        ("", []),
+        ("left lung, lower zone", [(codes.SCT.LowerZoneOfLung, codes.SCT.Left)]),
+        ("right lung, middle zone", [(codes.SCT.MiddleZoneOfLung, codes.SCT.Right)]),
+        ("between the lungs", [(codes.SCT.Mediastinum, None)]),
+        ("outside the lungs", [(codes.SCT.Chest, None)]),
+    ],
+)
+def test_what_is_not_known_is_left_out(tmp_path: Path, place: str, expected: list) -> None:
+    given = reported(write_source(tmp_path / "a.dcm"), p_value=math.nan, threshold=math.nan, lung_zone=place)
+    path = save_report(given, tmp_path / "out")
+    assert numbers(path) == {"Anomaly score": 2.5}
+    assert [(site.value, site.laterality) for site in measurement_group(path).finding_sites] == expected
+
+
+def test_headers_that_break_the_rules_are_copied_or_refused(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="Invalid value"):
+        source = write_source(tmp_path / "a.dcm", PatientSex="male", PatientBirthDate="unknown", SeriesNumber=0)
+    report = pydicom.dcmread(save_report(reported(source), tmp_path / "out"))
+    assert report.PatientSex == "male"
+    for changes in ({"StudyInstanceUID": None}, {"SOPClassUID": "1.2.3.4"}):
+        with pytest.raises(NoStudyError):
+            save_report(reported(write_source(tmp_path / "a.dcm", **changes)), tmp_path / "out")
+
+
+@pytest.mark.skipif(shutil.which("dciodvfy") is None, reason="dciodvfy (Debian package dicom3tools) is not installed")
+@pytest.mark.parametrize(
+    "changes", [{}, {"PatientID": None, "PatientSex": None, "StudyID": None, "SeriesNumber": None}]
+)
+def test_a_validator_finds_no_error_in_reports(tmp_path: Path, changes: dict[str, None]) -> None:
+    path = save_report(reported(write_source(tmp_path / "a.dcm", **changes)), tmp_path)
+    said = subprocess.run(["dciodvfy", str(path)], capture_output=True, text=True, check=False)
+    assert "ComprehensiveSR" in said.stderr + said.stdout
+    assert "Error" not in said.stderr + said.stdout
+
+
+def test_writer_reports_what_its_table_says(tmp_path: Path) -> None:
+    items = [{"image": str(write_source(tmp_path / "a.dcm"))}]
+    out, data = tmp_path / "out", Radiographs(tmp_path / "pictures", ["a.png"])
+    detector = fitted_detector()
+    file = ModelFile(save_network(detector, tmp_path / "model.pt"))
+    engine = judging(detector)
+    AnomalyWriter(detector, items, str(out), saved=("sr",), model_file=file).attach(engine)
+    torch.manual_seed(0)
+    engine.run(data.batches())
+    [row] = read_csv(out / "worklist.csv")
+    found = numbers(out / "sr/a.dcm.dcm")
+    assert found["Anomaly score"] == pytest.approx(float(row["score"]), rel=1e-5)
+    assert found["Threshold Value"] == pytest.approx(float(row["threshold"]), rel=1e-5)
+    assert found["Conformal p-value of the anomaly score"] == pytest.approx(float(row["p_value"]), rel=1e-3)
+    assert f"digest {file.identity.digest}" in texts_of(out / "sr/a.dcm.dcm")
+    assert bool(row["lung_zone"]) == bool(measurement_group(out / "sr/a.dcm.dcm").finding_sites)
+
+
+def test_without_highdicom_nothing_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "highdicom", None)
+    with pytest.raises(ImportError, match=r"monai-afire\[sr\]"):
+        AnomalyWriter(fitted_detector(), [], str(tmp_path), saved=("sr",))
+
+
+def test_structured_report_needs_no_file() -> None:
+    from monai_afire.apps.worklist import structured_report
+
+    source = Dataset()
+    source.StudyInstanceUID, source.SeriesInstanceUID, source.SOPInstanceUID = "1.2.1", "1.2.2", "1.2.3"
+    with pytest.raises(NoStudyError, match="has no SOPClassUID"):
+        structured_report(source, 1.0, 1.0, 1.0, "", MODEL)
+
+
+def test_the_released_detector_has_a_version_and_a_digest(repository_root: Path) -> None:
+    identity = ModelFile(repository_root / "bundles/afire/released/detector.safetensors").identity
+    assert identity.task == "anomaly detector"
+    assert re.fullmatch(r"\d+\.\d+\.\d+", identity.version)
+    assert re.fullmatch("sha256:[0-9a-f]{64}", str(identity.digest))
+
+
+def test_a_file_of_an_older_version_has_them_too(tmp_path: Path) -> None:
+    settings = {"encoder": {"img_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2}}
+    header = {"format": "monai_afire detector 1", "settings": json.dumps(settings)}
+    tensors = {"map_mean": torch.zeros(2)}
+    save_file(tensors, tmp_path / "old.safetensors", metadata=header)
+    identity = ModelFile(tmp_path / "old.safetensors").identity
+    assert (identity.task, identity.version) == ("anomaly detector", "0.1.0")
+    assert identity.digest == tensor_digest(tensors)

@@ -1,0 +1,218 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The watcher of a folder: each file is scored once, whatever happens in between."""
+
+from __future__ import annotations
+
+import csv
+import multiprocessing
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bundles.bundle_runs import new_detector, write_images
+from handlers.lock_holder import holding_process
+
+from monai_afire.apps.worklist import watch
+from monai_afire.data import DatalistError
+from monai_afire.detection import AnomalyDetector
+from monai_afire.networks import save_network
+
+SMALL: dict[str, Any] = {"saved": [], "device": "cpu", "batch_size": 2}
+
+
+@pytest.fixture
+def detector(tmp_path: Path) -> str:
+    """File of a detector that is too small to find anything."""
+    network, description = new_detector(
+        image_size=32, patch_size=8, hidden_size=24, num_layers=1, num_heads=2, device="cpu"
+    )
+    return str(save_network(network, tmp_path / "model.pt", description))
+
+
+@pytest.fixture
+def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, detector: str) -> Callable[..., None]:
+    """A watch of ``in`` that does a step at each of its pauses and is stopped after the last one."""
+
+    def run(*steps: Callable[[], object]) -> None:
+        remaining: Iterator[Callable[[], object]] = iter(steps)
+
+        def pause(seconds: float) -> None:
+            step = next(remaining, None)
+            if step is None:
+                raise KeyboardInterrupt
+            step()
+
+        monkeypatch.setattr(watch.time, "sleep", pause)
+        (tmp_path / "in").mkdir(exist_ok=True)
+        with pytest.raises(KeyboardInterrupt):
+            watch.watch_folder(tmp_path / "in", tmp_path / "out", 1.0, ckpt_path=detector, **SMALL)
+
+    return run
+
+
+def scored(folder: Path, table: str = "worklist.csv") -> dict[str, list[str]]:
+    """Names of the images on each batch's list."""
+    batches = sorted(path for path in (folder / "out").glob("batch_*") if path.is_dir())
+    return {
+        batch.name: sorted(Path(row["image"]).name for row in csv.DictReader((batch / table).open(newline="")))
+        for batch in batches
+    }
+
+
+def nothing() -> None:
+    """A pause in which nothing happens."""
+
+
+def test_a_file_is_scored_when_it_has_stopped_growing(tmp_path: Path, look: Callable[..., None]) -> None:
+    write_images(tmp_path / "sent", 2)
+    whole = (tmp_path / "sent/image_1.png").read_bytes()
+    growing = tmp_path / "in/day 1/growing.png"
+
+    def begin() -> None:
+        (tmp_path / "in/whole.png").write_bytes((tmp_path / "sent/image_0.png").read_bytes())
+        growing.parent.mkdir()
+        growing.write_bytes(whole[:100])
+
+    look(begin, lambda: growing.write_bytes(whole[:200]), lambda: growing.write_bytes(whole), nothing, nothing)
+    assert scored(tmp_path) == {"batch_000001": ["whole.png"], "batch_000002": ["growing.png"]}
+    assert list(scored(tmp_path, "rejected.csv").values()) == [[], []]
+    assert not list((tmp_path / "out").glob(".*"))
+
+    look(nothing, nothing)  # a new start scores none again
+    assert len(scored(tmp_path)) == 2
+    look(nothing, lambda: growing.write_bytes(whole + b" "), nothing, nothing)
+    assert scored(tmp_path)["batch_000003"] == ["growing.png"]  # another content is another arrival
+
+
+def test_files_that_cannot_be_read_end_no_watch(tmp_path: Path, look: Callable[..., None]) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (tmp_path / "in/notes.txt").write_text("no image")
+    look(nothing, lambda: write_images(tmp_path / "in", 1), nothing, nothing)
+    assert scored(tmp_path, "rejected.csv") == {"batch_000001": ["broken.png"], "batch_000002": []}
+    assert scored(tmp_path) == {"batch_000001": [], "batch_000002": ["image_0.png"]}
+
+
+@pytest.mark.parametrize("place", ["before scoring", "while scoring", "before it is shown"])
+def test_a_batch_that_was_begun_is_completed_first(
+    tmp_path: Path, look: Callable[..., None], monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    def stop(*arguments: Any, **others: Any) -> Any:
+        raise KeyboardInterrupt
+
+    write_images(tmp_path / "in", 5)
+    with monkeypatch.context() as patched:
+        if place == "before scoring":
+            patched.setattr(watch, "ConfigWorkflow", stop)
+        elif place == "while scoring":
+            forward, calls = AnomalyDetector.forward, iter([False, True])
+            patched.setattr(AnomalyDetector, "forward", lambda *images: stop() if next(calls) else forward(*images))
+        else:
+            patched.setattr(Path, "rename", stop)
+        look(nothing, nothing)
+    assert scored(tmp_path) == {}
+    begun = tmp_path / "out/.batch_000001"
+    assert (begun / "datalist.json").is_file()
+    rows = len((begun / "scores.csv").read_text().splitlines()) - 1 if (begun / "scores.csv").is_file() else 0
+    assert rows == {"before scoring": 0, "while scoring": 2, "before it is shown": 5}[place]
+    (tmp_path / "in/late.png").write_bytes((tmp_path / "in/image_0.png").read_bytes())
+    look(nothing, nothing)
+    assert scored(tmp_path) == {
+        "batch_000001": [f"image_{number}.png" for number in range(5)],
+        "batch_000002": ["late.png"],
+    }
+
+
+def test_a_batch_of_other_settings_is_named(
+    tmp_path: Path, look: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(**settings: Any) -> None:
+        raise KeyboardInterrupt
+
+    def refuse(*arguments: Any) -> None:
+        raise RuntimeError("begun with other columns")
+
+    write_images(tmp_path / "in", 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(watch, "ConfigWorkflow", stop)
+        look(nothing, nothing)
+    monkeypatch.setattr(watch, "_score", refuse)
+    with pytest.raises(DatalistError, match=r"\.batch_000001 cannot be completed \(begun with other .*delete this"):
+        watch.watch_folder(tmp_path / "in", tmp_path / "out")
+
+
+def test_many_files_come_in_several_batches(
+    tmp_path: Path, look: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "_MOST", 2)
+    write_images(tmp_path / "in", 3)
+    look(nothing)
+    assert [len(names) for names in scored(tmp_path).values()] == [2, 1]
+
+
+def test_folders_that_cannot_be_watched_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch.signal, "signal", lambda *arguments: None)  # what it changes in a process of its own
+    monkeypatch.setattr(watch, "show_cause_last", lambda: None)
+    assert watch.main([str(tmp_path), str(tmp_path / "out")]) == 1
+    assert "where results would count as arrivals" in capsys.readouterr().err
+    assert watch.main([str(tmp_path / "in"), str(tmp_path / "out")]) == 1
+    assert "no such folder" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.name != "posix", reason="folders are locked by POSIX")
+def test_one_watch_at_a_time_writes_to_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out").mkdir()
+    with holding_process(tmp_path / "out"), pytest.raises(RuntimeError, match="another run is writing"):
+        watch.watch_folder(tmp_path / "in", tmp_path / "out")
+
+
+def watching(folder: Path, detector: str) -> None:
+    """A process as the command starts it."""
+    os.chdir(folder)
+    output = os.open("log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    words = ["in", "out", "--interval", "0.2", "--ckpt_path", detector, "--device", "cpu", "--saved", "overlays"]
+    raise SystemExit(watch.main(words))
+
+
+@pytest.mark.slow
+def test_kills_lose_no_file_and_score_none_twice(tmp_path: Path, detector: str) -> None:
+    names = write_images(tmp_path / "sent", 24)
+    (tmp_path / "in").mkdir()
+    context, chance, killed = multiprocessing.get_context("forkserver"), random.Random(0), 0
+    deadline = time.monotonic() + 300
+    while len(names) > 1 and time.monotonic() < deadline:
+        process = context.Process(target=watching, args=(tmp_path, detector))
+        process.start()
+        for name in [names.pop() for _ in range(min(len(names) - 1, 3))]:
+            os.replace(tmp_path / "sent" / name, tmp_path / "in" / name)
+        process.join(chance.uniform(0.5, 5.0))
+        assert process.is_alive(), (tmp_path / "log.txt").read_text()[-2000:]
+        process.kill()
+        process.join()
+        killed += 1
+    process = context.Process(target=watching, args=(tmp_path, detector))
+    process.start()
+    os.replace(tmp_path / "sent" / names[0], tmp_path / "in" / names[0])
+    while sum(map(len, scored(tmp_path).values())) < 24 and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGTERM)
+    process.join(60)
+    assert process.exitcode == 0
+    counts = Counter(name for names in scored(tmp_path).values() for name in names)
+    assert killed == 8
+    assert counts == {f"image_{number}.png": 1 for number in range(24)}
+    assert len(list((tmp_path / "out").glob("batch_*/overlays/*.jpg"))) == 24
+    assert not list((tmp_path / "out").glob(".*"))

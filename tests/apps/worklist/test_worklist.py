@@ -1,0 +1,289 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Work-list and Secondary Captures, of DICOM files that are written here."""
+
+from __future__ import annotations
+
+import csv
+import math
+import shutil
+import subprocess
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pydicom
+import pytest
+from pydicom.dataset import Dataset, FileMetaDataset
+from pydicom.uid import CTImageStorage, DigitalXRayImageStorageForPresentation, ExplicitVRLittleEndian
+
+from monai_afire.apps.worklist.anomaly_writer import (
+    AnomalyResult,
+    save_overlay,
+    save_secondary_capture,
+    save_thumbnail,
+)
+from monai_afire.apps.worklist.secondary_capture import NoStudyError, read_source
+from monai_afire.apps.worklist.worklist import WorklistSummary, hottest_place, write_worklist
+from monai_afire.transforms.radiograph_io import RadiographError
+from monai_afire.transforms.radiograph_loading import LoadRadiograph
+
+
+def write_source(path: Path, number: int = 1, **changes: Any) -> Path:
+    """A radiograph as an archive has it; None leaves an element out."""
+    dataset = Dataset()
+    dataset.file_meta = FileMetaDataset()
+    dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    facts: dict[str, Any] = {
+        "SpecificCharacterSet": "ISO_IR 100",
+        "SOPClassUID": DigitalXRayImageStorageForPresentation,
+        "SOPInstanceUID": f"1.2.3.{number}",
+        "StudyInstanceUID": "1.2.1",
+        "SeriesInstanceUID": "1.2.2",
+        "SeriesNumber": 2,
+        "InstanceNumber": number,
+        "PatientName": "Müller^Jörg",
+        "PatientID": "4711",
+        "PatientBirthDate": "19500101",
+        "PatientSex": "M",
+        "StudyDate": "20240102",
+        "StudyTime": "120000",
+        "ReferringPhysicianName": "",
+        "StudyID": "7",
+        "AccessionNumber": "A-815",
+        "PatientOrientation": ["L", "F"],
+        "BodyPartExamined": "CHEST",
+        "Modality": "DX",
+        "RescaleSlope": "1",
+        "RescaleIntercept": "0",
+        "WindowCenter": "2048",
+        "WindowWidth": "4096",
+        **changes,
+    }
+    for keyword, value in facts.items():
+        if value is not None:
+            setattr(dataset, keyword, value)
+    dataset.set_pixel_data(np.arange(40 * 30, dtype=np.uint16).reshape(40, 30), "MONOCHROME2", 12)
+    dataset.SOPInstanceUID = facts["SOPInstanceUID"] or "1.2.3"
+    dataset.save_as(path, enforce_file_format=True)
+    return path
+
+
+def result(source: Path, **changes: Any) -> AnomalyResult:
+    heat = np.zeros((24, 24), np.float32)
+    heat[3:6, 18:21] = 4.0
+    facts: dict[str, Any] = {
+        "source": str(source),
+        "root": str(source.parent),
+        "heat": heat,
+        "tokens": np.zeros((9, 5), np.float32),
+        "picture": np.linspace(0, 255, 64 * 64).reshape(64, 64).astype(np.uint8),
+        "spatial_shape": (40, 30),
+        "affine": np.eye(4),
+        "heat_range": (1.0, 3.0),
+        "score": 2.5,
+        "threshold": 2.0,
+    }
+    return AnomalyResult(**(facts | changes))
+
+
+# ---- Secondary Capture
+
+
+def test_capture_lies_in_the_study_of_its_source(tmp_path: Path) -> None:
+    source = write_source(tmp_path / "a.dcm")
+    path = save_secondary_capture(result(source), tmp_path / "out")
+    assert path == tmp_path / "out/a.dcm.dcm"
+    capture, original = pydicom.dcmread(path), pydicom.dcmread(source)
+    for keyword in ("StudyInstanceUID", "PatientName", "PatientID", "AccessionNumber", "PatientOrientation"):
+        assert capture[keyword].value == original[keyword].value, keyword
+    assert str(capture.PatientName) == "Müller^Jörg"
+    assert capture.SeriesInstanceUID != original.SeriesInstanceUID
+    assert capture.SOPInstanceUID == capture.file_meta.MediaStorageSOPInstanceUID != original.SOPInstanceUID
+    [reference] = capture.SourceImageSequence
+    assert reference.ReferencedSOPInstanceUID == original.SOPInstanceUID
+    assert reference.ReferencedSOPClassUID == original.SOPClassUID
+    assert list(capture.ImageType) == ["DERIVED", "SECONDARY"]
+    assert capture.ConversionType == "WSD"
+    assert capture.BurnedInAnnotation == "YES"
+    assert "score 2.50, above the threshold of 2.00" in capture.DerivationDescription
+
+
+def test_own_heat_maps_are_not_read_as_radiographs(tmp_path: Path) -> None:
+    given = result(write_source(tmp_path / "a.dcm"))
+    for save in (save_secondary_capture, save_overlay, save_thumbnail):
+        with pytest.raises(RadiographError, match="is a heat map that monai_afire wrote, not a radiograph"):
+            LoadRadiograph()(save(given, tmp_path / "out"))
+
+
+def test_capture_shows_the_overlay_and_nothing_rescales_it(tmp_path: Path) -> None:
+    given = result(write_source(tmp_path / "a.dcm"))
+    capture = pydicom.dcmread(save_secondary_capture(given, tmp_path))
+    np.testing.assert_array_equal(capture.pixel_array, given.picture_with_heat())
+    assert (capture.PhotometricInterpretation, capture.BitsStored, capture.PixelRepresentation) == ("RGB", 8, 0)
+    for keyword in ("RescaleSlope", "RescaleIntercept", "WindowCenter", "WindowWidth", "VOILUTSequence"):
+        assert keyword not in capture, keyword
+    del capture.SecondaryCaptureDeviceManufacturer  # with it, the picture is no radiograph to us
+    capture.save_as(tmp_path / "a.dcm.dcm")
+    with pytest.warns(UserWarning, match="is a color picture"):
+        read = LoadRadiograph()(str(tmp_path / "a.dcm.dcm"))
+    assert tuple(read.shape[1:]) == given.picture_with_heat().shape[:2]
+
+
+def test_uids_follow_from_source_and_picture(tmp_path: Path) -> None:
+    first, second = write_source(tmp_path / "a.dcm", 1), write_source(tmp_path / "b.dcm", 2)
+    made = {}
+    for name, given in {"one": result(first), "score": result(first, score=2.6), "other": result(second)}.items():
+        path = save_secondary_capture(given, tmp_path / name)
+        made[name] = pydicom.dcmread(path)
+        again = pydicom.dcmread(save_secondary_capture(given, tmp_path / name))
+        again.ContentDate, again.ContentTime = made[name].ContentDate, made[name].ContentTime
+        assert again == made[name]
+        assert made[name].SOPInstanceUID.is_valid
+    assert len({capture.SOPInstanceUID for capture in made.values()}) == 3
+    assert len({capture.SeriesInstanceUID for capture in made.values()}) == 1
+
+
+@pytest.mark.parametrize("offset", [None, "+0545"])
+def test_capture_says_when_it_was_made(tmp_path: Path, offset: str | None) -> None:
+    zone = datetime.strptime(offset, "%z").tzinfo if offset else None
+    source = write_source(tmp_path / "a.dcm", **({"TimezoneOffsetFromUTC": offset} if offset else {}))
+    before = datetime.now(zone).replace(microsecond=0)
+    capture = pydicom.dcmread(save_secondary_capture(result(source), tmp_path))
+    made = datetime.strptime(capture.ContentDate + capture.ContentTime, "%Y%m%d%H%M%S").replace(tzinfo=zone)
+    assert before <= made <= datetime.now(zone)
+
+
+def test_what_was_lost_or_may_be_burned_in_is_not_forgotten(tmp_path: Path) -> None:
+    facts = {"LossyImageCompression": "01", "LossyImageCompressionRatio": 10, "BurnedInAnnotation": "NO"}
+    source = write_source(tmp_path / "a.dcm", LossyImageCompressionMethod="ISO_10918_1", **facts)
+    capture = pydicom.dcmread(save_secondary_capture(result(source), tmp_path))
+    assert (capture.LossyImageCompression, capture.LossyImageCompressionRatio) == ("01", 10)
+    assert capture.BurnedInAnnotation == "NO"
+
+
+@pytest.mark.parametrize("missing", ["StudyInstanceUID", "SeriesInstanceUID"])
+def test_a_source_without_a_study_is_refused(tmp_path: Path, missing: str) -> None:
+    source = write_source(tmp_path / "a.dcm", **{missing: None})
+    with pytest.raises(NoStudyError, match=rf"a\.dcm has no {missing}"):
+        save_secondary_capture(result(source), tmp_path / "out")
+    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    with pytest.raises(NoStudyError, match="is no DICOM file"):
+        read_source(tmp_path / "a.png")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(shutil.which("dciodvfy") is None, reason="dciodvfy (Debian package dicom3tools) is not installed")
+@pytest.mark.parametrize(
+    "changes", [{}, {"PatientID": None, "PatientSex": None, "StudyID": None, "SeriesNumber": None}]
+)
+def test_a_validator_finds_no_error(tmp_path: Path, changes: dict[str, None]) -> None:
+    path = save_secondary_capture(result(write_source(tmp_path / "a.dcm", **changes)), tmp_path)
+    said = subprocess.run(["dciodvfy", str(path)], capture_output=True, text=True, check=False)
+    assert "SCImage" in said.stderr + said.stdout
+    assert "Error" not in said.stderr + said.stdout
+
+
+# ---- work-list
+
+
+def write_scores(path: Path, rows: list[tuple[str, str, str, str]]) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("image", "abnormal", "fused", "hottest"), *rows])
+    return path
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_most_suspicious_image_comes_first(tmp_path: Path) -> None:
+    source = write_source(tmp_path / "b.dcm")
+    rows = [("a.png", "0", "-0.5", ""), (str(source), "1", "2.5", "upper left"), ("c, d.png", "0", "1e-3", "center")]
+    scores = write_scores(tmp_path / "scores.csv", rows)
+    path = tmp_path / "worklist.csv"
+    summary = write_worklist(scores, path, 2.0, lambda values: 10 * values, {})
+    assert summary == WorklistSummary(3, 1)
+    assert str(summary) == "1 of 3 above the threshold"
+    first, second, third = read_csv(path)
+    assert (first["rank"], first["score"], first["threshold"], first["decision"]) == ("1", "2.5", "2", "above")
+    assert (first["percentile"], first["hottest"], first["image"]) == ("25.0", "upper left", str(source))
+    uids = ["study_instance_uid", "series_instance_uid", "sop_instance_uid", "accession_number"]
+    assert [first[name] for name in uids] == ["1.2.1", "1.2.2", "1.2.3.1", "A-815"]
+    assert [second[name] for name in uids] == [""] * 4
+    assert [(row["image"], row["decision"]) for row in (second, third)] == [("c, d.png", "below"), ("a.png", "below")]
+
+
+def test_patients_are_named_only_when_asked_for(tmp_path: Path) -> None:
+    source = write_source(tmp_path / "b.dcm")
+    scores = write_scores(tmp_path / "scores.csv", [("as written", "", "2.5", "")])
+    path, sources = tmp_path / "worklist.csv", {"as written": str(source)}
+    summary = write_worklist(scores, path, math.nan, lambda values: values * math.nan, sources)
+    assert str(summary) == "1 images by score; the detector has no threshold"
+    for private in ("Müller", "4711", "1950"):
+        assert private not in path.read_text(encoding="utf-8")
+    write_worklist(scores, path, math.nan, lambda values: values * math.nan, sources, patient_identifiers=True)
+    [row] = read_csv(path)
+    assert (row["patient_id"], row["patient_name"], row["patient_birth_date"]) == ("4711", "Müller^Jörg", "19500101")
+    assert (row["threshold"], row["decision"], row["percentile"]) == ("", "", "")
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)"])
+def test_no_spreadsheet_runs_what_a_header_says(tmp_path: Path, text: str) -> None:
+    source = write_source(tmp_path / "b.dcm", PatientName=text, AccessionNumber=text)
+    scores, path = write_scores(tmp_path / "scores.csv", [(str(source), "", "-2.5", "")]), tmp_path / "worklist.csv"
+    write_worklist(scores, path, math.nan, lambda values: values * math.nan, {}, patient_identifiers=True)
+    [row] = read_csv(path)
+    assert (row["patient_name"], row["accession_number"]) == ("'" + text, "'" + text)
+    assert row["score"] == "-2.5"
+    capture = pydicom.dcmread(save_secondary_capture(result(source), tmp_path))
+    assert (str(capture.PatientName), capture.AccessionNumber) == (text, text)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, ""),
+        ({"ViewPosition": "PA", "BodyPartExamined": "PORT CHEST"}, ""),
+        ({"ViewPosition": None, "BodyPartExamined": None, "PatientOrientation": None}, ""),
+        ({"ViewPosition": "LL"}, "ViewPosition LL"),
+        ({"BodyPartExamined": "HAND"}, "BodyPartExamined HAND"),
+        ({"SOPClassUID": CTImageStorage}, "CT Image Storage"),
+        ({"PatientOrientation": ["R", "F"]}, "PatientOrientation R/F"),
+        ({"PatientOrientation": ["P", "F"]}, "PatientOrientation P/F"),
+    ],
+)
+def test_headers_of_another_view_are_named(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    source = write_source(tmp_path / "b.dcm", **changes)
+    scores, path = write_scores(tmp_path / "scores.csv", [(str(source), "1", "2.5", "")]), tmp_path / "worklist.csv"
+    summary = write_worklist(scores, path, 2.0, np.array, {})
+    assert read_csv(path)[0]["other_view"] == words
+    assert ("1 are no frontal chest radiographs" in str(summary)) == bool(words)
+
+
+def test_equal_scores_keep_their_order_and_an_empty_table_is_a_list(tmp_path: Path) -> None:
+    path = tmp_path / "worklist.csv"
+    scores = write_scores(tmp_path / "scores.csv", [(name, "0", "1", "") for name in "cab"])
+    write_worklist(scores, path, 2.0, np.array, {})
+    assert [row["image"] for row in read_csv(path)] == ["c", "a", "b"]
+    assert write_worklist(write_scores(scores, []), path, 2.0, np.array, {}) == WorklistSummary(0, 0)
+    assert read_csv(path) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ((0, 0), "upper left"),
+        ((0, 8), "upper right"),
+        ((7, 4), "lower center"),
+        ((4, 0), "middle left"),
+        ((4, 4), "center"),
+    ],
+)
+def test_hottest_place_is_that_of_the_picture(place: tuple[int, int], words: str) -> None:
+    heat = np.random.default_rng(0).random((9, 9))
+    heat[place] = 5
+    assert hottest_place(heat, 1.0) == words
+    assert hottest_place(heat, 5.0) == ""

@@ -1,0 +1,101 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Page of the work-list: escaped texts, pictures, and marks that the package's own reader takes."""
+
+from __future__ import annotations
+
+import csv
+import html
+import json
+import re
+from pathlib import Path
+
+from html_pages import Elements, needs_chromium, shown_by_chromium
+from PIL import Image
+
+from monai_afire.apps.readers.__main__ import main as write_datalist
+from monai_afire.apps.worklist import write_worklist_page
+
+COLUMNS = ("rank", "score", "threshold", "decision", "percentile", "hottest", "image", "other_view")
+HOSTILE = ('<script>alert("1")</script>.png', '" onerror="alert(2).png', "day 1/a&b #1%.png", "Ünïcode.png")
+
+
+def written(folder: Path, rows: list[tuple[str, str, str]]) -> str:
+    """The page of images, each with its decision and other view."""
+    with (folder / "worklist.csv").open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(COLUMNS)
+        for rank, (image, decision, view) in enumerate(rows, start=1):
+            table.writerow([rank, 10 - rank, 5, decision, 99.0, "center", image, view])
+    page = folder / "worklist.html"
+    thumbnails, pictures = folder / "thumbnails", folder / "overlays"
+    write_worklist_page(folder / "worklist.csv", page, thumbnails.joinpath, pictures.joinpath)
+    return page.read_text(encoding="utf-8")
+
+
+def test_every_text_of_others_is_escaped(tmp_path: Path) -> None:
+    rows = [(name, "above", "<b>ViewPosition</b> LL") for name in HOSTILE]
+    elements = Elements(written(tmp_path, rows))
+    assert [each["data-image"] for each in elements.named("li")] == list(HOSTILE)
+    assert len(elements.named("script")) == 1
+    assert not elements.named("b")
+    assert not any("onerror" in attributes for _, attributes in elements.found)
+    assert all(
+        re.fullmatch(r"thumbnails/[\w./%~-]+", each["src"] or "") for each in elements.named("img") if "src" in each
+    )
+
+
+def test_the_page_needs_nothing_but_its_own_folder(tmp_path: Path) -> None:
+    text = written(tmp_path, [("a.png", "above", ""), ("b.png", "below", "")])
+    assert not re.search(r"https?://|//cdn|@import|<link", text)
+    assert "default-src 'none'" in html.unescape(text)
+    assert "2 images, 1 above the threshold" in text
+
+
+def test_a_picture_that_was_not_saved_is_replaced_by_its_thumbnail(tmp_path: Path) -> None:
+    (tmp_path / "overlays").mkdir()
+    (tmp_path / "overlays" / "a.png").touch()
+    buttons = Elements(written(tmp_path, [("a.png", "", ""), ("b.png", "", "")])).named("button")
+    assert [each["data-picture"] for each in buttons if "data-picture" in each] == [
+        "overlays/a.png",
+        "thumbnails/b.png",
+    ]
+
+
+def test_every_control_has_a_label(tmp_path: Path) -> None:
+    text = written(tmp_path, [("a.png", "above", "")])
+    for tag in ("input", "select"):
+        inside = len(re.findall(rf"<label>[^<]*<{tag}\b", text))
+        assert inside == text.count(f"<{tag} "), tag
+    assert all(each.get("alt") is not None for each in Elements(text).named("img"))
+
+
+@needs_chromium
+def test_marks_become_a_table_that_the_reader_takes(tmp_path: Path) -> None:
+    images = ["a.png", "b.png", 'c, "3".png', "d.png", "e.png"]
+    for name in images:
+        Image.new("L", (8, 8)).save(tmp_path / name)
+    decisions = ["above", "above", "below", "below", "above"]
+    text = written(tmp_path, [(name, decision, "") for name, decision in zip(images, decisions, strict=True)])
+    marks = dict(zip(images, ["agree", "disagree", "agree", "disagree", "unsure"], strict=True))
+    act = f"""<script>
+        for (const [name, mark] of Object.entries({json.dumps(marks)}))
+            [...document.querySelectorAll("li")].find(card => card.dataset.image === name)
+                .querySelector(`input[value=${{mark}}]`).click();
+        document.body.replaceChildren(document.createElement("pre"));
+        document.querySelector("pre").textContent = table();
+    </script>"""
+    (tmp_path / "acted.html").write_text(text.replace("</body>", act + "</body>"), encoding="utf-8")
+    shown = shown_by_chromium(tmp_path / "acted.html", tmp_path / "profile")
+    found = html.unescape(shown.split("<pre>")[1].split("</pre>")[0])
+    rows = {row["image"]: (row["abnormal"], row["mark"]) for row in csv.DictReader(found.splitlines())}
+    labels = ["1", "0", "0", "1", "-1"]
+    assert rows == {name: (label, marks[name]) for name, label in zip(images, labels, strict=True)}
+    (tmp_path / "marks.csv").write_text(found)
+    words = ["--table", "marks.csv", "--label_columns", "abnormal", "--num_classes", "0", "--split", "random"]
+    write_datalist(["table", "--root", str(tmp_path), "--output", str(tmp_path / "list.json"), *words])
+    listed = json.loads((tmp_path / "list.json").read_text())
+    found_labels = {
+        item["image"]: item["label"] for section in ("training", "validation", "test") for item in listed[section]
+    }
+    assert found_labels == {"a.png": [1], "b.png": [0], 'c, "3".png': [0], "d.png": [1], "e.png": [-1]}

@@ -1,0 +1,79 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Conformal p-values and the false discovery rate, against counting by hand and by simulation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from monai_afire.detection import conformal_p_values, discoveries
+from monai_afire.detection.score_thresholds import ScoreThresholds
+from monai_afire.networks.weights import load_network
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_p_values_are_counted_ranks(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    normal, scores = random.integers(0, 9, 30).astype(float), random.integers(-1, 11, 50).astype(float)
+    naive = [(1 + sum(each >= score for each in normal)) / 31 for score in scores]
+    np.testing.assert_allclose(conformal_p_values(scores, normal), naive)
+
+
+def test_normal_images_are_called_abnormal_no_more_often_than_stated() -> None:
+    random = np.random.default_rng(0)
+    rates = []
+    for _ in range(400):
+        normal, others = random.exponential(size=200), random.exponential(size=50)
+        rates.append((conformal_p_values(others, normal) <= 0.05).mean())
+    assert np.mean(rates) < 0.05 + 3 * np.std(rates) / 20
+
+
+def test_few_of_the_discoveries_are_normal() -> None:
+    random = np.random.default_rng(0)
+    false = []
+    for _ in range(200):
+        scores = np.concatenate([random.normal(size=80), random.normal(4, 1, size=20)])
+        found = discoveries(conformal_p_values(scores, random.normal(size=500)), rate=0.1)
+        false.append(found[:80].sum() / max(1, found.sum()))
+        assert found[80:].sum() > 5
+    assert np.mean(false) < 0.1
+
+
+def test_unknown_p_values_are_no_discoveries() -> None:
+    assert discoveries([np.nan, 0.001], 0.1).tolist() == [False, True]
+    assert np.isnan(conformal_p_values([1.0], [])).all()
+    assert np.isnan(conformal_p_values([np.nan, 1.0], [0, 2])).tolist() == [True, False]
+    with pytest.raises(ValueError, match="false discovery rate"):
+        discoveries([0.5], 0.0)
+
+
+def test_calibration_travels_with_the_state_and_older_files_load(tmp_path: Path) -> None:
+    fitted = ScoreThresholds(["focal", "fused"])
+    scores = torch.rand(3000, 2)
+    fitted.fit_thresholds(scores)
+    assert len(fitted.calibration()) == 1024
+    assert np.isin(fitted.calibration(), scores[:, 1].double().numpy()).all()
+    # a random part: neither the first images nor the largest scores
+    assert abs(np.mean(fitted.calibration()) - 0.5) < 0.05
+    loaded = ScoreThresholds(["focal", "fused"])
+    loaded.load_state_dict(fitted.state_dict())
+    np.testing.assert_array_equal(loaded.p_values([0.5, 2.0]), fitted.p_values([0.5, 2.0]))
+    older = fitted.state_dict()
+    del older["calibration_scores"]
+    torch.save(older, tmp_path / "model.pt")
+    load_network(loaded, tmp_path / "model.pt")
+    assert np.isnan(loaded.p_values([0.5])).all()
+    assert loaded.thresholds.isfinite().all()
+
+
+def test_few_normal_validation_images_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    scores = ScoreThresholds(["fused"])
+    scores.fit_thresholds(torch.arange(30.0)[:, None])
+    assert not caplog.records
+    scores.fit_thresholds(torch.arange(40.0)[:, None], labels=torch.arange(40) > 2)
+    [record] = caplog.records
+    assert "thresholds and p-values follow from normal validation images, with 3 images alone" in record.message

@@ -1,0 +1,169 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Anomaly detection with an encoder alone: its scores by hand, its layers, and thresholds of another specificity."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from ignite.engine import Engine
+from monai.networks.nets import ViT
+from torch.nn import functional as F
+
+from monai_afire.detection import AnomalyDetector, load_detector, save_detector, tokens_and_features
+from monai_afire.handlers import DetectorFit, ThresholdsAt
+from monai_afire.networks import AFiRe, MONAIEncoder, SwinEncoder, ViTEncoder
+
+
+def encoder() -> ViTEncoder:
+    torch.manual_seed(0)
+    return ViTEncoder(img_size=32, patch_size=8, hidden_size=24, num_layers=4, num_heads=2)
+
+
+def images(count: int, seed: int = 0) -> torch.Tensor:
+    return torch.rand(count, 1, 32, 32, generator=torch.Generator().manual_seed(seed))
+
+
+def fitted(**settings: object) -> AnomalyDetector:
+    detector = AnomalyDetector(encoder(), **{"copies": 0, "memory_size": 16, **settings}).eval()  # type: ignore[arg-type]
+    detector.fit([images(8), images(4, seed=1)])
+    return detector
+
+
+@pytest.mark.parametrize("layers", ["last", "all"])
+def test_scores_are_those_of_the_definitions(layers: str) -> None:
+    detector = fitted(layers=layers)
+    normal, new = torch.cat([images(8), images(4, seed=1)]), images(3, seed=2)
+    outputs = detector(new)
+    assert detector.score_names == ("token_density", "token_neighbors", "token_mean_density", "focal", "fused")
+    assert outputs["scores"].shape == (3, 5)
+    assert outputs["maps"].shape == (3, 3, 16)
+
+    def described(batch: torch.Tensor) -> np.ndarray:
+        with torch.no_grad():
+            if layers == "last":
+                return detector.network.encoder(batch).double().numpy()
+            maps = detector.network.encoder.feature_maps(batch)
+            return torch.cat([each.flatten(2).mT for each in maps], -1).double().numpy()
+
+    # PaDiM with one covariance for all positions, shrunk by 5 %
+    references, features = described(normal), described(new)
+    deviations = references - references.mean(0)
+    covariance = np.einsum("nld,nle->de", deviations, deviations) / (len(normal) - 1) / deviations.shape[1]
+    width = covariance.shape[0]
+    covariance = 0.95 * covariance + 0.05 * np.trace(covariance) / width * np.eye(width)
+    difference = features - references.mean(0)
+    density = np.sqrt(np.einsum("nld,de,nle->nl", difference, np.linalg.inv(covariance), difference))
+    raw = outputs["maps"][:, :2] * detector.map_std + detector.map_mean
+    np.testing.assert_allclose(raw[:, 0].numpy(), density, rtol=2e-3)
+
+    # PatchCore at each position, along the principal components, three neighbors
+    values, vectors = np.linalg.eigh(np.einsum("nld,nle->de", deviations, deviations) / deviations[..., 0].size)
+    kept = min(32, width)
+    axes, scale = vectors[:, -kept:], np.sqrt(values[-kept:].mean())
+    distances = np.linalg.norm((features[:, None] - references[None]) @ axes, axis=-1)  # (new, normal, L)
+    nearest = np.sort(distances, axis=1)[:, :3].mean(1) / scale
+    np.testing.assert_allclose(raw[:, 1].numpy(), nearest, rtol=5e-3)  # the memory is in half precision
+
+
+def test_an_encoder_is_frozen_and_one_of_monai_will_do() -> None:
+    vit = ViT(
+        1, (32, 32), (8, 8), hidden_size=24, mlp_dim=48, num_layers=2, num_heads=2, spatial_dims=2, dropout_rate=0.5
+    )
+    detector = AnomalyDetector(MONAIEncoder(vit), copies=0, memory_size=16)
+    assert not any(parameter.requires_grad for parameter in detector.parameters())
+    detector.train()
+    assert not vit.training
+    detector.fit([images(8)])
+    assert detector(images(2))["scores"].isfinite().all()
+    assert detector.heat_map(detector(images(2))["maps"][:, -1]).shape == (2, 1, 32, 32)
+    # a file of it is read into a detector of the same encoder, without any fit
+    other = AnomalyDetector(
+        MONAIEncoder(ViT(1, (32, 32), (8, 8), hidden_size=24, mlp_dim=48, num_layers=2, num_heads=2, spatial_dims=2)),
+        copies=0,
+        memory_size=16,
+    ).eval()
+    other.load_state_dict(detector.state_dict())
+    torch.testing.assert_close(other(images(2))["scores"], detector.eval()(images(2))["scores"])
+
+
+def test_what_an_encoder_cannot_give_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"fusion must name some of .*'token_neighbors'.* of an encoder alone, which has"
+    ):
+        AnomalyDetector(encoder(), fusion=["residual_neighbors"])
+    with pytest.raises(ValueError, match=r"score_fusion must name some of .* of an encoder alone"):
+        AnomalyDetector(encoder(), score_fusion=["restoration"])
+    with pytest.raises(ValueError, match=r"layers must be one of \('last', 'all'\), got 'first'"):
+        AnomalyDetector(encoder(), layers="first")
+    with pytest.raises(TypeError, match="Linear is no encoder"):
+        AnomalyDetector(torch.nn.Linear(2, 2))
+    with pytest.raises(RuntimeError, match="has not been fitted"):
+        AnomalyDetector(encoder()).eval()(images(1))
+
+
+def test_finer_maps_are_averaged_over_the_patch_of_a_token() -> None:
+    swin = SwinEncoder(img_size=32, patch_size=2, embed_dim=8, depths=(1, 1), num_heads=(2, 2), window_size=4).eval()
+    tokens, features = tokens_and_features(swin, images(2), "all")
+    finer, last = swin.feature_maps(images(2))
+    torch.testing.assert_close(features[..., :8], F.avg_pool2d(finer, 2).flatten(2).mT)
+    torch.testing.assert_close(features[..., 8:], last.flatten(2).mT)
+    torch.testing.assert_close(tokens, swin(images(2)))
+
+
+def test_layers_of_a_pretrained_network() -> None:
+    network = AFiRe(encoder(), 8, 16, 16, 1, 2)
+    detector = AnomalyDetector(network, copies=0, memory_size=16, layers="all").eval()
+    detector.fit([images(8)])
+    assert detector.token_memory.projection.shape[0] == detector.density.mean.shape[1] == 96
+    outputs = detector(images(2))
+    assert outputs["scores"].shape == (2, 10)
+    assert outputs["tokens"].shape == (2, 16, 24)
+
+
+def test_the_specificity_of_a_fitted_detector_can_be_changed() -> None:
+    detector = fitted()
+    normal = torch.randn(401, 5, generator=torch.Generator().manual_seed(0))
+    detector.fit_thresholds(normal, specificity=0.95)
+    stored = detector.thresholds.clone()
+    for specificity in (0.5, 0.99, 0.95):
+        detector.set_specificity(specificity)
+        torch.testing.assert_close(detector.thresholds, torch.quantile(normal, specificity, dim=0))
+    torch.testing.assert_close(detector.thresholds, stored)
+    detector.set_specificity(0.985)  # between two of the stored quantiles
+    between = torch.quantile(normal, torch.tensor([0.98, 0.99]), dim=0)
+    torch.testing.assert_close(detector.thresholds, between.mean(0))
+    for bad in (0.0, 1.0, -1.0):
+        with pytest.raises(ValueError, match=r"specificity must be in \(0, 1\)"):
+            detector.set_specificity(bad)
+    with pytest.raises(RuntimeError, match="no scores of normal validation images are stored"):
+        AnomalyDetector(encoder()).set_specificity(0.9)
+
+
+def test_an_evaluator_sets_the_specificity_when_it_starts() -> None:
+    detector = fitted()
+    batch = {"image": images(8)}
+    engine = Engine(lambda engine, batch: {"pred": detector(batch["image"]), "label": torch.zeros(8)})
+    DetectorFit(detector, [batch], specificity=0.5).attach(engine)
+    engine.run([batch])
+    before = detector.thresholds.clone()
+    user = Engine(lambda engine, batch: detector.thresholds.clone())
+    ThresholdsAt(detector, None).attach(user)
+    user.run([0])
+    assert torch.equal(detector.thresholds, before)
+    ThresholdsAt(detector, 0.9).attach(user)
+    user.run([0])
+    assert (detector.thresholds > before).all()
+
+
+def test_a_detector_of_another_library_is_built_again_from_its_file(tmp_path: Path) -> None:
+    vit = ViT(1, (32, 32), (8, 8), hidden_size=24, mlp_dim=48, num_layers=2, num_heads=2, spatial_dims=2)
+    detector = AnomalyDetector(vit, copies=0, memory_size=16).eval()
+    for parameter in detector.parameters():
+        parameter.data = parameter.data.half().float()  # as the file holds them
+    detector.fit([images(8), images(4, seed=1)])
+    read = load_detector(save_detector(detector, tmp_path / "detector.safetensors"))
+    torch.testing.assert_close(read(images(3, seed=2)), detector(images(3, seed=2)), rtol=1e-4, atol=1e-4)

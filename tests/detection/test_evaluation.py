@@ -1,0 +1,365 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""From one row per image to all figures: against scikit-learn, loops and tables by hand."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from monai_afire.apps.results.anomaly_report import report_lines
+from monai_afire.detection.evaluation import evaluate_scores
+
+SCORES = ["fused", "eq_51"]
+AT_THRESHOLD = ("accuracy", "f1", "sensitivity", "specificity")
+
+
+def random_table(seed: int = 0, count: int = 40) -> pd.DataFrame:
+    """Original images, with ties in one score, and painted copies of the normal ones."""
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.arange(count) % 3 == 0).astype(int)
+    table = pd.DataFrame(
+        {
+            "image": [f"{number}.png" for number in range(count)],
+            "label": labels,
+            "view": rng.choice(["AP", "PA", ""], count),
+            "kind": "",
+            "contrast": np.nan,
+            "size": np.nan,
+            "brightness": rng.random(count) - 0.2 * labels,
+            "sharpness": rng.random(count) / 10,
+            "fused": rng.normal(size=count) + labels,
+            "eq_51": (rng.normal(size=count) + 0.5 * labels).round(),
+            "pixel_auroc_fused": np.where(labels == 1, rng.random(count), np.nan),
+            "pointing_fused": np.where(labels == 1, rng.integers(0, 2, count), np.nan),
+        }
+    )
+    copies = []
+    for kind, contrast in itertools.product(("SoftNodule", "CutPaste"), (0.1, 0.4)):
+        copy = table[table["label"] == 0].assign(label=1, kind=kind, contrast=contrast, size=0.2)
+        copy["fused"] += 2 * contrast + rng.normal(scale=0.3, size=len(copy))
+        copy["pixel_auroc_fused"] = rng.random(len(copy))
+        copies.append(copy)
+    return pd.concat([table, *copies], ignore_index=True)
+
+
+def evaluated(table: pd.DataFrame, **arguments: Any) -> dict[str, Any]:
+    """The figures, after a check that they are valid JSON and come back from it as they are."""
+    metrics = evaluate_scores(table, **{"score_names": SCORES, "num_bootstraps": 5, **arguments})
+    assert json.loads(json.dumps(metrics, allow_nan=False)) == metrics
+    assert report_lines(metrics)
+    return metrics
+
+
+def originals(table: pd.DataFrame) -> pd.DataFrame:
+    return table[table["kind"] == ""]
+
+
+def counted_auc(abnormal: Any, normal: Any) -> float:
+    pairs = list(itertools.product(abnormal, normal))
+    return sum((a > n) + 0.5 * (a == n) for a, n in pairs) / len(pairs)
+
+
+# ---- detection
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_detection_equals_scikit_learn(seed: int) -> None:
+    sklearn = pytest.importorskip("sklearn.metrics")
+    table = random_table(seed)
+    thresholds = {"fused": 0.3, "eq_51": 1.0}
+    detection = evaluated(table, thresholds=thresholds)["detection"]
+    labels = originals(table)["label"]
+    for name in SCORES:
+        scores, row = originals(table)[name], detection[name]
+        alarms = scores >= thresholds[name]
+        assert row["threshold"] == thresholds[name]
+        assert row["auc"] == pytest.approx(sklearn.roc_auc_score(labels, scores))
+        assert row["average_precision"] == pytest.approx(sklearn.average_precision_score(labels, scores))
+        assert row["accuracy"] == pytest.approx(sklearn.accuracy_score(labels, alarms))
+        assert row["f1"] == pytest.approx(sklearn.f1_score(labels, alarms))
+        assert row["sensitivity"] == pytest.approx(sklearn.recall_score(labels, alarms))
+        assert row["specificity"] == pytest.approx(sklearn.recall_score(labels, alarms, pos_label=0))
+
+
+def test_detection_by_hand() -> None:
+    table = pd.DataFrame({"label": [0, 0, 1, 1], "fused": [0.1, 0.4, 0.35, 0.8], "brightness": [0.5, 0.6, 0.5, 0.1]})
+    metrics = evaluated(table, score_names=["fused"], thresholds={"fused": 0.35}, caliper=0.2)
+    assert metrics["images"] == {"normal": 2, "abnormal": 2}
+    row = metrics["detection"]["fused"]
+    assert row["auc"] == 0.75
+    assert row["average_precision"] == pytest.approx((1 + 2 / 3) / 2)
+    assert [row[name] for name in AT_THRESHOLD] == [0.75, 0.8, 1.0, 0.5]
+    assert metrics["detection"]["darkness"]["auc"] == (1 + 1 + 1 + 0.5) / 4
+    # the dark abnormal image has no partner, the other one's is the first normal one
+    assert metrics["matched_pairs"]["pairs"] == 1
+    assert metrics["matched_pairs"]["fused"]["auc"] == 1.0
+    assert metrics["matched_pairs"]["darkness"]["auc"] == 0.5
+
+
+def test_exposure_baselines_stand_beside_the_scores() -> None:
+    table = random_table()
+    detection = evaluated(table)["detection"]
+    assert list(detection) == [*SCORES, "darkness", "sharpness"]
+    images = originals(table)
+    abnormal, normal = images[images["label"] == 1], images[images["label"] == 0]
+    assert detection["darkness"]["auc"] == pytest.approx(1 - counted_auc(abnormal["brightness"], normal["brightness"]))
+    assert detection["sharpness"]["auc"] == pytest.approx(counted_auc(abnormal["sharpness"], normal["sharpness"]))
+
+
+def test_only_scores_with_a_threshold_have_decisions() -> None:
+    detection = evaluated(random_table(), thresholds={"fused": 0.3})["detection"]
+    assert set(AT_THRESHOLD) < set(detection["fused"])
+    assert not {"threshold", *AT_THRESHOLD} & set(detection["eq_51"])
+
+
+@pytest.mark.parametrize("threshold", [np.nan, np.inf, -np.inf])
+def test_odd_thresholds_are_no_number_in_json(threshold: float) -> None:
+    row = evaluated(random_table(), thresholds={"fused": threshold})["detection"]["fused"]
+    assert row["threshold"] is None
+    assert row["sensitivity"] == (None if np.isnan(threshold) else float(threshold < 0))
+
+
+# ---- intervals
+
+
+def test_intervals_are_those_of_their_figures() -> None:
+    inside = total = 0
+    for seed in range(6):
+        metrics = evaluated(random_table(seed), thresholds={"fused": 0.3}, num_bootstraps=60, caliper=0.3)
+        rows = [metrics["detection"]["fused"], metrics["matched_pairs"]["fused"]]
+        for row, name in itertools.product(rows, ("auc", "average_precision", *AT_THRESHOLD)):
+            if name in row:
+                low, high = row[f"{name}_interval"]
+                assert 0 <= low < high <= 1
+                total += 1
+                inside += low <= row[name] <= high
+    assert total == 6 * 7
+    assert inside >= 0.95 * total
+
+
+def test_seed_reproduces_the_intervals() -> None:
+    table = random_table()
+    thresholds = {"fused": 0.3}
+    first = evaluated(table, thresholds=thresholds, seed=1, num_bootstraps=30)
+    assert evaluated(table, thresholds=thresholds, seed=1, num_bootstraps=30) == first
+    second = evaluated(table, thresholds=thresholds, seed=2, num_bootstraps=30)
+    assert second["detection"]["fused"]["auc_interval"] != first["detection"]["fused"]["auc_interval"]
+    assert second["matched_pairs"]["fused"]["auc_interval"] != first["matched_pairs"]["fused"]["auc_interval"]
+    assert second["detection"]["fused"]["auc"] == first["detection"]["fused"]["auc"]
+
+
+# ---- what is left without exposure
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_within_view_equals_a_loop(seed: int) -> None:
+    table = random_table(seed)
+    within = evaluated(table)["within_view"]
+    assert list(within) == ["AP", "PA"]  # unknown views are no view
+    for view in within:
+        rows = [row for row in table.to_dict("records") if row["view"] == view and row["kind"] == ""]
+        for name, sign in (("fused", 1), ("eq_51", 1), ("darkness", -1)):
+            column = "brightness" if name == "darkness" else name
+            abnormal = [sign * row[column] for row in rows if row["label"]]
+            normal = [sign * row[column] for row in rows if not row["label"]]
+            assert within[view]["auc"][name] == pytest.approx(counted_auc(abnormal, normal))
+        assert within[view]["images"] == {"normal": len(normal), "abnormal": len(abnormal)}
+
+
+def test_views_of_one_class_are_left_out() -> None:
+    table = originals(random_table()).assign(view="PA")
+    table.loc[table["label"] == 1, "view"] = "AP"
+    assert "within_view" not in evaluated(table)
+
+
+def naive_pairs(table: pd.DataFrame, caliper: float) -> list[tuple[int, int]]:
+    """The best of all ways to give each abnormal image a partner or none: most pairs, then least total difference."""
+    normal = [number for number, label in enumerate(table["label"]) if not label]
+    abnormal = [number for number, label in enumerate(table["label"]) if label]
+    view, brightness = table["view"].tolist(), table["brightness"].tolist()
+    best: tuple[tuple[int, float], list[tuple[int, int]]] = ((0, 0.0), [])
+    for partners in itertools.permutations([*normal, *[-1] * len(abnormal)], len(abnormal)):
+        pairs = [(a, n) for a, n in zip(abnormal, partners, strict=True) if n >= 0]
+        differences = [abs(brightness[a] - brightness[n]) for a, n in pairs]
+        if all(view[a] == view[n] for a, n in pairs) and all(d <= caliper for d in differences):
+            best = max(best, ((len(pairs), -sum(differences)), pairs))
+    return best[1]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_matched_pairs_equal_a_search(seed: int) -> None:
+    table = originals(random_table(seed, count=9))
+    pairs = naive_pairs(table, caliper=0.25)
+    matched = evaluated(table, caliper=0.25)["matched_pairs"]
+    assert matched["pairs"] == len(pairs)
+    for name in SCORES:
+        scores = table[name].tolist()
+        wins = [(scores[a] > scores[n]) + 0.5 * (scores[a] == scores[n]) for a, n in pairs]
+        assert matched[name]["auc"] == (pytest.approx(np.mean(wins)) if pairs else None)
+
+
+def test_without_a_pair_nothing_is_claimed() -> None:
+    table = originals(random_table()).assign(brightness=lambda t: t["label"].astype(float))
+    metrics = evaluated(table)
+    assert metrics["matched_pairs"]["pairs"] == 0
+    assert metrics["matched_pairs"]["fused"] == {"auc": None, "auc_interval": None}
+    lines = report_lines(metrics)
+    start = next(number for number, line in enumerate(lines) if "0 pairs" in line)
+    assert lines[start + 1].split() == ["AUC", "interval"]
+    assert lines[start + 2].split() == ["fused", "n/a", "n/a-n/a"]
+
+
+def test_pairs_without_views_match_brightness_alone() -> None:
+    table = originals(random_table())
+    one_view = evaluated(table.assign(view="PA"))["matched_pairs"]
+    assert evaluated(table.drop(columns="view"))["matched_pairs"] == one_view
+    assert evaluated(table)["matched_pairs"]["pairs"] < one_view["pairs"]
+
+
+# ---- lesions
+
+
+def test_localization_is_the_mean_over_the_images_that_have_it() -> None:
+    table = random_table()
+    found = evaluated(table)["localization"]
+    rows = [row for row in originals(table).to_dict("records") if row["label"]]
+    expected = {name: np.mean([row[f"{name}_fused"] for row in rows]) for name in ("pixel_auroc", "pointing")}
+    assert found == {"fused": {"images": len(rows), **{name: pytest.approx(v) for name, v in expected.items()}}}
+
+
+def test_controlled_images_are_compared_with_the_same_originals() -> None:
+    table = random_table()
+    half = {f"{number}.png" for number in range(20)}
+    table = table[(table["kind"] != "CutPaste") | table["image"].isin(half)]  # one kind on some of the images only
+    controlled = evaluated(table)["controlled"]
+    assert sorted(controlled) == [
+        f"{k}, contrast {c}, size 0.2" for k in ("CutPaste", "SoftNodule") for c in (0.1, 0.4)
+    ]
+    records = table.to_dict("records")
+    for entry in controlled.values():
+        copies = [row for row in records if row["kind"] == entry["kind"] and row["contrast"] == entry["contrast"]]
+        before = [row for row in records if not row["kind"] and row["image"] in {copy["image"] for copy in copies}]
+        assert entry["images"] == len(copies) == len(before)
+        assert entry["size"] == 0.2
+        for name in SCORES:
+            expected = counted_auc([row[name] for row in copies], [row[name] for row in before])
+            assert entry["auc"][name] == pytest.approx(expected)
+        mean = np.mean([row["pixel_auroc_fused"] for row in copies])
+        assert entry["localization"]["fused"]["pixel_auroc"] == pytest.approx(mean)
+
+
+def test_painted_copies_count_in_nothing_else() -> None:
+    table = random_table()
+    with_copies, without = evaluated(table), evaluated(originals(table))
+    assert without.get("controlled") is None
+    assert {name: value for name, value in with_copies.items() if name != "controlled"} == without
+
+
+def test_copies_without_their_originals_have_no_auc() -> None:
+    table = random_table()
+    table = table[(table["kind"] != "") | (table["label"] == 1)]
+    metrics = evaluated(table)
+    assert "detection" not in metrics
+    for entry in metrics["controlled"].values():
+        assert set(entry["auc"].values()) == {None}
+
+
+# ---- tables that lack something
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_one_class_only(label: int) -> None:
+    table = originals(random_table())
+    metrics = evaluated(table[table["label"] == label], thresholds={"fused": 0.3})
+    count = int((table["label"] == label).sum())
+    assert metrics["images"] == {"normal": count * (1 - label), "abnormal": count * label}
+    assert set(metrics) == ({"images", "localization"} if label else {"images"})
+    assert report_lines(metrics)[0] == f"{count * (1 - label)} normal and {count * label} abnormal images"
+
+
+def test_scores_alone_are_enough() -> None:
+    table = originals(random_table())[["label", *SCORES]]
+    metrics = evaluated(table)
+    assert set(metrics) == {"images", "detection"}
+    assert list(metrics["detection"]) == SCORES
+
+
+def test_empty_table() -> None:
+    assert evaluated(random_table()[:0]) == {"images": {"normal": 0, "abnormal": 0}}
+
+
+def test_scores_that_are_no_numbers_are_an_error() -> None:
+    table = random_table()
+    table.loc[0, "fused"] = np.nan
+    with pytest.raises(ValueError, match=r"index \[0\] are NaN"):
+        evaluated(table)
+
+
+def test_an_exposure_that_is_not_known_of_every_image_is_no_baseline() -> None:
+    table = random_table()
+    table.loc[0, "brightness"] = np.nan
+    metrics = evaluated(table)
+    assert "darkness" not in metrics["detection"]
+    assert "matched_pairs" not in metrics
+
+
+def test_a_kind_alone_means_no_painted_copies() -> None:
+    table = originals(random_table())[["label", *SCORES]].assign(kind="")
+    assert set(evaluated(table)) == {"images", "detection"}
+
+
+@pytest.mark.parametrize("with_copies", [True, False])
+def test_csv_file_gives_the_same_figures(with_copies: bool) -> None:
+    table = random_table() if with_copies else originals(random_table())
+    text = table.to_csv(index=False)
+    assert evaluated(pd.read_csv(io.StringIO(text))) == evaluated(table)
+
+
+def test_table_is_left_as_it_is() -> None:
+    table = random_table()
+    before = table.copy(deep=True)
+    evaluated(table, thresholds={"fused": 0.3})
+    pd.testing.assert_frame_equal(table, before)
+
+
+# ---- the report at the terminal
+
+
+def test_report_has_every_figure() -> None:
+    metrics = evaluated(random_table(), thresholds={"fused": 0.3}, caliper=0.2)
+    text = "\n".join(report_lines(metrics))
+    for row in metrics["detection"].values():
+        low, high = row["auc_interval"]
+        assert f"{row['auc']:.3f} {low:.3f}-{high:.3f} {row['average_precision']:.3f}" in " ".join(text.split())
+    for view, name in itertools.product(("AP", "PA"), SCORES):
+        assert f"{metrics['within_view'][view]['auc'][name]:.3f}" in text
+    assert f"AUC on {metrics['matched_pairs']['pairs']} pairs" in text
+    assert f"{metrics['matched_pairs']['fused']['auc']:.3f}" in text
+    for title, entry in metrics["controlled"].items():
+        (line,) = (line for line in text.splitlines() if line.startswith(title))
+        assert line.split()[-2:] == [f"{entry['auc'][name]:.3f}" for name in SCORES]
+
+
+def test_report_says_where_nothing_is_known() -> None:
+    metrics: dict[str, Any] = {
+        "images": {"normal": 1, "abnormal": 1},
+        "detection": {"fused": {"auc": None, "auc_interval": (None, 0.5), "average_precision": 0.25}},
+        "within_view": {"PA": {"auc": {"fused": None}}},
+        "matched_pairs": {"pairs": 0, "fused": {"auc": None, "auc_interval": None}},
+        "localization": {"fused": {"images": 2, "pixel_auroc": 0.75}},
+        "controlled": {"CutPaste, contrast 0.1, size 0.2": {"auc": {"fused": None}}},
+    }
+    lines = [line.split() for line in report_lines(metrics)]
+    unknown = "n/a"
+    assert lines[4] == ["fused", unknown, "n/a-0.500", "0.250", *[unknown] * 4]
+    assert lines[8] == ["fused", unknown]
+    assert lines[12] == ["fused", unknown, "n/a-n/a"]
+    assert lines[16] == ["fused", "2", "0.750", unknown, unknown]
+    assert lines[20] == ["CutPaste,", "contrast", "0.1,", "size", "0.2", unknown]

@@ -1,0 +1,97 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Detectors that look at the square around the lungs: the same as judging pictures that were cut by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from monai_afire.apps.phantom import draw_chest_phantom
+from monai_afire.detection import AnomalyDetector, LungView, load_detector, moved, save_detector
+from monai_afire.networks import AFiRe, ViTEncoder
+
+SETTINGS = {
+    "encoder": {"img_size": 64, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2},
+    "network": {"num_clusters": 8, "head_dim": 16, "decoder_dim": 16, "decoder_layers": 1, "decoder_heads": 2},
+    "detector": {"memory_size": 32, "copies": 1, "views": 2, "field_of_view": "lungs"},
+}
+
+
+@pytest.fixture(scope="module")
+def images() -> torch.Tensor:
+    """Twelve phantoms, the last four placed differently."""
+    drawn = torch.stack([torch.as_tensor(draw_chest_phantom(8000 + seed, 64).image) for seed in range(12)])
+    shift = torch.tensor([[0.0, 0.0]] * 8 + [[0.08, -0.06]] * 4)
+    zoom = torch.tensor([[1.0, 1.0]] * 8 + [[1.15, 1.15]] * 4)
+    return moved(drawn, zoom, torch.zeros(12), shift)
+
+
+def twins() -> tuple[AnomalyDetector, AnomalyDetector]:
+    """One network in two detectors: of the lungs, and of the picture."""
+    torch.manual_seed(0)
+    network = AFiRe(ViTEncoder(**SETTINGS["encoder"]), **SETTINGS["network"])
+    options = {name: value for name, value in SETTINGS["detector"].items() if name != "field_of_view"}
+    return tuple(AnomalyDetector(network, **options, field_of_view=field).eval() for field in ("lungs", "image"))
+
+
+def test_scores_are_those_of_pictures_cut_before(images: torch.Tensor) -> None:
+    of_lungs, of_picture = twins()
+    view = LungView()
+    cut, field = view(images)
+    of_lungs.fit([images[:8]])
+    of_picture.fit([cut[:8]])
+    found, expected = of_lungs(images[8:]), of_picture(cut[8:])
+    torch.testing.assert_close(found["scores"], expected["scores"])
+    torch.testing.assert_close(found["tokens"], expected["tokens"])
+    place = tuple(part[8:] for part in field)
+    torch.testing.assert_close(found["maps"], view.to_picture(expected["maps"], (8, 8), place))
+    assert not torch.allclose(found["maps"], expected["maps"])
+
+
+def test_the_square_follows_the_patient(images: torch.Tensor) -> None:
+    view = LungView()
+    step = torch.tensor([[4 / 64, -2 / 64]])
+    one = images[:1]
+    zoom, shift = view.finder.field(one)
+    other_zoom, other_shift = view.finder.field(moved(one, torch.ones(1, 2), torch.zeros(1), step))
+    # the picture went up by what the field of view went down
+    torch.testing.assert_close(other_shift, shift - step, atol=0.02, rtol=0)
+    torch.testing.assert_close(other_zoom, zoom, atol=0.04, rtol=0)
+
+
+def test_maps_are_put_back_where_they_came_from() -> None:
+    view = LungView()
+    half = (torch.full((1, 2), 0.5), torch.tensor([[0.25, -0.25]]))  # the lower left quarter
+    back = view.to_picture(torch.ones(1, 1, 64), (8, 8), half).reshape(8, 8)
+    assert torch.equal(back[4:, :4], torch.ones(4, 4))
+    assert back[:3].abs().sum() == 0
+    assert back[:, 5:].abs().sum() == 0
+    whole = (torch.ones(1, 2), torch.zeros(1, 2))
+    maps = torch.randn(1, 3, 64)
+    torch.testing.assert_close(view.to_picture(maps, (8, 8), whole), maps)
+
+
+def test_finder_stays_as_it_is_in_training() -> None:
+    detector = twins()[0].train()
+    assert not detector.field_of_view.finder.training
+    assert not any(parameter.requires_grad for parameter in detector.field_of_view.parameters())
+
+
+def test_a_file_keeps_the_field_of_view(images: torch.Tensor, tmp_path: Path) -> None:
+    detector = twins()[0]
+    detector.fit([images[:8]])
+    read = load_detector(save_detector(detector, tmp_path / "detector.safetensors"))
+    assert isinstance(read.field_of_view, LungView)
+    found, expected = read(images[8:])["scores"], detector(images[8:])["scores"]
+    torch.testing.assert_close(found, expected, rtol=0.02, atol=0.2)  # half precision, in deviations of 8 images
+
+
+def test_what_it_is_not_for_is_refused() -> None:
+    encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=24, num_layers=1, num_heads=2, spatial_dims=3)
+    with pytest.raises(ValueError, match="lungs are found in frontal radiographs alone"):
+        AnomalyDetector(encoder, field_of_view="lungs")
+    with pytest.raises(ValueError, match="field_of_view must be one of"):
+        AnomalyDetector(encoder, field_of_view="heart")

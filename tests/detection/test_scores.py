@@ -1,0 +1,148 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Anomaly scores against loops and cases by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from naive import afire
+
+from monai_afire.detection.scores import aggregate_tokens, anomaly_score, prototype_distance
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 30.0])
+def test_score_equals_loops(scale: float) -> None:
+    rng = np.random.default_rng(0)
+    for shape in ((1, 1, 1), (3, 5, 4), (2, 7, 3)):
+        y, x = scale * rng.normal(size=shape), scale * rng.normal(size=shape)
+        score, token_map = anomaly_score(torch.tensor(y), torch.tensor(x))
+        expected_score, expected_map = afire.anomaly_score(y, x)
+        np.testing.assert_allclose(score, expected_score, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(token_map, expected_map, rtol=1e-12)
+
+
+def test_score_is_minus_log_of_the_printed_normality() -> None:
+    rng = np.random.default_rng(1)
+    y, x = rng.normal(size=(6, 4, 5)), rng.normal(size=(6, 4, 5))
+    score, _ = anomaly_score(torch.tensor(y), torch.tensor(x))
+    np.testing.assert_allclose(score, afire.anomaly_score_by_definition(y, x), rtol=1e-10)
+
+
+def test_score_by_hand() -> None:
+    restored = torch.tensor([[[0.0, 0.0], [3.0, 1.0]], [[1.0, 1.0], [1.0, 1.0]], [[0.0, 0.0], [0.0, 0.0]]])
+    score, token_map = anomaly_score(restored, torch.zeros(3, 2, 2))
+    assert token_map.tolist() == [[0.0, 10.0], [2.0, 2.0], [0.0, 0.0]]
+    expected = [math.log((1 + math.exp(10)) / 2), 2.0, 0.0]
+    assert score.tolist() == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_score_is_finite_and_ranks_where_the_printed_one_overflows(dtype: torch.dtype) -> None:
+    """Distances of many thousands: exp(-d) is 0 for all of them, the scores still differ and keep their order."""
+    size = torch.arange(1, 33, dtype=torch.float64).reshape(-1, 1, 1)
+    restored = (size * 16).expand(32, 6, 9).to(dtype)
+    score, token_map = anomaly_score(restored, torch.zeros_like(restored))
+    assert score.dtype == token_map.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    assert score.isfinite().all()
+    assert (score.diff() > 0).all()
+    np.testing.assert_allclose(score, 9 * (16 * size.flatten()) ** 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_score_of_the_largest_numbers_is_finite(dtype: torch.dtype) -> None:
+    largest = torch.full((1, 3, 4), torch.finfo(dtype).max, dtype=dtype)
+    score, token_map = anomaly_score(largest, -largest)
+    assert score.isfinite().all()
+    assert token_map.isfinite().all()
+    assert score.item() > 1e9
+
+
+def test_random_scores_have_no_ties() -> None:
+    generator = torch.Generator().manual_seed(0)
+    restored = torch.rand(500, 16, 64, generator=generator)
+    score, _ = anomaly_score(restored, torch.zeros(()).expand_as(restored))
+    assert score.unique().numel() == 500
+
+
+def test_score_of_nan_is_nan_and_no_gradient() -> None:
+    restored = torch.zeros(2, 3, 4, requires_grad=True)
+    target = torch.zeros(2, 3, 4)
+    target[1, 2, 3] = torch.nan
+    score, _ = anomaly_score(restored, target)
+    assert score.isnan().tolist() == [False, True]
+    assert not score.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("restored", "target"),
+    [((2, 3, 4), (2, 1, 4)), ((2, 3, 4), (3, 3, 4)), ((3, 4), (3, 4)), ((2, 0, 4), (2, 0, 4)), ((2, 3, 0), (2, 3, 0))],
+)
+def test_score_refuses_other_shapes(restored: tuple[int, ...], target: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="same"):
+        anomaly_score(torch.zeros(restored), torch.zeros(target))
+
+
+def test_score_takes_no_image() -> None:
+    score, token_map = anomaly_score(torch.zeros(0, 2, 3), torch.zeros(0, 2, 3))
+    assert score.shape == (0,)
+    assert token_map.shape == (0, 2)
+
+
+@pytest.mark.parametrize("similarity", ["paper", "teacher_ce"])
+def test_prototype_distance_equals_loops(similarity: str) -> None:
+    rng = np.random.default_rng(0)
+    q, c = rng.dirichlet(np.ones(4), size=(3, 5)), rng.dirichlet(np.ones(4), size=5)
+    q[0, 0] = c[0] = [1, 0, 0, 0]
+    distance = prototype_distance(torch.tensor(q), torch.tensor(c), similarity)
+    np.testing.assert_allclose(distance, afire.prototype_distance(q, c, similarity), rtol=1e-9, atol=1e-9)
+    half = prototype_distance(torch.tensor(q).half(), torch.tensor(c), similarity)
+    assert half.dtype == torch.float32
+
+
+def test_prototype_distance_by_hand() -> None:
+    q = torch.tensor([[[1.0, 0.0], [0.5, 0.5]]])
+    c = torch.tensor([[0.75, 0.25], [0.25, 0.75]])
+    expected = [-math.log(0.75), -0.5 * math.log(0.25) - 0.5 * math.log(0.75)]
+    assert prototype_distance(q, c)[0].tolist() == pytest.approx(expected, rel=1e-5)
+    assert prototype_distance(q, c, "cosine").tolist() == [[-0.75, -0.5]]
+
+
+@pytest.mark.parametrize("shapes", [((2, 3, 4), (3, 5)), ((2, 3, 4), (2, 4)), ((3, 4), (3, 4)), ((2, 3, 4), (2, 3, 4))])
+def test_prototype_distance_refuses_other_shapes(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    with pytest.raises(ValueError, match="prototypes"):
+        prototype_distance(torch.rand(shapes[0]), torch.rand(shapes[1]))
+
+
+@pytest.mark.parametrize(
+    ("fraction", "tokens", "k"), [(0.1, 30, 3), (0.1, 4, 1), (0.5, 5, 3), (0.25, 8, 2), (1.0, 7, 7), (1e-9, 9, 1)]
+)
+def test_aggregation_equals_sorting(fraction: float, tokens: int, k: int) -> None:
+    values = np.random.default_rng(tokens).normal(size=(3, tokens))
+    token_map = torch.tensor(values)
+    np.testing.assert_allclose(
+        aggregate_tokens(token_map, "top_k", fraction), np.sort(values, axis=1)[:, -k:].mean(1), rtol=1e-12
+    )
+    np.testing.assert_allclose(aggregate_tokens(token_map), values.mean(1), rtol=1e-12)
+    np.testing.assert_allclose(aggregate_tokens(token_map, "max"), values.max(1))
+
+
+def test_aggregation_of_nan_and_half() -> None:
+    token_map = torch.tensor([[1.0, torch.nan, 2.0], [1.0, 3.0, 2.0]]).half()
+    for how, expected in (("mean", 2.0), ("max", 3.0), ("top_k", 3.0)):
+        score = aggregate_tokens(token_map, how)
+        assert score.dtype == torch.float32
+        assert score.isnan().tolist() == [True, False]
+        assert score[1] == expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "arguments"),
+    [((3,), {}), ((2, 0), {}), ((1, 2), {"how": "sum"}), ((1, 2), {"k_fraction": 0.0}), ((1, 2), {"k_fraction": 1.1})],
+)
+def test_aggregation_refuses(shape: tuple[int, ...], arguments: dict) -> None:
+    with pytest.raises(ValueError, match=r"token_map|how|k_fraction"):
+        aggregate_tokens(torch.zeros(shape), **arguments)

@@ -1,0 +1,165 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Train the lung finder that comes with the package, without a lung that somebody has outlined.
+
+``python -m tests.evidence.lung_finder --normals /path/to/adult_normals/images --check /path/to/sets`` learns the
+lungs of drawn radiographs first. What it then finds in real normal ones, where it looks like two lungs, is what the
+network that is kept learns from. JSRT's and Montgomery's outlines only check the result: Dice is printed, nothing is
+chosen by it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import torch
+from monai.losses import DiceLoss
+from PIL import Image
+from scipy import ndimage
+from torch.nn import functional as F
+from tqdm import tqdm
+
+from monai_afire import __version__
+from monai_afire.apps.phantom import draw_chest_phantom
+from monai_afire.networks import LungFinder
+from monai_afire.networks.weights.description import Description
+from monai_afire.networks.weights.safetensors_files import write_safetensors
+from monai_afire.transforms import StandardizeContrast
+from tests.evidence.radiograph_sets import other_normals
+from tests.evidence.real_lungs import dice
+
+SIDE, INPUT = 128, 64
+PHANTOMS, EVERY, BATCH = 1500, 3, 24
+STEPS = {"phantoms": 1200, "radiographs": 1000}
+LESIONS = [(), (), ("consolidation",), ("effusion",), ("nodule",), ("cardiomegaly",), ("consolidation", "effusion")]
+Masked = tuple[torch.Tensor, torch.Tensor]
+
+
+def read(path: Path, side: int = SIDE) -> np.ndarray:
+    """A gray picture in [0, 1]."""
+    with Image.open(path) as picture:
+        return np.asarray(picture.convert("L").resize((side, side), Image.Resampling.BILINEAR), dtype=np.float32) / 255
+
+
+def drawn_lungs() -> Masked:
+    """Phantoms with the lungs that lesions hide a part of."""
+    drawn = [draw_chest_phantom(900000 + i, SIDE, LESIONS[i % len(LESIONS)]) for i in tqdm(range(PHANTOMS), "drawing")]
+    masks = [phantom.organs[:2].max(0, keepdims=True) for phantom in drawn]
+    return torch.from_numpy(np.stack([x.image for x in drawn])), torch.from_numpy(np.stack(masks)).float()
+
+
+def two_lungs(found: np.ndarray) -> np.ndarray | None:
+    """The two largest parts of a mask, without holes, if they lie as lungs do, else None."""
+    parts, number = ndimage.label(found)
+    if number < 2:
+        return None
+    areas = ndimage.sum(found, parts, range(1, number + 1))
+    first, second = np.argsort(areas)[::-1][:2] + 1
+    if areas[second - 1] < 200 or areas[first - 1] > 3 * areas[second - 1]:
+        return None
+    lungs = np.logical_or(*(ndimage.binary_fill_holes(parts == part) for part in (first, second)))
+    (row, column), (other_row, other_column) = (ndimage.center_of_mass(parts == part) for part in (first, second))
+    if abs(row - other_row) > 10 or abs(column - other_column) < 15:
+        return None
+    return None if lungs[:, 0].any() or lungs[:, -1].any() or lungs[-1].any() else lungs
+
+
+@torch.no_grad()
+def found_lungs(finder: LungFinder, folder: Path) -> Masked:
+    """Radiographs and the lungs found in them, of the picture and its mirror image, raw and standardized pictures."""
+    images = torch.from_numpy(np.stack([read(path) for path in other_normals(folder, EVERY)])).unsqueeze(1)
+    found = torch.cat([(finder(x) + finder(x.flip(3)).flip(3)) / 2 for x in images.split(256)])
+    lungs = [two_lungs(mask) for mask in found[:, 0].numpy() > 0.5]
+    kept = [i for i, mask in enumerate(lungs) if mask is not None]
+    masks = torch.from_numpy(np.stack([lungs[i] for i in kept]).astype(np.float32)).unsqueeze(1)
+    masks = F.interpolate(masks, SIDE, mode="bilinear")
+    standardize = StandardizeContrast()
+    standard = torch.stack([torch.as_tensor(standardize(image)) for image in images[kept]])
+    print(f"lungs found in {len(kept)} of {len(images)} radiographs")
+    return torch.cat([images[kept], standard]), torch.cat([masks, masks])
+
+
+def varied(images: torch.Tensor, masks: torch.Tensor, generator: torch.Generator) -> Masked:
+    """Pictures placed and exposed in another way, opacities over the lungs of some; of the network's size."""
+    count = len(images)
+
+    def uniform(low: float, high: float, *shape: int) -> torch.Tensor:
+        return torch.rand(count, *shape, generator=generator) * (high - low) + low
+
+    zoom, aspect, turn = uniform(-0.5, 0.5).exp(), uniform(-0.2, 0.2).exp(), uniform(-0.35, 0.35)
+    rows = [torch.stack([turn.cos() * zoom * aspect, -turn.sin() * zoom, uniform(-0.3, 0.3)], 1)]
+    rows += [torch.stack([turn.sin() * zoom, turn.cos() * zoom / aspect, uniform(-0.3, 0.3)], 1)]
+    grid = F.affine_grid(torch.stack(rows, 1), [count, 1, INPUT, INPUT], align_corners=False)
+    outside = "border" if torch.rand(1, generator=generator) < 0.5 else "zeros"
+    picture = F.grid_sample(images, grid, padding_mode=outside, align_corners=False)
+    lungs = F.grid_sample(masks, grid, align_corners=False)
+    cloud = F.interpolate(uniform(0, 1, 1, 5, 5), (INPUT, INPUT), mode="bicubic").clamp(0, 1)
+    dense = (uniform(0, 1, 1, 1, 1) < 0.5) * uniform(0, 0.6, 1, 1, 1)
+    picture = picture + dense * cloud * (1 - picture) * lungs
+    picture = picture.clamp(1e-3, 1) ** uniform(-0.6, 0.6, 1, 1, 1).exp()
+    if torch.rand(1, generator=generator) < 0.4:
+        picture = F.avg_pool2d(F.pad(picture, (1, 1, 1, 1), mode="replicate"), 3, 1)
+    noise = torch.randn(picture.shape, generator=generator)
+    return picture + 0.03 * noise * uniform(0, 1, 1, 1, 1), lungs
+
+
+def trained(images: torch.Tensor, masks: torch.Tensor, steps: int) -> LungFinder:
+    """A new finder, by cross-entropy and Dice."""
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
+    finder = LungFinder()
+    dice_loss = DiceLoss(smooth_nr=1, smooth_dr=1)
+    optimizer = torch.optim.AdamW(finder.parameters(), 1e-3, weight_decay=1e-2)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=steps)
+    for _ in tqdm(range(steps), "training"):
+        chosen = torch.randint(len(images), (BATCH,), generator=generator)
+        picture, lungs = varied(images[chosen], masks[chosen], generator)
+        found = finder(picture).clamp(1e-6, 1 - 1e-6)
+        loss = F.binary_cross_entropy(found, lungs.clamp(0, 1)) + dice_loss(found, lungs)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    return finder.eval()
+
+
+@torch.no_grad()
+def checked(finder: LungFinder, data: Path) -> str:
+    """Mean Dice on the sets with outlines, of raw and of standardized pictures."""
+    text = []
+    for name in ("jsrt", "montgomery"):
+        folder = data / name
+        parts = (
+            [folder / "masks" / f"{side} lung" for side in ("left", "right")] if name == "jsrt" else [folder / "lungs"]
+        )
+        paths = sorted((folder / "images").glob("*.png"))
+        truth = np.stack([np.max([read(part / path.name, INPUT) for part in parts], 0) > 0.5 for path in paths])
+        raw = [torch.from_numpy(read(path))[None] for path in paths]
+        for kind, images in (("raw", raw), ("standardized", [torch.as_tensor(StandardizeContrast()(x)) for x in raw])):
+            found = finder(torch.stack(images))[:, 0].numpy() > 0.5
+            values = [dice(*pair) for pair in zip(found, truth, strict=True)]
+            text.append(f"{name}, {kind}: Dice {np.mean(values):.3f}, smallest {min(values):.3f}")
+    return "\n".join(text)
+
+
+def main() -> None:
+    """Run from the repository's root."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--normals", type=Path, required=True, help="folder of normal frontal radiographs")
+    parser.add_argument("--check", type=Path, help="folder with jsrt and montgomery")
+    parser.add_argument("--output", type=Path, default=Path("results/lungs.safetensors"))
+    options = parser.parse_args()
+    of_phantoms = trained(*drawn_lungs(), STEPS["phantoms"])
+    finder = trained(*found_lungs(of_phantoms, options.normals), STEPS["radiographs"])
+    if options.check:
+        for kind, network in (("phantoms", of_phantoms), ("radiographs", finder)):
+            print(f"taught by {kind}:\n{checked(network, options.check)}")
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    halves = {name: value.half() for name, value in finder.state_dict().items()}
+    write_safetensors(halves, options.output, Description("lung finder", version=__version__))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""The controls of the detection benchmark see what the detector sees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from monai_afire.detection import LungView
+from tests.evidence.radiograph_sets import radiograph_table
+from tests.evidence.real_detection import controls, in_field_of_view, pixel_distances
+
+
+def test_controls_are_in_the_detectors_field_of_view() -> None:
+    images = torch.rand(70, 1, 64, 64)
+    assert in_field_of_view(images, "image") is images
+    torch.testing.assert_close(in_field_of_view(images, "lungs"), LungView()(images)[0])
+
+
+def test_distances_of_pixels() -> None:
+    normal = np.arange(6.0)[:, None]
+    assert pixel_distances(normal, np.array([[0.0], [7.0]])) == pytest.approx([2.0, 4.0])
+
+
+def test_every_control_has_a_row() -> None:
+    table = pd.DataFrame(
+        {
+            "section": ["training"] * 40 + ["test"] * 8,
+            "label": [0] * 44 + [1] * 4,
+            "brightness": np.linspace(0, 1, 48),
+            "sharpness": np.linspace(1, 0, 48),
+            "standard_sharpness": np.linspace(1, 0, 48),
+        }
+    )
+    found = controls(table, torch.rand(48, 1, 64, 64), "test", "lungs")
+    names = ["PCA", "pixel neighbors", "wide lungs", "darkness", "blur", "blur of the standardized"]
+    assert list(found.index) == names
+    assert found["AUC"]["blur"] == 1.0
+    assert found["AUC"]["darkness"] == 0.0
+
+
+def test_a_manifest_with_findings_has_labels(tmp_path: Path) -> None:
+    rows = {"image": ["a.png", "b.png"], "patient_id": ["1", "2"], "view": "PA", "split": ["train", "test"]}
+    pd.DataFrame({**rows, "findings": ["No Finding", "Mass|Nodule"]}).to_csv(tmp_path / "manifest.csv", index=False)
+    assert radiograph_table(tmp_path)["label"].tolist() == [0, 1]
+
+
+def test_montgomery_has_its_own_names_of_the_columns(tmp_path: Path) -> None:
+    rows = {"image": ["a.png", "b.png"], "patient_id": ["1", "2"], "published_split": ["train", "test"]}
+    pd.DataFrame({**rows, "tuberculosis": [0, 1]}).to_csv(tmp_path / "manifest.csv", index=False)
+    table = radiograph_table(tmp_path)
+    assert table["section"].tolist() == ["training", "test"]
+    assert table["label"].tolist() == [0, 1]
+    assert table["view"].tolist() == ["", ""]
