@@ -118,7 +118,7 @@ def _options(options: argparse.Namespace) -> int:
     parser = ConfigParser()
     parser.read_meta(bundle.folder / "configs" / "metadata.json")
     parser.read_config(files)
-    from monai_afire.apps.options import BundleCall, help_text
+    from monai_afire.apps.runs import BundleCall, help_text
 
     print(help_text(BundleCall(parser, files=parser)))
     return 0

@@ -15,8 +15,8 @@ import torch
 
 import monai_afire
 from monai_afire.apps.experiments import __main__ as experiments
-from monai_afire.apps.options.declarations import OPTIONS
 from monai_afire.apps.phantom import export_phantom
+from monai_afire.apps.runs.declarations import OPTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -51,7 +51,7 @@ if not pretrained.is_file():
 # %%
 from collections import Counter
 
-from monai_afire.apps.phantom import LESION_KINDS
+from monai_afire.apps.phantom import LESION_KINDS, PhantomSet
 from monai_afire.data import labeled_items
 
 phantom = {
@@ -61,7 +61,7 @@ phantom = {
     "seed": 7,
 }
 for share in (0.01, 0.1, 1.0):
-    items = labeled_items("training", phantom_dir=str(output / "labeled"), phantom=phantom, label_fraction=share)
+    items = labeled_items("training", phantom=PhantomSet(str(output / "labeled"), phantom), label_fraction=share)
     counts = Counter(
         kind for item in items for kind, present in zip(LESION_KINDS, item["label"], strict=True) if present
     )

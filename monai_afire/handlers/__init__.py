@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from monai_afire.handlers.checkpoint import ResumableCheckpoint
 from monai_afire.handlers.class_names_file import ClassNamesFile
-from monai_afire.handlers.closing_message import ClosingMessage
 from monai_afire.handlers.feature_probe import KNNProbe
 from monai_afire.handlers.gradients import FreezeParameters, GradientClipping
 from monai_afire.handlers.nonfinite_loss import NonFiniteLoss
@@ -25,7 +24,6 @@ __all__ = [
     "AFiReScalars",
     "AttributeSchedule",
     "ClassNamesFile",
-    "ClosingMessage",
     "CorrespondencePreview",
     "DetectorFit",
     "EpochSeed",

@@ -153,7 +153,8 @@ class ThresholdsAt:
 
     Args:
         detector: with the scores of normal validation images.
-        specificity: see :meth:`monai_afire.detection.AnomalyDetector.set_specificity`; None leaves the thresholds alone.
+        specificity: see :meth:`monai_afire.detection.AnomalyDetector.set_specificity`; None leaves the thresholds
+            alone.
 
     Example:
         >>> from monai_afire.detection.score_thresholds import ScoreThresholds

@@ -8,6 +8,8 @@ import os
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what spreadsheets run (OWASP, CSV injection)
+
 
 def first_few(texts: Iterable[object], shown: int = 5) -> str:
     """Name the first few of many things in a message, and count the others."""
@@ -42,3 +44,20 @@ def known_text(value: Any) -> str:
         value = int(value)
     text = "" if value is None else str(value).strip()
     return "" if text.lower() in ("unknown", "nan") else text
+
+
+def harmless(text: str) -> str:
+    """
+    Text of others as a table has it: no spreadsheet runs it as a formula.
+
+    Args:
+        text: a name, or an element of a header.
+
+    Returns:
+        The text, after an apostrophe where it begins like a formula.
+
+    Example:
+        >>> harmless("=1+1"), harmless("a.png")
+        ("'=1+1", 'a.png')
+    """
+    return f"'{text}" if text.startswith(_FORMULA) else text

@@ -13,7 +13,7 @@ import torch
 from bundles.bundle_runs import all_messages, at, copy_bundles, run_bundle, train_in_process
 from monai.bundle import run
 
-from monai_afire.apps.options import OptionError
+from monai_afire.apps.runs import OptionError
 from monai_afire.networks import ModelFile
 
 SHAPE = {"image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 2, "num_heads": 2, "standardize": "true"}

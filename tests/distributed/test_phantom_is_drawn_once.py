@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from distributed.two_ranks import needs_gloo, run_on_two_ranks
-from monai_afire.data.datalist import loading
+from monai_afire.apps.phantom import PhantomSet, phantom_set
 
 ARGUMENTS = {"num_patients": {"test": 1}, "image_size": 64, "progress": False}
 
@@ -35,8 +35,8 @@ class Draw:
         self.folder = folder
 
     def __call__(self, rank: int, world_size: int) -> str:
-        with mock.patch.object(loading, "export_phantom", slowly_drawn):
-            return str(loading.cached_phantom(self.folder, ARGUMENTS))
+        with mock.patch.object(phantom_set, "export_phantom", slowly_drawn):
+            return str(PhantomSet(self.folder, ARGUMENTS).datalist())
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from monai.bundle import ConfigParser
 
-from monai_afire.apps.options import OPTIONS, BundleCall, OptionError, check_call
+from monai_afire.apps.runs import OPTIONS, BundleCall, OptionError, check_call
 
 CONFIG = Path(__file__).resolve().parents[2] / "bundles" / "afire" / "configs" / "train.json"
 # "%", "@" and "$" begin what MONAI itself resolves before any check

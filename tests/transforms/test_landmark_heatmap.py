@@ -25,7 +25,7 @@ from monai.transforms import (
     SpatialPadd,
 )
 
-from monai_afire.apps.phantom import LANDMARK_NAMES, ChestPhantomDataset
+from monai_afire.apps.phantom import LANDMARK_NAMES, ChestPhantomDataset, PhantomSet
 from monai_afire.data.datalist.labeled_items import labeled_items
 from monai_afire.losses import HeatmapLoss
 from monai_afire.metrics.landmark_errors import landmark_positions, rescaled_positions
@@ -265,7 +265,7 @@ def test_image_without_metadata_is_the_picture_of_the_file() -> None:
 
 
 def test_phantom_files_end_to_end(tmp_path: Any) -> None:
-    items = labeled_items("test", phantom_dir=str(tmp_path), phantom=PHANTOM, required=("landmarks",))
+    items = labeled_items("test", phantom=PhantomSet(str(tmp_path), PHANTOM), required=("landmarks",))
     transform = Compose([LoadRadiographd("image"), Resized("image", (192, 160)), LandmarkHeatmapd()])
     batch = list_data_collate([transform({key: item[key] for key in ("image", "landmarks")}) for item in items])
     assert batch["heatmap"].shape == (2, len(LANDMARK_NAMES), 192, 160)

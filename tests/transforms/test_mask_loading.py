@@ -16,7 +16,7 @@ from monai.data.meta_obj import set_track_meta
 from monai.transforms import Compose, RandAffined, RandFlipd, Resized
 from PIL import Image
 
-from monai_afire.apps.phantom import draw_chest_phantom, export_phantom
+from monai_afire.apps.phantom import PhantomSet, draw_chest_phantom, export_phantom
 from monai_afire.data.datalist.labeled_items import labeled_items
 from monai_afire.transforms import fit_images
 from monai_afire.transforms.mask_loading import LoadMasks, LoadMasksD, LoadMasksd, LoadMasksDict
@@ -47,7 +47,7 @@ def refused(*arguments: Any, **settings: Any) -> str:
 @pytest.fixture(scope="module")
 def phantom_items(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = str(tmp_path_factory.mktemp("phantom"))
-    return labeled_items("test", phantom_dir=folder, phantom=PHANTOM, required=("organs", "lesion_truth"))
+    return labeled_items("test", phantom=PhantomSet(folder, PHANTOM), required=("organs", "lesion_truth"))
 
 
 # ---- values

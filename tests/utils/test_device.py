@@ -13,7 +13,7 @@ import torch
 from bundles.bundle_runs import REPOSITORY_ROOT
 from monai.bundle import ConfigParser
 
-from monai_afire.apps.options import OPTIONS
+from monai_afire.apps.runs import OPTIONS
 from monai_afire.handlers.random_state import random_state, set_random_state
 from monai_afire.inferers import AutocastInferer
 from monai_afire.utils import default_num_workers, rank_device, tune_cpu

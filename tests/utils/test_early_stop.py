@@ -10,7 +10,7 @@ import pytest
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGUSR1")
 def test_a_warning_before_the_training_ends_as_a_stopped_run() -> None:
     code = (
-        "import os, signal; from monai_afire.apps.options.check import stop_early; stop_early();"
+        "import os, signal; from monai_afire.apps.runs.check import stop_early; stop_early();"
         "os.kill(os.getpid(), signal.SIGUSR1)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)

@@ -27,7 +27,6 @@ from monai_afire.apps.audit.audit_page import write_page
 from monai_afire.apps.audit.duplicates import near_duplicates
 from monai_afire.apps.audit.measurements import MeasureRadiograph, lung_facts
 from monai_afire.apps.audit.pose import QUALITIES, PoseClassifier
-from monai_afire.apps.worklist.worklist import harmless
 from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sections
 from monai_afire.data.datalist.patients import file_patients
 from monai_afire.networks.nets.lung_finder import LungFinder
@@ -43,7 +42,7 @@ from monai_afire.utils.files import (
     remove_leftovers,
     write_text,
 )
-from monai_afire.utils.text import known_text
+from monai_afire.utils.text import harmless, known_text
 
 EXCLUDED = tuple(check.name for check in CHECKS if check.excludes)
 _SECTIONS = {"train": "training", "val": "validation", "valid": "validation", "testing": "test"}

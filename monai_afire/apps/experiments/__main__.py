@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""``python -m monai_afire.apps.experiments --config_file TRAIN.json ...``: initializations compared over repeated runs."""
+"""``monai-afire experiments --config_file TRAIN.json ...``: initializations compared over repeated runs."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from monai_afire.apps.phantom.lesions import LESION_KINDS, Lesion
 from monai_afire.apps.phantom.phantom import ChestPhantom, draw_chest_phantom
 from monai_afire.apps.phantom.phantom_dataset import ChestPhantomDataset
 from monai_afire.apps.phantom.phantom_files import export_phantom
+from monai_afire.apps.phantom.phantom_set import PhantomSet
 from monai_afire.apps.phantom.volume import ChestVolume, draw_chest_volume
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "ChestVolume",
     "Lesion",
     "Patient",
+    "PhantomSet",
     "draw_chest_phantom",
     "draw_chest_volume",
     "export_phantom",

@@ -30,10 +30,11 @@ from monai_afire.apps.worklist.batch_report import Drift, measure_drift
 from monai_afire.apps.worklist.lung_zones import lung_zone
 from monai_afire.apps.worklist.secondary_capture import NoStudyError, read_source, secondary_capture
 from monai_afire.apps.worklist.structured_report import highdicom_reports, structured_report
-from monai_afire.apps.worklist.worklist import WorklistSummary, harmless, header_of, hottest_place, write_worklist
+from monai_afire.apps.worklist.worklist import WorklistSummary, hottest_place, write_worklist
 from monai_afire.apps.worklist.worklist_page import write_worklist_page
+from monai_afire.data.dicom_header import header_of
+from monai_afire.data.header_view import other_than_frontal_chest
 from monai_afire.detection.detector import HEAT_UNIT, AnomalyDetector
-from monai_afire.detection.header_view import other_than_frontal_chest
 from monai_afire.detection.scores import SAVED_KINDS
 from monai_afire.networks.nets.lung_finder import LungFinder
 from monai_afire.networks.weights.description import Description
@@ -41,6 +42,7 @@ from monai_afire.networks.weights.model_file import ModelFile
 from monai_afire.transforms.radiograph_io.common import WRITER
 from monai_afire.utils.file_geometry import FileGeometry
 from monai_afire.utils.files import atomic_path, output_path
+from monai_afire.utils.text import harmless
 from monai_afire.visualize.captions import NOT_CLINICAL
 from monai_afire.visualize.heat_map import heat_panels, overlay_heat_map
 from monai_afire.visualize.volume_planes import hottest_planes

@@ -117,7 +117,8 @@ def flag_rates(table: pd.DataFrame) -> pd.DataFrame:
     Share of images above the threshold by sex, age, view and scanner.
 
     Args:
-        table: a work-list (:func:`monai_afire.apps.worklist.write_worklist`) with "decision" and the columns of ``GROUPS``.
+        table: a work-list (:func:`monai_afire.apps.worklist.write_worklist`) with "decision" and the columns of
+            ``GROUPS``.
 
     Returns:
         One row per group: "property", "group", "images", "above", "rate", and "low" and "high", the exact 95 % interval

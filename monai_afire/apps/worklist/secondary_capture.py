@@ -10,17 +10,14 @@ from copy import deepcopy
 from datetime import datetime
 from hashlib import sha256
 from importlib.metadata import version
-from pathlib import Path
 
 import numpy as np
-import pydicom
 from numpy.typing import NDArray
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, SecondaryCaptureImageStorage, generate_uid
 
+from monai_afire.data.dicom_header import NotDICOMError, read_header
 from monai_afire.transforms.radiograph_io.common import WRITER
-from monai_afire.transforms.radiograph_io.formats import HEAD_BYTES, identify_content
-from monai_afire.transforms.radiograph_io.shards import open_file
 
 NEEDED = ("StudyInstanceUID", "SeriesInstanceUID", "SOPClassUID", "SOPInstanceUID")
 # Type 2 of the modules Patient and General Study: present, though they may be empty
@@ -77,16 +74,11 @@ def read_source(path: str | os.PathLike, keywords: Collection[str] = (*NEEDED, *
     Raises:
         NoStudyError: when it is no DICOM file.
     """
-    if Path(path).is_dir():
-        raise NoStudyError(f"{path} is a series, of whose slices none is the source of the picture alone")
-    tags: list = [*keywords, *_IF_PRESENT, *_OF_THE_IMAGE, "SeriesNumber", "InstanceNumber", "BurnedInAnnotation"]
-    with open_file(os.fspath(path)) as file:
-        if identify_content(file.read(HEAD_BYTES)) != "DICOM":
-            raise NoStudyError(f"{path} is no DICOM file: it belongs to no study")
-        file.seek(0)
-        header = pydicom.dcmread(file, force=True, stop_before_pixels=True, specific_tags=tags)
-    header.filename = os.fspath(path)
-    return header
+    tags = [*keywords, *_IF_PRESENT, *_OF_THE_IMAGE, "SeriesNumber", "InstanceNumber", "BurnedInAnnotation"]
+    try:
+        return read_header(path, tags)
+    except NotDICOMError as error:
+        raise NoStudyError(f"{error}: it belongs to no study") from error
 
 
 def secondary_capture(picture: NDArray[np.uint8], source: Dataset, derivation: str) -> Dataset:

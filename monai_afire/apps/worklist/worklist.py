@@ -6,20 +6,19 @@ from __future__ import annotations
 
 import math
 import os
-import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from pydicom.dataset import Dataset
 
 from monai_afire.apps.worklist.batch_report import GROUPS
-from monai_afire.apps.worklist.secondary_capture import read_source
+from monai_afire.data.dicom_header import GROUP_ELEMENTS, header_groups, header_of
+from monai_afire.data.header_view import other_than_frontal_chest
 from monai_afire.detection.conformal import discoveries
-from monai_afire.detection.header_view import VIEW_ELEMENTS, other_than_frontal_chest
 from monai_afire.utils.files import atomic_path
+from monai_afire.utils.text import harmless
 
 _UIDS = {
     "study_instance_uid": "StudyInstanceUID",
@@ -31,9 +30,6 @@ _IDENTIFIERS = {"patient_id": "PatientID", "patient_name": "PatientName", "patie
 _DECISIONS = {"1": "above", "0": "below", "": ""}
 _PATIENT_THIRDS = (("left", "", "right"), ("back", "", "front"), ("lower", "", "upper"))
 _OTHER_VIEW = "other_view"
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what spreadsheets run (OWASP, CSV injection)
-SCANNER_ELEMENTS = ("Manufacturer", "ManufacturerModelName")
-GROUP_ELEMENTS = ("PatientSex", "PatientAge", "ViewPosition", *SCANNER_ELEMENTS)
 FALSE_DISCOVERY_RATE = 0.1
 _FEW_NORMALS = 200  # fewer cannot make a p-value below 0.005
 
@@ -179,41 +175,3 @@ def _described(image: str, source: str, elements: Mapping[str, str]) -> list[str
     named, groups = (str(header.get(keyword) or "") for keyword in elements.values()), header_groups(header)
     texts = [image, *named, other_than_frontal_chest(header), *(groups[name] for name in GROUPS)]
     return [harmless(text) for text in texts]
-
-
-def header_groups(header: Dataset) -> dict[str, str]:
-    """Sex, age in years, view, manufacturer and scanner as ``GROUP_ELEMENTS`` of a header say, "" for unknown."""
-    sex, age, view, maker, _ = (harmless(str(header.get(keyword) or "").strip()) for keyword in GROUP_ELEMENTS)
-    years = re.fullmatch(r"(\d{1,3})Y", age)
-    age = str(int(years[1])) if years else ""
-    return {"sex": sex, "age": age, "view": view, "manufacturer": maker, "scanner": scanner_of(header)}
-
-
-def scanner_of(header: Dataset) -> str:
-    """Manufacturer and model as ``SCANNER_ELEMENTS`` of a header say, "" for unknown."""
-    return harmless(" ".join(str(header.get(keyword) or "").strip() for keyword in SCANNER_ELEMENTS).strip())
-
-
-def harmless(text: str) -> str:
-    """
-    Text of others as the work-list has it: no spreadsheet runs it as a formula.
-
-    Args:
-        text: a name, or an element of a header.
-
-    Returns:
-        The text, after an apostrophe where it begins like a formula.
-
-    Example:
-        >>> harmless("=1+1"), harmless("a.png")
-        ("'=1+1", 'a.png')
-    """
-    return f"'{text}" if text.startswith(_FORMULA) else text
-
-
-def header_of(path: str, keywords: Collection[str] = ()) -> Dataset:
-    """Elements of a DICOM file, none where it has none or is none: the pixels were read, the rest is a bonus."""
-    try:
-        return read_source(path, [*keywords, *VIEW_ELEMENTS])
-    except (OSError, ValueError, TypeError, LookupError, AttributeError, NotImplementedError):
-        return Dataset()

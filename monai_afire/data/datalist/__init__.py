@@ -14,7 +14,7 @@ from monai_afire.data.datalist.labels import (
     save_class_names,
     saved_class_names,
 )
-from monai_afire.data.datalist.loading import bundle_items, cached_phantom, indexed_images, load_radiograph_datalist
+from monai_afire.data.datalist.loading import bundle_items, indexed_images, load_radiograph_datalist
 from monai_afire.data.datalist.patients import item_patients, patient_of, split_by_patient
 from monai_afire.data.datalist.scanning import scan_radiographs, scan_volumes
 from monai_afire.data.datalist.subsets import cross_validation_items, few_shots, label_subset
@@ -23,7 +23,6 @@ __all__ = [
     "DatalistError",
     "abnormal_label",
     "bundle_items",
-    "cached_phantom",
     "check_label_table",
     "class_names",
     "cross_validation_items",

@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from monai_afire.data.datalist.datalist_checks import PATH_KEYS, SECTIONS, DatalistError, require_keys
 from monai_afire.data.datalist.labels import check_label_table, classes_of_weights
-from monai_afire.data.datalist.loading import cached_phantom, load_radiograph_datalist, read_sections
+from monai_afire.data.datalist.loading import DrawnSet, load_radiograph_datalist, read_sections
 from monai_afire.data.datalist.subsets import cross_validation_items, few_shots, label_subset
 from monai_afire.data.shards.folders import listed_shards
 from monai_afire.utils.garbage_collection import garbage_collection_paused
@@ -21,8 +21,7 @@ def labeled_items(
     section: str,
     dataset_dir: str | None = None,
     datalist: str | None = None,
-    phantom_dir: str = "data/phantom",
-    phantom: Mapping[str, Any] | None = None,
+    phantom: DrawnSet | None = None,
     label_fraction: float = 1.0,
     num_shots: int | None = None,
     num_folds: int | None = None,
@@ -47,8 +46,7 @@ def labeled_items(
         section: "training", "validation" or "test".
         dataset_dir: folder of images, which relative names of the datalist start from.
         datalist: JSON file that lists the images by section.
-        phantom_dir: folder of the phantom's files.
-        phantom: arguments of :func:`monai_afire.apps.phantom.export_phantom`.
+        phantom: what stands in for images, such as :class:`monai_afire.apps.phantom.PhantomSet`.
         label_fraction: fraction of the training patients to learn from, see :func:`label_subset`.
         num_shots: number of training items to learn from, see :func:`few_shots`; None for all.
         num_folds: divide all sections of the list anew, see :func:`cross_validation_items`; None for the list's own
@@ -75,10 +73,11 @@ def labeled_items(
 
     Example:
         >>> import tempfile
-        >>> phantom = {"num_patients": {"training": 4}, "image_size": 64, "progress": False}
-        >>> items = labeled_items("training", phantom_dir=tempfile.mkdtemp(), phantom=phantom, label_fraction=0.5)
-        >>> [(item["index"], item["patient_id"]) for item in items]
-        [(0, 'training_00000'), (1, 'training_00001')]
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> (folder / "a.png").touch()
+        >>> _ = (folder / "list.json").write_text('{"test": [{"image": "a.png", "label": 1}]}')
+        >>> [(item["index"], item["label"]) for item in labeled_items("test", datalist=folder / "list.json")]
+        [(0, 1)]
     """
     if label_fraction != 1 and num_shots is not None:
         both = f"both label_fraction={label_fraction} and num_shots={num_shots} are given"
@@ -89,8 +88,8 @@ def labeled_items(
         raise DatalistError(f"the sections are training, validation and test, not {section!r}.")
     datalist = datalist or listed_shards(dataset_dir)
     source = Path(datalist).expanduser() if datalist else None
-    if not datalist and not dataset_dir:
-        source = cached_phantom(phantom_dir, phantom, spatial_dims)
+    if not datalist and not dataset_dir and phantom:
+        source = phantom.datalist()
     name = str(source or dataset_dir)
     if num_folds is not None:
         items = _all_items(source, dataset_dir, section, spatial_dims)
@@ -113,7 +112,7 @@ def labeled_items(
     if label_key != as_key:
         items = [{**item, as_key: item.get(label_key)} for item in items]
     if weights:
-        _, order = classes_of_weights(weights, datalist, dataset_dir, num_classes, label_key)
+        _, order = classes_of_weights(weights, datalist, dataset_dir, num_classes, label_key, phantom)
         items = [{**item, as_key: _reordered(item.get(as_key), order)} for item in items]
     if class_names is not None:
         items = check_label_table(items, len(class_names), section, name, class_names, as_key, label_kind)

@@ -14,10 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from monai_afire.apps.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES
-from monai_afire.apps.phantom.lesions import LESION_KINDS
 from monai_afire.data.datalist.datalist_checks import DatalistError, item_name, read_json
-from monai_afire.data.datalist.loading import read_sections
+from monai_afire.data.datalist.loading import DrawnSet, read_sections
 from monai_afire.data.shards.folders import listed_shards
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import check_writable, write_text
@@ -27,7 +25,6 @@ from monai_afire.utils.text import first_few
 from monai_afire.utils.uncertain_labels import check_label_kind
 
 _NAMES_FILE = "class_names.json"
-_PHANTOM_NAMES = {"label": LESION_KINDS, "organs": ORGAN_NAMES, "landmarks": LANDMARK_NAMES}
 _HEADERS = {
     "label": ("finding_names", "labels"),
     "findings": ("finding_names",),
@@ -47,6 +44,7 @@ def class_names(
     num_classes: int | None = None,
     key: str = "label",
     weights: str | None = None,
+    phantom: DrawnSet | None = None,
 ) -> list[str]:
     """
     Names of the classes, organs or landmarks of a data set.
@@ -54,11 +52,12 @@ def class_names(
     Args:
         datalist: JSON file whose header may hold them: "finding_names" or "labels" for "label", "finding_names" for
             "findings", "organ_names" and "landmark_names" for the others.
-        dataset_dir: folder of images. Without it and a datalist, the names are those of the phantom.
+        dataset_dir: folder of images.
         num_classes: how many names are expected; None for as many as there are. With one class, the second of two
             names: that of the positives.
         key: "label", "findings", "organs" or "landmarks", or another key, whose names are numbered.
         weights: file of a network that knows names, in whose order they are then; a list without names gets its.
+        phantom: whose names are taken without datalist and dataset_dir.
 
     Returns:
         The names, "class 0", "class 1", ... where there are none.
@@ -68,11 +67,11 @@ def class_names(
             weights.
 
     Example:
-        >>> class_names(), class_names(dataset_dir="radiographs", num_classes=2)
-        (['nodule', 'consolidation', 'effusion', 'cardiomegaly', 'pneumothorax'], ['class 0', 'class 1'])
+        >>> class_names(dataset_dir="radiographs", num_classes=2)
+        ['class 0', 'class 1']
     """
     if weights:
-        return classes_of_weights(weights, datalist, dataset_dir, num_classes, key)[0]
+        return classes_of_weights(weights, datalist, dataset_dir, num_classes, key, phantom)[0]
     names: list[str] = []
     datalist = datalist or listed_shards(dataset_dir)
     if datalist:
@@ -81,8 +80,8 @@ def class_names(
         # a list may name findings as well as classes: the names that are as many as expected
         fitting = [names for names in found if len(names) == num_classes or (num_classes == 1 and len(names) == 2)]
         names = (fitting or found or [[]])[0]
-    elif not dataset_dir:
-        names = list(_PHANTOM_NAMES.get(key, ()))
+    elif not dataset_dir and phantom:
+        names = phantom.class_names(key)
     source = datalist or dataset_dir or "the phantom"
     if not names and num_classes is None:
         headers = _HEADERS.get(key) if datalist else None
@@ -104,10 +103,15 @@ def _numbered(key: str, count: int) -> list[str]:
 
 
 def classes_of_weights(
-    weights: str, datalist: str | None, dataset_dir: str | None, num_classes: int | None, key: str
+    weights: str,
+    datalist: str | None,
+    dataset_dir: str | None,
+    num_classes: int | None,
+    key: str,
+    phantom: DrawnSet | None = None,
 ) -> tuple[list[str], list[int]]:
     """Names of the classes in the order of the weights, and the position of each in the list's labels."""
-    listed = class_names(datalist, dataset_dir, num_classes, key)
+    listed = class_names(datalist, dataset_dir, num_classes, key, phantom=phantom)
     known = saved_class_names(weights, default=listed)
     if len(known) == len(listed) and listed == _numbered(key, len(listed)):  # the list has no names to compare
         return known, list(range(len(known)))
@@ -222,9 +226,9 @@ def check_label_table(
         >>> check_label_table([{"image": "a.png", "label": [0, 2]}], num_classes=2, section="test")
         Traceback (most recent call last):
         ...
-        monai_afire.data.datalist.datalist_checks.DatalistError: datalist: section 'test' has 1 wrong label: item 0 (a.png):
-        2 for class 1; accepted are 1 (present), 0 (absent), -1 (uncertain) and null in lists of 2, or numbers from 0
-        to 1.
+        monai_afire.data.datalist.datalist_checks.DatalistError: datalist: section 'test' has 1 wrong label: item 0
+        (a.png): 2 for class 1; accepted are 1 (present), 0 (absent), -1 (uncertain) and null in lists of 2, or
+        numbers from 0 to 1.
     """
     names = [f"class {k}" for k in range(num_classes)] if names is None else list(names)
     if num_classes < 1 or len(names) != num_classes:

@@ -4,20 +4,15 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-import ignite.distributed as idist
 from monai.utils import ensure_tuple
 
-from monai_afire.apps.phantom import export_phantom
-from monai_afire.apps.phantom.phantom_dataset import PHANTOM_VERSION
 from monai_afire.data.datalist.datalist_checks import (
     PATH_KEYS,
     SECTIONS,
@@ -32,9 +27,7 @@ from monai_afire.data.datalist.scanning import scan_radiographs, scan_volumes
 from monai_afire.data.shards.folders import check_shards, is_shard_folder, listed_shards, shard_files
 from monai_afire.transforms.radiograph_io.formats import supported_types
 from monai_afire.transforms.radiograph_io.shards import shard_folder, without_shard
-from monai_afire.utils.distributed import LONGEST_WAIT, global_rank
-from monai_afire.utils.files import check_writable, write_text
-from monai_afire.utils.folder_lock import folder_lock
+from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.garbage_collection import garbage_collection_paused
 
 logger = logging.getLogger(__name__)
@@ -240,12 +233,21 @@ def _absolute(name: str, base: Path, folders: dict[str, str]) -> str:
     return folders[folder] + last
 
 
+class DrawnSet(Protocol):
+    """A data set that is drawn where there are no images."""
+
+    def datalist(self) -> Path:
+        """Path of its datalist, written if it is not there."""
+
+    def class_names(self, key: str) -> list[str]:
+        """Names of the classes of a key, none where it has none."""
+
+
 def bundle_items(
     section: str,
-    dataset_dir: str | None = None,
+    dataset_dir: str | os.PathLike | None = None,
     datalist: str | None = None,
-    phantom_dir: str = "data/phantom",
-    phantom: Mapping[str, Any] | None = None,
+    phantom: DrawnSet | None = None,
     check_files: bool = True,
     spatial_dims: int = 2,
 ) -> list[dict[str, Any]]:
@@ -253,15 +255,13 @@ def bundle_items(
     Items of one section for a bundle's data set.
 
     With ``dataset_dir`` or ``datalist`` the user's own images (:func:`load_radiograph_datalist`; a tenth of the
-    training patients is held out where there is no validation section), without either the phantom, which is drawn
-    once into ``phantom_dir`` and found there afterwards.
+    training patients is held out where there is no validation section), without either the phantom.
 
     Args:
         section: "training", "validation" or "test".
         dataset_dir: folder of images, searched if there is no datalist; or one image file.
         datalist: JSON file that lists the images by section.
-        phantom_dir: folder of the phantom's files.
-        phantom: arguments of :func:`monai_afire.apps.phantom.export_phantom`.
+        phantom: what stands in for images, such as :class:`monai_afire.apps.phantom.PhantomSet`.
         check_files: False leaves it to the loading to find files that do not exist.
         spatial_dims: 3 for volumes: a folder with DICOM slices is then one of them, and so is ``dataset_dir`` itself.
 
@@ -273,10 +273,10 @@ def bundle_items(
 
     Example:
         >>> import tempfile
-        >>> phantom = {"num_patients": {"training": 2}, "image_size": 64, "abnormal_fraction": 0.0, "progress": False}
-        >>> items = bundle_items("training", phantom_dir=tempfile.mkdtemp(), phantom=phantom)
-        >>> len(items), items[0]["abnormal"]
-        (2, 0)
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> (folder / "a.png").touch()
+        >>> [Path(item["image"]).name for item in bundle_items("test", folder)]
+        ['a.png']
     """
     if dataset_dir and not datalist and os.path.isfile(os.path.expanduser(dataset_dir)):
         return [{"image": os.path.abspath(os.path.expanduser(dataset_dir))}]
@@ -288,7 +288,7 @@ def bundle_items(
         if section == "training" and not datalist and not volumes and not global_rank():
             logger.info(f"to check these images first: monai-afire audit {shlex.quote(os.fspath(dataset_dir or ''))}")
         return items
-    return load_radiograph_datalist(None, cached_phantom(phantom_dir, phantom, spatial_dims), section)
+    return load_radiograph_datalist(None, phantom.datalist() if phantom else None, section)
 
 
 def indexed_images(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -306,52 +306,3 @@ def indexed_images(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         [{'image': 'a.png', 'index': 0}]
     """
     return [{"image": item["image"], "index": index} for index, item in enumerate(items)]
-
-
-def cached_phantom(
-    folder: str | os.PathLike, arguments: Mapping[str, Any] | None = None, spatial_dims: int = 2
-) -> Path:
-    """
-    Draw the phantom into a folder unless it is there already, drawn with the same arguments by the same version.
-
-    In a process group the main rank draws while the others wait; all of them must see the folder.
-
-    Args:
-        folder: where its files are.
-        arguments: of :func:`monai_afire.apps.phantom.export_phantom`.
-        spatial_dims: 2 for radiographs, 3 for volumes.
-
-    Returns:
-        Path of its datalist.
-
-    Raises:
-        OSError: when the folder cannot be written to, or holds a datalist that is not the phantom's.
-
-    Example:
-        >>> import tempfile
-        >>> folder = tempfile.mkdtemp()
-        >>> arguments = {"num_patients": {"test": 1}, "image_size": 64, "progress": False}
-        >>> cached_phantom(folder, arguments) == cached_phantom(folder, arguments)
-        True
-    """
-    # left out for radiographs, so that those drawn by former versions stay valid
-    arguments = {**(arguments or {}), **({"spatial_dims": spatial_dims} if spatial_dims != 2 else {})}
-    drawn = {name: value for name, value in arguments.items() if name not in ("progress", "num_processes")}
-    drawn["version"] = PHANTOM_VERSION
-    recipe, datalist = Path(folder) / "recipe.json", Path(folder) / "datalist.json"
-
-    def is_drawn() -> bool:
-        with suppress(OSError, ValueError):  # a recipe that is missing or cut
-            return datalist.is_file() and json.loads(recipe.read_text()) == json.loads(json.dumps(drawn))
-        return False
-
-    with idist.one_rank_first():
-        if is_drawn():
-            return datalist
-        with folder_lock(check_writable(folder), LONGEST_WAIT.total_seconds()):
-            if not is_drawn():  # by another process, meanwhile
-                recipe.unlink(missing_ok=True)
-                export_phantom(folder, **arguments)
-                # written last: an interrupted drawing leaves no recipe and is drawn again
-                write_text(recipe, json.dumps(drawn))
-            return datalist

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from monai_afire.apps.options import OPTIONS
+from monai_afire.apps.runs import OPTIONS
 from tests.benchmarks.gpu_suite.packed_images import unpack
 from tests.benchmarks.gpu_suite.results import Deadline, Results
 from tests.benchmarks.gpu_suite.weight_pieces import write_pieces

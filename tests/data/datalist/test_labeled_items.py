@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from monai_afire.apps.phantom import LANDMARK_NAMES, LESION_KINDS, ORGAN_NAMES
+from monai_afire.apps.phantom import LANDMARK_NAMES, LESION_KINDS, ORGAN_NAMES, PhantomSet
 from monai_afire.data.datalist.labeled_items import labeled_items
 from monai_afire.data.datalist.labels import check_label_table, class_names
 from monai_afire.data.datalist.loading import DatalistError
@@ -53,7 +53,7 @@ def entries(section: str, count: int, images: int = 1) -> list[dict[str, Any]]:
 
 def test_phantom_without_choices_is_its_sections(phantom_dir: str) -> None:
     for section, number in PHANTOM["num_patients"].items():
-        items = labeled_items(section, phantom_dir=phantom_dir, phantom=PHANTOM, required=("label", "organs"))
+        items = labeled_items(section, phantom=PhantomSet(phantom_dir, PHANTOM), required=("label", "organs"))
         assert [item["index"] for item in items] == list(range(number))
         assert {item["patient_id"] for item in items} == {f"{section}_{n:05d}" for n in range(number)}
         for item in items:
@@ -65,7 +65,7 @@ def test_phantom_without_choices_is_its_sections(phantom_dir: str) -> None:
 
 def test_subsets_are_of_training_alone(phantom_dir: str) -> None:
     def number(section: str, **choice: Any) -> int:
-        return len(labeled_items(section, phantom_dir=phantom_dir, phantom=PHANTOM, **choice))
+        return len(labeled_items(section, phantom=PhantomSet(phantom_dir, PHANTOM), **choice))
 
     assert [number(section, label_fraction=0.3) for section in SECTIONS] == [3, 3, 5]
     assert [number(section, num_shots=2) for section in SECTIONS] == [2, 3, 5]
@@ -74,7 +74,7 @@ def test_subsets_are_of_training_alone(phantom_dir: str) -> None:
 
 
 def test_subset_is_numbered_anew(phantom_dir: str) -> None:
-    items = labeled_items("training", phantom_dir=phantom_dir, phantom=PHANTOM, num_shots=3, seed=4)
+    items = labeled_items("training", phantom=PhantomSet(phantom_dir, PHANTOM), num_shots=3, seed=4)
     assert [item["index"] for item in items] == [0, 1, 2]
 
 
@@ -83,7 +83,7 @@ def test_folds_of_the_phantom_test_every_patient_once(phantom_dir: str) -> None:
     for fold in range(4):
         parts = [
             {item["patient_id"] for item in labeled_items(
-                section, phantom_dir=phantom_dir, phantom=PHANTOM, num_folds=4, fold=fold, seed=1
+                section, phantom=PhantomSet(phantom_dir, PHANTOM), num_folds=4, fold=fold, seed=1
             )}
             for section in SECTIONS
         ]  # fmt: skip
@@ -240,17 +240,18 @@ def test_absent_list_is_named(tmp_path: Path) -> None:
 
 
 def test_names_of_the_phantom() -> None:
-    assert class_names() == list(LESION_KINDS)
-    assert class_names(key="organs", num_classes=5) == list(ORGAN_NAMES)
-    assert class_names(key="landmarks") == list(LANDMARK_NAMES)
-    assert class_names(key="lesion_truth", num_classes=1) == ["lesion_truth 0"]
+    phantom = PhantomSet("folder")
+    assert class_names(phantom=phantom) == list(LESION_KINDS)
+    assert class_names(key="organs", num_classes=5, phantom=phantom) == list(ORGAN_NAMES)
+    assert class_names(key="landmarks", phantom=phantom) == list(LANDMARK_NAMES)
+    assert class_names(key="lesion_truth", num_classes=1, phantom=phantom) == ["lesion_truth 0"]
 
 
 def test_names_of_an_exported_phantom_are_those_of_the_phantom(phantom_dir: str) -> None:
-    labeled_items("test", phantom_dir=phantom_dir, phantom=PHANTOM)
+    labeled_items("test", phantom=PhantomSet(phantom_dir, PHANTOM))
     path = os.path.join(phantom_dir, "datalist.json")
     for key in ("label", "organs", "landmarks"):
-        assert class_names(path, key=key) == class_names(key=key)
+        assert class_names(path, key=key) == PhantomSet("folder").class_names(key)
 
 
 @pytest.mark.parametrize(

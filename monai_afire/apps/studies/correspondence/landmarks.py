@@ -50,7 +50,8 @@ def landmark_correspondence(
     Find the landmarks of reference images in all other images by the most similar feature (PEAC, Fig. 5).
 
     The feature :math:`f(x)` of landmark x is interpolated linearly between the cells of
-    :func:`monai_afire.apps.studies.dense_features`. Its place in another image, of features :math:`g_j` at :math:`c_j`, is
+    :func:`monai_afire.apps.studies.dense_features`. Its place in another image, of features :math:`g_j` at
+    :math:`c_j`, is
 
     .. math:: \hat{x} = c_{j^*}, \qquad j^* = \arg\max_j \frac{f(x) \cdot g_j}{\lVert f(x) \rVert \lVert g_j \rVert}
 
@@ -449,9 +450,9 @@ def window_correspondence(
     of 1024 pixels, windows of 448 and a stride of 8.
 
     The encoder does not know where in the image a window lies, so that, unlike the tokens of
-    :func:`monai_afire.apps.studies.landmark_correspondence`, features give no positions away, but for the zeros that those
-    near the border see. The price is one pass for each place: :math:`(S / stride)^n` for each image. Any number of
-    axes.
+    :func:`monai_afire.apps.studies.landmark_correspondence`, features give no positions away, but for the zeros that
+    those near the border see. The price is one pass for each place: :math:`(S / stride)^n` for each image.
+    Any number of axes.
 
     Args:
         encoder: any :class:`monai_afire.networks.RadiographEncoder`, on any device, which the work is done on.

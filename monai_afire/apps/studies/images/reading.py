@@ -25,6 +25,7 @@ def read_study_images(
     datalist: str | None = None,
     max_images: int | None = None,
     progress: bool = True,
+    phantom: DrawnSet | None = None,
 ) -> StudyImages:
     """
     Load images with all that a datalist knows of them.
@@ -37,11 +38,12 @@ def read_study_images(
     Args:
         items: of a datalist, see :func:`monai_afire.data.bundle_items`.
         transform: loads and resizes "image" and, if they are there, "organs"; metadata must be kept.
-        dataset_dir: folder that the items are of, None for the phantom's.
+        dataset_dir: folder that the items are of.
         datalist: list that the items are of, whose header may name findings, organs and landmarks, see
             :func:`monai_afire.data.class_names`.
         max_images: of more items, so many are taken, evenly spaced; None for all.
         progress: whether to show a progress bar.
+        phantom: that the items are of, without dataset_dir and datalist.
 
     Returns:
         The images.
@@ -66,7 +68,7 @@ def read_study_images(
     masks = _stack([item["organs"] for item in loaded], "organs") > 0 if all(i.get("organs") for i in taken) else None
 
     def names(key: str, number: int) -> list[str]:
-        return class_names(datalist, dataset_dir, number, key)
+        return class_names(datalist, dataset_dir, number, key, phantom=phantom)
 
     return StudyImages(
         image=_stack(pictures, "image"),

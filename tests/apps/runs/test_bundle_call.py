@@ -15,7 +15,7 @@ import torch
 from monai.bundle import ConfigWorkflow, create_workflow
 from tests.options.bundle_configs import paths_of
 
-from monai_afire.apps.options import OptionError, current_call
+from monai_afire.apps.runs import OptionError, current_call
 from tests.bundles.bundle_runs import all_messages, copy_bundles, run_bundle
 
 

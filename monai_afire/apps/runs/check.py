@@ -16,14 +16,14 @@ from monai.bundle.reference_resolver import ReferenceResolver
 from monai.bundle.utils import ID_REF_KEY, ID_SEP_KEY
 from pydantic import TypeAdapter, ValidationError
 
-from monai_afire.apps.options.arguments import component_arguments, ids_of
-from monai_afire.apps.options.call import BundleCall, referenced_names, top_level
-from monai_afire.apps.options.declarations import OPTIONS
-from monai_afire.apps.options.described_options import take_from_weights
-from monai_afire.apps.options.help_text import describe_default, help_text
-from monai_afire.apps.options.kinds import ANY_NUMBER, SWITCH, describe
-from monai_afire.apps.options.option import is_computed
-from monai_afire.apps.options.running import current_call
+from monai_afire.apps.runs.arguments import component_arguments, ids_of
+from monai_afire.apps.runs.call import BundleCall, referenced_names, top_level
+from monai_afire.apps.runs.declarations import OPTIONS
+from monai_afire.apps.runs.described_options import take_from_weights
+from monai_afire.apps.runs.help_text import describe_default, help_text
+from monai_afire.apps.runs.kinds import ANY_NUMBER, SWITCH, describe
+from monai_afire.apps.runs.option import is_computed
+from monai_afire.apps.runs.running import current_call
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.networks.nets.encoders.encoder_building import RESIDUAL
 from monai_afire.utils.command_line import innermost_cause, show_cause_last, stop_early
@@ -64,7 +64,7 @@ def check() -> None:
 
     It stands in ``initialize``, before everything that builds or writes something::
 
-        "initialize": ["$monai_afire.apps.options.check()", ...]
+        "initialize": ["$monai_afire.apps.runs.check()", ...]
 
     Options that the command line gave as text ("false", "cpu") are replaced in the config by what they mean, before
     anything refers to them.
@@ -75,7 +75,7 @@ def check() -> None:
 
     Example:
         >>> from monai.bundle import ConfigParser
-        >>> config = {"resume": "false", "initialize": ["$monai_afire.apps.options.check()"], "fresh": "$not @resume"}
+        >>> config = {"resume": "false", "initialize": ["$monai_afire.apps.runs.check()"], "fresh": "$not @resume"}
         >>> parser = ConfigParser(config)
         >>> parser.globals["monai_afire"] = __import__("monai_afire")
         >>> _ = parser.get_parsed_content("initialize")
@@ -106,7 +106,7 @@ def check_call(call: BundleCall) -> None:
         >>> check_call(BundleCall(ConfigParser({"epochs": 1.5, "epoch": 3, "run": ["$print(@epochs)"]})))
         Traceback (most recent call last):
         ...
-        monai_afire.apps.options.check.OptionError: 2 options cannot be used, and nothing was started (--help lists all):
+        monai_afire.apps.runs.check.OptionError: 2 options cannot be used, and nothing was started (--help lists all):
           --epoch: there is no such option; did you mean --epochs?
           --epochs: found 1.5, needs a whole number >= 1
     """

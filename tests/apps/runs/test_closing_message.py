@@ -38,7 +38,7 @@ def test_it_names_what_exists_once_at_the_end(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_other_ranks_are_silent(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("monai_afire.handlers.closing_message.global_rank", lambda: 1)
+    monkeypatch.setattr("monai_afire.apps.runs.closing_message.global_rank", lambda: 1)
     run(ClosingMessage(curves="logs"))
     assert "logs" not in capsys.readouterr().out
 

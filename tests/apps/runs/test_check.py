@@ -13,7 +13,7 @@ import pytest
 import torch
 from tests.options.bundle_configs import call_of, config_files, paths_of, runs
 
-from monai_afire.apps.options import OPTIONS, OptionError, check_call
+from monai_afire.apps.runs import OPTIONS, OptionError, check_call
 from monai_afire.utils.device import device_count
 
 TRAIN = ["afire/train"]

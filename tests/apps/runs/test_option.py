@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from monai_afire.apps.options import OPTIONS, Option, kinds
+from monai_afire.apps.runs import OPTIONS, Option, kinds
 
 STRANGE = [
     *(None, True, False, "", "abc", "true", "nan", "cuda:-1", "\u2622", b"cpu"),

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.options.bundle_configs import call_of, config_files, runs
 
-from monai_afire.apps.options import OPTIONS, SECTIONS, check_call
-from monai_afire.apps.options.check import FOLLOWS
+from monai_afire.apps.runs import OPTIONS, SECTIONS, check_call
+from monai_afire.apps.runs.check import FOLLOWS
 
 # null where an overlay puts something
 SLOTS = {"process_group", "best_of"}
@@ -59,4 +59,4 @@ def test_defaults_pass_the_check(run: list[str]) -> None:
 
 @pytest.mark.parametrize("key", [key for key, config in config_files().items() if "initialize" in config])
 def test_the_check_is_the_first_to_happen(key: str) -> None:
-    assert config_files()[key]["initialize"][0] == "$monai_afire.apps.options.start_bundle()"
+    assert config_files()[key]["initialize"][0] == "$monai_afire.apps.runs.start_bundle()"

@@ -11,7 +11,7 @@ import pytest
 import torch
 from tests.options.bundle_configs import call_of
 
-from monai_afire.apps.options import OptionError, check_call
+from monai_afire.apps.runs import OptionError, check_call
 from monai_afire.networks import ViTEncoder, build_encoder
 from monai_afire.transforms import AnatPaste, controlled_lesion, fit_images, image_loader
 

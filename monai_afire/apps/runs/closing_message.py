@@ -13,9 +13,10 @@ from typing import Any
 
 from ignite.engine import Engine, Events
 
+from monai_afire.apps.runs.described_options import described_options
+from monai_afire.apps.runs.follow_up import follow_up_command, given_options
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import joined_path
-from monai_afire.utils.follow_up import follow_up_command, given_options
 
 
 @dataclass(eq=False, repr=False)
@@ -83,10 +84,6 @@ class ClosingMessage:
 
     def described(self) -> set[str]:
         """Names of the options that later steps take from the model."""
-        from monai_afire.apps.options import (
-            described_options,  # options know handlers' names, so this is too early above
-        )
-
         return set(described_options(self.paths.get("model", "")))
 
     def about_model(self, path: str) -> str:

@@ -6,7 +6,7 @@ The start of the bundle that is running, read from the arguments of MONAI's func
 MONAI gives an expression in a config neither the parser nor what was overridden, and a parser does not keep it. This
 is the one place that reads the frames of MONAI. Without it the check would need a command of its own in place of
 ``python -m monai.bundle run``, or would know the config alone: misspelled paths would end in MONAI's own errors, and
-shapes of a pre-trained encoder would have to be repeated. tests/apps/options/test_bundle_call.py starts every door of
+shapes of a pre-trained encoder would have to be repeated. tests/apps/runs/test_bundle_call.py starts every door of
 MONAI's current release.
 """
 
@@ -20,7 +20,7 @@ from monai.bundle import ConfigParser, ConfigWorkflow, create_workflow
 from monai.bundle.reference_resolver import ReferenceResolver
 from monai.utils import ensure_tuple
 
-from monai_afire.apps.options.call import BundleCall
+from monai_afire.apps.runs.call import BundleCall
 
 __all__ = ["current_call"]
 
@@ -35,7 +35,7 @@ def current_call() -> BundleCall:
         RuntimeError: when no config is being evaluated.
 
     Example:
-        >>> parser = ConfigParser({"here": "$monai_afire.apps.options.current_call().config['seed']", "seed": 3})
+        >>> parser = ConfigParser({"here": "$monai_afire.apps.runs.current_call().config['seed']", "seed": 3})
         >>> parser.globals["monai_afire"] = __import__("monai_afire")
         >>> parser.get_parsed_content("here")
         3

@@ -10,7 +10,7 @@ from typing import Any
 
 from monai.bundle import ConfigParser
 
-from monai_afire.apps.options import BundleCall
+from monai_afire.apps.runs import BundleCall
 
 BUNDLES = Path(__file__).resolve().parents[2] / "bundles"
 # overlays of inference.json; evaluate.json is one of train.json in the fine-tuning bundles

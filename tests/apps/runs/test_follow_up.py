@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from monai_afire.utils.follow_up import follow_up_command, given_options
+from monai_afire.apps.runs.follow_up import follow_up_command, given_options
 
 FILES: dict[str, dict[str, Any]] = {
     "train": {"epochs": 9, "hidden_size": 192, "output_dir": "o", "resume": False, "learning_rate": 0.1, "encoder": {}},

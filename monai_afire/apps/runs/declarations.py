@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from monai_afire.apps.options.kinds import (
+from monai_afire.apps.runs.kinds import (
     DEVICE,
     DICTIONARY,
     ENCODER,
@@ -24,7 +24,7 @@ from monai_afire.apps.options.kinds import (
     number,
     per_axis,
 )
-from monai_afire.apps.options.option import Option
+from monai_afire.apps.runs.option import Option
 from monai_afire.data.cache.cached_dataset import CACHES
 from monai_afire.detection import SCORE_NAMES
 from monai_afire.detection.field_of_view import FIELDS_OF_VIEW

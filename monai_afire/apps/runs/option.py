@@ -12,7 +12,7 @@ from monai.bundle.config_item import ConfigComponent, ConfigExpression
 from monai.bundle.utils import ID_REF_KEY
 from pydantic import TypeAdapter, ValidationError
 
-from monai_afire.apps.options.kinds import describe
+from monai_afire.apps.runs.kinds import describe
 
 _NOTHING = ("none", "null")
 _LONGEST_VALUE = 60  # characters of a value in a message
@@ -25,12 +25,12 @@ class Option:
 
     Args:
         name: key in the config, and after ``--`` on the command line.
-        type: the values that it takes, see :mod:`monai_afire.apps.options.kinds`.
+        type: the values that it takes, see :mod:`monai_afire.apps.runs.kinds`.
         meaning: one line without a full stop at its end.
         null: what ``null`` (on the command line also the text "null") means; None where it is not allowed.
 
     Example:
-        >>> from monai_afire.apps.options.kinds import POSITIVE_INTEGER
+        >>> from monai_afire.apps.runs.kinds import POSITIVE_INTEGER
         >>> shots = Option("num_shots", POSITIVE_INTEGER, "training items to learn from", null="all")
         >>> shots.read("null"), shots.read(5)
         (None, 5)

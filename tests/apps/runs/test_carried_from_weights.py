@@ -12,7 +12,7 @@ import torch
 from tests.options.bundle_configs import call_of
 from torch import nn
 
-from monai_afire.apps.options import ENCODER_OPTIONS, BundleCall, OptionError, check_call, described_options
+from monai_afire.apps.runs import ENCODER_OPTIONS, BundleCall, OptionError, check_call, described_options
 from monai_afire.networks.weights.model_file import Description, Preprocessing, with_description
 
 ADAPT = ["afire/train", "afire/finetune_anomaly"]

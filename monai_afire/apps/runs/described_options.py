@@ -11,9 +11,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from monai_afire.apps.options.call import BundleCall, needs_evaluation
-from monai_afire.apps.options.declarations import ENCODER_OPTIONS, OPTIONS
-from monai_afire.apps.options.help_text import describe_default
+from monai_afire.apps.runs.call import BundleCall, needs_evaluation
+from monai_afire.apps.runs.declarations import ENCODER_OPTIONS, OPTIONS
+from monai_afire.apps.runs.help_text import describe_default
 from monai_afire.networks.definition import encoder_definition
 from monai_afire.networks.nets.encoders.encoder_building import RESIDUAL
 from monai_afire.networks.weights.model_file import read_description

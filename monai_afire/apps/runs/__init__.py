@@ -1,0 +1,31 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""A run of a bundle: its options, declared once and checked before it starts, and what it says at its end."""
+
+from __future__ import annotations
+
+from monai_afire.apps.runs.call import BundleCall
+from monai_afire.apps.runs.check import OptionError, check, check_call, start_bundle
+from monai_afire.apps.runs.closing_message import ClosingMessage
+from monai_afire.apps.runs.declarations import ENCODER_OPTIONS, OPTIONS, SECTIONS
+from monai_afire.apps.runs.described_options import described_options
+from monai_afire.apps.runs.help_text import describe_default, help_text
+from monai_afire.apps.runs.option import Option
+from monai_afire.apps.runs.running import current_call
+
+__all__ = [
+    "ENCODER_OPTIONS",
+    "OPTIONS",
+    "SECTIONS",
+    "BundleCall",
+    "ClosingMessage",
+    "Option",
+    "OptionError",
+    "check",
+    "check_call",
+    "current_call",
+    "describe_default",
+    "help_text",
+    "start_bundle",
+    "described_options",
+]
