@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import inspect
 import pkgutil
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -17,8 +20,13 @@ from monai.bundle import ConfigParser
 from monai.bundle.config_item import ComponentLocator
 
 import monai_afire
+from monai_afire import apps
 
-PACKAGES = [name for name in monai_afire.__all__ if name != "utils"]
+APPLICATIONS = ("phantom", "results", "runs", "studies", "worklist")
+PACKAGES = [
+    *(f"monai_afire.{name}" for name in monai_afire.__all__ if name != "utils"),
+    *(f"monai_afire.apps.{name}" for name in APPLICATIONS),
+]
 SHORT_NAMES = [
     "ACE",
     "ACELoss",
@@ -97,7 +105,7 @@ def exported_classes() -> dict[str, type]:
     """All public classes of the packages, aliases included."""
     found: dict[str, type] = {}
     for package in PACKAGES:
-        module = getattr(monai_afire, package)
+        module = importlib.import_module(package)
         for name, value in inspect.getmembers(module, inspect.isclass):
             if value.__module__.startswith("monai_afire.") and not name.startswith("_"):
                 found[name] = value
@@ -150,7 +158,7 @@ def test_config_builds_components(prefix: str) -> None:
             "load": {"_target_": target("transforms", "LoadRadiographd"), "keys": "image"},
             "bank": {"_target_": target("networks", "PrototypeBank"), "num_tokens": 4, "num_clusters": 3},
             "seed": {"_target_": target("handlers", "EpochSeed"), "seed": 1},
-            "dataset": {"_target_": target("data", "ChestPhantomDataset"), "_mode_": "callable"},
+            "dataset": {"_target_": target("apps.phantom", "ChestPhantomDataset"), "_mode_": "callable"},
         }
     )
     network = parser.get_parsed_content("network")
@@ -206,7 +214,43 @@ def test_no_class_bears_the_name_of_a_monai_class(locator: ComponentLocator) -> 
 
 
 def test_packages_export_what_they_say() -> None:
-    for package in monai_afire.__all__:
-        module = getattr(monai_afire, package)
+    for package in PACKAGES:
+        module = importlib.import_module(package)
         for name in getattr(module, "__all__", []):
-            assert hasattr(module, name), f"monai_afire.{package}.{name}"
+            assert hasattr(module, name), f"{package}.{name}"
+
+
+def test_the_core_loads_no_application() -> None:
+    """Core and applications are two tiers: who composes the core meets it alone."""
+    script = "import sys, monai_afire; print(*[name for name in sys.modules if name.startswith('monai_afire.apps')])"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert loaded.split() == []
+
+
+def test_the_core_names_no_application() -> None:
+    """Imports within functions would not show when the core is loaded."""
+    folder = Path(monai_afire.__file__).parent
+    core = [path for path in folder.rglob("*.py") if "apps" not in path.relative_to(folder).parts]
+    assert len(core) > 100
+    assert [str(path) for path in core if "monai_afire.apps" in imported(path)] == []
+
+
+def test_applications_share_named_parts_alone() -> None:
+    """An application stands by itself, but for what they share: tables and pages of results, runs, the phantom."""
+    shared = {"results", "runs", "phantom", "readers"}
+    folder = Path(apps.__file__).parent
+    found = set()
+    for path in folder.rglob("*.py"):
+        own = path.relative_to(folder).parts[0]
+        others = {name.split(".")[2] for name in re.findall(r"monai_afire\.apps\.\w+", imported(path))}
+        found |= {(str(path.relative_to(folder)), other) for other in others - {own} - shared}
+    assert found == set()
+
+
+def imported(path: Path) -> str:
+    """The modules that a file imports, wherever in it."""
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    modules = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    modules += [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    return "\n".join(modules)

@@ -17,7 +17,7 @@ import numpy as np
 import pydicom
 import pytest
 import torch
-from anomaly.test_worklist import write_source
+from apps.worklist.test_worklist import write_source
 from ignite.engine import Engine
 from PIL import Image
 

@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from apps.compare.test_stored_tokens import counting
 from bundles.bundle_runs import environment, write_images
-from compare.test_stored_tokens import counting
 from imported_processes import start_ranks
 
 from distributed.two_ranks import needs_gloo
 from monai_afire.apps.audit import audit, audit_images
-from monai_afire.apps.compare import encode_images, tokens
+from monai_afire.apps.compare import encode_images, stored_tokens
 from monai_afire.transforms import LoadRadiographd
 
 pytestmark = needs_gloo
@@ -60,7 +60,7 @@ def die_at(place: str) -> None:
     elif place == "file":
         torch.save = lambda value, path: (Path(path).write_bytes(b"half of it"), die())  # type: ignore[assignment]
     else:
-        tokens.saved_batches = audit.saved_batches = die  # type: ignore[attr-defined]
+        stored_tokens.saved_batches = audit.saved_batches = die  # type: ignore[attr-defined]
 
 
 def note_reading(path: Path) -> None:
@@ -78,7 +78,7 @@ def note_reading(path: Path) -> None:
 def work(rank: int, count: int, task: Task, images: Path, folder: Path, log: Path, victim: int, place: str) -> None:
     """One of some processes."""
     torch.set_num_threads(1)
-    audit._BATCH = tokens._BATCH = SIZE
+    audit._BATCH = stored_tokens._BATCH = SIZE
     if rank == victim:
         die_at(place)
     note_reading(log / f"read_{rank}")

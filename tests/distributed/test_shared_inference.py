@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch.multiprocessing as mp
+from apps.results.test_resumed_tables import ITEMS, Landmarks, batches, tables
 from bundles.bundle_runs import REPOSITORY_ROOT, command, copy_bundles, environment, run_bundle, write_images
-from handlers.test_resumed_tables import ITEMS, Landmarks, batches, tables
 from ignite.engine import Engine, Events
 from monai.bundle import ConfigParser
 

@@ -35,16 +35,16 @@ from monai_afire.apps.studies import (
     score_segments,
 )
 from monai_afire.apps.studies.features.dense import FeatureMaps
-from monai_afire.apps.studies.features.raw_pixels import RawPixels
 from monai_afire.metrics import patient_weights
 from monai_afire.networks import RadiographEncoder, released_encoder
+from monai_afire.networks.nets.encoders.raw_pixels import RawPixels
 from tests.evidence.jsrt_correspondence import ORGANS, SIZE, contour_points, scaled
 from tests.evidence.radiograph_sets import pictures, radiograph_table
 from tests.evidence.real_components import trained_encoder
 from tests.evidence.real_detection import SHAPE
 from tests.evidence.real_encoders import encoder
 
-FOLDER = Path("tests/benchmarks/real_radiographs")
+FOLDER = Path("tests/evidence/real_radiographs")
 ARMS = [FOLDER / "afire_components.json", FOLDER / "methods_short.json"]
 METHODS = ("ACE", "PEAC", "AFiRe", "MAE", "DINO")
 COPIED = "copied coordinates"

@@ -6,7 +6,8 @@
 pre-trains each arm once per seed (``monai_afire.apps.experiments`` says what an arm is), encodes ChildCXR with the
 frozen encoder, and writes one row per arm and seed: the linear probe on the official test images (AUC, accuracy, F1),
 and the AUC of the encoder alone as a detector ("fused" of real_encoders), validation and test. ``--only`` does some
-arms, for several processes on one output folder; at the end, and by ``--report`` at once, the rows so far are compared. An
+arms, for several processes on one output folder; at the end, and by ``--report`` at once, the rows so far are
+compared. An
 interrupted command goes on.
 """
 

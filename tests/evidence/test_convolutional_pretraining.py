@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.benchmarks import convolutional_pretraining as benchmark
+from tests.evidence import convolutional_pretraining as benchmark
 from tests.evidence.convolutional_pretraining import (
     OBJECTIVES,
     Headers,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from made_child_set import SHAPE as CHILD_SHAPE
-from made_child_set import make_child_set
+from evidence.made_child_set import SHAPE as CHILD_SHAPE
+from evidence.made_child_set import make_child_set
 
 from monai_afire.networks import ViTEncoder
 from tests.evidence.painted_opacities import (

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks are imported from the repository's root
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # benchmarks are imported from the repository's root
 
 from tests.evidence.radiograph_sets import child_patient, other_normals, pictures, radiograph_table
 

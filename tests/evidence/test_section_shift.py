@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from made_child_set import SHAPE, make_child_set
+from evidence.made_child_set import SHAPE, make_child_set
 
 from tests.evidence.radiograph_sets import file_kind
 from tests.evidence.real_encoders import encoder

@@ -11,7 +11,7 @@ import pytest
 import torch
 from monai.data import MetaTensor
 
-from monai_afire.apps.readers import tables
+from monai_afire.apps.readers import label_tables
 from monai_afire.utils.text import first_few, image_name, known_text
 
 
@@ -38,7 +38,7 @@ def test_known_text() -> None:
 
 
 def test_readers_use_the_same_function() -> None:
-    assert tables.first_few is first_few
+    assert label_tables.first_few is first_few
 
 
 @pytest.mark.parametrize(

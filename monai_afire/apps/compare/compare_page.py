@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from sklearn.decomposition import PCA
 
 from monai_afire.apps.results.html_page import render_page
-from monai_afire.apps.studies.grouping import map_figure
 from monai_afire.utils.files import write_text
 from monai_afire.utils.formatting import format_number
 from monai_afire.visualize.figures import figure_url
+from monai_afire.visualize.group_map import map_figure
 
 _GROUPS = 5  # that have a color of their own
 

@@ -21,8 +21,8 @@ from monai_afire.apps.compare.encoders import ComparedEncoder, compared_encoder
 from monai_afire.apps.compare.questions import CONTROLS, PIXELS, classification, controls, detection, nodule_items
 from monai_afire.apps.compare.results import results_table, verdict
 from monai_afire.apps.compare.stored_tokens import encode_images
-from monai_afire.apps.studies.features.raw_pixels import RawPixels
 from monai_afire.metrics.principal_components import pixel_components
+from monai_afire.networks.nets.encoders.raw_pixels import RawPixels
 from monai_afire.utils.distributed import by_main_rank
 from monai_afire.utils.files import check_writable, keep_previous, remove_leftovers, write_text
 from monai_afire.utils.formatting import json_safe

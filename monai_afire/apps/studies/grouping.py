@@ -8,15 +8,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from monai_afire.apps.studies.features.raw_pixels import with_raw_pixels
 from monai_afire.apps.studies.features.similarity import SAME_COSINE, l2_normalize
 from monai_afire.apps.studies.features.tokens import (
     WINDOW,
@@ -28,7 +26,8 @@ from monai_afire.apps.studies.features.tokens import (
 from monai_afire.apps.studies.images.study_images import StudyImages, names_or_numbers
 from monai_afire.apps.studies.study import NothingToCompareError, StudyResult, StudySettings
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
-from monai_afire.visualize.style import frame, legend_below, legend_columns, plot_figure, series_style
+from monai_afire.networks.nets.encoders.raw_pixels import with_raw_pixels
+from monai_afire.visualize.group_map import map_figure
 
 _MAX_SIMILARITIES = 2**24  # so many similarities are held at a time, 128 MiB of float64
 
@@ -188,70 +187,6 @@ def _silhouette(points: torch.Tensor, index: torch.Tensor) -> float:
     if (1 - points @ points[0]).abs().max() <= SAME_COSINE:  # all are the same: scikit-learn would compare rounding
         return 0.0
     return float(silhouette_score(points.cpu().numpy(), index.cpu().numpy(), metric="cosine"))
-
-
-_PANEL_INCHES, _PANELS_PER_ROW, _LEAST_WIDTH = 2.4, 4, 4.8
-
-
-def map_figure(
-    maps: Mapping[str, NDArray],
-    groups: Mapping[str, Sequence[str]],
-    captions: Mapping[str, str] | None = None,
-    paired: bool = False,
-) -> Figure:
-    """
-    A panel for each encoder, a color and a marker for each group.
-
-    Args:
-        maps: for each encoder ``(N, 2)``, e.g. of :func:`monai_afire.apps.studies.tsne_map`.
-        groups: for each encoder the group of each point.
-        captions: for each encoder a line below its name.
-        paired: whether each two groups, in order of appearance, share color and marker, the second one hollow.
-
-    Returns:
-        The figure.
-
-    Raises:
-        ValueError: without an encoder, or when an encoder has not as many groups as points.
-
-    Example:
-        >>> import numpy as np
-        >>> figure = map_figure({"untrained": np.random.rand(4, 2)}, {"untrained": ["a", "a", "b", "b"]})
-        >>> [text.get_text() for text in figure.legends[0].get_texts()]
-        ['a', 'b']
-    """
-    if not maps:
-        raise ValueError("no map to draw: give that of at least one encoder")
-    order = list(dict.fromkeys(group for name in maps for group in groups[name]))
-    styles = [_point_style(number, paired) for number in range(len(order))]
-    rows = -(-len(maps) // _PANELS_PER_ROW)
-    columns = -(-len(maps) // rows)
-    width = max(_PANEL_INCHES * columns, _LEAST_WIDTH)
-    legend_rows = -(-len(order) // legend_columns(order, width))
-    figure = plot_figure(width, (_PANEL_INCHES + 0.5) * rows + 0.17 * legend_rows + 0.2)
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axis, (name, points) in zip(axes, maps.items(), strict=False):
-        for group, style in zip(order, styles, strict=True):
-            own = [member == group for member in groups[name]]
-            axis.scatter(*points[own].T, s=11, alpha=0.75, **style)
-        frame(axis, "\n".join(filter(None, [name, (captions or {}).get(name, "")])))
-        axis.set_xticks([])
-        axis.set_yticks([])
-        axis.set_box_aspect(1)
-        axis.spines[:].set_visible(True)
-        axis.spines[:].set_color("0.8")
-    for axis in axes[len(maps) :]:
-        axis.remove()
-    handles = [figure.axes[0].scatter([], [], s=20, **style) for style in styles]
-    legend_below(figure, handles, order)
-    return figure
-
-
-def _point_style(number: int, paired: bool) -> dict[str, Any]:
-    style = series_style(number // 2 if paired else number)
-    hollow = paired and number % 2
-    color = style.pop("color")
-    return style | {"facecolors": "none" if hollow else color, "edgecolors": color, "linewidths": 0.8 if hollow else 0}
 
 
 _HOW = (

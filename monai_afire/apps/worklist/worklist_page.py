@@ -60,7 +60,7 @@ def write_worklist_page(
         picture = picture_of(row["image"])
         row["picture"] = _link(picture, folder) if picture.is_file() else row["thumbnail"]
     page = render_page(
-        "monai_afire.detection",
+        "monai_afire.apps.worklist",
         "worklist.html",
         rows=rows,
         above=sum(row["decision"] == "above" for row in rows),

@@ -15,7 +15,7 @@ import pytest
 from html_pages import Elements, needs_chromium, shown_width
 from PIL import Image
 
-from monai_afire.apps.compare import tokens
+from monai_afire.apps.compare import stored_tokens
 from monai_afire.apps.compare.__main__ import main
 from monai_afire.apps.phantom import draw_chest_phantom
 
@@ -41,7 +41,7 @@ def datalist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def output(datalist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("compare")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tokens, "_SIDE", 128)  # nodules are painted four times as fast
+        patch.setattr(stored_tokens, "_SIDE", 128)  # nodules are painted four times as fast
         assert main([str(datalist), "untrained", "mine=released", "--output_dir", str(folder)]) == 0
     return folder
 
@@ -75,7 +75,7 @@ def test_the_command_goes_on_without_reading(
     datalist: Path, output: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = (output / "compare.csv").read_text()
-    monkeypatch.setattr(tokens.ComparedEncoder, "encode", lambda *_: pytest.fail("an image was encoded again"))
+    monkeypatch.setattr(stored_tokens.ComparedEncoder, "encode", lambda *_: pytest.fail("an image was encoded again"))
     assert main([str(datalist), "untrained", "mine=released", "--output_dir", str(output)]) == 0
     assert (output / "compare.csv").read_text() == before
     assert json.loads((output / "compare.json").read_text())["sentence"] in capsys.readouterr().out

@@ -24,7 +24,7 @@ from monai_afire.apps.phantom import (
     ChestPhantomDataset,
     export_phantom,
 )
-from monai_afire.apps.phantom import dataset as dataset_module
+from monai_afire.apps.phantom import phantom_dataset as dataset_module
 from monai_afire.apps.phantom.lesions import tight_box
 from monai_afire.apps.phantom.phantom_cohort import SECTIONS, Cohort
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from monai.data import load_decathlon_datalist
 
-from monai_afire.apps.readers import READERS, build
+from monai_afire.apps.readers import READERS, datalist_writing
 from monai_afire.apps.readers.__main__ import main
 from monai_afire.data import load_radiograph_datalist
 from monai_afire.data.datalist.datalist_checks import DatalistError
@@ -275,7 +275,7 @@ def test_old_list_survives_a_refusal(root: Path, tmp_path: Path, monkeypatch: py
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(build, "_entry", fail)
+    monkeypatch.setattr(datalist_writing, "_entry", fail)
     assert main(["table", "--root", str(root), "--output", str(output)]) == 1
     assert json.loads(output.read_text()) == before
     assert sorted(os.listdir(tmp_path)) == ["images", "list.json"]

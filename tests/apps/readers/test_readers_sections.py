@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from monai_afire.apps.readers import build
+from monai_afire.apps.readers import datalist_writing
 from monai_afire.apps.readers.datalist_writing import Division
 from monai_afire.apps.readers.label_reader import LabeledImage
 from monai_afire.data.datalist.datalist_checks import SECTIONS
@@ -27,7 +27,7 @@ def images_of(patients: list[int], sections: list[str] | None = None) -> list[La
 
 def divide(images: list[LabeledImage], how: Division) -> tuple[dict[str, list[LabeledImage]], int]:
     """The images of each section, and how many are left out."""
-    kept = build.divide(images, how)
+    kept = datalist_writing.divide(images, how)
     return {name: [image for image in kept if image.section == name] for name in SECTIONS}, len(images) - len(kept)
 
 

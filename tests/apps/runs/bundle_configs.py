@@ -12,7 +12,7 @@ from monai.bundle import ConfigParser
 
 from monai_afire.apps.runs import BundleCall
 
-BUNDLES = Path(__file__).resolve().parents[2] / "bundles"
+BUNDLES = Path(__file__).resolve().parents[3] / "bundles"
 # overlays of inference.json; evaluate.json is one of train.json in the fine-tuning bundles
 _OF_INFERENCE = {"analysis", "encoder_only", "released", "restore"}
 

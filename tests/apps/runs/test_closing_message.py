@@ -14,7 +14,7 @@ import pytest
 import torch
 from ignite.engine import Engine, Events
 
-from monai_afire.handlers import ClosingMessage
+from monai_afire.apps.runs import ClosingMessage
 from monai_afire.networks import AFiRe, ViTEncoder, save_network
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
-from analysis.stub_encoders import ConstantEncoder, HashEncoder, PatchMeanEncoder
+from apps.studies.stub_encoders import ConstantEncoder, HashEncoder, PatchMeanEncoder
 
 from monai_afire.apps.studies import CompositionStudy
 from monai_afire.apps.studies.composition import (

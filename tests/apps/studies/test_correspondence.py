@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from analysis.stub_encoders import PatchMeanEncoder, PositionEncoder, anatomy_images
+from apps.studies.stub_encoders import PatchMeanEncoder, PositionEncoder, anatomy_images
 
 from monai_afire.apps.studies import CorrespondenceStudy, RawPixels, StudyImages
 from monai_afire.apps.studies.correspondence import landmarks as implementation

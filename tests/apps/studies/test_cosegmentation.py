@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 import torch
-from analysis.stub_encoders import PatchMeanEncoder, PositionEncoder
+from apps.studies.stub_encoders import PatchMeanEncoder, PositionEncoder
 
 from monai_afire.apps.studies import CosegmentationStudy, StudyImages
 from monai_afire.apps.studies.cosegmentation import (

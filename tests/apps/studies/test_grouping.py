@@ -9,7 +9,7 @@ from collections.abc import Hashable, Sequence
 import numpy as np
 import pytest
 import torch
-from analysis.stub_encoders import PositionEncoder
+from apps.studies.stub_encoders import PositionEncoder
 from sklearn.metrics import silhouette_score
 
 from monai_afire.apps.studies import (

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from analysis.stub_encoders import PositionEncoder
+from apps.studies.stub_encoders import PositionEncoder
 
 from monai_afire.apps.studies import (
     CorrespondenceStudy,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from analysis.stub_encoders import PatchMeanEncoder, PositionEncoder
+from apps.studies.stub_encoders import PatchMeanEncoder, PositionEncoder
 
 from monai_afire.apps.phantom import LANDMARK_NAMES
 from monai_afire.apps.studies import StudyImages, SymmetryStudy

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from analysis.stub_encoders import ConstantEncoder, PatchMeanEncoder
+from apps.studies.stub_encoders import ConstantEncoder, PatchMeanEncoder
 
 from monai_afire.apps.studies import CorrespondenceStudy, StudyImages, window_correspondence
 from monai_afire.networks import ViTEncoder

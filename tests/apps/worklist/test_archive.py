@@ -21,7 +21,7 @@ from urllib.request import urlopen
 import numpy as np
 import pydicom
 import pytest
-from anomaly.test_worklist import write_source
+from apps.worklist.test_worklist import write_source
 from bundles.bundle_runs import REPOSITORY_ROOT, environment
 
 pytest.importorskip("highdicom")

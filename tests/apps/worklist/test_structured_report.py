@@ -16,8 +16,8 @@ from typing import Any
 import pydicom
 import pytest
 import torch
-from anomaly.test_handlers import Radiographs, fitted_detector, judging, read_csv
-from anomaly.test_worklist import result, write_source
+from apps.worklist.test_worklist import result, write_source
+from detection.test_handlers import Radiographs, fitted_detector, judging, read_csv
 from pydicom.dataset import Dataset
 from pydicom.sr.codedict import codes
 from safetensors.torch import save_file

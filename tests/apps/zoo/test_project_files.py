@@ -12,7 +12,7 @@ import yaml
 
 import monai_afire
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 BUNDLES = sorted(path.parents[1] for path in ROOT.glob("bundles/*/configs/metadata.json"))
 
 

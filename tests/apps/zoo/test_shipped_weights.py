@@ -16,7 +16,7 @@ from monai_afire.apps.zoo import zoo_problems
 from monai_afire.apps.zoo.model_zoo import ZOO_NAMES
 from monai_afire.networks import ModelFile
 
-BUNDLES = Path(__file__).resolve().parents[2] / "bundles"
+BUNDLES = Path(__file__).resolve().parents[3] / "bundles"
 MEGABYTE = 10**6
 CONFIGS = [*((name, ("inference",)) for name in ZOO_NAMES if name != "afire")]
 CONFIGS += [("afire", ("inference", "released")), ("afire", ("inference", "restore"))]

@@ -13,7 +13,7 @@ import torch
 
 from monai_afire.apps.zoo.model_zoo import ZOO_NAMES
 
-BUNDLES = Path(__file__).resolve().parents[2] / "bundles"
+BUNDLES = Path(__file__).resolve().parents[3] / "bundles"
 
 
 def test_every_bundle_has_one() -> None:

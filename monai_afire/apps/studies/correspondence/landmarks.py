@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from monai_afire.apps.studies.features.dense import FeatureMaps, finest_stride
-from monai_afire.apps.studies.features.raw_pixels import with_raw_pixels
 from monai_afire.apps.studies.features.tokens import WINDOW, token_features
 from monai_afire.apps.studies.images.affine import Perturbation, default_perturbations, with_perturbations
 from monai_afire.apps.studies.images.study_images import StudyImages, names_or_numbers, reference_indices
 from monai_afire.apps.studies.study import SAME_PLACE, StudyResult, StudySettings, mean_by
 from monai_afire.networks.blocks.feature_pyramid import resize_features
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.encoders.raw_pixels import with_raw_pixels
 from monai_afire.visualize.dot_plot import dot_plot
 from monai_afire.visualize.outlines import CLASS_COLORS, TRUTH_COLOR, landmark_picture, picture_sheet
 

@@ -14,11 +14,11 @@ from tqdm.auto import tqdm
 
 from monai_afire.apps.studies.correspondence.landmarks import landmark_correspondence, same_place_correspondence
 from monai_afire.apps.studies.features.dense import finest_stride
-from monai_afire.apps.studies.features.raw_pixels import with_raw_pixels
 from monai_afire.apps.studies.images.reading import disease_set
 from monai_afire.apps.studies.images.study_images import StudyImages
 from monai_afire.apps.studies.study import SAME_PLACE, NothingToCompareError, StudyResult, StudySettings
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
+from monai_afire.networks.nets.encoders.raw_pixels import with_raw_pixels
 from monai_afire.transforms.landmark_heatmap import landmark_array, pixels_of_file
 from monai_afire.utils.text import image_name
 

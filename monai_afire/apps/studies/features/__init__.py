@@ -11,7 +11,6 @@ from monai_afire.apps.studies.features.dense import (
     finest_stride,
     shifts_per_axis,
 )
-from monai_afire.apps.studies.features.raw_pixels import RAW_PIXELS, RawPixels, with_raw_pixels
 from monai_afire.apps.studies.features.similarity import SAME_COSINE, l2_normalize, nearest_center, spherical_kmeans
 from monai_afire.apps.studies.features.tokens import (
     WINDOW,
@@ -22,6 +21,7 @@ from monai_afire.apps.studies.features.tokens import (
     spread_positions,
     token_features,
 )
+from monai_afire.networks.nets.encoders.raw_pixels import RAW_PIXELS, RawPixels, with_raw_pixels
 
 __all__ = [
     "RAW_PIXELS",

@@ -14,6 +14,7 @@ from tqdm.auto import tqdm
 
 from monai_afire.apps.studies.images.study_images import StudyImages
 from monai_afire.data.datalist.labels import class_names
+from monai_afire.data.datalist.loading import DrawnSet
 from monai_afire.transforms.landmark_heatmap import landmark_array, pixels_of_file
 from monai_afire.utils.text import image_name
 

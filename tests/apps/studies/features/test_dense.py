@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from analysis.stub_encoders import PatchMeanEncoder
+from apps.studies.stub_encoders import PatchMeanEncoder
 from monai.data import MetaTensor
 from numpy.typing import NDArray
 from torch import nn

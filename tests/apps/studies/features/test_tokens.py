@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from analysis.stub_encoders import PatchMeanEncoder, PositionEncoder
+from apps.studies.stub_encoders import PatchMeanEncoder, PositionEncoder
 from tqdm.auto import tqdm
 
 from monai_afire.apps.studies.features.tokens import (
