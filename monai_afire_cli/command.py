@@ -56,7 +56,7 @@ _DEMO = {"epochs": 10, "batch_size": 8, "phantom::num_patients::training": 512, 
 _MODULES = {
     "audit": ("monai_afire.apps.audit", "check a folder of radiographs, write a page and a cleaned datalist"),
     "compare": ("monai_afire.apps.compare", "compare encoders on your labeled radiographs, write a page and a table"),
-    "data": ("monai_afire.data", "read the label files of a public set, write a datalist"),
+    "data": ("monai_afire.apps.readers", "read the label files of a public set, write a datalist"),
     "experiments": ("monai_afire.apps.experiments", "repeat a bundle over seeds, label fractions and initializations"),
     "watch": ("monai_afire.apps.worklist.watch", "score the radiographs that arrive in a folder, each once"),
 }

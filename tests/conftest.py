@@ -16,6 +16,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes that tests st
 torch.set_num_threads(1)
 
 REPOSITORY_ROOT = Path(__file__).resolve().parents[1]
+# protocols are commands, python -m tests.evidence.NAME: their tests alone are collected
+_EVIDENCE = Path(__file__).parent / "evidence"
+collect_ignore = [str(path) for path in _EVIDENCE.glob("*.py") if not path.name.startswith("test_")]
 SHARED_IS_MISSING = "the folder shared/ with real radiographs and tools is not here"
 
 

@@ -85,7 +85,7 @@ def test_commands_name_options_that_exist() -> None:
     """Those of the reports, too: a result is reproduced by its command as long as the command is printed."""
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bundles/*/docs/*.md")]
     text = "\n".join(page.read_text(encoding="utf-8") for page in pages).replace("\\\n", " ")
-    start = r"^ *(?:python -m (?:monai\.bundle run|monai_afire\.experiments)|monai-afire run) .*"
+    start = r"^ *(?:python -m monai\.bundle run|monai-afire (?:run|experiments)) .*"
     commands = re.findall(start, text, re.MULTILINE)
     assert len(commands) > 50
     own = {"config_file", *re.findall(r'"--(\w+)"', Path(experiments.__file__).read_text(encoding="utf-8"))}

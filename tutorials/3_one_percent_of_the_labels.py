@@ -70,11 +70,11 @@ for share in (0.01, 0.1, 1.0):
 # %% [markdown]
 # ## Two initializations, two shares
 #
-# `python -m monai_afire.apps.experiments` trains and evaluates each combination in a process of its own, and writes the
+# `monai-afire experiments` trains and evaluates each combination in a process of its own, and writes the
 # table. Finished runs are not done again. In a shell the next cell is
 #
 # ```bash
-# python -m monai_afire.apps.experiments \
+# monai-afire experiments \
 #     --config_file bundles/radiograph_classification/configs/train.json tutorials/miniature.json \
 #     --output_dir tutorials/output/experiment \
 #     --initializations scratch= afire=tutorials/output/pretrained/model.pt \
@@ -136,10 +136,10 @@ plt.show()
 # The command of that table (18 runs, after the pre-training by `bundles/afire/configs/train.json`):
 #
 # ```bash
-# python -m monai_afire.apps.experiments --config_file bundles/radiograph_classification/configs/train.json \
+# monai-afire experiments --config_file bundles/radiograph_classification/configs/train.json \
 #     --output_dir results \
 #     --initializations scratch= afire=bundles/afire/models/model.pt --label_fraction 0.01 0.1 1.0 --seed 0 1 2
 # ```
 #
-# With your own labels: `--dataset_dir /path --datalist list.json`, where `python -m monai_afire.data --help` makes the
+# With your own labels: `--dataset_dir /path --datalist list.json`, where `monai-afire data --help` makes the
 # list.

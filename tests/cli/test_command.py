@@ -165,10 +165,19 @@ def test_overrides_of_merged_and_of_yaml_configs(tmp_path: Path) -> None:
     assert wrong_paths([train, own], ["--my_part::a", "3"]) == []
 
 
-@pytest.mark.parametrize("name", ["audit", "compare", "data", "experiments"])
-def test_other_commands_are_handed_over(started: list[list[str]], name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [
+        ("audit", "audit"),
+        ("compare", "compare"),
+        ("data", "readers"),
+        ("experiments", "experiments"),
+        ("watch", "worklist.watch"),
+    ],
+)
+def test_other_commands_are_handed_over(started: list[list[str]], name: str, module: str) -> None:
     assert main([name, "--help"]) == 7
-    assert started == [["python", "-m", f"monai_afire.{name}", "--help"]]
+    assert started == [["python", "-m", f"monai_afire.apps.{module}", "--help"]]
 
 
 def test_help_of_run(started: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,7 +72,7 @@ def test_right_answers_by_group() -> None:
 def card_of(file: Path) -> str:
     """The card beside a released file, or that of its bundle."""
     beside = file.parent / "README.md"
-    return (beside if beside.is_file() else file.parents[2] / "docs" / "README.md").read_text(encoding="utf-8")
+    return (beside if beside.is_file() else file.parents[1] / "docs" / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("file", RELEASED, ids=lambda file: str(file.relative_to(ROOT / "bundles")))
@@ -85,6 +85,6 @@ def test_the_card_of_a_released_file_has_its_parts(file: Path) -> None:
     assert file.name in text[: text.index("# Limit")]
     for part in ("data_license.txt", "# Limit", "Not for clinical use", "seed"):
         assert part in text
-    licenses = (file.parents[2] / "docs" / "data_license.txt").read_text(encoding="utf-8")
+    licenses = (file.parents[1] / "docs" / "data_license.txt").read_text(encoding="utf-8")
     assert file.name in licenses
     assert len(RELEASED) == 14

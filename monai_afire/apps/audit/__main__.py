@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""``python -m monai_afire.apps.audit FOLDER``: are these images fit for training?"""
+"""``monai-afire audit FOLDER``: are these images fit for training?"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""``python -m monai_afire.apps.compare DATALIST ENCODER ...``: which encoder for my data?"""
+"""``monai-afire compare DATALIST ENCODER ...``: which encoder for my data?"""
 
 from __future__ import annotations
 

@@ -37,11 +37,11 @@ The bundle gets any further --key value in all runs, as in python -m monai.bundl
 all pre-trainings of --arms.
 
 examples:
-  python -m monai_afire.apps.experiments --config_file bundles/radiograph_classification/configs/train.json \\
+  monai-afire experiments --config_file bundles/radiograph_classification/configs/train.json \\
       --output_dir results --initializations scratch= afire=bundles/afire/models/model.pt \\
       --label_fraction 0.01 0.1 1.0 --seed 0 1 2 --num_processes 2 --metrics mean_auc
 
-  python -m monai_afire.apps.experiments --config_file bundles/radiograph_classification/configs/train.json \\
+  monai-afire experiments --config_file bundles/radiograph_classification/configs/train.json \\
       --output_dir results --arms arms.json --seed 0 1 2 --network_def::freeze_encoder true \\
       --pretraining::dataset_dir normals
 
@@ -137,7 +137,7 @@ def _overrides(words: Sequence[str]) -> dict[str, str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m monai_afire.apps.experiments",
+        prog="monai-afire experiments",
         description="Repeat a fine-tuning bundle, and pre-trainings before it, over initializations, label fractions, "
         "seeds and folds, and compare.",
         epilog=_EPILOG,

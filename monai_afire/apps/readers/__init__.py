@@ -3,7 +3,7 @@
 """
 Label files of public sets, of chest radiographs above all, read into MONAI datalists.
 
-``python -m monai_afire.data SET --root FOLDER --output datalist.json`` writes a datalist that
+``monai-afire data SET --root FOLDER --output datalist.json`` writes a datalist that
 ``monai.data.load_decathlon_datalist(path, is_segmentation=False)`` and
 :func:`monai_afire.data.load_radiograph_datalist` read. Its items are::
 

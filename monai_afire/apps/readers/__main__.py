@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""``python -m monai_afire.data SET --root FOLDER --output datalist.json``: label files of public sets -> datalists."""
+"""``monai-afire data SET --root FOLDER --output datalist.json``: label files of public sets -> datalists."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ like millions of small ones. --dataset_dir OUTPUT of any bundle reads them like 
 """
 _EXAMPLES = """\
 examples:
-  python -m monai_afire.data nih --root /data/nih --output nih.json
-  python -m monai_afire.data mimic --root /data/mimic --output normal.json --normal_only --frontal_only
-  python -m monai_afire.data siim --root /data/siim --output siim.json --mask_dir siim_masks
-  python -m monai_afire.data shards --dataset_dir /data/nih --output /data/nih_shards
-  python -m monai_afire.data nih --help    shows which files a set needs and all options
+  monai-afire data nih --root /data/nih --output nih.json
+  monai-afire data mimic --root /data/mimic --output normal.json --normal_only --frontal_only
+  monai-afire data siim --root /data/siim --output siim.json --mask_dir siim_masks
+  monai-afire data shards --dataset_dir /data/nih --output /data/nih_shards
+  monai-afire data nih --help    shows which files a set needs and all options
 """
 
 
@@ -55,7 +55,7 @@ def _run_reader(reader_type: type[LabelReader], **options: Any) -> DatalistRepor
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m monai_afire.data",
+        prog="monai-afire data",
         description="Read the label files of a public set and write a MONAI datalist.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""``python -m monai_afire.apps.worklist.watch IN OUT``: score the radiographs that arrive in a folder, each once."""
+"""``monai-afire watch IN OUT``: score the radiographs that arrive in a folder, each once."""
 
 from __future__ import annotations
 

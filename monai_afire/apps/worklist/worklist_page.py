@@ -31,7 +31,7 @@ def write_worklist_page(
 
     The page is one file and needs no network. Pictures are loaded when they are scrolled into view. Marks are kept by
     the browser and exported as a table with the columns "image", "abnormal" (1, 0, or -1 for unsure) and "mark".
-    It is what ``python -m monai_afire.data table --label_columns abnormal --num_classes 0`` reads.
+    It is what ``monai-afire data table --label_columns abnormal --num_classes 0`` reads.
 
     Args:
         worklist: table that :func:`monai_afire.apps.worklist.write_worklist` wrote.

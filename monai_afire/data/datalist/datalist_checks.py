@@ -70,7 +70,7 @@ def require_keys(
             shown = first_few(item_name(items[number], number) for number in lacking)
             text = f"{len(lacking):,} of {len(items):,} items of section {section!r} have no {key!r}: {shown}"
             found = f"the first of them has {', '.join(items[lacking[0]])}"
-            remedy = "python -m monai_afire.data makes one from the label files of public sets"
+            remedy = "monai-afire data makes one from the label files of public sets"
             raise DatalistError(f"{source}: {text}; {found}. Give each item its {key!r} in a datalist; {remedy}.")
 
 

@@ -31,7 +31,7 @@ _SHOWN = 200  # characters of a name in a message
 
 
 def is_shard_folder(folder: str | os.PathLike) -> bool:
-    """Whether a folder is one that ``python -m monai_afire.data shards`` has written to the end."""
+    """Whether a folder is one that ``monai-afire data shards`` has written to the end."""
     root = os.path.expanduser(os.fspath(folder))
     if os.path.isfile(os.path.join(root, MANIFEST_NAME)):
         return True

@@ -332,7 +332,16 @@ def test_every_reader_refuses_an_empty_folder(name: str, tmp_path: Path, capsys:
 
 @pytest.mark.slow
 def test_command_in_a_process_of_its_own(root: Path, tmp_path: Path, repository_root: Path) -> None:
-    command = [sys.executable, "-m", "monai_afire.data", "table", "--root", str(root), "--output", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "monai_afire.apps.readers",
+        "table",
+        "--root",
+        str(root),
+        "--output",
+        str(tmp_path),
+    ]
     run = subprocess.run(command, capture_output=True, text=True, cwd=repository_root)
     assert run.returncode == 1
     assert run.stderr == f"error: {tmp_path}: is a folder; give --output the name of a file, such as datalist.json.\n"

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 import torch
+from apps.runs.bundle_configs import paths_of
 from monai.bundle import ConfigWorkflow, create_workflow
-from tests.options.bundle_configs import paths_of
 
 from monai_afire.apps.runs import OptionError, current_call
 from tests.bundles.bundle_runs import all_messages, copy_bundles, run_bundle

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.options.bundle_configs import call_of
+from apps.runs.bundle_configs import call_of
 from torch import nn
 
 from monai_afire.apps.runs import ENCODER_OPTIONS, BundleCall, OptionError, check_call, described_options

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.options.bundle_configs import call_of, config_files, paths_of, runs
+from apps.runs.bundle_configs import call_of, config_files, paths_of, runs
 
 from monai_afire.apps.runs import OPTIONS, OptionError, check_call
 from monai_afire.utils.device import device_count

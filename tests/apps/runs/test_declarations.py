@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.options.bundle_configs import call_of, config_files, runs
+from apps.runs.bundle_configs import call_of, config_files, runs
 
 from monai_afire.apps.runs import OPTIONS, SECTIONS, check_call
 from monai_afire.apps.runs.check import FOLLOWS
@@ -59,4 +59,4 @@ def test_defaults_pass_the_check(run: list[str]) -> None:
 
 @pytest.mark.parametrize("key", [key for key, config in config_files().items() if "initialize" in config])
 def test_the_check_is_the_first_to_happen(key: str) -> None:
-    assert config_files()[key]["initialize"][0] == "$monai_afire.apps.runs.start_bundle()"
+    assert config_files()[key]["initialize"][0] == {"_target_": "monai_afire.apps.runs.start_bundle"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.options.bundle_configs import call_of
+from apps.runs.bundle_configs import call_of
 
 from monai_afire.apps.runs import OptionError, check_call
 from monai_afire.networks import ViTEncoder, build_encoder
