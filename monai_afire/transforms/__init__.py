@@ -139,6 +139,7 @@ from monai_afire.transforms.radiograph_loading import (
     LoadRadiographd,
     LoadRadiographDict,
 )
+from monai_afire.transforms.random_views import random_views, solarized
 from monai_afire.transforms.volume_loading import (
     LoadVolume,
     LoadVolumeD,
@@ -276,7 +277,9 @@ __all__ = [
     "otsu_threshold",
     "overlap_masks",
     "pixels_of_file",
+    "random_views",
     "render_lesion_maps",
     "segment_lungs",
+    "solarized",
     "synth_lesion_masks",
 ]

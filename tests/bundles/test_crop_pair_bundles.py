@@ -113,6 +113,7 @@ def test_runs_repeat_resume_and_feed_an_encoder(workspace: Path, method: str) ->
         ("ace", {"loss::composition_weight": 0}),
         ("ace", {"loss::decomposition_weight": 0}),
         ("ace", {"standardize": "true"}),
+        ("ace", {"augment_crops::prob": 1.0}),
     ],
 )
 def test_every_ablation_is_one_override(workspace: Path, method: str, override: dict[str, object]) -> None:
