@@ -20,7 +20,7 @@ from monai.transforms import (
 )
 from monai.utils import ensure_tuple
 
-from monai_afire.transforms.checks import check_prob, check_range
+from monai_afire.transforms.argument_checks import check_prob, check_range
 
 _JITTER_PROB = 0.8
 _BLUR_PROBS = (1.0, 0.1)
