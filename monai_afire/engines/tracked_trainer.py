@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""MONAI's trainer, made to work with experiment tracking."""
+"""MONAI's trainer with what every run has, made to work with experiment tracking."""
 
 from __future__ import annotations
 
@@ -11,19 +11,23 @@ import torch
 from monai.engines import SupervisedTrainer
 from monai.handlers import MLFlowHandler
 
+from monai_afire.handlers.scalars import scheduled_scalars
+from monai_afire.handlers.training_run import TrainingRun
+
 
 class TrackedTrainer(SupervisedTrainer):
     """
-    MONAI's ``SupervisedTrainer``, with metrics for the option ``--tracking mlflow`` of ``monai.bundle``.
+    MONAI's ``SupervisedTrainer`` with the handlers of a :class:`monai_afire.handlers.TrainingRun` around its own.
 
-    That option appends a ``MLFlowHandler`` to the trainer's handlers. It reads the loss by
-    ``from_engine(["loss"], first=True)``. For decollated items this is a number. For a trainer that does not decollate
-    it is a tuple, and MLflow fails. This class replaces such a tuple by metrics to log. Other outputs of the handler's
-    ``output_transform`` stay.
+    It has metrics for the option ``--tracking mlflow`` of ``monai.bundle``. That option appends a ``MLFlowHandler`` to
+    the trainer's handlers, which reads the loss by ``from_engine(["loss"], first=True)``. For decollated items this is
+    a number. For a trainer that does not decollate it is a tuple, and MLflow fails. This class replaces such a tuple by
+    metrics to log. Other outputs of the handler's ``output_transform`` stay.
 
     Args:
-        scalars: called with the engine's output for the metrics to log, name -> number or scalar tensor; None logs the
-            loss.
+        run: what every run has; None for none of it.
+        scalars: called with the engine's output for the metrics to log, name -> number or scalar tensor. By default the
+            loss or its terms, and what the schedules among the handlers change.
         tracking_interval: iterations between two records; each one waits for the device and the data base.
         total_epochs: of all calls together, for schedules; None for ``max_epochs``. Federated learning needs it, where
             each round is a call.
@@ -47,19 +51,23 @@ class TrackedTrainer(SupervisedTrainer):
     def __init__(
         self,
         *,
+        run: TrainingRun | None = None,
         scalars: Callable[[Any], Mapping[str, float | torch.Tensor]] | None = None,
         tracking_interval: int = 5,
         total_epochs: int | None = None,
         train_handlers: Sequence[Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        self.scalars = scalars
+        own = list(train_handlers or ())
+        self.scalars = scalars or scheduled_scalars(kwargs["loss_function"], own)
         self.tracking_interval = tracking_interval
         self.total_epochs = total_epochs
-        for handler in train_handlers or ():
+        for handler in own:
             if isinstance(handler, MLFlowHandler):
                 handler.output_transform = self._loggable(handler.output_transform)
-        super().__init__(train_handlers=train_handlers, **kwargs)
+        if run is not None:
+            own = [*run.first_handlers(), *own, *run.last_handlers(self.scalars)]
+        super().__init__(train_handlers=own, **kwargs)
         length = self.state.epoch_length
         if length and self.accumulation_steps > length:
             found = f"accumulation_steps is {self.accumulation_steps}, but an epoch has {length} iterations"
@@ -67,8 +75,7 @@ class TrackedTrainer(SupervisedTrainer):
 
     def tracked_scalars(self, output: Any) -> dict[str, float]:
         """The metrics of one iteration as numbers."""
-        scalars = {"loss": output["loss"]} if self.scalars is None else self.scalars(output)
-        return {name: float(value) for name, value in scalars.items()}
+        return {name: float(value) for name, value in self.scalars(output).items()}
 
     def _loggable(self, output_transform: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def transform(output: Any) -> Any:

@@ -12,11 +12,12 @@ from monai_afire.handlers.nonfinite_loss import NonFiniteLoss
 from monai_afire.handlers.preview import CorrespondencePreview, RestorationPreview, TokenColorPreview
 from monai_afire.handlers.progress import TrainingProgressBar
 from monai_afire.handlers.random_state import EpochSeed
-from monai_afire.handlers.scalars import AFiReScalars, TrainingScalars
+from monai_afire.handlers.scalars import AFiReScalars, TrainingScalars, scheduled_scalars
 from monai_afire.handlers.schedules import AttributeSchedule, OptimizerSchedule, cosine_schedule, linear_schedule
 from monai_afire.handlers.summary import MainRankSummaryWriter
 from monai_afire.handlers.teacher import TeacherUpdate, is_optimizer_step
 from monai_afire.handlers.threshold_fit import DetectorFit, ThresholdFit, ThresholdsAt
+from monai_afire.handlers.training_run import TrainingRun
 from monai_afire.handlers.validation import EpochValidation, ResumableEarlyStop
 from monai_afire.handlers.warm_start import HeadWarmStart
 
@@ -43,8 +44,10 @@ __all__ = [
     "ThresholdsAt",
     "TokenColorPreview",
     "TrainingProgressBar",
+    "TrainingRun",
     "TrainingScalars",
     "cosine_schedule",
     "is_optimizer_step",
     "linear_schedule",
+    "scheduled_scalars",
 ]

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from monai.utils import CommonKeys
 from torch import nn
 from torch.optim import Optimizer
 
+from monai_afire.handlers.schedules import AttributeSchedule, OptimizerSchedule
 from monai_afire.metrics.pretraining import prototype_entropy, prototype_information
 
 _LABELS = {"lr": "learning_rate"}
@@ -42,7 +43,7 @@ class TrainingScalars:
     loss_function: nn.Module
     optimizer: Optimizer | None = None
     settings: Sequence[str] = ("lr",)
-    network: nn.Module | None = None
+    network: Any = None
     attributes: Sequence[str] = ()
 
     def __call__(self, output: Mapping[str, Any]) -> dict[str, float | torch.Tensor]:
@@ -55,6 +56,37 @@ class TrainingScalars:
         values |= {name: getattr(self.network, name) for name in self.attributes}
         # PyTorch warns of tensors with a gradient that become numbers, in the middle of the progress bar
         return {name: v.detach() if isinstance(v, torch.Tensor) else v for name, v in values.items()}
+
+
+def scheduled_scalars(loss_function: nn.Module, handlers: Iterable[Any]) -> TrainingScalars:
+    """
+    The loss, and what the schedules of a training change.
+
+    Args:
+        loss_function: see :class:`TrainingScalars`.
+        handlers: of the training, among them its :class:`~monai_afire.handlers.OptimizerSchedule` and
+            :class:`~monai_afire.handlers.AttributeSchedule`.
+
+    Returns:
+        The values to log.
+
+    Example:
+        >>> from monai_afire.handlers import OptimizerSchedule
+        >>> optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)
+        >>> scalars = scheduled_scalars(nn.MSELoss(), [OptimizerSchedule(optimizer, "lr", end=0.0)])
+        >>> scalars({"loss": torch.tensor(2.0)})
+        {'loss': tensor(2.), 'learning_rate': 0.1}
+    """
+    handlers = list(handlers)
+    optimizers = [handler for handler in handlers if isinstance(handler, OptimizerSchedule)]
+    attributes = [handler for handler in handlers if isinstance(handler, AttributeSchedule)]
+    return TrainingScalars(
+        loss_function,
+        optimizers[0].optimizer if optimizers else None,
+        [schedule.name for schedule in optimizers],
+        attributes[0].owner if attributes else None,
+        [schedule.name for schedule in attributes],
+    )
 
 
 class AFiReScalars(TrainingScalars):
@@ -75,7 +107,7 @@ class AFiReScalars(TrainingScalars):
 
     def __call__(self, output: Mapping[str, Any]) -> dict[str, float | torch.Tensor]:
         """The values of the last step."""
-        prototypes: torch.Tensor = self.network.bank.prototypes  # type: ignore[union-attr, assignment]
+        prototypes: torch.Tensor = self.network.bank.prototypes
         return {
             **super().__call__(output),
             "prototype_entropy": prototype_entropy(prototypes),

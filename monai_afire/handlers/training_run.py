@@ -1,0 +1,139 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""What every training run has: seeds, a guard, validation, curves, a progress bar and a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from ignite.engine import Engine
+from monai.engines import Evaluator
+from monai.handlers import StatsHandler, TensorBoardStatsHandler
+from torch import nn
+
+from monai_afire.handlers.checkpoint import ResumableCheckpoint
+from monai_afire.handlers.nonfinite_loss import NonFiniteLoss
+from monai_afire.handlers.progress import TrainingProgressBar
+from monai_afire.handlers.random_state import EpochSeed
+from monai_afire.handlers.validation import EpochValidation, ResumableEarlyStop
+
+__all__ = ["TrainingRun"]
+
+RECORD_INTERVAL = 5  # iterations between two records; each one waits for the device
+
+
+@dataclass(eq=False)
+class TrainingRun:
+    """
+    The handlers that every training run has, in the order that they need.
+
+    A trainer attaches those of :meth:`first_handlers`, its own, and those of :meth:`last_handlers`:
+
+    * :class:`EpochSeed` and :class:`NonFiniteLoss` come first;
+    * :class:`EpochValidation`, TensorBoard's curves, :class:`TrainingProgressBar` and :class:`ResumableCheckpoint` come
+      last: what is saved has been validated.
+
+    The validator draws the same random numbers in every epoch, prints its metrics and adds them to the curves.
+
+    Args:
+        network: the network, unwrapped.
+        optimizer: its state is part of the checkpoint.
+        validator: evaluates the network.
+        output_dir: folder of what the guard writes.
+        ckpt_dir: folder of ``checkpoint.pt`` and ``model.pt``.
+        summary_writer: of TensorBoard.
+        seed: of the run, a whole number >= 0.
+        resume: continue from ``checkpoint.pt``.
+        val_interval: epochs between two validations, at least 1.
+        first_validation: whether the first epoch is validated, too.
+        keep_best: whether ``model.pt`` is the network of the best validation, rather than the last one.
+        early_stopping: ends the run when validation no longer improves; None for never.
+        objects: further ones with a state, for the checkpoint.
+        generators: of random numbers, besides the global ones.
+        description: what the files say about the network, arguments of :func:`monai_afire.networks.describe`.
+        title: of the progress bar.
+
+    Raises:
+        ValueError: when ``val_interval`` is below 1.
+
+    Example:
+        >>> import tempfile
+        >>> network, folder = nn.Linear(1, 1), tempfile.mkdtemp()
+        >>> optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+        >>> run = TrainingRun(network, optimizer, None, folder, folder)
+        >>> [type(handler).__name__ for handler in run.first_handlers()]
+        ['EpochSeed', 'NonFiniteLoss']
+    """
+
+    network: nn.Module
+    optimizer: torch.optim.Optimizer
+    validator: Evaluator | None
+    output_dir: str
+    ckpt_dir: str
+    summary_writer: Any = None
+    seed: int = 0
+    resume: bool = False
+    val_interval: int = 1
+    first_validation: bool = False
+    keep_best: bool = False
+    early_stopping: ResumableEarlyStop | None = None
+    objects: Mapping[str, Any] = field(default_factory=dict)
+    generators: Sequence[torch.Generator] = ()
+    description: Mapping[str, Any] = field(default_factory=dict)
+    title: str = "training"
+
+    def first_handlers(self) -> list[Any]:
+        """Handlers that act before the trainer's own."""
+        return [EpochSeed(self.seed, generators=self.generators), NonFiniteLoss(self.output_dir)]
+
+    def last_handlers(self, scalars: Callable[[Any], Mapping[str, Any]]) -> list[Any]:
+        """
+        Handlers that act after the trainer's own.
+
+        Args:
+            scalars: called with the output of the trainer for the values of the curves.
+
+        Returns:
+            The handlers, in their order.
+        """
+        handlers: list[Any] = []
+        if self.validator is not None:
+            self._describe_validation(self.validator)
+            handlers.append(
+                EpochValidation(self.validator, self.val_interval, self.early_stopping, self.first_validation)
+            )
+        if self.summary_writer is not None:
+            handlers.append(self._curves(iteration_log=RECORD_INTERVAL, epoch_log=False, output_transform=scalars))
+        chosen_by = self.validator if self.keep_best else None
+        handlers.append(TrainingProgressBar(None, RECORD_INTERVAL, self.title, chosen_by))
+        handlers.append(self._checkpoint(chosen_by))
+        return handlers
+
+    def _describe_validation(self, validator: Engine) -> None:
+        """Let a validation draw the same numbers each time, print its metrics and add them to the curves."""
+        EpochSeed(constant=True).attach(validator)
+        StatsHandler(name="validation", iteration_log=False).attach(validator)
+        if self.summary_writer is not None:
+            self._curves(iteration_log=False).attach(validator)
+
+    def _curves(self, **settings: Any) -> TensorBoardStatsHandler:
+        """Values for TensorBoard."""
+        return TensorBoardStatsHandler(summary_writer=self.summary_writer, **settings)
+
+    def _checkpoint(self, chosen_by: Evaluator | None) -> ResumableCheckpoint:
+        """The checkpoint of all that has a state."""
+        objects = {"optimizer": self.optimizer, **self.objects}
+        if self.early_stopping is not None:
+            objects["early_stopping"] = self.early_stopping
+        return ResumableCheckpoint(
+            self.ckpt_dir,
+            self.network,
+            objects,
+            resume=self.resume,
+            validator=chosen_by,
+            generators=self.generators,
+            description=self.description,
+        )
