@@ -170,8 +170,12 @@ def best_thresholds(labels: ArrayLike, probabilities: ArrayLike, uncertain: str 
         array([0.35, 0.5 ])
     """
     pairs = _by_class(*_checked(labels, probabilities, uncertain))
-    best = np.array([best_f1_threshold(*pair) if _has_both(pair[0]) else NAN for pair in pairs])
-    return np.where(np.isnan(best), DEFAULT_THRESHOLD, best)
+    best = np.full(len(pairs), DEFAULT_THRESHOLD)
+    for number, (known, scores) in enumerate(pairs):
+        threshold = best_f1_threshold(known, scores) if _has_both(known) else NAN
+        if not np.isnan(threshold):
+            best[number] = threshold
+    return best
 
 
 def check_class_names(class_names: Sequence[str], num_classes: int | None = None) -> None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,8 +59,12 @@ class Cohort:
 
     def painted_rows(self) -> NDArray[np.intp]:
         """Numbers of at most 100 normal evaluated images, for painted lesions; none with few normals to learn from."""
-        normal, known = self.rows(EVALUATE, abnormal=0), self.rows(LEARN, CHOOSE, abnormal=0)
-        return normal[:: max(1, -(-len(normal) // _MAX_PAINTED))][: len(normal) * (len(known) >= _MIN_NORMALS)]
+        known = self.rows(LEARN, CHOOSE, abnormal=0)
+        normal = self.rows(EVALUATE, abnormal=0)
+        if len(known) < _MIN_NORMALS or not len(normal):
+            return normal[:0]
+        step = math.ceil(len(normal) / _MAX_PAINTED)
+        return normal[::step]
 
 
 def labeled_rows(items: Sequence[Mapping[str, Any]], fraction: float, seed: int) -> NDArray[np.intp]:
@@ -93,40 +98,61 @@ def read_cohort(datalist: Path, output_dir: Path, dataset_dir: str | None = None
         source, dataset_dir = made, None
     if section == "training":
         raise DatalistError(f"{datalist}: encoders learn from section 'training': evaluate 'validation' or 'test'")
-    section = section or ("test" if "test" in read_sections(source) else "validation")
-    sections = ("training", "validation") if section == "test" else ("training",)
-    learning = [item for name in sections for item in labeled_items(name, dataset_dir, str(source))]
-    items = [*learning, *labeled_items(section, dataset_dir, str(source))]
+    if section is None:
+        section = "test" if "test" in read_sections(source) else "validation"
+    learning = labeled_items("training", dataset_dir, str(source))
+    if section == "test":
+        learning += labeled_items("validation", dataset_dir, str(source))
+    evaluated = labeled_items(section, dataset_dir, str(source))
+    items = [*learning, *evaluated]
     patients = item_patients(items)
-    choosing = split_by_patient(patients[: len(learning)], _CHOOSING)
-    roles = [*(CHOOSE if chosen else LEARN for chosen in choosing), *(EVALUATE for _ in items[len(learning) :])]
     labels, names = _labels(items, source)
     table = pd.DataFrame([_described(item) for item in tqdm(items, desc="headers", unit="image")])
-    table = table.assign(role=roles, patient=patients, label=_shown(labels, names)).astype({"abnormal": float})
-    return Cohort(items, table, labels, names)
+    table["role"] = _roles(patients, len(learning))
+    table["patient"] = patients
+    table["label"] = [_shown(row, names) for row in labels]
+    return Cohort(items, table.astype({"abnormal": float}), labels, names)
+
+
+def _roles(patients: Sequence[str], num_learning: int) -> list[str]:
+    """What the images are for: the first ones to learn from and to choose settings, the others to evaluate."""
+    choosing = split_by_patient(patients[:num_learning], _CHOOSING)
+    roles = [CHOOSE if chosen else LEARN for chosen in choosing]
+    return roles + [EVALUATE] * (len(patients) - num_learning)
 
 
 def _labels(items: Sequence[Mapping[str, Any]], source: Path) -> tuple[NDArray[np.float32], list[str]]:
     """Labels ``(N, K)`` of findings, or of classes if they are more than two, and their names."""
-    values = [item["label"] for item in items]
-    is_list = isinstance(values[0], list)
-    highest = max((int(value) for value in values if isinstance(value, (int, float)) and value == value), default=0)
+    is_list = isinstance(items[0]["label"], list)
     try:
-        names = class_names(str(source), num_classes=len(values[0]) if is_list else highest + 1 if highest > 1 else 1)
+        names = class_names(str(source), num_classes=_num_classes(items))
     except DatalistError:
         if is_list:
             raise
         names = class_names(str(source))  # the header may have a class that no image has
-    kind, count = "multilabel" if is_list or len(names) == 1 else "multiclass", len(names)
-    checked = check_label_table(items, count, "all", str(source), names, label_kind=kind)
-    vectors = [LabelVector(count, kind)(item["label"]) for item in checked]
-    return resolve_uncertain(torch.stack(vectors)).numpy(), names
+    kind = "multilabel" if is_list or len(names) == 1 else "multiclass"
+    checked = check_label_table(items, len(names), "all", str(source), names, label_kind=kind)
+    to_vector = LabelVector(len(names), kind)
+    vectors = torch.stack([to_vector(item["label"]) for item in checked])
+    return resolve_uncertain(vectors).numpy(), names
 
 
-def _shown(labels: NDArray[np.float32], names: Sequence[str]) -> list[str]:
-    """What each image shows: a finding, "several" or "none"."""
-    found = [[name for name, value in zip(names, row, strict=True) if value == 1] for row in labels]
-    return [(own or ["none"])[0] if len(own) < 2 else "several" for own in found]
+def _num_classes(items: Sequence[Mapping[str, Any]]) -> int:
+    """Findings of a list of them, classes of their numbers, or 1 for present and absent."""
+    values = [item["label"] for item in items]
+    if isinstance(values[0], list):
+        return len(values[0])
+    known = [value for value in values if isinstance(value, (int, float)) and not math.isnan(value)]
+    highest = int(max(known, default=0))
+    return highest + 1 if highest > 1 else 1
+
+
+def _shown(labels: NDArray[np.float32], names: Sequence[str]) -> str:
+    """What an image shows: a finding, "several" or "none"."""
+    found = [name for name, value in zip(names, labels, strict=True) if value == 1]
+    if len(found) > 1:
+        return "several"
+    return found[0] if found else "none"
 
 
 def _described(item: Mapping[str, Any]) -> dict[str, Any]:

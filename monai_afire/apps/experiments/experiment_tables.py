@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -38,9 +39,15 @@ def runs_table(experiment: Experiment, outcomes: Sequence[Outcome], metrics: Seq
         where it is not defined or the run failed.
     """
     rows = [_row(experiment, outcome, metrics) for outcome in outcomes]
-    known = {name: [row[name] for row in rows if row.get(name) is not None] for row in rows for name in row}
-    counts = {name: "Int64" for name, values in known.items() if values and all(isinstance(v, int) for v in values)}
-    return pd.DataFrame(rows).astype({"label_fraction": "float64", "fold": "Int64", **counts})
+    table = pd.DataFrame(rows)
+    counts = {name: "Int64" for name in table if _has_counts([row.get(name) for row in rows])}
+    return table.astype({"label_fraction": "float64", "fold": "Int64", **counts})
+
+
+def _has_counts(values: Sequence[Any]) -> bool:
+    """Whether all known values of a column are whole numbers."""
+    known = [value for value in values if value is not None]
+    return bool(known) and all(isinstance(value, int) for value in known)
 
 
 def metric_names(table: pd.DataFrame, metrics: Sequence[str] = ()) -> list[str]:
@@ -87,8 +94,7 @@ def welch_p_value(first: ArrayLike, second: ArrayLike) -> float:
     samples = np.asarray(first, dtype=float), np.asarray(second, dtype=float)
     if min(map(len, samples)) < 2 or all(np.ptp(sample) == 0 for sample in samples):
         return math.nan
-    summaries = [f(sample) for sample in samples for f in (np.mean, lambda x: np.std(x, ddof=1), len)]
-    return float(stats.ttest_ind_from_stats(*summaries, equal_var=False).pvalue)
+    return float(stats.ttest_ind(*samples, equal_var=False).pvalue)
 
 
 def paired_p_value(differences: ArrayLike) -> float:
@@ -106,7 +112,9 @@ def paired_p_value(differences: ArrayLike) -> float:
         (0.0742, nan)
     """
     values = np.asarray(differences, dtype=float)
-    return math.nan if len(values) < 2 or np.ptp(values) == 0 else float(stats.ttest_1samp(values, 0.0).pvalue)
+    if len(values) < 2 or np.ptp(values) == 0:
+        return math.nan
+    return float(stats.ttest_1samp(values, 0.0).pvalue)
 
 
 def comparison_table(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFrame:
@@ -129,13 +137,11 @@ def comparison_table(table: pd.DataFrame, metrics: Sequence[str]) -> pd.DataFram
         [['a', 2, 0.6, 0.141], ['b', 1, 0.8, nan]]
     """
     names = table["initialization"].unique()
-    rows = [
-        {"metric": metric, "initialization": name, "label_fraction": fraction}
-        | _compared(group, names[0], name, metric)
-        for metric in metrics
-        for fraction, group in table.groupby("label_fraction", dropna=False)
-        for name in names
-    ]
+    by_fraction = list(table.groupby("label_fraction", dropna=False))
+    rows = []
+    for metric, (fraction, group), name in product(metrics, by_fraction, names):
+        facts = {"metric": metric, "initialization": name, "label_fraction": fraction}
+        rows.append(facts | _compared(group, names[0], name, metric))
     return pd.DataFrame(rows)
 
 

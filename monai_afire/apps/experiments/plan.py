@@ -24,8 +24,10 @@ class ExperimentError(ValueError):
 
 def bundle_arguments(configs: Sequence[str], settings: Mapping[str, Any]) -> list[str]:
     """Arguments of ``python -m monai.bundle run``."""
-    files = configs[0] if len(configs) == 1 else json.dumps(list(configs))
-    return ["--config_file", files, *(word for name, value in settings.items() for word in (f"--{name}", str(value)))]
+    words = ["--config_file", configs[0] if len(configs) == 1 else json.dumps(list(configs))]
+    for name, value in settings.items():
+        words += [f"--{name}", str(value)]
+    return words
 
 
 def file_digest(path: str) -> str:
@@ -343,11 +345,9 @@ def plan_runs(
     fractions: list[float | None] = [*sorted(label_fractions)] or [None]
     left_out: list[int | None] = [*(folds or range(num_folds or 0))] or [None]
     shape = next((start for _, start in initializations if start is not None), None)
-    arms = [
-        (f"{name}-frozen" if freeze else name, start, freeze)
-        for freeze in ((False, True) if frozen else (False,))
-        for name, start in initializations
-    ]
+    arms = [(name, start, False) for name, start in initializations]
+    if frozen:
+        arms += [(f"{name}-frozen", start, True) for name, start in initializations]
     if len({name for name, *_ in arms}) < len(arms):
         raise ExperimentError(f"--initializations {_words(names)}: with --frozen, none may end with '-frozen'")
     return [

@@ -309,10 +309,10 @@ def segments_figure(images: torch.Tensor, labels: Mapping[str, torch.Tensor]) ->
     """
     gray = images.float().mean(1).cpu().numpy().clip(0, 1)
     ordered = {name: _from_top_to_bottom(own) for name, own in labels.items()}
-    rows = [
-        [image, *(_tinted(image, own[number], int(own.max()) + 1) for own in ordered.values())]
-        for number, image in enumerate(gray)
-    ]
+    rows = []
+    for number, image in enumerate(gray):
+        tinted = [_tinted(image, own[number], int(own.max()) + 1) for own in ordered.values()]
+        rows.append([image, *tinted])
     return picture_grid(rows, ["image", *ordered], "")
 
 

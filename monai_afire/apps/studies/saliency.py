@@ -407,11 +407,10 @@ class SaliencyStudy(StudySettings):
         """Make the study, see :class:`monai_afire.apps.studies.Study`."""
         rows, kinds, boxes = _cases(images)
         pictures = images.image[torch.as_tensor(rows, dtype=torch.long)]
-        maps = {
-            f"{name}: {method}": heat
-            for name, network in self.classifiers.items()
-            for method, heat in self._maps(network, pictures, kinds).items()
-        }
+        maps = {}
+        for name, network in self.classifiers.items():
+            for method, heat in self._maps(network, pictures, kinds).items():
+                maps[f"{name}: {method}"] = heat
         scores = {name: localization_scores(heat, boxes, self.top) for name, heat in maps.items()}
         details = {
             f"Localization by kind of lesion, {name}": localization_summary(table, kinds)

@@ -226,7 +226,11 @@ def spread_positions(grid: Sequence[int], per_axis: int = 3) -> tuple[list[int],
     """
     if per_axis < 1:
         raise ValueError(f"per_axis must be at least 1, got {per_axis}")
-    axes = [[(2 * k + 1) * size // (2 * min(per_axis, size)) for k in range(min(per_axis, size))] for size in grid]
-    places = list(product(*axes))
+    places = list(product(*(_spread(size, min(per_axis, size)) for size in grid)))
     names = [", ".join(str(cell + 1) for cell in place) for place in places]
     return [int(np.ravel_multi_index(place, tuple(grid))) for place in places], names
+
+
+def _spread(size: int, number: int) -> list[int]:
+    """The middles of equal parts of an axis."""
+    return [(2 * part + 1) * size // (2 * number) for part in range(number)]

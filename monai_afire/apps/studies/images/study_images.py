@@ -77,10 +77,10 @@ class StudyImages:
             ['c', 'a']
         """
         index = [int(row) for row in rows]
-        selected: dict[str, Any] = {
-            name: value[index] if isinstance(value, torch.Tensor) else [value[row] for row in index]
-            for name, value in self._of_each_image()
-        }
+        selected: dict[str, Any] = {}
+        for name, value in self._of_each_image():
+            is_tensor = isinstance(value, torch.Tensor)
+            selected[name] = value[index] if is_tensor else [value[row] for row in index]
         return replace(self, **selected)
 
     def sample(self, max_images: int, seed: int = 0) -> StudyImages:
