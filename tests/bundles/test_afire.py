@@ -161,7 +161,7 @@ def test_a_setting_is_overridden_by_its_path(workspace: Path, override: dict[str
         ((), {"network_def::use_prototypes": "perhaps"}, "needs true or false"),
         ((), {"loss::abnormal_weight": "much"}, "needs a number"),
         ((), {"image_size": 36}, "patches"),
-        (("ablations/cut_paste", "lesions_on_device"), {}, "only the lesions of SynthLesionMask"),
+        (("ablations/cut_paste", "lesions_on_device"), {}, "set train::preprocessing::transforms differently"),
         (
             (),
             {"loss::structure_weight": 0, "loss::category_weight": 0, "loss::restoration_weight": 0},

@@ -23,6 +23,7 @@ from monai_afire.apps.runs.described_options import take_from_weights
 from monai_afire.apps.runs.help_text import describe_default, help_text
 from monai_afire.apps.runs.kinds import ANY_NUMBER, SWITCH, describe
 from monai_afire.apps.runs.option import is_computed
+from monai_afire.apps.runs.overlays import undone_settings, wrong_order
 from monai_afire.apps.runs.running import current_call
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.networks.nets.encoders.encoder_building import RESIDUAL
@@ -33,7 +34,6 @@ __all__ = ["OptionError", "check", "check_call", "start_bundle"]
 
 _MOST_SUGGESTIONS = 3
 _OF_WEIGHTS = "leave it out: the network is built from the file of its weights, which says it"
-FOLLOWS = "_follows"  # in an overlay: names of files that come before it where both are given
 _BUILT_EARLY = ("encoder_def", "load_image", "resize", "make_crops", "draw_landmarks")  # they need no data
 
 
@@ -110,7 +110,7 @@ def check_call(call: BundleCall) -> None:
           --epoch: there is no such option; did you mean --epochs?
           --epochs: found 1.5, needs a whole number >= 1
     """
-    problems = [*_wrong_order(call), *_unread(call), *_wrong_entries(call)]
+    problems = [*_wrong_files(call), *_unread(call), *_wrong_entries(call)]
     problems += _wrong_values(call)
     problems = problems or [*_impossible_parts(call)]
     call.parser.parse()  # evaluation, which may have begun, goes on with the changed config
@@ -120,20 +120,10 @@ def check_call(call: BundleCall) -> None:
         raise OptionError(f"{number} cannot be used, and nothing was started (--help lists all):{lines}")
 
 
-def _wrong_order(call: BundleCall) -> Iterator[tuple[str, str]]:
-    """The first overlay that comes before a file whose values would replace its own."""
-    paths = list(call.layers)
-    for place, path in enumerate(paths):
-        content = call.layers[path]
-        is_overlay, follows = "imports" not in content, content.get(FOLLOWS, ())
-        rest = paths[place + 1 :]
-        late = [o for o in rest if Path(o).name in follows or (is_overlay and "imports" in call.layers[o])]
-        if late:
-            others = [other for other in paths[place:] if other not in late]
-            order = ",".join(f"'{each}'" for each in [*paths[:place], *late, *others])
-            names = " and ".join(Path(other).name for other in late)
-            yield "config_file", f'{names} must come before {Path(path).name}, which changes it; give "[{order}]"'
-            return
+def _wrong_files(call: BundleCall) -> Iterator[tuple[str, str]]:
+    """Configs in a wrong order, or of which one silently undoes another."""
+    if problem := wrong_order(call.layers) or undone_settings(call.layers, call.overrides):
+        yield "config_file", problem
 
 
 def _unread(call: BundleCall) -> Iterator[tuple[str, str]]:

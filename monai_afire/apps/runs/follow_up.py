@@ -13,6 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from monai_afire.apps.runs.overlays import completed
+
 _OF_ONE_RUN = {"resume", "config_file", "meta_file", "logging_file", "tracking"}
 _PLACES = {"output_dir", "ckpt_dir", "ckpt_path", "dataset_dir", "datalist", "section"}
 _PHANTOM = {"phantom", "phantom_dir"}
@@ -59,7 +61,8 @@ def follow_up_command(
     if keep is not None:
         repeated = {name: value for name, value in repeated.items() if _top(name) in keep}
     words = "".join(f" --{name} {shlex.quote(value)}" for name, value in {**repeated, **options}.items())
-    return f"python -m monai.bundle run --config_file {_file_list([configs[0], *fitting, *configs[1:]])}{words}"
+    files = completed([configs[0], *fitting, *configs[1:]])
+    return f"python -m monai.bundle run --config_file {_file_list(files)}{words}"
 
 
 def _has(entries: Any, name: str) -> bool:

@@ -122,7 +122,7 @@ def test_a_list_without_names_is_named_with_its_remedy(tmp_path: Path) -> None:
     assert f'--datalist: {path}: has no names for \'label\'; add "finding_names": ["first", "second", ...]' in message
 
 
-@pytest.mark.parametrize("late", ["volume", "paper", "lesions_on_device"])
+@pytest.mark.parametrize("late", ["volume", "lesions_on_device"])
 def test_an_overlay_after_one_that_follows_it_is_refused_with_the_right_order(late: str) -> None:
     wrong = ["afire/train", "afire/finetune_anomaly", f"afire/{late}"]
     [order] = re.findall(r"give \"(.+)\"", problems(wrong))
@@ -161,8 +161,8 @@ def test_files_that_no_overlay_has_to_follow_come_in_any_order() -> None:
 
 
 def test_all_overlays_that_come_too_late_are_named_once() -> None:
-    message = problems([f"afire/{name}" for name in ("train", "finetune_anomaly", "paper", "volume")])
-    assert "--config_file: paper.json and volume.json must come before finetune_anomaly.json" in message
+    message = problems([f"afire/{name}" for name in ("train", "finetune_anomaly", "lesions_on_device", "volume")])
+    assert "--config_file: lesions_on_device.json and volume.json must come before finetune_anomaly.json" in message
 
 
 def test_what_a_part_that_is_not_built_would_refuse_is_no_problem() -> None:

@@ -10,7 +10,7 @@ import pytest
 from apps.runs.bundle_configs import call_of, config_files, runs
 
 from monai_afire.apps.runs import OPTIONS, SECTIONS, check_call
-from monai_afire.apps.runs.check import FOLLOWS
+from monai_afire.apps.runs.overlays import FOLLOWS
 
 # null where an overlay puts something
 SLOTS = {"process_group", "best_of"}
