@@ -24,6 +24,7 @@ Class = TypeVar("Class", bound=type)
 _CLASSES = {
     "monai.networks.nets": "ViT BasicUNet",
     "monai_afire.networks": "AFiRe PEAC ACE DINO MAE TransferClassifier UPerNet ViTEncoder SwinEncoder ResidualEncoder "
+    "EfficientNetLiteEncoder "
     "HuggingFaceEncoder TimmEncoder MONAIEncoder",
     "monai_afire.detection": "AnomalyDetector MaskedRestorationInferer",
 }

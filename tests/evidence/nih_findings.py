@@ -40,6 +40,7 @@ from monai_afire.metrics import (
 )
 from monai_afire.metrics.principal_components import pixel_components
 from monai_afire.networks import (
+    EfficientNetLiteEncoder,
     RadiographEncoder,
     ResidualEncoder,
     SwinEncoder,
@@ -48,6 +49,7 @@ from monai_afire.networks import (
     load_encoder_weights,
     released_encoder,
 )
+from monai_afire.networks.nets.encoders.efficientnet_lite_encoder import imagenet_state_dict
 from monai_afire.optimizers import layer_decay_groups
 from monai_afire.utils.precision import without_autocast
 from tests.evidence.radiograph_sets import pictures
@@ -201,7 +203,8 @@ class Classifier(nn.Module):
 def encoder_of(network: str, size: int) -> RadiographEncoder:
     """
     With random weights: "residual", that of the overlay; "vit", the released shape; "stem", the same with convolutions;
-    "vit_tiny", the shape of ``vit_tiny_patch16_224``; "swin", a small Swin; or "convnext", timm's ConvNeXt-Atto.
+    "vit_tiny", the shape of ``vit_tiny_patch16_224``; "swin", a small Swin; "convnext", timm's ConvNeXt-Atto; or
+    "efficientnet", EfficientNet-Lite0.
     """
     if network == "residual":
         return ResidualEncoder(img_size=size, patch_size=8, hidden_size=256, depths=(1, 1, 1, 1))
@@ -210,6 +213,8 @@ def encoder_of(network: str, size: int) -> RadiographEncoder:
     if network == "swin":
         shape = {"embed_dim": 96, "depths": (2, 4), "num_heads": (3, 6)}
         return SwinEncoder(img_size=size, patch_size=4, window_size=4, **shape)
+    if network == "efficientnet":
+        return EfficientNetLiteEncoder(img_size=size)
     if network == "convnext":
         return TimmEncoder("convnext_atto", img_size=size)
     stem = "convolution" if network == "stem" else "patch"
@@ -222,7 +227,9 @@ def features_of(arm: Arm, seed: int) -> nn.Module:
     if arm.network == "cnn":
         return SmallCNN()
     encoder = encoder_of(arm.network, arm.size)
-    if arm.weights:
+    if arm.weights == "imagenet":
+        encoder.load_state_dict(imagenet_state_dict())
+    elif arm.weights:
         load_encoder_weights(encoder, released_encoder() if arm.weights == "released" else arm.weights)
     return MeanToken(encoder)
 
@@ -233,6 +240,15 @@ def in_batches(network: nn.Module, images: torch.Tensor) -> NDArray[np.float32]:
     network.eval()
     infer = AutocastInferer()
     return torch.cat([infer(batch, network).float() for batch in images.split(128)]).numpy()
+
+
+def cached_features(arm: Arm, data: Set, seed: int, folder: Path) -> NDArray[np.float32]:
+    """Features of all images; those of random weights are computed anew for each of three seeds, others once."""
+    weights = Path(arm.weights).stem if arm.weights else f"random_{seed % 3}"
+    file = folder / f"features_{arm.network}_{arm.size}_{weights}.npy"
+    if not file.is_file():
+        np.save(file, in_batches(features_of(arm, seed % 3), data.images))
+    return np.load(file)
 
 
 def probe_of(data: Set, features: NDArray, rows: NDArray[np.int64]) -> LinearProbe:
@@ -387,6 +403,7 @@ class Training:
 
 
 RELEASED, SCRATCH = Recipe(), Recipe(learning_rate=1e-3, layer_decay=1.0, warm_head=False, epochs=20)
+IMAGENET = Recipe(epochs=20, batch_size=32, learning_rate=5e-4, layer_decay=0.9, dropout=0.2, flip=0.0)
 ARMS = {
     "pixels": Arm("pixels"),
     "untrained_probe": Arm("probe"),
@@ -400,6 +417,9 @@ ARMS = {
     "vit_tiny": Arm("tuned", "vit_tiny", size=224, recipe=replace(SCRATCH, learning_rate=5e-4)),
     "vit_tiny_pretrained": Arm("tuned", "vit_tiny", weights="--weights", size=224, recipe=RELEASED),
     "vit_tiny_probe": Arm("probe", "vit_tiny", weights="--weights", size=224),
+    "imagenet_probe": Arm("probe", "efficientnet", weights="imagenet", size=128),
+    "imagenet_untrained_probe": Arm("probe", "efficientnet", size=128),
+    "imagenet_tuned": Arm("tuned", "efficientnet", weights="imagenet", size=96, recipe=IMAGENET),
     "cnn_128": Arm("tuned", "cnn", size=128, recipe=replace(SCRATCH, learning_rate=2e-3)),
 }
 
@@ -416,7 +436,7 @@ def scores_of(arm: Arm, data: Set, fraction: float, seed: int, file: Path) -> tu
     if arm.kind == "pixels":
         features = pixel_components(data.images.flatten(1).numpy(), data.rows("training"), seed)
     else:
-        features = in_batches(features_of(arm, seed), data.images)
+        features = cached_features(arm, data, seed, file.parent / "cache")
     return probe_of(data, features, rows).logits(features[data.held_out]), []
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from monai_afire.networks.nets.ace import ACE
 from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.nets.dino import DINO
+from monai_afire.networks.nets.encoders.efficientnet_lite_encoder import EfficientNetLiteEncoder
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.encoders.residual_encoder import ResidualEncoder
 from monai_afire.networks.nets.encoders.swin_encoder import SwinEncoder
@@ -26,6 +27,7 @@ __all__ = [
     "MAE",
     "PEAC",
     "RadiographEncoder",
+    "EfficientNetLiteEncoder",
     "ResidualEncoder",
     "SwinEncoder",
     "TransferClassifier",
