@@ -27,8 +27,6 @@ from monai_afire.data.datalist import (
     split_by_patient,
 )
 from monai_afire.data.samplers import DistributedRandomSampler
-from monai_afire.data.shards.folders import verify_shards
-from monai_afire.data.shards.writing import write_shards
 
 __all__ = [
     "DatalistError",
@@ -53,6 +51,4 @@ __all__ = [
     "scan_radiographs",
     "scan_volumes",
     "split_by_patient",
-    "verify_shards",
-    "write_shards",
 ]

@@ -14,7 +14,6 @@ from pydicom.dataset import Dataset
 
 from monai_afire.data.header_view import VIEW_ELEMENTS
 from monai_afire.transforms.radiograph_io.formats import HEAD_BYTES, identify_content
-from monai_afire.transforms.radiograph_io.shards import open_file
 from monai_afire.utils.text import harmless
 
 __all__ = [
@@ -52,7 +51,7 @@ def read_header(path: str | os.PathLike, keywords: Collection[str]) -> Dataset:
     """
     if Path(path).is_dir():
         raise NotDICOMError(f"{path} is a folder, which has no header")
-    with open_file(os.fspath(path)) as file:
+    with open(path, "rb") as file:
         if identify_content(file.read(HEAD_BYTES)) != "DICOM":
             raise NotDICOMError(f"{path} is no DICOM file")
         file.seek(0)

@@ -31,7 +31,6 @@ from monai_afire.transforms.radiograph_io.formats import identify_file, single_p
 from monai_afire.transforms.radiograph_io.intensity import check_span, repaired, scale_to_unit
 from monai_afire.transforms.radiograph_io.pictures import read_picture
 from monai_afire.transforms.radiograph_io.planes import read_itk_plane, read_nifti
-from monai_afire.transforms.radiograph_io.shards import local_file
 
 SCALINGS = ("depth", "range", "none")
 
@@ -145,8 +144,7 @@ class LoadRadiograph(Transform):
             if file_format == "NIfTI":
                 return read_nifti(path, self.limits)
             if file_format in ("MetaImage", "NRRD"):
-                with local_file(path) as local:
-                    return read_itk_plane(local, file_format, self.limits)
+                return read_itk_plane(path, file_format, self.limits)
             return read_picture(path, file_format, self.limits, raw=raw, color=color)
         except (RadiographError, ImportError):  # a package that is missing is no fault of the file
             raise

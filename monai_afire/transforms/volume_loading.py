@@ -28,7 +28,6 @@ from monai.utils import TransformBackends, ensure_tuple, ensure_tuple_rep
 from monai_afire.transforms.radiograph_io.common import first_line, loaded_image, refuse
 from monai_afire.transforms.radiograph_io.formats import identify_file, single_path
 from monai_afire.transforms.radiograph_io.intensity import repaired
-from monai_afire.transforms.radiograph_io.shards import is_member
 from monai_afire.transforms.radiograph_loading import FileLoaderd, LoadRadiographd
 
 _ORIENTATION = "RAS"
@@ -89,8 +88,6 @@ class LoadVolume(Transform):
         return loaded_image(torch.zeros(1, *[_BLANK_SIDE] * 3), str(filename), np.eye(4), np.eye(4))
 
     def _read(self, path: str) -> MetaTensor:
-        if is_member(path):
-            raise refuse(path, "lies in a shard, which holds pictures alone", "give the files of the volumes")
         series = os.path.isdir(path)
         file_format = "DICOM" if series else identify_file(path)
         if file_format not in ("DICOM", "NIfTI", "MetaImage", "NRRD"):

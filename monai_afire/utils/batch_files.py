@@ -20,7 +20,7 @@ from monai_afire.utils.files import atomic_path
 
 
 def images_digest(key: str, items: Sequence[Mapping[str, Any]]) -> str:
-    """Digest of what results depend on: a key, and paths, dates (none in shards) and painted lesions of the images."""
+    """Digest of what results depend on: a key, and paths, dates and painted lesions of the images."""
     dates = [os.path.exists(item["image"]) and os.path.getmtime(item["image"]) for item in items]
     facts = [[item["image"], item.get("lesion"), date] for item, date in zip(items, dates, strict=True)]
     return sha256(json.dumps({"key": key, "images": facts}).encode()).hexdigest()[:16]

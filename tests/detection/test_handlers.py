@@ -14,7 +14,6 @@ from urllib.parse import unquote
 
 import nibabel
 import numpy as np
-import pydicom
 import pytest
 import torch
 from apps.worklist.test_worklist import write_source
@@ -23,7 +22,7 @@ from PIL import Image
 
 from monai_afire.apps.results import AnomalyReport
 from monai_afire.apps.worklist import AnomalyWriter
-from monai_afire.data import scan_radiographs, write_shards
+from monai_afire.data import scan_radiographs
 from monai_afire.detection import SCORE_NAMES, AnomalyDetector, ImageDensity, detection_items
 from monai_afire.detection.scores import SAVED_KINDS
 from monai_afire.handlers import DetectorFit
@@ -205,28 +204,6 @@ def test_files_of_an_earlier_run_are_moved_away_with_its_tables(tmp_path: Path) 
     assert sorted(path.name for path in (out / "overlays_previous").iterdir()) == ["a.png.jpg", "b.png.jpg"]
     with pytest.warns(UserWarning, match="3 pictures left out"):
         assert scan_radiographs(tmp_path) == ["in/a.png", "in/b.png", "in/c.png"]
-
-
-def test_results_of_dicom_in_shards_are_those_of_the_files(tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    names = [write_source(tmp_path / "in/a.dcm").name]
-    write_shards(tmp_path / "shards", tmp_path / "in", progress=False)
-    detector, written = fitted_detector(), []
-    for folder in (tmp_path / "in", tmp_path / "shards/radiographs-000000.tar"):
-        data, engine = Radiographs(tmp_path / "pictures", names), judging(detector)
-        items = [{"image": str(folder / name)} for name in names]
-        out = tmp_path / f"out {len(written)}"
-        AnomalyWriter(detector, items, str(out), saved=("dicom", "maps")).attach(engine)
-        torch.manual_seed(0)
-        engine.run(data.batches())
-        [row] = read_csv(out / "worklist.csv")
-        [capture] = (pydicom.dcmread(path) for path in (out / "dicom").rglob("*.dcm"))
-        assert len(list((out / "maps").rglob("*.nii.gz"))) == 1
-        del capture.ContentDate, capture.ContentTime  # when it was made
-        written.append(({name: row[name] for name in row if name.endswith(("uid", "number"))}, capture))
-    assert written[0] == written[1]
-    assert written[0][0]["study_instance_uid"] == "1.2.1"
-    assert written[0][0]["accession_number"] == "A-815"
 
 
 def test_too_few_normal_images_are_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -30,7 +30,6 @@ from monai_afire.apps.audit.pose import QUALITIES, PoseClassifier
 from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sections
 from monai_afire.data.datalist.patients import file_patients
 from monai_afire.networks.nets.lung_finder import LungFinder
-from monai_afire.transforms.radiograph_io.shards import without_shard
 from monai_afire.utils.batch_files import batch_names, images_digest, remaining_batches, save_batch, saved_batches
 from monai_afire.utils.distributed import by_main_rank
 from monai_afire.utils.files import (
@@ -195,7 +194,7 @@ def _is_section(name: str, listed: Any) -> bool:
 def _origins(items: Sequence[Mapping[str, Any]], base: Path) -> pd.DataFrame:
     """Name, section and patient ("" if unknown) of each item."""
     paths = [item["image"] for item in items]
-    names = [path_from(without_shard(path), base) for path in paths]
+    names = [path_from(path, base) for path in paths]
     patients = file_patients(paths, names, given=[known_text(item.get("patient_id")) for item in items])
     known = ["" if patient == name else patient for patient, name in zip(patients, names, strict=True)]
     return pd.DataFrame({"image": names, "section": [item["section"] for item in items], "patient": known})

@@ -22,7 +22,6 @@ from monai_afire.data.dicom_header import SCANNER_ELEMENTS, header_of, scanner_o
 from monai_afire.data.header_view import other_than_frontal_chest
 from monai_afire.transforms import LoadRadiographd
 from monai_afire.transforms.radiograph_io.common import RadiographWarning
-from monai_afire.transforms.radiograph_io.shards import open_file
 
 SMALL = 64  # side of the picture that networks and the search for duplicates see
 IDENTIFYING = (
@@ -83,8 +82,8 @@ class MeasureRadiograph(Transform):
 
 
 def content_digest(path: str) -> str:
-    """SHA-256 of a file, also of one in a shard."""
-    with open_file(path) as file:
+    """SHA-256 of a file."""
+    with open(path, "rb") as file:
         return sha256(file.read()).hexdigest()
 
 

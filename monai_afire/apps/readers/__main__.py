@@ -14,19 +14,12 @@ from typing import Any
 
 from monai_afire.apps.readers import READERS, DatalistReport, LabelReader, write_datalist
 from monai_afire.data.datalist.datalist_checks import DatalistError
-from monai_afire.data.shards.folders import verify_shards
-from monai_afire.data.shards.writing import write_shards
 
-_SHARDS = """\
-Write a folder of radiographs, or those of a datalist, into few large tar files for disks and file systems that do not
-like millions of small ones. --dataset_dir OUTPUT of any bundle reads them like the folder or list itself.
-"""
 _EXAMPLES = """\
 examples:
   monai-afire data nih --root /data/nih --output nih.json
   monai-afire data mimic --root /data/mimic --output normal.json --normal_only --frontal_only
   monai-afire data siim --root /data/siim --output siim.json --mask_dir siim_masks
-  monai-afire data shards --dataset_dir /data/nih --output /data/nih_shards
   monai-afire data nih --help    shows which files a set needs and all options
 """
 
@@ -36,15 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = vars(_parser().parse_args(arguments))
     try:
         print(options.pop("run")(**options))
-    except (DatalistError, OSError, RuntimeError) as error:  # the last: another process writes there
+    except (DatalistError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-def _run_shards(verify: bool, **options: Any) -> str:
-    """Write or verify shards."""
-    return verify_shards(options["output"]) if verify else write_shards(**options)
 
 
 def _run_reader(reader_type: type[LabelReader], **options: Any) -> DatalistReport:
@@ -73,14 +61,6 @@ def _parser() -> argparse.ArgumentParser:
         _add_common(of_set, reader_type)
         for field in dataclasses.fields(reader_type):
             _add_option(of_set, field)
-    shards = commands.add_parser("shards", help="many images -> few large tar files", description=_SHARDS)
-    shards.set_defaults(run=_run_shards)
-    add = shards.add_argument
-    add("--dataset_dir", help="folder of the images, or that the names of the datalist start from")
-    add("--datalist", help="JSON file with sections of images (default: all images of the folder)")
-    add("--output", required=True, help="folder to write to, empty")
-    add("--shard_megabytes", type=int, default=256, help="size of a tar file (default: 256)")
-    add("--verify", action="store_true", help="write nothing; compare all of OUTPUT with its checksums")
     return parser
 
 

@@ -24,7 +24,6 @@ from monai.transforms import Transform
 from monai.transforms.traits import RandomizableTrait
 
 from monai_afire.data.cache.unreadable import UnreadableNamingDataset
-from monai_afire.transforms.radiograph_io.shards import is_member, member_state
 from monai_afire.utils.files import atomic_path, check_writable
 
 _LAYOUT = 3  # of the stored files; raise it with every change of them
@@ -140,8 +139,6 @@ def _states(item: Mapping[str, Any]) -> list[Any]:
 
 
 def _state(path: str) -> Any:
-    if is_member(path):
-        return member_state(path)
     try:
         if os.path.isdir(path):  # a series, whose slices may change alone
             return [(name, _state(os.path.join(path, name))) for name in sorted(os.listdir(path))]

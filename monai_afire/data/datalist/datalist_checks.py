@@ -13,7 +13,6 @@ from typing import Any
 
 from monai.utils import ensure_tuple
 
-from monai_afire.transforms.radiograph_io.shards import absent_members, is_member
 from monai_afire.utils.text import first_few
 
 SECTIONS = ("training", "validation", "test")
@@ -97,14 +96,10 @@ def require_files(
 def _unusable_files(paths: Iterator[str]) -> dict[str, str]:
     """Paths that are not files, with the reason; a folder with many of them is listed once."""
     by_folder: dict[str, list[str]] = {}
-    members: list[str] = []
     for path in paths:
-        if is_member(path):
-            members.append(path)
-        else:
-            folder, name = os.path.split(path)
-            by_folder.setdefault(folder, []).append(name)
-    unusable = dict.fromkeys(absent_members(members), "is not in its shard")
+        folder, name = os.path.split(path)
+        by_folder.setdefault(folder, []).append(name)
+    unusable: dict[str, str] = {}
     for folder, names in by_folder.items():
         present: set[str] = set()
         if len(names) >= _SCAN_FROM and os.path.isdir(folder):

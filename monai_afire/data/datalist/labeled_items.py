@@ -12,7 +12,6 @@ from monai_afire.data.datalist.datalist_checks import PATH_KEYS, SECTIONS, Datal
 from monai_afire.data.datalist.labels import check_label_table, classes_of_weights
 from monai_afire.data.datalist.loading import DrawnSet, load_radiograph_datalist, read_sections
 from monai_afire.data.datalist.subsets import cross_validation_items, few_shots, label_subset
-from monai_afire.data.shards.folders import listed_shards
 from monai_afire.utils.garbage_collection import garbage_collection_paused
 
 
@@ -86,7 +85,6 @@ def labeled_items(
         raise DatalistError(f"fold {fold!r} is given without num_folds; give the number of folds, or leave fold out.")
     if section not in SECTIONS:
         raise DatalistError(f"the sections are training, validation and test, not {section!r}.")
-    datalist = datalist or listed_shards(dataset_dir)
     source = Path(datalist).expanduser() if datalist else None
     if not datalist and not dataset_dir and phantom:
         source = phantom.datalist()

@@ -16,7 +16,6 @@ import numpy as np
 
 from monai_afire.data.datalist.datalist_checks import DatalistError, item_name, read_json
 from monai_afire.data.datalist.loading import DrawnSet, read_sections
-from monai_afire.data.shards.folders import listed_shards
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import check_writable, write_text
 from monai_afire.utils.folder_lock import folder_lock
@@ -73,7 +72,6 @@ def class_names(
     if weights:
         return classes_of_weights(weights, datalist, dataset_dir, num_classes, key, phantom)[0]
     names: list[str] = []
-    datalist = datalist or listed_shards(dataset_dir)
     if datalist:
         content = read_sections(Path(datalist).expanduser())
         found = [names for header in _HEADERS.get(key, ()) if (names := _header_names(content.get(header)))]

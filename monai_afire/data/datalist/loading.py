@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from monai.utils import ensure_tuple
-
 from monai_afire.data.datalist.datalist_checks import (
     PATH_KEYS,
     SECTIONS,
@@ -24,9 +22,7 @@ from monai_afire.data.datalist.datalist_checks import (
 from monai_afire.data.datalist.leaks import check_leaks
 from monai_afire.data.datalist.patients import file_patients, item_patients, split_by_patient
 from monai_afire.data.datalist.scanning import scan_radiographs, scan_volumes
-from monai_afire.data.shards.folders import check_shards, is_shard_folder, listed_shards, shard_files
 from monai_afire.transforms.radiograph_io.formats import supported_types
-from monai_afire.transforms.radiograph_io.shards import shard_folder, without_shard
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.garbage_collection import garbage_collection_paused
 
@@ -60,8 +56,7 @@ def load_radiograph_datalist(
 
     Args:
         dataset_dir: folder to search, or that relative names in the datalist start from; None or "" for the folder of
-            the datalist, which they start from, too, if that is how they lead to files in ``dataset_dir``. A folder of
-            shards (:func:`monai_afire.data.write_shards`) stands for the folder or the list that it was written from.
+            the datalist, which they start from, too, if that is how they lead to files in ``dataset_dir``.
         datalist: JSON file, None or "" to search the folder.
         section: name of the list wanted.
         path_keys: keys whose values are file names, or lists of them; "image" is one of them.
@@ -88,7 +83,6 @@ def load_radiograph_datalist(
         >>> Path(item["image"]).name, item["label"]
         ('a.png', 0)
     """
-    datalist = datalist or listed_shards(dataset_dir)
     if not datalist:
         return _folder_items(dataset_dir, section, validation_fraction, seed, volumes)
     source = Path(datalist).expanduser()
@@ -101,9 +95,6 @@ def load_radiograph_datalist(
     items = _to_items(entries, f"{source}: section {listed!r}", path_keys, base)
     require_keys(items, ["image"], listed, source)
     if check_files:
-        paths = (path for item in items for key in path_keys for path in ensure_tuple(item.get(key) or ()))
-        for folder in sorted({folder for path in paths if (folder := shard_folder(path)) is not None}):
-            check_shards(folder)
         require_files(items, path_keys, listed, source, folders=volumes)
     if not divide:
         return items
@@ -131,16 +122,12 @@ def _folder_items(
     if section not in (*SECTIONS, "all"):
         accepted = "training, validation, test and all"
         raise DatalistError(f"{folder}: a folder without datalist has the sections {accepted}, not {section!r}.")
-    shards = is_shard_folder(folder)
-    if shards and volumes:
-        raise DatalistError(f"{folder}: shards contain 2D images only; give the folder of the volumes' own files.")
-    names = shard_files(folder) if shards else scan_volumes(folder) if volumes else scan_radiographs(folder)
+    names = scan_volumes(folder) if volumes else scan_radiographs(folder)
     if not names:
         raise DatalistError(f"no radiographs found under {folder}; supported: {supported_types()}.")
     root = os.path.abspath(os.path.expanduser(folder))
     if section in ("training", "validation"):
-        own = [without_shard(name) for name in names] if shards else names
-        patients = file_patients([os.path.join(root, name) for name in names], own, source=folder)
+        patients = file_patients([os.path.join(root, name) for name in names], names, source=folder)
         names = _part(names, patients, section, fraction, seed, folder)
     if not names:
         raise DatalistError(f"{folder}: section {section!r} is empty with validation_fraction={fraction}; raise it.")

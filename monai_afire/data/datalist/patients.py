@@ -17,7 +17,6 @@ import pydicom
 
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.transforms.radiograph_io.formats import SUPPORTED_EXTENSIONS, extension_of
-from monai_afire.transforms.radiograph_io.shards import open_file, without_shard
 from monai_afire.utils.files import common_folder, path_from
 from monai_afire.utils.text import known_text
 
@@ -106,10 +105,8 @@ def item_patients(
     """
     patients = [known_text(item.get("patient_id")) for item in items]
     paths = [str(item["image"]) if item.get("image") is not None else f"item {n}" for n, item in enumerate(items)]
-    # the name of an image in a shard is that of the file which was put there; only those that are needed are read
-    names = [
-        "" if patient else os.path.normpath(without_shard(path)) for path, patient in zip(paths, patients, strict=True)
-    ]
+    # only the names that are needed are read
+    names = ["" if patient else os.path.normpath(path) for path, patient in zip(paths, patients, strict=True)]
     return file_patients(paths, relative_names(names, base), patients, source)
 
 
@@ -148,7 +145,7 @@ def _by_header(path: str) -> str:
             return next(filter(None, map(_by_header, sorted(entry.path for entry in os.scandir(path)))), "")
         if extension_of(path) and SUPPORTED_EXTENSIONS.get(extension_of(path)) != "DICOM":
             return ""
-        with open_file(path) as stream:
+        with open(path, "rb") as stream:
             tags = ["PatientID", "IssuerOfPatientID"]
             header = pydicom.dcmread(stream, force=True, stop_before_pixels=True, specific_tags=tags)
     except (OSError, ValueError, TypeError, LookupError, AttributeError, NotImplementedError):

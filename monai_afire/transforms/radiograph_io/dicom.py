@@ -27,7 +27,6 @@ from monai_afire.transforms.radiograph_io.common import (
 )
 from monai_afire.transforms.radiograph_io.gdcm import GDCM_SYNTAXES, decode_with_gdcm
 from monai_afire.transforms.radiograph_io.intensity import window_to_unit
-from monai_afire.transforms.radiograph_io.shards import is_member, open_file
 
 PALETTE = "PALETTE COLOR"
 _GRAY = ("MONOCHROME1", "MONOCHROME2", PALETTE)
@@ -95,10 +94,7 @@ _LACKS_DECODER = ("missing dependencies", "does not support", "not supported")
 def read_dicom(path: str, limits: SizeLimits, use_window: bool = True, color: bool = False) -> RadiographPixels:
     """Read a DICOM file as one picture, a gray one with its modality transformation and, if asked, its window."""
     _check_inflated_size(path, limits)
-    if is_member(path):
-        dataset = pydicom.dcmread(open_file(path), force=True)
-    else:
-        dataset = pydicom.dcmread(path, force=True, defer_size=_DEFER_BYTES)
+    dataset = pydicom.dcmread(path, force=True, defer_size=_DEFER_BYTES)
     _check_header(path, dataset, limits)
     stored = _decode(path, dataset)
     if stored.ndim == 3:
@@ -118,7 +114,7 @@ def read_dicom(path: str, limits: SizeLimits, use_window: bool = True, color: bo
 def _check_inflated_size(path: str, limits: SizeLimits) -> None:
     """Refuse a deflated data set that would inflate to more than the largest accepted picture needs."""
     maximum = 4 * limits.max_pixels + _MAX_HEADER_BYTES
-    with open_file(path) as stream:  # read as pydicom does, up to where the deflated part begins
+    with open(path, "rb") as stream:  # read as pydicom does, up to where the deflated part begins
         pydicom.filereader.read_preamble(stream, force=True)
         file_meta = pydicom.filereader._read_file_meta_info(stream)
         if file_meta.get("TransferSyntaxUID") != pydicom.uid.DeflatedExplicitVRLittleEndian:

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from monai.config.type_definitions import PathLike
 
 from monai_afire.transforms.radiograph_io.common import RadiographError, refuse, warn_about
-from monai_afire.transforms.radiograph_io.shards import is_member, read_member
 
 SUPPORTED_EXTENSIONS: dict[str, str] = {
     ".dcm": "DICOM",
@@ -142,10 +141,10 @@ def identify_file(path: str) -> str:
 
 
 def _read_head(path: str) -> bytes:
-    if not is_member(path) and os.path.isdir(path):
+    if os.path.isdir(path):
         raise refuse(path, "is a folder, not a file", "name the files in it, or give it as dataset_dir")
     try:
-        head = read_member(path, HEAD_BYTES) if is_member(path) else _read_start(path)
+        head = _read_start(path)
     except FileNotFoundError as error:
         raise refuse(path, "does not exist", "check the name and the folder") from error
     except RadiographError:

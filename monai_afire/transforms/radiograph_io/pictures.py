@@ -23,7 +23,6 @@ from monai_afire.transforms.radiograph_io.common import (
     require_real,
     warn_about,
 )
-from monai_afire.transforms.radiograph_io.shards import open_file
 
 _PALETTE_MODES = ("P", "PA")
 _GRAY_MODES = ("L", "F", "I")
@@ -36,7 +35,7 @@ def read_picture(
 ) -> RadiographPixels:
     """Read a PNG, JPEG, TIFF or BMP file as one upright gray picture."""
     # A stream, not a name: Pillow would map the file into memory, where it ignores the orientation of a TIFF.
-    with open_file(path) as stream:
+    with open(path, "rb") as stream:
         try:
             image = Image.open(stream, formats=("JPEG", "MPO") if file_format == "JPEG" else (file_format,))
         except Image.DecompressionBombError as error:
@@ -114,7 +113,7 @@ def _read_unusual_tiff(path: str, limits: SizeLimits, error: Exception) -> Radio
     try:
         import tifffile
 
-        with open_file(path) as stream, tifffile.TiffFile(stream) as tiff:
+        with open(path, "rb") as stream, tifffile.TiffFile(stream) as tiff:
             page = tiff.pages[0]
             several = _has_second_page(tiff)
             if several or page.ndim != 2:

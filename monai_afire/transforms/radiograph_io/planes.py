@@ -24,7 +24,6 @@ from monai_afire.transforms.radiograph_io.common import (
     require_real,
     rgb_to_gray,
 )
-from monai_afire.transforms.radiograph_io.shards import open_file
 
 
 def picture_axes(path: str, shape: Sequence[int], affine: np.ndarray, limits: SizeLimits) -> tuple[int, int]:
@@ -83,7 +82,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 def read_nifti(path: str, limits: SizeLimits) -> RadiographPixels:
     """Read a NIfTI-1 or NIfTI-2 file, compressed or not, whose axes have length 1 except two."""
-    with open_file(path) as stream:
+    with open(path, "rb") as stream:
         compressed = stream.read(2) == _GZIP_MAGIC
         stream.seek(0)
         image = _read_image(path, gzip.GzipFile(fileobj=stream) if compressed else stream, limits)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from transforms.radiograph_files import GRAY12, write_dicom
 
-from monai_afire.data import DatalistError, bundle_items, labeled_items, write_shards
+from monai_afire.data import DatalistError, bundle_items, labeled_items
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def archive(tmp_path: Path) -> Path:
     return tmp_path / "dicom"
 
 
-@pytest.mark.parametrize("kind", ["folder", "list", "shards"])
+@pytest.mark.parametrize("kind", ["folder", "list"])
 def test_dicom_files_are_divided_by_the_patient_in_their_headers(
     archive: Path, tmp_path: Path, kind: str, recwarn: pytest.WarningsRecorder
 ) -> None:
@@ -88,9 +88,6 @@ def test_dicom_files_are_divided_by_the_patient_in_their_headers(
     if kind == "list":
         (tmp_path / "list.json").write_text(json.dumps({"training": names}))
         source["datalist"] = str(tmp_path / "list.json")
-    if kind == "shards":
-        write_shards(tmp_path / "shards", archive, progress=False)
-        source = {"dataset_dir": str(tmp_path / "shards")}
     training, validation = ([item["image"] for item in bundle_items(s, **source)] for s in ("training", "validation"))
     assert len(training) == len(validation) == 20
     parity = {int(path[-9:-6]) % 2 for path in training}
