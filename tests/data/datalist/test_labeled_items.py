@@ -131,7 +131,7 @@ def test_folder_has_images_and_folds_but_no_labels(tmp_path: Path) -> None:
         labeled_items("test", str(tmp_path))
     assert f"{tmp_path}: 4 of 4 items of section 'test' have no 'label': item 0 (" in str(caught.value)
     assert "00000001_000.png" in str(caught.value)
-    assert "the first of them has image. Give each item its 'label' in a datalist; python -m" in str(caught.value)
+    assert "the first of them has image. Give each item its 'label' in a datalist; monai-afire" in str(caught.value)
 
 
 # ---- what is refused
