@@ -23,7 +23,7 @@ from PIL import Image
 from pydicom import uid
 from radiograph_files import GRAY8, GRAY12, GRAY16, HEIGHT, UNIT, WIDTH, load, metadata, refused, write_dicom
 
-from monai_afire.transforms.radiograph_io import RadiographError, SizeLimits
+from monai_afire.transforms.radiograph_io import RadiographError, RadiographWarning, SizeLimits
 from monai_afire.transforms.radiograph_io.dicom import read_dicom
 from monai_afire.transforms.radiograph_io.gdcm import decode_frame, decode_with_gdcm
 
@@ -119,8 +119,9 @@ def test_fragments_and_a_wider_frame(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_dicom(str(path), SizeLimits()).values, GRAY12)
     wide = frame("lossless_process14_16bit_signed.jpg")
     path = write_dicom(tmp_path / "b.dcm", SIGNED16, uid.JPEGLossless, bits=12, frame=wide)
-    low = np.left_shift(SIGNED16, 4) >> 4
-    np.testing.assert_array_equal(decode_with_gdcm(str(path), pydicom.dcmread(path)), low)
+    np.testing.assert_array_equal(decode_with_gdcm(str(path), pydicom.dcmread(path)), SIGNED16)
+    with pytest.warns(RadiographWarning, match="states 12 bits and has numbers of 16"):
+        load(path)
 
 
 def _resized(data: bytes) -> bytes:
@@ -152,7 +153,10 @@ def test_damaged_frames_are_refused(tmp_path: Path, change: Callable[[bytes], by
     ("elements", "reason"),
     [
         ({"NumberOfFrames": 2}, "holds 2 frames"),
-        ({"SamplesPerPixel": 3, "PlanarConfiguration": 0, "PhotometricInterpretation": "RGB"}, "is a color picture"),
+        (
+            {"SamplesPerPixel": 3, "PlanarConfiguration": 0, "PhotometricInterpretation": "RGB"},
+            "and 1 samples, the header",
+        ),
         ({"BitsAllocated": 8, "BitsStored": 8, "HighBit": 7}, "the frame has 12 bits, the header 8"),
         ({"Rows": 60000, "Columns": 60000}, "max_pixels"),
         ({"Rows": HEIGHT + 1}, "cut or damaged"),

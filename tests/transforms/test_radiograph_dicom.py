@@ -313,4 +313,4 @@ def test_a_compressed_picture_of_another_size_is_refused_undecoded(
     values = np.zeros((64, 64), np.uint8)
     path = write_dicom(tmp_path / "bomb.dcm", values, uid.JPEG2000Lossless, frame=bytes(frame))
     monkeypatch.setattr(pydicom.Dataset, "pixel_array", property(lambda self: pytest.fail("decoded")))
-    assert "holds 12000 x 12000 pixels, not its 64 rows and 64 columns" in refused(path)
+    assert "12000 rows, 12000 columns and 1 samples, the header 64, 64 and 1" in refused(path)
