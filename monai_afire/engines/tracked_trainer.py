@@ -13,6 +13,7 @@ from monai.handlers import MLFlowHandler
 
 from monai_afire.handlers.scalars import scheduled_scalars
 from monai_afire.handlers.training_run import TrainingRun
+from monai_afire.inferers.autocast import AutocastInferer
 
 
 class TrackedTrainer(SupervisedTrainer):
@@ -23,6 +24,9 @@ class TrackedTrainer(SupervisedTrainer):
     the trainer's handlers, which reads the loss by ``from_engine(["loss"], first=True)``. For decollated items this is
     a number. For a trainer that does not decollate it is a tuple, and MLflow fails. This class replaces such a tuple by
     metrics to log. Other outputs of the handler's ``output_transform`` stay.
+
+    Where the inferer computes in float16, gradients are scaled. The scale is no part of a checkpoint: a resumed run
+    finds it again in some steps, which it leaves out.
 
     Args:
         run: what every run has; None for none of it.
@@ -67,6 +71,8 @@ class TrackedTrainer(SupervisedTrainer):
                 handler.output_transform = self._loggable(handler.output_transform)
         if run is not None:
             own = [*run.first_handlers(), *own, *run.last_handlers(self.scalars)]
+        if _in_float16(kwargs.get("inferer"), kwargs["device"]):
+            kwargs |= {"amp": True, "amp_kwargs": {"enabled": False}}  # the scaler; the inferer has its own autocast
         super().__init__(train_handlers=own, **kwargs)
         length = self.state.epoch_length
         if length and self.accumulation_steps > length:
@@ -86,3 +92,8 @@ class TrackedTrainer(SupervisedTrainer):
             return None if self.state.iteration % self.tracking_interval else self.tracked_scalars(output)
 
         return transform
+
+
+def _in_float16(inferer: Any, device: torch.device | str) -> bool:
+    """Whether gradients would vanish without a scaler."""
+    return isinstance(inferer, AutocastInferer) and inferer.precision(device) == torch.float16

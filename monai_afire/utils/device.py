@@ -15,6 +15,8 @@ ACCELERATORS = ("cuda", "xpu", "mps")
 
 _BACKENDS = {"cuda": "nccl", "xpu": "xccl"}  # of processes that train together, elsewhere gloo
 
+_TENSOR_CORES = (7, 0)  # compute capability from which on float16 is faster than float32
+
 _NATIVE_BFLOAT16 = ("amx_bf16", "avx512_bf16", "bf16")  # instructions of Intel's and AMD's, and of ARM's processors
 
 
@@ -111,7 +113,8 @@ def has_bfloat16(device: torch.device | str) -> bool:
     Whether a device computes in bfloat16 itself.
 
     A CPU without such instructions imitates them: autocast works there, and a training step takes two and a half times
-    as long as in float32. Where PyTorch does not report the instructions, the answer is False.
+    as long as in float32. So do NVIDIA's GPUs before Ampere, such as V100, T4 and RTX 20. Where PyTorch does not report
+    the instructions, the answer is False.
 
     Args:
         device: that the network is on.
@@ -128,8 +131,52 @@ def has_bfloat16(device: torch.device | str) -> bool:
         instructions: Mapping[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
         return any(instructions.get(name, False) for name in _NATIVE_BFLOAT16)
     if kind == "cuda":
-        return torch.cuda.is_bf16_supported()
+        return torch.cuda.is_bf16_supported(including_emulation=False)
     return kind != "mps" or torch.backends.mps.is_macos_or_newer(14, 0)
+
+
+def half_precision(device: torch.device | str) -> torch.dtype | None:
+    """
+    The half precision in which a device computes products faster than in float32.
+
+    Args:
+        device: that the network is on.
+
+    Returns:
+        bfloat16 where the device has it (:func:`has_bfloat16`); else float16, which needs a gradient scaler, for
+        NVIDIA's GPUs with tensor cores; else None.
+
+    Example:
+        >>> half_precision("cpu") in (torch.bfloat16, None)
+        True
+    """
+    if has_bfloat16(device):
+        return torch.bfloat16
+    is_cuda = torch.device(device).type == "cuda"
+    return torch.float16 if is_cuda and torch.cuda.get_device_capability(device) >= _TENSOR_CORES else None
+
+
+def described_precision(device: torch.device | str, is_half: bool = True) -> str:
+    """
+    On what a run computes, and in which precision.
+
+    Args:
+        device: that the network is on.
+        is_half: whether half precision is wanted where the device has one.
+
+    Returns:
+        A line.
+
+    Example:
+        >>> described_precision("cpu", is_half=False)
+        'computing on cpu in float32'
+    """
+    kind = torch.device(device).type
+    name = f"{device} ({torch.cuda.get_device_name(device)})" if kind == "cuda" else str(device)
+    half = half_precision(device) if is_half else None
+    if half == torch.float16:
+        return f"computing on {name} in float16 with a gradient scaler: it has no bfloat16"
+    return f"computing on {name} in {'float32' if half is None else 'bfloat16'}"
 
 
 def widest_float(device: torch.device | str) -> torch.dtype:

@@ -144,6 +144,7 @@ def test_every_ablation_is_one_overlay(workspace: Path, overlay: str) -> None:
         {"loss::include_abnormal_pairs": "true"},
         {"network_def::num_clusters": 12},
         {"add_lesions::num_masks": 3},
+        {"train::inferer::dtype": "$torch.float16"},
     ],
     ids=lambda override: "-".join(f"{name}={value}" for name, value in override.items()),
 )

@@ -315,7 +315,7 @@ def test_heat_map_is_upsampled_in_place() -> None:
 def test_half_precision_ranks_the_phantom_alike(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("monai_afire.inferers.autocast.has_bfloat16", lambda device: True)
+    monkeypatch.setattr("monai_afire.utils.device.has_bfloat16", lambda device: True)
     folder = tmp_path_factory.mktemp("phantom")
     phantoms = ChestPhantomDataset(folder, "test", num_patients=40, image_size=32)
     images = torch.stack([torch.as_tensor(item["image"]) for item in phantoms])

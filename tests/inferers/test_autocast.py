@@ -15,7 +15,7 @@ from monai_afire.inferers import AutocastInferer
 @pytest.fixture(autouse=True)
 def processor_with_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every CPU computes in bfloat16 when asked to, some by imitation."""
-    monkeypatch.setattr("monai_afire.inferers.autocast.has_bfloat16", lambda device: True)
+    monkeypatch.setattr("monai_afire.utils.device.has_bfloat16", lambda device: True)
 
 
 class Weighted(nn.Linear):

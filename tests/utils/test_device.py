@@ -20,8 +20,10 @@ from monai_afire.utils import default_num_workers, rank_device, tune_cpu
 from monai_afire.utils.device import (
     accelerator_kind,
     default_device,
+    described_precision,
     device_count,
     distributed_backend,
+    half_precision,
     has_bfloat16,
     pins_memory,
     widest_float,
@@ -112,12 +114,38 @@ def test_a_named_device_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("has_it", [True, False])
 def test_bfloat16_only_where_it_is(has_it: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: has_it)
     monkeypatch.setattr(torch.backends.mps, "is_macos_or_newer", lambda major, minor: has_it)
-    assert (has_bfloat16("cuda:1"), has_bfloat16("mps"), has_bfloat16("xpu")) == (has_it, has_it, True)
-    monkeypatch.setattr("monai_afire.inferers.autocast.has_bfloat16", lambda device: has_it)
+    assert (has_bfloat16("mps"), has_bfloat16("xpu")) == (has_it, True)
+    monkeypatch.setattr("monai_afire.utils.device.has_bfloat16", lambda device: has_it)
     result = AutocastInferer()(torch.rand(2, 3), torch.nn.Linear(3, 4))
     assert result.dtype == (torch.bfloat16 if has_it else torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("capability", "half", "words"),
+    [
+        ((9, 0), torch.bfloat16, "in bfloat16"),
+        ((8, 6), torch.bfloat16, "in bfloat16"),
+        ((7, 5), torch.float16, "in float16 with a gradient scaler: it has no bfloat16"),
+        ((7, 0), torch.float16, "in float16 with a gradient scaler: it has no bfloat16"),
+        ((6, 1), None, "in float32"),
+    ],
+)
+def test_an_imitated_bfloat16_does_not_count(
+    capability: tuple[int, int], half: torch.dtype | None, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch's own question, with the answers of a machine that has such a GPU."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    properties = SimpleNamespace(major=capability[0], minor=capability[1])
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "GPU of NVIDIA")
+    assert half_precision("cuda") == half
+    assert AutocastInferer().precision("cuda") == half
+    assert AutocastInferer(enabled=False).precision("cuda") is None
+    assert described_precision("cuda") == f"computing on cuda (GPU of NVIDIA) {words}"
+    assert described_precision("cuda", is_half=False).endswith("in float32")
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from monai_afire.apps.runs.arguments import component_arguments, ids_of
 from monai_afire.apps.runs.call import BundleCall, referenced_names, top_level
 from monai_afire.apps.runs.declarations import OPTIONS
 from monai_afire.apps.runs.described_options import take_from_weights
+from monai_afire.apps.runs.first_lines import print_first_lines
 from monai_afire.apps.runs.help_text import describe_default, help_text
 from monai_afire.apps.runs.kinds import ANY_NUMBER, SWITCH, describe
 from monai_afire.apps.runs.option import is_computed
@@ -45,8 +46,8 @@ def start_bundle() -> None:
     """
     Prepare the process for a bundle's run; the first entry of every ``initialize``.
 
-    Errors name their cause last (:func:`monai_afire.utils.show_cause_last`), options are checked (:func:`check`), and a
-    CPU is made fast (:func:`monai_afire.utils.tune_cpu`). Changes settings of the whole process.
+    Errors name their cause last (:func:`monai_afire.utils.show_cause_last`), options are checked (:func:`check`), a CPU
+    is made fast (:func:`monai_afire.utils.tune_cpu`), and the device is named. Changes settings of the whole process.
 
     Raises:
         OptionError: see :func:`check`.
@@ -56,6 +57,7 @@ def start_bundle() -> None:
     stop_early()
     check()
     tune_cpu()
+    print_first_lines(current_call())
 
 
 def check() -> None:

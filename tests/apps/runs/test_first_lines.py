@@ -1,0 +1,44 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""What a run says before it begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from apps.runs.bundle_configs import call_of
+
+from monai_afire.apps.runs.first_lines import first_lines, print_first_lines
+
+IMAGES = {"dataset_dir": "/radiographs", "device": "cpu", "bf16": False}
+
+
+@pytest.mark.parametrize(
+    ("run", "overrides", "hint"),
+    [
+        (["afire/train"], {"dataset_dir": "/radiographs"}, True),
+        (["ace/train"], {"datalist": "list.json"}, True),
+        (["afire/train"], {}, False),
+        (["afire/train", "afire/paper"], {"dataset_dir": "/radiographs"}, False),
+        (["peac/train", "peac/paper_vit"], {"dataset_dir": "/radiographs"}, False),
+        (["afire/inference"], {"dataset_dir": "/radiographs"}, False),
+        (["radiograph_classification/train"], {"dataset_dir": "/radiographs"}, False),
+    ],
+)
+def test_small_settings_are_named_where_own_images_meet_them(
+    run: list[str], overrides: dict[str, Any], hint: bool
+) -> None:
+    first, *others = first_lines(call_of(run, device="cpu", bf16=False, **overrides))
+    assert first == "computing on cpu in float32"
+    assert ["overlay paper" in line for line in others] == [True] * hint
+
+
+def test_one_process_speaks_for_all(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    call = call_of(["afire/train"], **IMAGES)
+    monkeypatch.setenv("RANK", "1")
+    print_first_lines(call)
+    assert capsys.readouterr().out == ""
+    monkeypatch.setenv("RANK", "0")
+    print_first_lines(call)
+    assert len(capsys.readouterr().out.splitlines()) == 2
