@@ -118,6 +118,8 @@ def _options_of(lesions: Any) -> dict[str, Any]:
     """Options of ``synth_lesion_masks`` that make the lesions of a transform."""
     if lesions is None or isinstance(lesions, Mapping):
         return dict(lesions or {})
+    if getattr(lesions, "fixed_by", None) is not None:
+        raise TypeError("lesions on the device are new in every epoch: leave out lesions_on_device.json, or fixed_by")
     transform = lesions.transform if isinstance(lesions, SynthLesionMaskd) else lesions
     if not isinstance(transform, SynthLesionMask):
         remedy = "leave out lesions_on_device.json, or make the lesions by SynthLesionMaskd"

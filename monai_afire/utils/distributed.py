@@ -174,6 +174,31 @@ def global_rank() -> int:
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
+def per_process_batch(global_batch: int, accumulation_steps: int = 1) -> int:
+    """
+    The batch of one process in a run whose optimizer steps see a given number of images.
+
+    Args:
+        global_batch: images per optimizer step, of all processes together.
+        accumulation_steps: passes per optimizer step.
+
+    Returns:
+        Images per process and pass.
+
+    Raises:
+        ValueError: when the images cannot be divided equally.
+
+    Example:
+        >>> per_process_batch(64, accumulation_steps=4)
+        16
+    """
+    shares = world_size() * accumulation_steps
+    if global_batch % shares:
+        parts = f"{world_size()} processes and {accumulation_steps} accumulation_steps"
+        raise ValueError(f"{global_batch} images per step cannot be divided among {parts}: give --batch_size")
+    return global_batch // shares
+
+
 def all_reduce(x: torch.Tensor) -> torch.Tensor:
     """
     Sum a tensor over all ranks.

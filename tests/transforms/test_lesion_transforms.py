@@ -183,6 +183,20 @@ def test_keys_share_one_draw(transform_type: type) -> None:
     assert torch.equal(first["lesion_image"], output["la"])
 
 
+@pytest.mark.parametrize("transform_type", DICTIONARY)
+def test_lesions_can_be_those_of_an_image_for_good(transform_type: type) -> None:
+    first, again = (
+        transform_type("image", num_masks=2, fixed_by="file").set_random_state(seed=seed) for seed in (0, 1)
+    )
+    items = [{"image": chest(), "file": name} for name in ("a.png", "b.png")]
+    epochs = [[transform(item)["lesion_image"] for item in items] for transform in (first, first, again)]
+    for a, b in epochs[1:]:
+        assert torch.equal(a, epochs[0][0])
+        assert torch.equal(b, epochs[0][1])
+    assert not torch.equal(*epochs[0])
+    assert not torch.equal(*epochs[0][0])
+
+
 def test_missing_keys() -> None:
     image = random_image(1, 16, 16)
     names: dict[str, Any] = {"lesion_key": ["la", "lb"], "mask_key": ["ma", "mb"]}

@@ -81,6 +81,7 @@ class SynthLesionMaskd(LesionVariantsd):
         keys: keys of the normal images (C, *S), floating point in [0, 1]. All keys share one random draw.
         lesion_key: new key of the lesion images (N, C, *S), "lesion_image" by default; one per key.
         mask_key: new key of the lesion maps (N, 1, *S), "lesion_mask" by default; one per key.
+        fixed_by: key of a text that determines the lesions, see ``LesionVariantsd``.
         settings: as for ``SynthLesionMask``.
         allow_missing_keys: do not raise an error if a key is missing.
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
 from typing import Any
@@ -112,6 +113,8 @@ class LesionVariantsd(RandomArrayTransformd):
         keys: keys of the normal images (C, *S) in [0, 1].
         lesion_key: new key of the lesion images; one for each of the ``keys``.
         mask_key: new key of the lesion maps; one for each of the ``keys``.
+        fixed_by: key of a text, such as the file's name, that determines the lesions: an image then has the same N
+            lesion variants in every epoch. None draws new ones each time.
         settings: as for the array transform.
         allow_missing_keys: do not raise an error if a key is missing.
 
@@ -124,10 +127,12 @@ class LesionVariantsd(RandomArrayTransformd):
         keys: KeysCollection,
         lesion_key: KeysCollection = "lesion_image",
         mask_key: KeysCollection = "lesion_mask",
+        fixed_by: Hashable | None = None,
         allow_missing_keys: bool = False,
         **settings: Any,
     ) -> None:
         self.lesion_key, self.mask_key = ensure_tuple(lesion_key), ensure_tuple(mask_key)
+        self.fixed_by = fixed_by
         transform = self.array_class(**settings)
         super().__init__(keys, transform, (*self.lesion_key, *self.mask_key), allow_missing_keys)
         for name, new_keys in (("lesion_key", self.lesion_key), ("mask_key", self.mask_key)):
@@ -145,6 +150,8 @@ class LesionVariantsd(RandomArrayTransformd):
             The data with two more entries per key.
         """
         output = dict(data)
+        if self.fixed_by is not None:
+            self.transform.set_random_state(seed=zlib.crc32(str(data[self.fixed_by]).encode()))
         new_keys = dict(zip(self.keys, zip(self.lesion_key, self.mask_key, strict=True), strict=True))
         for key, lesion_images_and_maps in self.transformed(data):
             output.update(zip(new_keys[key], lesion_images_and_maps, strict=True))

@@ -98,7 +98,9 @@ def test_the_papers_anomaly_recipe_is_asked_for_and_keeps_the_papers_settings() 
     assert call.config["add_lesions"] == paper["add_lesions"]
     assert call.config["train"]["teacher_temperature_schedule"] == paper["train"]["teacher_temperature_schedule"]
     assert call.config["optimizer"]["_target_"] == "torch.optim.Adam"
-    assert [call.config[name] for name in ("learning_rate", "batch_size", "hidden_size")] == [1e-4, 64, 768]
+    call.parser["imports"] = ["$import monai_afire"]
+    settings = [call.parser.get_parsed_content(name) for name in ("learning_rate", "batch_size", "hidden_size")]
+    assert settings == [1e-4, 64, 768]
 
 
 def test_every_overlay_names_files_that_exist() -> None:
