@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from monai_afire_cli.bundles import Bundle, BundleError, find_bundle, find_local_bundle, packaged_bundles
+from monai_afire_cli.code_in_configs import code_in_config, config_paths, listing
 from monai_afire_cli.overrides import wrong_paths
 from monai_afire_cli.starting import bundle_command, hand_over, run_in, shown
 
@@ -32,6 +33,7 @@ examples:
   monai-afire options afire train               what can be set, and to what
   monai-afire run afire train --dataset_dir /path/to/images --epochs 100
   monai-afire run afire train paper --dataset_dir /path/to/images
+  monai-afire check downloaded_bundle           what would its configs run? nothing is run
   monai-afire package my_peac dist              for a pull request to MONAI's Model Zoo, and its checks
   monai-afire copy peac my_peac                 a copy to edit, then: monai-afire run my_peac train
   monai-afire audit /path/to/images             are these images fit for training?
@@ -50,6 +52,11 @@ comes with the package. What a run writes goes into this folder, too: models/, o
 _DEMO_HELP = """\
 Pre-train AFiRe on drawn radiographs, smaller and shorter than by default: no data, GPU or download is needed. About two
 minutes on two CPU cores.
+"""
+_CHECK_HELP = """\
+List every callable ("_target_"), every expression ("$...") and every other file that configs name, without running
+anything. "!" marks what is not of MONAI, PyTorch, Ignite or this package, and expressions that do more than compute:
+read these lines first. A line without a mark may do harm, too. The exit status is 1 if a line is marked.
 """
 # small batches: in two minutes, many steps restore better than few large ones
 _DEMO = {"epochs": 10, "batch_size": 8, "phantom::num_patients::training": 512, "val_interval": 2}
@@ -83,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         own, overrides = _split(words) if words[0] == "run" else (words, [])
         options = _parser().parse_args(own, argparse.Namespace(overrides=overrides))
         return options.function(options)
-    except (BundleError, OSError) as error:
+    except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
 
@@ -144,6 +151,16 @@ def _checked_files(bundle: Bundle, options: argparse.Namespace) -> list[Path]:
     if problems := wrong_paths(files, options.overrides):
         raise BundleError("nothing was started: " + "; ".join(problems))
     return files
+
+
+def _check(options: argparse.Namespace) -> int:
+    marked = 0
+    for path in config_paths(options.config):
+        codes = code_in_config(path)
+        print(listing(path, codes))
+        marked += sum(bool(code.reason) for code in codes)
+    print(f"{marked} marked: {'read them before you run these configs' if marked else 'read the others, too'}")
+    return 1 if marked else 0
 
 
 def _demo(options: argparse.Namespace) -> int:
@@ -209,6 +226,8 @@ def _parser() -> argparse.ArgumentParser:
         argument("config", metavar="CONFIG", nargs="*", help=config)
     argument = add("demo", _demo, "pre-train in miniature, and look at a picture", _DEMO_HELP)
     argument("folder", metavar="FOLDER", nargs="?", default="monai_afire_demo", help="default: %(default)s")
+    argument = add("check", _check, "list what configs would run, without running it", _CHECK_HELP)
+    argument("config", metavar="CONFIG", nargs="+", help="JSON file, or a folder of them, such as a bundle")
     argument = add("package", _package, "write a pull request to MONAI's Model Zoo, and run the zoo's checks")
     argument("name", metavar="BUNDLE", help="folder of a trained bundle, or its name")
     argument("folder", metavar="OUTPUT", help="new folder, with the paths of the zoo's repository")
