@@ -90,11 +90,11 @@ def test_numbers_are_scaled_as_those_of_other_formats(tmp_path: Path, pixels: np
 
 
 def test_geometry_is_that_of_nifti(tmp_path: Path) -> None:
-    """In the x-y plane signs do not turn the picture; in a coronal one, here with rows from foot to head, they do."""
+    """Signs turn the picture: in the plane of x and y, and in a coronal one, here with rows from foot to head."""
     flat = write_meta(tmp_path / "a.mha", GRAY16, ElementSpacing="0.2 0.3")
     np.testing.assert_allclose(load(flat), UNIT, atol=1e-6)
     np.testing.assert_allclose(metadata(flat)["spacing"], (0.3, 0.2))
-    turned = write_meta(tmp_path / "b.mha", GRAY16, TransformMatrix="-1 0 0 -1")
+    turned = write_meta(tmp_path / "b.mha", GRAY16[::-1, ::-1].copy(), TransformMatrix="-1 0 0 -1")
     np.testing.assert_allclose(load(turned), UNIT, atol=1e-6)
     coronal = GRAY16[::-1, None]
     for path in (

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import pickle
 import struct
 import tracemalloc
@@ -49,7 +50,7 @@ pytestmark = pytest.mark.filterwarnings("error::monai_afire.transforms.radiograp
     ("array", "affine"),
     [
         (GRAY16.T, np.diag([-1.0, -1, 1, 1])),
-        (GRAY16.T, np.eye(4)),  # the x-y plane is a stand-in: its signs do not turn the picture
+        (GRAY16.T, np.eye(4)),  # of a writer that knows no geometry
         (GRAY16.T[:, :, None], np.diag([-1.0, -1, 1, 1])),
         (GRAY16.T[:, :, None, None], np.eye(4)),
         (GRAY16, planar_affine()),  # as SaveImage writes it: rows along y
@@ -311,6 +312,62 @@ def test_error_passes_between_processes() -> None:
     assert type(again) is RadiographError
     assert str(again) == str(error)
     assert isinstance(error, ValueError)
+
+
+# ---- geometry
+
+
+@pytest.mark.parametrize("signs", itertools.product((-1, 1), repeat=3), ids=str)
+@pytest.mark.parametrize("axes", [(1, 0), (0, 1), (2, 0), (0, 2), (2, 1), (1, 2)], ids=str)
+@pytest.mark.parametrize("code", ["sform", "qform"])
+def test_nifti_of_all_signs_and_planes(
+    tmp_path: Path, signs: tuple[int, ...], axes: tuple[int, int], code: str
+) -> None:
+    """The picture is nibabel's canonical orientation (RAS+), seen as radiologists do, and its affine leads back.
+
+    ``axes`` are the world axes of rows and columns: the higher one runs downwards.
+    """
+    lengths = dict(zip(axes, (0.3, 0.2), strict=True))
+    matrix = np.zeros((4, 4))
+    third = 3 - sum(axes)
+    for place, world in enumerate((*axes, third)):
+        matrix[world, place] = signs[place] * lengths.get(world, 1.0)
+    matrix[:, 3] = 5, -7, 11, 1
+    values = np.random.default_rng(0).integers(0, 2**15, (HEIGHT, WIDTH, 1)).astype(np.int16)
+    image = nib.Nifti1Image(values, matrix if code == "sform" else None)
+    if code == "qform":
+        image.set_qform(matrix)
+    image.to_filename(tmp_path / "a.nii")
+    canonical = nib.as_closest_canonical(nib.load(tmp_path / "a.nii"))
+    plane = np.squeeze(np.asarray(canonical.dataobj))  # axes in the order of the world, all of them ascending
+    expected = plane[::-1, ::-1].T / (2.0**15 - 1)
+    np.testing.assert_allclose(load(tmp_path / "a.nii"), expected, atol=1e-6)
+    affine = np.asarray(metadata(tmp_path / "a.nii")["affine"])
+    for row, column in ((0, 0), (3, 8)):
+        place = [plane.shape[0] - 1 - column, plane.shape[1] - 1 - row]
+        place.insert(third, 0)
+        np.testing.assert_allclose(affine @ [row, column, 0, 1], canonical.affine @ [*place, 1], atol=1e-4)
+
+
+def test_nifti_that_dcm2niix_writes(tmp_path: Path) -> None:
+    """It writes rows from the bottom, with +y in the affine: the picture is that of the DICOM file."""
+    affine = np.diag([-0.2, 0.3, 1, 1])
+    nib.Nifti1Image(GRAY12[::-1].T[..., None].astype(np.int16), affine).to_filename(tmp_path / "a.nii")
+    dicom = write_dicom(tmp_path / "a.dcm", GRAY12, bits=12, PixelSpacing=[0.3, 0.2])
+    np.testing.assert_allclose(load(tmp_path / "a.nii"), load(dicom), atol=1e-6)
+    np.testing.assert_allclose(metadata(tmp_path / "a.nii")["spacing"], (0.3, 0.2), atol=1e-6)
+
+
+@pytest.mark.parametrize("place", [(0, 0), (1, 1), (2, 2), (0, 3)])
+@pytest.mark.parametrize("value", [np.nan, 0.0])
+def test_a_geometry_that_is_none_does_not_cost_the_picture(
+    tmp_path: Path, place: tuple[int, int], value: float
+) -> None:
+    content = bytearray(nib.Nifti1Image(GRAY16.T[:, :, None], np.diag([-0.2, -0.3, 1, 1])).to_bytes())
+    struct.pack_into("<f", content, 280 + 16 * place[0] + 4 * place[1], value)  # srow_x, srow_y, srow_z
+    (tmp_path / "a.nii").write_bytes(content)
+    np.testing.assert_allclose(load(tmp_path / "a.nii"), UNIT, atol=1e-6)
+    assert np.isfinite(metadata(tmp_path / "a.nii")["affine"]).all()
 
 
 # ---- maps saved in the geometry of the input

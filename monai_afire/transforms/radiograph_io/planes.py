@@ -37,7 +37,7 @@ def picture_axes(path: str, shape: Sequence[int], affine: np.ndarray, limits: Si
     first, second = (axes + [axis for axis in range(3) if axis not in axes])[:2]
     limits.check(path, *((*shape, 1, 1, 1)[axis] for axis in (second, first)))
     world = _world_axes(affine)
-    # Rows follow the vertical direction of the body, or y in the stand-in plane: the higher of the two world axes.
+    # Rows follow the vertical direction of the body, or y in the plane of x and y: the higher of the two world axes.
     return (first, second) if world[first] > world[second] else (second, first)
 
 
@@ -53,13 +53,12 @@ def plane_pixels(
     if values.dtype.fields:
         values, photometric = rgb_to_gray(np.stack([values[name] for name in ("R", "G", "B")], axis=-1)), "RGB"
     require_real(path, values.dtype)
-    lengths = np.linalg.norm(affine[:3, :3], axis=0)
-    spacing = (float(lengths[row]), float(lengths[column]))
-    normal = 3 - row - column
-    plane = affine[:, [row, column, normal, 3]]
-    if 2 in (world := _world_axes(affine))[row : row + 1] + world[column : column + 1]:
-        values = values[:: -1 if affine[world[row], row] > 0 else 1, :: -1 if affine[world[column], column] > 0 else 1]
-        plane = planar_affine(spacing)
+    plane = _known_plane(affine[:, [row, column, 3 - row - column, 3]])
+    # the identity is what a writer of NIfTI leaves who knows no geometry, and then has the rows from the top
+    if file_format != "NIfTI" or 2 in (row, column) or not np.array_equal(affine, np.eye(4)):
+        values, plane = _upright(values, plane)
+    lengths = np.linalg.norm(plane[:3, :2], axis=0)
+    spacing = (float(lengths[0]), float(lengths[1]))
     return RadiographPixels(
         values=np.ascontiguousarray(values),
         file_format=file_format,
@@ -70,8 +69,39 @@ def plane_pixels(
     )
 
 
+def _upright(values: np.ndarray, affine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """
+    Mirror a picture ``(row, column)`` so that it lies as viewers show it, and its affine with it.
+
+    Rows run to the feet, or to the back where the plane is that of x and y, as converters of DICOM give one to
+    radiographs; columns run to the left of the patient, or to the back. All of these are negative directions (RAS+).
+    """
+    world = _world_axes(affine)
+    affine = affine.copy()
+    for axis in (0, 1):
+        if affine[world[axis], axis] > 0:
+            values = np.flip(values, axis)
+            affine[:, 3] += affine[:, axis] * (values.shape[axis] - 1)
+            affine[:, axis] *= -1
+    return values, affine
+
+
+def _known_plane(affine: np.ndarray) -> np.ndarray:
+    """The affine of a picture's plane, whose third direction may be missing; one without position where more is."""
+    normal = np.cross(affine[:3, 0], affine[:3, 1])
+    if not np.isfinite(affine[:, [0, 1, 3]]).all() or not normal.any():
+        return planar_affine()
+    volume = np.linalg.det(affine[:3, :3])
+    if volume == 0 or not np.isfinite(volume):
+        affine = affine.copy()
+        affine[:3, 2] = normal / np.linalg.norm(normal)
+    return affine
+
+
 def _world_axes(affine: np.ndarray) -> list[int]:
     """World axis (0 = x, 1 = y, 2 = z) of each axis of the array; its own number where the affine is degenerate."""
+    if not np.isfinite(affine).all():
+        return [0, 1, 2]
     orientation = nib.io_orientation(affine)[:, 0]
     return [int(world) if np.isfinite(world) else axis for axis, world in enumerate(orientation)]
 

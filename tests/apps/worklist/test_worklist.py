@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import nibabel
 import numpy as np
 import pydicom
 import pytest
@@ -20,6 +21,7 @@ from pydicom.uid import CTImageStorage, DigitalXRayImageStorageForPresentation, 
 
 from monai_afire.apps.worklist.anomaly_writer import (
     AnomalyResult,
+    save_map,
     save_overlay,
     save_secondary_capture,
     save_thumbnail,
@@ -183,6 +185,23 @@ def test_a_validator_finds_no_error(tmp_path: Path, changes: dict[str, None]) ->
     said = subprocess.run(["dciodvfy", str(path)], capture_output=True, text=True, check=False)
     assert "SCImage" in said.stderr + said.stdout
     assert "Error" not in said.stderr + said.stdout
+
+
+@pytest.mark.parametrize(
+    "affine", [(-0.2, 0.3, 1), (0.2, 1, 0.3), (1, 0.2, -0.3)], ids=["axial", "coronal", "sagittal"]
+)
+def test_a_map_lies_on_its_file(tmp_path: Path, affine: tuple[float, ...]) -> None:
+    """In nibabel's canonical orientation, the map of the picture itself is the picture."""
+    values = np.random.default_rng(0).random((40, 50)).astype(np.float32)
+    matrix = np.diag([*affine, 1.0])
+    matrix[:3, 3] = 4, 5, 6
+    nibabel.Nifti1Image(np.expand_dims(values, affine.index(1)), matrix).to_filename(tmp_path / "a.nii")
+    image = LoadRadiograph()(tmp_path / "a.nii")
+    facts = {"heat": np.asarray(image[0]), "spatial_shape": image.shape[1:], "affine": np.asarray(image.affine)}
+    path = save_map(result(tmp_path / "a.nii", **facts), tmp_path / "out")
+    there, back = (nibabel.as_closest_canonical(nibabel.load(file)) for file in (tmp_path / "a.nii", path))
+    np.testing.assert_allclose(back.affine, there.affine, atol=1e-5)
+    np.testing.assert_allclose(back.get_fdata(), there.get_fdata(), atol=1e-5)
 
 
 # ---- work-list
