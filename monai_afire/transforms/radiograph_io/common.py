@@ -131,6 +131,20 @@ def planar_affine(spacing: tuple[float, float] | None = None) -> np.ndarray:
     return affine
 
 
+def picture_pixels(values: np.ndarray, file_format: str, mode: str, bits: int, white_is_zero: bool) -> RadiographPixels:
+    """A picture without position, of numbers that the file declares to have so many bits."""
+    return RadiographPixels(
+        values=values.astype(values.dtype.newbyteorder("="), copy=False),
+        file_format=file_format,
+        photometric="WHITE_IS_ZERO" if white_is_zero else mode,
+        bits=bits,
+        affine=planar_affine(),
+        inverted=white_is_zero,
+        # whole numbers: 2**64 - 1 is no floating-point number
+        declared_range=(0, 2**bits - 1) if values.dtype.kind == "u" else None,
+    )
+
+
 def loaded_image(
     values: torch.Tensor, path: str, affine: np.ndarray, original_affine: np.ndarray, **facts: Any
 ) -> torch.Tensor:

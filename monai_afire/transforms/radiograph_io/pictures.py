@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import warnings
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 from PIL import Image, ImageFile, ImageOps
@@ -17,17 +16,24 @@ from monai_afire.transforms.radiograph_io.common import (
     RadiographPixels,
     SizeLimits,
     first_line,
-    planar_affine,
+    picture_pixels,
     refuse,
     refuse_own_result,
-    require_real,
     warn_about,
+)
+from monai_afire.transforms.radiograph_io.tiff import (
+    TIFF_BITS,
+    TIFF_PHOTOMETRIC,
+    WHITE_IS_ZERO,
+    check_decodable,
+    is_deep,
+    read_deep_tiff,
+    with_sample_format,
 )
 
 _PALETTE_MODES = ("P", "PA")
 _GRAY_MODES = ("L", "F", "I")
 _MOST_COUNTED = 10  # pictures in a file that is refused; each is looked for among all before it
-_TIFF_BITS, _TIFF_PHOTOMETRIC, _TIFF_WHITE_IS_ZERO = 258, 262, 0
 
 
 def read_picture(
@@ -41,12 +47,17 @@ def read_picture(
         except Image.DecompressionBombError as error:
             raise refuse(path, f"is too large ({first_line(error)})", "reduce it first") from error
         except Exception as error:
-            if file_format == "TIFF":
-                return _read_unusual_tiff(path, limits, error)
-            raise _bad_header(path, file_format) from error
+            found = read_deep_tiff(path, limits, color) if file_format == "TIFF" else None
+            if found is None:
+                raise _bad_header(path, file_format) from error
+            return found
         limits.check(path, image.height, image.width)
         _require_single(path, image, file_format)
         refuse_own_result(path, image.info.get("comment") == WRITER.encode())
+        if file_format == "TIFF" and is_deep(image):
+            if (found := read_deep_tiff(path, limits, color)) is not None:
+                return found
+            check_decodable(path, image)
         _load(path, image, file_format)
         return _to_pixels(path, ImageOps.exif_transpose(image), image, file_format, raw, color)
 
@@ -81,67 +92,23 @@ def _to_pixels(
 ) -> RadiographPixels:
     """The picture of an image. ``source`` is the image before it was turned; only it has the header."""
     mode, tags = source.mode, getattr(source, "tag_v2", {})
-    values = _to_values(path, image, raw, color)
+    values = with_sample_format(_to_values(path, image, raw, color), source)
     bits = 1 if mode == "1" else 16 if mode.startswith("I;16") else 32 if mode in ("I", "F") else 8
     if file_format == "TIFF":
-        bits = int(np.max(tags.get(_TIFF_BITS, bits)))
+        bits = int(np.max(tags.get(TIFF_BITS, bits)))
     elif mode == "I":  # the mode of 16-bit PNG files before Pillow 11.3
         bits = 16
-    white_is_zero = tags.get(_TIFF_PHOTOMETRIC) == _TIFF_WHITE_IS_ZERO
-    pixels = _pixels(values, file_format, "PALETTE" if mode in _PALETTE_MODES else mode, bits, white_is_zero)
+    white_is_zero = tags.get(TIFF_PHOTOMETRIC) == WHITE_IS_ZERO
+    pixels = picture_pixels(values, file_format, "PALETTE" if mode in _PALETTE_MODES else mode, bits, white_is_zero)
     # Pillow turns WhiteIsZero round itself for up to 8 bits, and leaves it as stored beyond.
     pixels.inverted &= bits > 8
     return pixels
-
-
-def _pixels(values: np.ndarray, file_format: str, mode: str, bits: int, white_is_zero: bool) -> RadiographPixels:
-    """A picture without position."""
-    return RadiographPixels(
-        values=values.astype(values.dtype.newbyteorder("="), copy=False),
-        file_format=file_format,
-        photometric="WHITE_IS_ZERO" if white_is_zero else mode,
-        bits=bits,
-        affine=planar_affine(),
-        inverted=white_is_zero,
-        # whole numbers: 2**64 - 1 is no floating-point number
-        declared_range=(0, 2**bits - 1) if values.dtype.kind == "u" else None,
-    )
-
-
-def _read_unusual_tiff(path: str, limits: SizeLimits, error: Exception) -> RadiographPixels:
-    """Read the gray TIFF kinds that Pillow does not know, such as 64-bit numbers, through scikit-image's tifffile."""
-    try:
-        import tifffile
-
-        with open(path, "rb") as stream, tifffile.TiffFile(stream) as tiff:
-            page = tiff.pages[0]
-            several = _has_second_page(tiff)
-            if several or page.ndim != 2:
-                pages = "several pages" if several else "one page"
-                raise refuse(path, f"holds pictures of the shape {page.shape} on {pages}", "save one gray page")
-            limits.check(path, *page.shape)
-            require_real(path, page.dtype)
-            values = page.asarray()
-    except RadiographError:
-        raise
-    except Exception:
-        raise _bad_header(path, "TIFF") from error
-    white_is_zero = int(page.photometric) == _TIFF_WHITE_IS_ZERO
-    return _pixels(values, "TIFF", str(values.dtype.newbyteorder("=")), values.dtype.itemsize * 8, white_is_zero)
 
 
 def _bad_header(path: str, file_format: str) -> RadiographError:
     """The error of a header that no library reads."""
     reason = f"has a {file_format} signature but a damaged or unsupported header"
     return refuse(path, reason, "save it again as a 16-bit PNG")
-
-
-def _has_second_page(tiff: Any) -> bool:
-    """Look for the second page alone: to count tens of thousands takes long."""
-    try:
-        return tiff.pages[1] is not None
-    except IndexError:
-        return False
 
 
 def _to_values(path: str, image: Image.Image, raw: bool, color: bool) -> np.ndarray:
