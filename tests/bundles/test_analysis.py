@@ -67,7 +67,7 @@ def test_overlays_differ_in_what_the_methods_differ_in(workplace: Path) -> None:
     assert json.dumps(contents["ace"]).replace("ACE", "DINO") == json.dumps(contents["dino"])
     afire = contents["afire"]
     train_amplitude = json.loads(Path("bundles/afire/configs/train.json").read_text())["add_lesions"]["amplitude"]
-    only_afire = {name: afire.pop(name) for name in ("ckpt_path", "network_def", "model_file::hint")}
+    only_afire = {name: afire.pop(name) for name in ("_follows", "ckpt_path", "network_def", "model_file::hint")}
     assert all(only_afire.values())
     for content in contents.values():  # the one goes by its network, the others by the encoders that they compare
         del content["model_file::task"]

@@ -46,7 +46,6 @@ from monai_afire.apps.studies.cosegmentation import (
 )
 from monai_afire.apps.studies.features import (
     RAW_PIXELS,
-    WINDOW,
     RawPixels,
     cell_centers,
     dense_features,
@@ -71,11 +70,13 @@ from monai_afire.apps.studies.grouping import (
 )
 from monai_afire.apps.studies.images import (
     DEFAULT_PERTURBATIONS,
+    WINDOW,
     Perturbation,
     StudyImages,
     default_perturbations,
     disease_set,
     landmark_windows,
+    native_size,
     perturbed_images,
     read_study_images,
     with_perturbations,
@@ -183,6 +184,7 @@ __all__ = [
     "localization_scores",
     "localization_summary",
     "map_figure",
+    "native_size",
     "neighbor_purity",
     "organ_clusters",
     "organ_information",

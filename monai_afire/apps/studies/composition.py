@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from monai.utils import convert_to_tensor
 from tqdm.auto import tqdm
 
-from monai_afire.apps.studies.features.tokens import token_features
+from monai_afire.apps.studies.features.tokens import check_sources, token_features
 from monai_afire.apps.studies.images.boxes import box_masks, crop_and_resize, random_boxes, split_boxes
 from monai_afire.apps.studies.images.study_images import StudyImages
 from monai_afire.apps.studies.study import StudyResult, StudySettings
@@ -42,13 +42,13 @@ def compositionality(
 
     .. math:: \cos\Big(f(C), \frac{1}{P} \sum_{p=1}^{P} f(C_p)\Big)
 
-    C is a random patch, :math:`C_p` its P parts, f the mean token of what is given to the encoder, each enlarged to the
+    C is a random patch, :math:`C_p` its P parts, f the mean token of what is given to the encoder, each resized to the
     encoder's size. Embeddings of radiographs may all be alike, which makes this cosine large for nothing: so the same
     patch is compared with the parts of another image's patch, too. Only the difference is composition.
 
     Args:
         encoder: any :class:`monai_afire.networks.RadiographEncoder`, on any device, which the work is done on.
-        images: ``(M, C, *S)`` in [0, 1], of the encoder's size.
+        images: ``(M, C, *S)`` in [0, 1], of any size: the more pixels, the less a patch is enlarged.
         parts: numbers of parts: 2 (halves, along each axis in turn) or :math:`2^n`, 4 in two dimensions.
         patches_per_image: random patches of each image.
         side: smallest and largest side of a patch as a share of the image's; the paper prints 0.3 to 0.6 for the
@@ -71,12 +71,13 @@ def compositionality(
         >>> table.shape, float(table["similarity"].max()) <= 1.0001
         ((12, 5), True)
     """
-    images = _checked(encoder, images)
+    images = convert_to_tensor(images, track_meta=False)
+    check_sources(encoder, images)
     if patches_per_image < 1:
         raise ValueError(f"patches_per_image must be at least 1, got {patches_per_image}")
     patch = torch.arange(patches_per_image).repeat(len(images))
     index = torch.arange(len(images)).repeat_interleave(patches_per_image)
-    boxes = random_boxes(len(index), encoder.img_size, side, torch.Generator().manual_seed(seed))
+    boxes = random_boxes(len(index), images.shape[2:], side, torch.Generator().manual_seed(seed))
     divisions = [split_boxes(boxes, number, patch % len(encoder.img_size)) for number in parts]
     tables = []
     with tqdm(total=len(index) * (1 + sum(parts)), disable=not progress, unit="patch", desc="composition") as bar:
@@ -106,6 +107,7 @@ def decomposition_and_retrieval(
     seed: int = 0,
     batch_size: int = 32,
     progress: bool = True,
+    native: torch.Tensor | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     r"""
     Match images with a random patch C of each by their embeddings f, in two ways.
@@ -127,6 +129,7 @@ def decomposition_and_retrieval(
         seed: of the patches and the circle; every encoder sees the same.
         batch_size: pictures in a pass of the encoder.
         progress: whether to show a progress bar over the pictures.
+        native: ``(M, C, *T)``, the same images in more pixels, of which the patches are cut; None for ``images``.
 
     Returns:
         The tables of decomposition and of retrieval, a row per image: "image", "correct" (1 if the own item is the
@@ -143,17 +146,21 @@ def decomposition_and_retrieval(
         >>> decomposition["chance"].tolist(), list(retrieval)
         ([0.2, 0.2, 0.2, 0.2, 0.2], ['image', 'correct', 'similarity', 'chance'])
     """
-    images = _checked(encoder, images)
+    images = convert_to_tensor(images, track_meta=False)
+    encoder.check_images(images)
+    sources = images if native is None else convert_to_tensor(native, track_meta=False)
+    check_sources(encoder, sources)
     if not 0 <= fill <= 1:
         raise ValueError(f"fill is an intensity in [0, 1], got {fill}")
     if gallery < 2:
         raise ValueError(f"gallery must be at least 2 to choose from, got {gallery}")
     number, generator = len(images), torch.Generator().manual_seed(seed)
-    boxes = random_boxes(number, encoder.img_size, side, generator)
+    boxes = random_boxes(number, sources.shape[2:], side, generator)
+    scale = torch.tensor([new / old for new, old in zip(encoder.img_size, sources.shape[2:], strict=True)]).repeat(2)
     circle = torch.randperm(number, generator=generator)
 
     def excised(rows: slice) -> torch.Tensor:
-        hidden = box_masks(boxes[rows], encoder.img_size).unsqueeze(1).to(images.device)
+        hidden = box_masks(boxes[rows] * scale, encoder.img_size).unsqueeze(1).to(images.device)
         return images[rows].masked_fill(hidden, fill)
 
     with tqdm(total=3 * number, disable=not progress, unit="picture", desc="decomposition, retrieval") as bar:
@@ -161,7 +168,7 @@ def decomposition_and_retrieval(
             token_features(encoder, number, pictures, batch_size=batch_size, bar=bar)
             for pictures in (lambda rows: images[rows], excised)
         )
-        patches = _embed_boxes(encoder, images, torch.arange(number), boxes, batch_size, bar)
+        patches = _embed_boxes(encoder, sources, torch.arange(number), boxes, batch_size, bar)
     return _matches(wholes - without, patches, circle, gallery), _matches(patches, wholes, circle, gallery)
 
 
@@ -197,12 +204,6 @@ def composition_summary(
         "retrieval_accuracy": float(retrieval["correct"].mean()),
         "chance": float(retrieval["chance"].mean()),
     }
-
-
-def _checked(encoder: RadiographEncoder, images: torch.Tensor) -> torch.Tensor:
-    plain = convert_to_tensor(images, track_meta=False)
-    encoder.check_images(plain)
-    return plain
 
 
 def _embed_boxes(
@@ -291,7 +292,8 @@ def composition_figure(tables: Mapping[str, pd.DataFrame]) -> Figure:
 _QUESTION = (
     "Is the embedding of a patch the mean of its parts' embeddings (composition)? Does an image lose a patch's "
     "embedding with the patch (decomposition)? Does a patch find its image (retrieval)? Embeddings are mean tokens of "
-    "random patches, enlarged to the encoder's input. A similarity of 1 with the own parts is perfect, but says "
+    "random patches, cut out of {pixels} pixels and resized to the encoder's input. A similarity of 1 with the own "
+    "parts is perfect, but says "
     "nothing unless that with another image's parts is lower. The share of patches nearer to their own parts is 0.5 by "
     "chance; accuracies are those of choosing among {gallery}, chance is {chance:.3f}."
 )
@@ -333,8 +335,10 @@ class CompositionStudy(StudySettings):
         parts = (2, 2 ** (images.image.ndim - 2)) if self.parts is None else tuple(self.parts)
         options = {"side": self.side, "seed": self.seed, **self.encoding}
         for name, encoder in encoders.items():
-            compositions[name] = compositionality(encoder, images.image, parts, self.patches_per_image, **options)
-            matches = decomposition_and_retrieval(encoder, images.image, gallery=self.gallery, **options)
+            compositions[name] = compositionality(encoder, images.detailed, parts, self.patches_per_image, **options)
+            matches = decomposition_and_retrieval(
+                encoder, images.image, gallery=self.gallery, native=images.native, **options
+            )
             summaries[name] = composition_summary(compositions[name], *matches)
         table = pd.DataFrame.from_dict(summaries, orient="index")
         chance = 1 / min(self.gallery, len(images.image))
@@ -343,5 +347,6 @@ class CompositionStudy(StudySettings):
             _HISTOGRAM_CAPTION: composition_figure(compositions),
             _ACCURACY_CAPTION: dot_plot(accuracies, "Choice of the own patch or image", "accuracy", (-0.03, 1.03)),
         }
-        question = _QUESTION.format(gallery=round(1 / chance), chance=chance)
+        pixels = " x ".join(map(str, images.detailed.shape[2:]))
+        question = _QUESTION.format(gallery=round(1 / chance), chance=chance, pixels=pixels)
         return StudyResult("Composition and decomposition", question, table, figures)

@@ -302,7 +302,8 @@ class LandmarkMapStudy(_MapStudy):
         """Windows of all images, landmark by landmark."""
         assert images.landmarks is not None
         names = names_or_numbers(images.landmark_names, images.landmarks.shape[1])
-        features = landmark_features(encoder, images.image, images.landmarks, self.window, **self.encoding)
+        landmarks = images.detailed_landmarks()
+        features = landmark_features(encoder, images.detailed, landmarks, self.window, **self.encoding)
         return features.flatten(0, 1), names * len(features)
 
 

@@ -229,10 +229,11 @@ class SymmetryStudy(StudySettings):
         pairs = symmetric_pairs(names) if self.pairs is None else [(int(a), int(b)) for a, b in self.pairs]
         if not pairs:
             raise ValueError(f"no two of the landmarks {names} differ in 'left' and 'right' alone: give pairs")
+        landmarks = sampled.detailed_landmarks()
         tables, maps, groups = {}, {}, {}
         for name, encoder in with_raw_pixels(encoders).items():
             features, mirrored = (
-                landmark_features(encoder, sampled.image, sampled.landmarks, self.window, flip, **self.encoding)
+                landmark_features(encoder, sampled.detailed, landmarks, self.window, flip, **self.encoding)
                 for flip in (False, True)
             )
             tables[name] = landmark_symmetry(features, mirrored, pairs)

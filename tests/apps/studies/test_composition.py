@@ -145,6 +145,25 @@ def test_like_one_image_at_a_time(batch_size: int) -> None:
         assert row["other_similarity"] == pytest.approx(other, abs=1e-4)
 
 
+def test_patches_are_cut_out_of_native_pixels() -> None:
+    """A box of 14 to 28 of 46 pixels, and what is left of the image of 32 pixels without it."""
+    torch.manual_seed(1)
+    encoder = ViTEncoder(img_size=32, patch_size=8, hidden_size=12, num_layers=1, num_heads=2).eval()
+    native = torch.rand(6, 1, 46, 46)
+    images = F.interpolate(native, size=(32, 32), mode="area")
+    [row, column, height, width] = random_boxes(6, (46, 46), (0.3, 0.6), torch.Generator().manual_seed(3))[0].tolist()
+    with torch.no_grad():
+        own = naive_embedding(encoder, native[0], (row, column, height, width))
+        whole = encoder(images[:1]).mean(1)[0]
+    options: dict[str, Any] = {"gallery": 6, "seed": 3, "progress": False}
+    _, retrieval = decomposition_and_retrieval(encoder, images, native=native, **options)
+    assert retrieval["similarity"][0] == pytest.approx(F.cosine_similarity(own, whole, dim=0).item(), abs=1e-4)
+    study = CompositionStudy(seed=3, parts=[4], patches_per_image=1, progress=False)
+    table = study({"mine": encoder}, StudyImages(images, native=native)).table
+    expected = compositionality(encoder, native, [4], 1, seed=3, progress=False)["similarity"].mean()
+    assert table.loc["mine", "similarity_4_parts"] == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("number", [1, 2])
 def test_few_images_and_constant_ones(number: int) -> None:
     images = StudyImages(torch.full((number, 1, 32, 32), 0.5))
@@ -177,7 +196,12 @@ def test_every_encoder_sees_the_same_and_seeds_differ() -> None:
 def test_refuses_what_does_not_fit() -> None:
     encoder, images = HashEncoder(), torch.rand(2, 1, 32, 32)
     with pytest.raises(ValueError, match="this encoder takes images"):
-        compositionality(encoder, torch.rand(2, 1, 16, 16), progress=False)
+        decomposition_and_retrieval(encoder, torch.rand(2, 1, 16, 16), progress=False)
+    for wrong in (torch.rand(2, 3, 32, 32), torch.rand(2, 1, 32)):
+        with pytest.raises(ValueError, match="cannot be cut out of images"):
+            compositionality(encoder, wrong, progress=False)
+        with pytest.raises(ValueError, match="cannot be cut out of images"):
+            decomposition_and_retrieval(encoder, images, native=wrong, progress=False)
     with pytest.raises(ValueError, match="patches_per_image"):
         compositionality(encoder, images, patches_per_image=0, progress=False)
     with pytest.raises(ValueError, match="intensity"):

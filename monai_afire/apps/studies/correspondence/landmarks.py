@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from monai_afire.apps.studies.features.dense import FeatureMaps, finest_stride
-from monai_afire.apps.studies.features.tokens import WINDOW, token_features
-from monai_afire.apps.studies.images.affine import Perturbation, default_perturbations, with_perturbations
+from monai_afire.apps.studies.features.tokens import check_sources, token_features
+from monai_afire.apps.studies.images.affine import WINDOW, Perturbation, default_perturbations, with_perturbations
+from monai_afire.apps.studies.images.reading import native_size
 from monai_afire.apps.studies.images.study_images import StudyImages, names_or_numbers, reference_indices
 from monai_afire.apps.studies.study import SAME_PLACE, StudyResult, StudySettings, mean_by
 from monai_afire.networks.blocks.feature_pyramid import resize_features
@@ -325,7 +326,8 @@ class CorrespondenceStudy(StudySettings):
         remove_position: whether to add the errors without the mean feature map.
         windows: whether to add the errors by sliding windows, see
             :func:`monai_afire.apps.studies.window_correspondence`: a pass of the encoder for each place. Images are
-            enlarged so that a window of the encoder's size is 448 / 1024 of the side, and the stride with them.
+            the native ones, where the size differs resized so that a window of the encoder's size is 448 / 1024 of the
+            side, and the stride with them.
         max_images: the most images to use; a seeded sample of more.
         seed: of the sampling.
         batch_size: pictures in a pass of an encoder.
@@ -370,7 +372,8 @@ class CorrespondenceStudy(StudySettings):
                 metrics[name] |= _errors(table, "_position_removed" if removed else "")
                 tables.setdefault(name, table)  # of the features as they are
             if self.windows:
-                table = _by_windows(encoder, pictures, landmarks, references, self.stride, self.encoding)
+                native = with_perturbations(sampled.detailed, sampled.detailed_landmarks(), perturbations)
+                table = _by_windows(encoder, *native, references, self.stride, self.encoding)
                 metrics[name] |= _errors(label_pairs(table, number), "_windows")
         copied = same_place_correspondence(landmarks, pictures.shape[2:], references)
         tables[SAME_PLACE] = label_pairs(copied, number)
@@ -414,13 +417,13 @@ def _by_windows(
     stride: int,
     options: Mapping[str, Any],
 ) -> pd.DataFrame:
-    """Correspondences by windows of ACE's share of the pictures, errors in pixels of these."""
-    size = [round(side / WINDOW) for side in pictures.shape[2:]]
+    """Correspondences by windows of ACE's share of the pictures, errors in pixels of the encoder's images."""
+    size = native_size(encoder.img_size)
     larger = resize_features(pictures, size)
     scale = torch.tensor([new / old for new, old in zip(size, pictures.shape[2:], strict=True)])
     places = ((landmarks + 0.5) * scale - 0.5).minimum(torch.tensor(size) - 0.5)
     table = window_correspondence(encoder, larger, places, references, max(1, round(stride / WINDOW)), **options)
-    return table.assign(error=table["error"] / float(scale.mean()))
+    return table.assign(error=table["error"] * WINDOW)
 
 
 def _errors(table: pd.DataFrame, suffix: str) -> dict[str, float]:
@@ -481,9 +484,7 @@ def window_correspondence(
     """
     images = convert_to_tensor(images, track_meta=False)
     size, window = tuple(images.shape[2:]), encoder.img_size
-    if images.shape[1] != encoder.in_channels or len(size) != len(window):
-        cut = (encoder.in_channels, *window)
-        raise ValueError(f"windows {cut}, as the encoder takes, cannot be cut out of images {tuple(images.shape)}")
+    check_sources(encoder, images)
     if stride < 1:
         raise ValueError(f"stride must be at least 1 pixel, got {stride}")
     places = checked_landmarks(landmarks, size, len(images))

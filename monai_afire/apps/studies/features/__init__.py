@@ -13,7 +13,7 @@ from monai_afire.apps.studies.features.dense import (
 )
 from monai_afire.apps.studies.features.similarity import SAME_COSINE, l2_normalize, nearest_center, spherical_kmeans
 from monai_afire.apps.studies.features.tokens import (
-    WINDOW,
+    check_sources,
     image_features,
     landmark_features,
     mean_token,
@@ -26,10 +26,10 @@ from monai_afire.networks.nets.encoders.raw_pixels import RAW_PIXELS, RawPixels,
 __all__ = [
     "RAW_PIXELS",
     "SAME_COSINE",
-    "WINDOW",
     "FeatureMaps",
     "RawPixels",
     "cell_centers",
+    "check_sources",
     "dense_features",
     "finest_stride",
     "image_features",

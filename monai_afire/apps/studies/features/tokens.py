@@ -12,13 +12,10 @@ import torch
 from monai.utils import convert_to_tensor
 from tqdm.auto import tqdm
 
-from monai_afire.apps.studies.images.affine import landmark_windows
+from monai_afire.apps.studies.images.affine import WINDOW, landmark_windows
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.utils.eval_mode import eval_mode
 from monai_afire.utils.precision import at_least_float32
-
-WINDOW = 448 / 1024
-"""Side of ACE's windows around landmarks, as a fraction of the image's."""
 
 
 def mean_token(tokens: torch.Tensor) -> torch.Tensor:
@@ -158,14 +155,14 @@ def landmark_features(
     progress: bool = True,
 ) -> torch.Tensor:
     """
-    The mean token of a window around each landmark, enlarged to the encoder's size (ACE, Fig. 6 and 11).
+    The mean token of a window around each landmark, in the encoder's size (ACE, Fig. 6 and 11).
 
     The window says nothing of the landmark's position in the image, so an encoder that knows positions alone gives all
     landmarks the same feature.
 
     Args:
         encoder: as in :func:`position_features`.
-        images: ``(M, C, *S)`` in [0, 1], of the encoder's size.
+        images: ``(M, C, *S)`` in [0, 1], of any size; with that of :func:`native_size` windows show the file's pixels.
         landmarks: ``(M, P, n)`` in pixels, rows before columns; NaN where one is not known.
         window: side of the window as a fraction of the image's; ACE takes 448 of 1024 pixels.
         mirrored: whether to mirror the windows left to right, along the last axis of images, the first of volumes.
@@ -176,8 +173,8 @@ def landmark_features(
         ``(M, P, D)``, at least float32, on the CPU; NaN for landmarks that are not known.
 
     Raises:
-        ValueError: for images of another size than the encoder's, landmarks of another number or with other axes, or
-            a window out of range.
+        ValueError: for images of other channels or axes than the encoder's, landmarks of another number or with other
+            axes, or a window out of range.
 
     Example:
         >>> from monai_afire.networks import ViTEncoder
@@ -185,7 +182,7 @@ def landmark_features(
         >>> landmark_features(encoder, torch.rand(2, 1, 32, 32), torch.full((2, 3, 2), 9.0), progress=False).shape
         torch.Size([2, 3, 24])
     """
-    encoder.check_images(images)
+    check_sources(encoder, images)
     points = convert_to_tensor(landmarks, dtype=torch.float32, device=torch.device("cpu"), track_meta=False)
     if points.ndim != 3 or len(points) != len(images) or points.shape[2] != len(encoder.img_size):
         raise ValueError(f"expected landmarks ({len(images)}, P, {len(encoder.img_size)}), got {tuple(points.shape)}")
@@ -197,13 +194,29 @@ def landmark_features(
     def windows(rows: slice) -> torch.Tensor:
         image, landmark = image_index[rows], landmark_index[rows]
         sources = plain[image.to(plain.device)].to(encoder.mean)
-        cut = landmark_windows(sources, points[image, landmark][:, None], window)[:, 0]
+        cut = landmark_windows(sources, points[image, landmark][:, None], window, encoder.img_size)[:, 0]
         return cut.flip(-1 if cut.ndim == 4 else 2) if mirrored else cut
 
     with tqdm(total=len(image_index), disable=not progress, unit="window", desc="windows") as bar:
         means = token_features(encoder, len(image_index), windows, batch_size=batch_size, bar=bar)
     features[image_index, landmark_index] = means.to(features)
     return features
+
+
+def check_sources(encoder: RadiographEncoder, images: torch.Tensor) -> None:
+    """
+    Check images of any size, out of which an encoder's input is cut.
+
+    Args:
+        encoder: as in :func:`position_features`.
+        images: ``(M, C, *S)``.
+
+    Raises:
+        ValueError: for other channels or another number of axes than the encoder's.
+    """
+    if images.ndim != 2 + len(encoder.img_size) or images.shape[1] != encoder.in_channels:
+        cut = (encoder.in_channels, *encoder.img_size)
+        raise ValueError(f"windows {cut}, as the encoder takes, cannot be cut out of images {tuple(images.shape)}")
 
 
 def spread_positions(grid: Sequence[int], per_axis: int = 3) -> tuple[list[int], list[str]]:

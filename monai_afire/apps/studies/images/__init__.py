@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from monai_afire.apps.studies.images.affine import (
     DEFAULT_PERTURBATIONS,
+    WINDOW,
     Perturbation,
     default_perturbations,
     landmark_windows,
@@ -13,11 +14,12 @@ from monai_afire.apps.studies.images.affine import (
     with_perturbations,
 )
 from monai_afire.apps.studies.images.boxes import box_masks, crop_and_resize, random_boxes, split_boxes
-from monai_afire.apps.studies.images.reading import disease_set, read_study_images
+from monai_afire.apps.studies.images.reading import disease_set, native_size, read_study_images
 from monai_afire.apps.studies.images.study_images import StudyImages, names_or_numbers, reference_indices
 
 __all__ = [
     "DEFAULT_PERTURBATIONS",
+    "WINDOW",
     "Perturbation",
     "default_perturbations",
     "StudyImages",
@@ -26,6 +28,7 @@ __all__ = [
     "disease_set",
     "landmark_windows",
     "names_or_numbers",
+    "native_size",
     "perturbed_images",
     "random_boxes",
     "read_study_images",

@@ -14,6 +14,9 @@ from monai.networks.layers import AffineTransform
 from monai.transforms.utils import create_rotate, create_scale, create_translate
 from monai.utils import convert_to_tensor
 
+WINDOW = 448 / 1024
+"""Side of ACE's windows around landmarks, as a fraction of the image's."""
+
 # repeats the border: black edges would be landmarks of their own
 _RESAMPLE = AffineTransform(padding_mode="border", zero_centered=False)
 
@@ -148,17 +151,21 @@ def with_perturbations(
     return torch.cat([image for image, _ in pairs]), torch.cat([moved for _, moved in pairs])
 
 
-def landmark_windows(images: torch.Tensor, landmarks: torch.Tensor, window: float) -> torch.Tensor:
+def landmark_windows(
+    images: torch.Tensor, landmarks: torch.Tensor, window: float, size: Sequence[int] | None = None
+) -> torch.Tensor:
     """
-    Cut a window around each landmark and enlarge it to the image's size.
+    Cut a window around each landmark and resample it to one size.
 
     Args:
         images: ``(M, C, *S)``.
         landmarks: ``(M, P, n)`` in pixels, rows before columns; NaN where one is not known.
         window: side of the window as a fraction of the image's, in (0, 1].
+        size: of the result, T; None for that of the images. Where it is that of the window in pixels, no pixel is
+            enlarged. There is no smoothing before a reduction.
 
     Returns:
-        ``(M, P, C, *S)``, the landmark in the center; the border repeats beyond the image. NaN for unknown landmarks.
+        ``(M, P, C, *T)``, the landmark in the center; the border repeats beyond the image. NaN for unknown landmarks.
 
     Raises:
         ValueError: for a window out of range.
@@ -172,14 +179,15 @@ def landmark_windows(images: torch.Tensor, landmarks: torch.Tensor, window: floa
     if not 0 < window <= 1:
         raise ValueError(f"window must be a fraction of the image's side in (0, 1], got {window}")
     number, dims = landmarks.shape[1:]
-    size = images.shape[2:]
+    size = tuple(images.shape[2:] if size is None else size)
     if not landmarks.numel():  # PyTorch resamples at least one image
-        return images.new_empty((len(images), number, *images.shape[1:]))
-    half = torch.tensor([(s - 1) / 2 for s in size], dtype=torch.float64)
+        return images.new_empty((len(images), number, images.shape[1], *size))
+    half = torch.tensor([(pixels - 1) / 2 for pixels in size], dtype=torch.float64)
+    step = torch.tensor([window * s / t for s, t in zip(images.shape[2:], size, strict=True)], dtype=torch.float64)
     points = landmarks.double().cpu().flatten(0, 1)
     theta = torch.eye(dims + 1, dtype=torch.float64).repeat(len(points), 1, 1)
-    theta[:, :dims, :dims] *= window
-    theta[:, :dims, dims] = points.nan_to_num() - window * half
-    windows = _RESAMPLE(images.repeat_interleave(number, dim=0), theta.to(images))
+    theta[:, :dims, :dims] *= step
+    theta[:, :dims, dims] = points.nan_to_num() - step * half
+    windows = _RESAMPLE(images.repeat_interleave(number, dim=0), theta.to(images), size)
     windows[points.isnan().any(-1).to(windows.device)] = torch.nan
     return windows.unflatten(0, (len(images), number))

@@ -10,6 +10,8 @@ from itertools import product
 import torch
 import torch.nn.functional as F
 
+from monai_afire.transforms.grid_crop.geometry import resize_separable
+
 
 def random_boxes(
     number: int, img_size: Sequence[int], side: Sequence[float] = (0.3, 0.6), generator: torch.Generator | None = None
@@ -78,14 +80,12 @@ def split_boxes(boxes: torch.Tensor, parts: int, axes: torch.Tensor | None = Non
 
 def crop_and_resize(images: torch.Tensor, boxes: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
     """
-    Cut one box out of each image and enlarge it (linear interpolation), all in one call.
-
-    The same as ``F.interpolate`` of each crop, without its corners aligned: nothing from outside of a box is seen.
+    Cut one box out of each image and resize it linearly, with antialiasing: nothing from outside of a box is seen.
 
     Args:
         images: ``(N, C, *S)``.
         boxes: ``(N, 2 n)``, lower ends and sizes in pixels.
-        size: of the result, no smaller than the boxes (there is no smoothing before a reduction).
+        size: of the result.
 
     Returns:
         ``(N, C, *size)`` on the images' device.
@@ -96,18 +96,13 @@ def crop_and_resize(images: torch.Tensor, boxes: torch.Tensor, size: Sequence[in
         tensor([[[[ 6.,  7.],
                   [10., 11.]]]])
     """
-    dims = len(size)
-    lower, extent = boxes.to(images).unsqueeze(-1).split(dims, dim=1)
-    axes = []
-    for axis, length in enumerate(size):
-        pixel = torch.arange(length, device=images.device, dtype=images.dtype)
-        inside = ((pixel + 0.5) * extent[:, axis] / length - 0.5).clamp_min(0).minimum(extent[:, axis] - 1)
-        position = (2 * (lower[:, axis] + inside) + 1) / images.shape[2 + axis] - 1  # grid_sample's -1 ... 1
-        shape = [len(images), *[1] * dims]
-        shape[1 + axis] = length
-        axes.append(position.reshape(shape).expand(len(images), *size))
-    grid = torch.stack(axes[::-1], dim=-1)
-    return F.grid_sample(images, grid, mode="bilinear", padding_mode="border", align_corners=False)
+    crops = []
+    for image, box in zip(images, boxes.tolist(), strict=True):
+        lower, extent = box[: len(size)], box[len(size) :]
+        axes = [slice(start, start + length) for start, length in zip(lower, extent, strict=True)]
+        inside = (slice(None), *axes)
+        crops.append(resize_separable(image[inside], size))
+    return torch.stack(crops) if crops else images.new_empty((0, images.shape[1], *size))
 
 
 def box_masks(boxes: torch.Tensor, img_size: Sequence[int]) -> torch.Tensor:

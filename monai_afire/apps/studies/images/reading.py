@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from monai.utils import convert_to_tensor
+from monai.utils import convert_to_tensor, ensure_tuple_rep
 from tqdm.auto import tqdm
 
+from monai_afire.apps.studies.images.affine import WINDOW
 from monai_afire.apps.studies.images.study_images import StudyImages
 from monai_afire.data.datalist.labels import class_names
 from monai_afire.data.datalist.loading import DrawnSet
@@ -27,6 +28,7 @@ def read_study_images(
     max_images: int | None = None,
     progress: bool = True,
     phantom: DrawnSet | None = None,
+    native: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
 ) -> StudyImages:
     """
     Load images with all that a datalist knows of them.
@@ -45,6 +47,7 @@ def read_study_images(
         max_images: of more items, so many are taken, evenly spaced; None for all.
         progress: whether to show a progress bar.
         phantom: that the items are of, without dataset_dir and datalist.
+        native: loads "image" again and resizes it to more pixels, see :func:`native_size`; None for no such images.
 
     Returns:
         The images.
@@ -80,7 +83,26 @@ def read_study_images(
         mask_names=None if masks is None else names("organs", masks.shape[1]),
         boxes=boxes,
         box_kinds=_box_kinds(taken, boxes),
+        native=None if native is None else _stack([native(dict(item))["image"] for item in taken], "image"),
     )
+
+
+def native_size(size: int | Sequence[int]) -> list[int]:
+    """
+    Sides of the images of which a window of ACE's share (448 of 1,024 pixels) has an encoder's size.
+
+    Args:
+        size: of the encoder's input in pixels, one number for both axes or one for each.
+
+    Returns:
+        Pixels per axis.
+
+    Example:
+        >>> native_size(448)
+        [1024, 1024]
+    """
+    sides = ensure_tuple_rep(size, 2) if isinstance(size, int) else size
+    return [round(side / WINDOW) for side in sides]
 
 
 def disease_set(item: Mapping[str, Any], finding_names: Sequence[str] = ()) -> str | None:

@@ -28,6 +28,8 @@ class StudyImages:
         mask_names: O names.
         boxes: for each image ``(number, 4)`` boxes of lesions: row, column, height, width in pixels.
         box_kinds: for each image the kind of lesion of each of its boxes.
+        native: ``(M, C, *T)``, the same images in more pixels, of which patches and windows are cut; None cuts them out
+            of ``image``.
 
     Raises:
         ValueError: when something is not given for all M images, or has more or fewer names than channels.
@@ -46,6 +48,7 @@ class StudyImages:
     mask_names: Sequence[str] | None = None
     boxes: Sequence[torch.Tensor] | None = None
     box_kinds: Sequence[Sequence[str]] | None = None
+    native: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
         for name, value in self._of_each_image():
@@ -60,6 +63,33 @@ class StudyImages:
             names = getattr(self, name)
             if value is not None and names is not None and len(names) != value.shape[1]:
                 raise ValueError(f"{len(names)} {name} for {value.shape[1]} channels: name each of them")
+
+    @property
+    def detailed(self) -> torch.Tensor:
+        """The images in as many pixels as there are."""
+        return self.image if self.native is None else self.native
+
+    def detailed_landmarks(self) -> torch.Tensor:
+        """
+        The landmarks in pixels of :attr:`detailed`.
+
+        Returns:
+            ``(M, P, n)``; NaN where a landmark is not known.
+
+        Raises:
+            ValueError: when there are no landmarks.
+
+        Example:
+            >>> small, large = torch.rand(1, 1, 4, 4), torch.rand(1, 1, 8, 8)
+            >>> images = StudyImages(small, landmarks=torch.zeros(1, 1, 2), native=large)
+            >>> images.detailed_landmarks().tolist()
+            [[[0.5, 0.5]]]
+        """
+        if self.landmarks is None:
+            raise ValueError("the images have no landmarks")
+        sizes = zip(self.detailed.shape[2:], self.image.shape[2:], strict=True)
+        # the center of the first pixel is 0, its edge -0.5
+        return (self.landmarks + 0.5) * torch.tensor([new / old for new, old in sizes]) - 0.5
 
     def select(self, rows: Sequence[int]) -> StudyImages:
         """

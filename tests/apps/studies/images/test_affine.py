@@ -90,3 +90,10 @@ def test_errors() -> None:
 def test_no_landmark_has_no_window() -> None:
     assert landmark_windows(ramp((8, 8)), torch.empty(1, 0, 2), 0.5).shape == (1, 0, 2, 8, 8)
     assert landmark_windows(torch.empty(0, 1, 8, 8), torch.empty(0, 3, 2), 0.5).shape == (0, 3, 1, 8, 8)
+
+
+def test_a_window_of_native_pixels_is_a_plain_cut() -> None:
+    """448 of 1,024 pixels for an encoder of 448: here 7 of 16."""
+    native = torch.rand(1, 1, 16, 16)
+    window = landmark_windows(native, torch.tensor([[[6.0, 9.0]]]), 7 / 16, size=(7, 7))[0, 0]
+    torch.testing.assert_close(window, native[0, :, 3:10, 6:13], rtol=0, atol=1e-5)

@@ -14,7 +14,7 @@ from monai.transforms import Compose, Resized
 from PIL import Image
 
 from monai_afire.apps.phantom import export_phantom
-from monai_afire.apps.studies import disease_set, read_study_images
+from monai_afire.apps.studies import disease_set, native_size, read_study_images
 from monai_afire.data import load_radiograph_datalist
 from monai_afire.transforms import LoadMasksd, LoadRadiographd
 
@@ -49,6 +49,16 @@ def test_phantom_has_everything(phantom: Path) -> None:
         assert (group == "normal") == (len(boxes) == 0)
         for box, (x, y, width, height) in zip(boxes, item["boxes"], strict=True):
             assert box.tolist() == [y / 2, x / 2, height / 2, width / 2]
+
+
+def test_native_pixels_are_read_again(phantom: Path) -> None:
+    items = load_radiograph_datalist(None, phantom, "test", path_keys=PATHS)
+    native = Compose([LoadRadiographd(keys="image"), Resized(keys="image", spatial_size=(64, 64), mode="area")])
+    images = read_study_images(items, READ, native=native, max_images=3, progress=False)
+    assert images.native is not None
+    assert torch.equal(images.native[1], LoadRadiographd("image")(dict(items[2]))["image"].as_tensor())
+    torch.testing.assert_close(images.detailed_landmarks()[1], torch.tensor(items[2]["landmarks"]).float())
+    assert native_size((224, 448)) == [512, 1024]
 
 
 def test_boxes_hold_the_lesions(phantom: Path) -> None:
