@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apps.runs.bundle_configs import call_of, paths_of
 
+from monai_afire.apps.runs import check_call
 from monai_afire.apps.runs.follow_up import follow_up_command, given_options
 
 FILES: dict[str, dict[str, Any]] = {
@@ -78,3 +80,13 @@ def test_what_is_built_from_the_weights_is_not_repeated(configs: Path) -> None:
 
 def test_a_config_that_is_not_there(configs: Path) -> None:
     assert follow_up_command(["train.json", "none.json"], {}, {}) is None
+
+
+def test_what_settles_two_overlays_is_added() -> None:
+    """After the paper's pre-training comes the paper's anomaly detection, which is accepted."""
+    run = ["afire/train", "afire/paper", "afire/finetune_anomaly", "afire/paper_anomaly"]
+    train, paper, adapt, settling = paths_of(run)
+    given = {"config_file": f"['{train}','{paper}']"}
+    command = follow_up_command([train, adapt], {}, given)
+    assert command == RUN + f"\"['{train}','{paper}','{adapt}','{settling}']\""
+    check_call(call_of(run, pretrained=""))
