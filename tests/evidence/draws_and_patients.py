@@ -1,0 +1,155 @@
+# Copyright (c) monai_afire contributors
+# Licensed under the Apache License, Version 2.0 (see LICENSE).
+"""Arms compared over draws of training patients and over test patients at once.
+
+``python -m tests.evidence.draws_and_patients --pack results/imagenet --data /path/to/nih_cxr_7k`` puts the test scores
+of the runs of ``nih_findings`` into one file, ``tests/evidence/scores/imagenet.npz``. Without ``--pack`` the command
+makes the tables of docs/reports/imagenet.md from that file alone.
+
+A draw of training patients changes a result as a draw of test patients does. So each sample of the bootstrap draws
+both with replacement: an interval over patients alone is too narrow for a statement about the method.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from monai_afire.metrics import bootstrap_aucs, bootstrap_p_value, patient_weights
+from tests.evidence.component_endpoint import holm
+from tests.evidence.nih_findings import findings_of
+
+SCORES = Path(__file__).parent / "scores" / "imagenet.npz"
+SAMPLES = 2000
+COMPARISONS = (
+    ("vit_tiny_probe", "imagenet_probe"),
+    ("released_probe", "imagenet_probe"),
+)
+
+
+def resampled_means(aucs: NDArray[np.float64], chosen: NDArray[np.int64]) -> NDArray[np.float64]:
+    """
+    Means over draws, of which each sample takes others.
+
+    Args:
+        aucs: ``(D, B)``: of each draw in each sample of the test patients.
+        chosen: ``(B, D)``: numbers of the draws that each sample takes, with replacement.
+
+    Returns:
+        ``(B,)``.
+
+    Example:
+        >>> resampled_means(np.array([[0.5, 0.6], [0.7, 0.8]]), np.array([[0, 1], [1, 1]]))
+        array([0.6, 0.8])
+    """
+    samples = np.arange(aucs.shape[1])
+    return aucs[chosen.T, samples].mean(axis=0)
+
+
+def pack(folder: Path, data: Path, file: Path) -> None:
+    """Put the test scores of all runs of a folder into one file, with what tables need of the list."""
+    table = pd.read_csv(data / "manifest.csv", dtype={"patient_id": str})
+    test = np.flatnonzero(table["split"] == "test")
+    packed = {
+        "patient": table["patient_id"].iloc[test].to_numpy(str),
+        "image": table["image"].iloc[test].to_numpy(str),
+        "labels": findings_of(table)[test].astype(np.int8),
+    }
+    for run in sorted(folder.glob("*.npz")):
+        with np.load(run) as content:
+            places = np.searchsorted(content["rows"], test)
+            packed[f"run:{run.stem}"] = content["scores"][places].astype(np.float16)
+    file.parent.mkdir(exist_ok=True)
+    np.savez_compressed(file, **packed)
+
+
+def read_aucs(file: Path, samples: int = SAMPLES) -> dict[tuple[str, str], dict[str, NDArray[np.float64]]]:
+    """AUCs ``(1 + samples,)`` of each draw, by share of the labels and arm; the first is that of all test patients."""
+    found: dict[tuple[str, str], dict[str, NDArray[np.float64]]] = {}
+    with np.load(file) as content:
+        weights = patient_weights(content["patient"], samples, include_original=True)
+        labels = content["labels"].astype(float)
+        for name in content.files:
+            if not name.startswith("run:"):
+                continue
+            arm, fraction, draw = name.removeprefix("run:").rsplit("_", 2)
+            aucs = bootstrap_aucs(labels, content[name].astype(np.float32), weights)
+            found.setdefault((fraction, arm), {})[draw] = aucs
+    return found
+
+
+def interval(values: NDArray[np.float64]) -> str:
+    """Mean and 95 % interval, the mean first."""
+    low, high = np.quantile(values[1:], [0.025, 0.975])
+    return f"{values[0]:.3f} ({low:.3f} to {high:.3f})"
+
+
+def both_ways(aucs: dict[str, NDArray[np.float64]], draws: list[str], seed: int = 0) -> NDArray[np.float64]:
+    """The mean over draws, and its samples over draws and patients."""
+    stacked = np.stack([aucs[draw] for draw in draws])
+    samples = stacked.shape[1] - 1
+    chosen = np.random.default_rng(seed).integers(len(draws), size=(samples, len(draws)))
+    return np.concatenate([[stacked[:, 0].mean()], resampled_means(stacked[:, 1:], chosen)])
+
+
+def arms_table(found: dict[tuple[str, str], dict[str, NDArray[np.float64]]]) -> pd.DataFrame:
+    """A row per share of the labels and arm: number of draws, their spread, and the interval over both."""
+    rows = []
+    for (fraction, arm), aucs in sorted(found.items()):
+        draws = sorted(aucs)
+        whole = [aucs[draw][0] for draw in draws]
+        spread = float(np.std(whole, ddof=1)) if len(whole) > 1 else float("nan")
+        rows.append(
+            {
+                "labels": fraction,
+                "arm": arm,
+                "draws": len(draws),
+                "sd over draws": f"{spread:.3f}" if len(whole) > 1 else "",
+                "test AUC": interval(both_ways(aucs, draws)),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def differences_table(found: dict[tuple[str, str], dict[str, NDArray[np.float64]]]) -> pd.DataFrame:
+    """A row per comparison and share of the labels: the paired difference, its interval over both, and p after Holm."""
+    rows, p_values = [], []
+    for fraction in sorted({fraction for fraction, _ in found}):
+        for arm, other in COMPARISONS:
+            first, second = found.get((fraction, arm), {}), found.get((fraction, other), {})
+            draws = sorted(set(first) & set(second))
+            if not draws:
+                continue
+            paired = both_ways({draw: first[draw] - second[draw] for draw in draws}, draws)
+            p_values.append(bootstrap_p_value(paired[1:]))
+            rows.append(
+                {"labels": fraction, "difference": f"{arm} - {other}", "draws": len(draws), "AUC": interval(paired)}
+            )
+    table = pd.DataFrame(rows)
+    table["p"] = p_values
+    table["p, Holm"] = holm(np.array(p_values))
+    return table
+
+
+def main() -> None:
+    """Run from the repository's root."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pack", type=Path, help="folder with the runs of nih_findings")
+    parser.add_argument("--data", type=Path, help="nih_cxr_7k, for --pack")
+    parser.add_argument("--scores", type=Path, default=SCORES)
+    options = parser.parse_args()
+    if options.pack:
+        pack(options.pack, options.data, options.scores)
+        return
+    found = read_aucs(options.scores)
+    print(arms_table(found).to_string(index=False))
+    print()
+    print(differences_table(found).to_string(index=False, float_format="{:.3f}".format))
+
+
+if __name__ == "__main__":
+    main()
