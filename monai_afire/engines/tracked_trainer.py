@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from monai.engines import SupervisedTrainer
+from monai.engines.utils import IterationEvents
 from monai.handlers import MLFlowHandler
 
 from monai_afire.handlers.scalars import scheduled_scalars
@@ -24,6 +25,9 @@ class TrackedTrainer(SupervisedTrainer):
     the trainer's handlers, which reads the loss by ``from_engine(["loss"], first=True)``. For decollated items this is
     a number. For a trainer that does not decollate it is a tuple, and MLflow fails. This class replaces such a tuple by
     metrics to log. Other outputs of the handler's ``output_transform`` stay.
+
+    With ``accumulation_steps``, a step has the mean gradient of its batches. So has the last one of an epoch for which
+    fewer are left; MONAI alone divides it by ``accumulation_steps``, too.
 
     Where the inferer computes in float16, gradients are scaled. The scale is no part of a checkpoint: a resumed run
     finds it again in some steps, which it leaves out.
@@ -78,6 +82,17 @@ class TrackedTrainer(SupervisedTrainer):
         if length and self.accumulation_steps > length:
             found = f"accumulation_steps is {self.accumulation_steps}, but an epoch has {length} iterations"
             raise ValueError(f"{found}, after which the optimizer steps anyway: give at most {length}")
+        self.add_event_handler(IterationEvents.LOSS_COMPLETED, self._weigh_last_batches)
+
+    def _weigh_last_batches(self) -> None:
+        """Let the batches left for the last step of an epoch be averaged over their own number."""
+        length = self.state.epoch_length
+        rest = length % self.accumulation_steps if length else 0
+        place = (self.state.iteration - 1) % length if length else 0
+        if rest and place >= length - rest:
+            factor = self.accumulation_steps / rest
+            # of the gradient alone: the loss that is shown stays as it is
+            self.state.output["loss"].register_hook(lambda gradient: gradient * factor)
 
     def tracked_scalars(self, output: Any) -> dict[str, float]:
         """The metrics of one iteration as numbers."""

@@ -8,6 +8,13 @@ import os
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
+# what programs and people write into a cell that has no value
+_UNKNOWN = {"unknown", "nan", "na", "n/a", "#n/a", "<na>", "n.a.", "none", "null", "nil", "-", "--", "?"}
+# what labels call an image in which nothing is found, in lower case
+_ABSENCE = {
+    *("no finding", "no findings", "nofinding", "nofindings", "without finding", "without findings"),
+    *("normal", "healthy", "negative", "no abnormality", "no disease", "no pathology", "unremarkable", "none"),
+}
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")  # what spreadsheets run (OWASP, CSV injection)
 
 
@@ -31,19 +38,42 @@ def known_text(value: Any) -> str:
     Text of a table's cell without blanks around it, "" for what means unknown.
 
     Args:
-        value: any; a whole number is one also as 13.0.
+        value: any; a whole number is one also as 13.0, be it a number or a text.
 
     Returns:
-        The text, "" for None, NaN and the words "unknown" and "nan".
+        The text, "" for None, NaN and the words that stand for them, such as "unknown", "NA" and "None".
 
     Example:
-        >>> known_text(57.0), known_text(" PA "), known_text("Unknown"), known_text(None)
-        ('57', 'PA', '', '')
+        >>> known_text(57.0), known_text(" PA "), known_text("Unknown"), known_text("N/A"), known_text(None)
+        ('57', 'PA', '', '', '')
     """
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
     text = "" if value is None else str(value).strip()
-    return "" if text.lower() in ("unknown", "nan") else text
+    whole, _, decimals = text.partition(".")
+    if whole.isdecimal() and set(decimals) == {"0"}:
+        text = whole
+    return "" if text.casefold() in _UNKNOWN else text
+
+
+def folded(word: str) -> str:
+    """
+    What a word means whatever its case, blanks, hyphens and underscores.
+
+    Example:
+        >>> folded(" No_Finding ") == folded("NO  FINDING")
+        True
+    """
+    return " ".join(word.replace("_", " ").replace("-", " ").casefold().split())
+
+
+def is_absence(word: str) -> bool:
+    """
+    Whether a word for a finding says that there is none, or nothing at all.
+
+    Example:
+        >>> [is_absence(word) for word in ("No finding", "normal", "NaN", "Nodule")]
+        [True, True, True, False]
+    """
+    return not known_text(word) or folded(word) in _ABSENCE
 
 
 def harmless(text: str) -> str:

@@ -37,6 +37,38 @@ def test_accumulation_within_an_epoch_runs(accumulation_steps: int) -> None:
     trainer(num_batches=3, accumulation_steps=accumulation_steps).run()
 
 
+@pytest.mark.parametrize(("num_batches", "accumulation_steps"), [(5, 4), (5, 3), (7, 4), (4, 2)])
+def test_each_step_has_the_gradient_of_all_its_images_as_one_batch(num_batches: int, accumulation_steps: int) -> None:
+    """Also the last step of each epoch, for which fewer batches may be left."""
+    network = nn.Linear(3, 1)
+    batches = [{"image": torch.rand(4, 3), "label": torch.rand(4, 1)} for _ in range(num_batches)]
+    optimizer = optim.SGD(network.parameters(), lr=0.0)  # so that all gradients are at one point
+    found = []
+    optimizer.register_step_pre_hook(lambda *_: found.append(network.weight.grad.clone()))
+    losses = []
+    run = TrackedTrainer(
+        device=torch.device("cpu"),
+        max_epochs=2,
+        network=network,
+        loss_function=nn.MSELoss(),
+        optimizer=optimizer,
+        train_data_loader=batches,
+        accumulation_steps=accumulation_steps,
+        decollate=False,
+    )
+    run.add_event_handler(Events.ITERATION_COMPLETED, lambda engine: losses.append(float(engine.state.output["loss"])))
+    run.run()
+    expected = []
+    for start in range(0, num_batches, accumulation_steps):
+        group = batches[start : start + accumulation_steps]
+        images, labels = (torch.cat([batch[key] for batch in group]) for key in ("image", "label"))
+        loss = nn.functional.mse_loss(network(images), labels)
+        expected.append(torch.autograd.grad(loss, network.weight)[0])
+    torch.testing.assert_close(found, expected * 2)
+    own = [nn.functional.mse_loss(network(batch["image"]), batch["label"]).item() for batch in batches]
+    assert losses == pytest.approx(own * 2)  # shown as they are
+
+
 @pytest.mark.filterwarnings("ignore:.*GradScaler is enabled, but CUDA is not available")
 @pytest.mark.parametrize("is_scaled", [True, False])
 def test_gradients_too_small_for_float16_are_scaled(is_scaled: bool) -> None:

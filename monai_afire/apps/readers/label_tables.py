@@ -7,6 +7,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,11 @@ Value = TypeVar("Value")
 
 # texts of a finding: 1 present, 0 absent, -1 uncertain, None not mentioned
 FINDING_VALUES: dict[str, int | None] = {"1": 1, "0": 0, "-1": -1, "": None, "1.0": 1, "0.0": 0, "-1.0": -1}
+
+# a first line that Excel writes and reads
+_STATED_DELIMITER = re.compile(r'"?sep=(.)"?[,;]*\r?(?:\n|$)', re.IGNORECASE)
+_QUOTED = re.compile(r'"(?:[^"]|"")*"')
+_HEADER_CHARACTERS = 100_000
 
 _FOREIGN_CONTENT = (
     (b"PK\x03\x04", "a ZIP archive or a spreadsheet file; unpack it, or save it as CSV"),
@@ -154,11 +160,14 @@ def read_table(path: Path, required: Sequence[str], filled: Sequence[str] = (), 
         unique: column in which no value occurs twice.
     """
     text = read_text(path)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)
+    stated = _STATED_DELIMITER.match(text)
+    delimiter = stated[1] if stated else _delimiter(text, required)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     lines: dict[int, list[str]] = {}
     try:
         for row in reader:
-            if any(row):
+            states = stated is not None and reader.line_num == 1
+            if any(row) and not states:
                 lines[reader.line_num] = [cell.strip() for cell in row]
     except csv.Error as error:
         fault = f"line {reader.line_num} is not valid CSV ({error}); correct the quotes."
@@ -185,9 +194,16 @@ def read_table(path: Path, required: Sequence[str], filled: Sequence[str] = (), 
     return table
 
 
-def _delimiter(text: str) -> str:
-    header = text.lstrip().split("\n", 1)[0]
-    return max(",;\t", key=header.count)  # the comma, being first, if there is none
+def _delimiter(text: str, required: Sequence[str]) -> str:
+    """What separates the header into the required columns; of several the one that is there most often."""
+    unquoted = _QUOTED.sub("", text.lstrip()[:_HEADER_CHARACTERS]).split("\n", 1)[0]
+
+    def fit(delimiter: str) -> tuple[int, int]:
+        cells = next(csv.reader(io.StringIO(text.lstrip(), newline=""), delimiter=delimiter))
+        names = {cell.strip() for cell in cells}
+        return len(names & set(required)), unquoted.count(delimiter)
+
+    return max(",;\t|", key=fit)  # the comma, being first, if there is none
 
 
 def read_name_list(path: Path) -> list[str]:

@@ -205,7 +205,7 @@ def check_label_table(
             one class, the number is 1, 0 or -1.
         num_classes: number of classes.
         section: name of the section, for messages. In "training", a class that has no positives or no negatives, so
-            that nothing can be learned of it, gives a warning.
+            that nothing can be learned of it, gives a warning; in "validation", that all classes are so.
         source: name of the datalist, for messages.
         names: of the classes, for messages; see :func:`class_names`.
         key: key of the labels.
@@ -252,8 +252,8 @@ def check_label_table(
         one, other = (item_name(items[number], number) for number in map(is_list.index, (True, False)))
         text = f"mixes lists of labels ({one}) and class numbers ({other}); give all items labels of one kind."
         raise DatalistError(f"{source}: section {section!r} {text}")
-    if section == "training" and labels:
-        _warn_about_constant_classes(labels, names, source)
+    if section in ("training", "validation") and labels:
+        _warn_about_constant_classes(labels, names, source, section)
     return [{**item, key: label} for item, label in zip(items, labels, strict=True)]
 
 
@@ -295,13 +295,18 @@ def _integer(value: Any, name: str) -> int:
     return int(value)
 
 
-def _warn_about_constant_classes(labels: Sequence[Any], names: Sequence[str], source: str) -> None:
-    """Warn of classes that a training section has no positives or no negatives of."""
+def _warn_about_constant_classes(labels: Sequence[Any], names: Sequence[str], source: str, section: str) -> None:
+    """Warn of classes that training has no positives or no negatives of, and of a validation that measures none."""
     table = np.array(labels, dtype=float).reshape(len(labels), -1)  # None is NaN
     if table.shape[1] < len(names):
-        table = table == np.arange(len(names))
-    for value, what in ((1, "positives"), (0, "negatives")):
-        found = (table == value).any(axis=0)
+        table = np.where(table < 0, np.nan, table == np.arange(len(names)))
+    positive, negative = ((table == value).any(axis=0) for value in (1, 0))
+    if section == "validation":
+        if not (positive & negative).any():
+            text = "section 'validation' has no class with both positives and negatives, so its mean AUC is nan"
+            warnings.warn(f"{source}: {text}: give it images of both.", stacklevel=3)
+        return
+    for found, what in ((positive, "positives"), (negative, "negatives")):
         lacking = [name for name, is_there in zip(names, found, strict=True) if not is_there]
         if lacking:
             text = f"section 'training' has no {what} of {len(lacking)} of {len(names)} classes"

@@ -22,9 +22,11 @@ from monai_afire.utils.text import known_text
 
 _PATIENT_PATTERNS = (
     re.compile(r"(?:^|/)((?:patient|subject|sub)[_-]?\d+)(?![^/_.-])", re.IGNORECASE),  # CheXpert, BIDS
-    re.compile(r"(?:^|/)(p\d{8})/"),  # MIMIC-CXR
-    re.compile(r"(?:^|/)(\d{8})_\d{3}\.[^/]*$"),  # NIH ChestX-ray14
+    re.compile(r"(?:^|/)(p1\d{7})/"),  # MIMIC-CXR, whose numbers begin with 1: p20240101 is a date
+    re.compile(r"(?:^|/)(000\d{5})_\d{3}\.[^/]*$"),  # NIH ChestX-ray14, of 30,805 patients: 20240101 is a date
 )
+# what stands in headers for everybody, after anonymization
+_NOBODY = {"anon", "anonym", "anonymous", "anonymized", "anonymised", "deidentified", "de-identified", "removed"}
 
 
 def patient_of(name: str) -> str:
@@ -96,8 +98,9 @@ def item_patients(
         base: folder that the images' names start from, if it holds them all; else it is the deepest one that does.
 
     Returns:
-        The item's "patient_id". Without it, the patient in the image's name (:func:`monai_afire.data.patient_of`) or
-        in a DICOM file's header, else the image: an item whose patient is not known counts as a patient of its own.
+        The item's "patient_id". Without it, the patient in a DICOM file's header, or else in the image's name
+        (:func:`monai_afire.data.patient_of`), else the image: an item whose patient is not known counts as a patient
+        of its own. Numbers that differ in zeros before them, "007" and "7", are one patient.
 
     Example:
         >>> item_patients([{"patient_id": 7}, {"image": "00000013_004.png"}, {"image": "a.png"}, {"image": "b.png"}])
@@ -122,19 +125,30 @@ def file_patients(
     paths: Sequence[str], names: Sequence[str], given: Sequence[str] = (), source: str | os.PathLike = ""
 ) -> list[str]:
     """
-    Patient of each file: as given, by its relative name, or by its DICOM header; else the name.
+    Patient of each file: as given, by its DICOM header, or by its relative name; else the name.
 
     With a ``source``, list or folder, a warning counts the files whose patients are not known.
     """
     found = [
-        patient or _by_name(name) or _by_header(path)
+        patient or _by_header(path) or _by_name(name)
         for path, name, patient in zip(paths, names, given or [""] * len(names), strict=True)
     ]
     if source and (unknown := found.count("")):
         text = f"the patients of {unknown:,} of {len(found):,} images are not known, and each counts as another patient"
         remedy = 'if some are of one patient, give "patient_id" in a datalist'
         warnings.warn(f"{source}: {text}; {remedy}.", stacklevel=3)
+    found = _with_one_spelling(found)
     return [patient or name for patient, name in zip(found, names, strict=True)]
+
+
+def _with_one_spelling(patients: Sequence[str]) -> list[str]:
+    """Patients whose numbers differ in zeros before them, which spreadsheets drop, by the longest spelling."""
+    longest: dict[str, str] = {}
+    for patient in patients:
+        if patient.isdecimal():
+            number = patient.lstrip("0")
+            longest[number] = max(longest.get(number, ""), patient, key=len)
+    return [longest[patient.lstrip("0")] if patient.isdecimal() else patient for patient in patients]
 
 
 @lru_cache(maxsize=1_000_000)
@@ -143,12 +157,14 @@ def _by_header(path: str) -> str:
     try:
         if os.path.isdir(path):
             return next(filter(None, map(_by_header, sorted(entry.path for entry in os.scandir(path)))), "")
-        if extension_of(path) and SUPPORTED_EXTENSIONS.get(extension_of(path)) != "DICOM":
+        if SUPPORTED_EXTENSIONS.get(extension_of(path), "DICOM") != "DICOM":
             return ""
         with open(path, "rb") as stream:
             tags = ["PatientID", "IssuerOfPatientID"]
             header = pydicom.dcmread(stream, force=True, stop_before_pixels=True, specific_tags=tags)
     except (OSError, ValueError, TypeError, LookupError, AttributeError, NotImplementedError):
         return ""  # no DICOM file, or a damaged one: an error when it is loaded
-    patient = str(header.get("PatientID") or "").strip()
+    patient = known_text(header.get("PatientID"))
+    if patient.casefold() in _NOBODY:
+        return ""
     return patient and f"{patient} {header.get('IssuerOfPatientID') or ''}".strip()

@@ -215,6 +215,52 @@ def test_several_findings_in_a_cell(root: Path, tmp_path: Path, refused: Run) ->
     assert "for names of findings --separator" in refused("--label_columns", "findings")
 
 
+@pytest.mark.parametrize(
+    "word", ["No finding", "no_finding", " NO  FINDING ", "None", "normal", "nan", "N/A", "NA", ""]
+)
+def test_words_for_none_are_no_finding_whatever_their_case(root: Path, tmp_path: Path, word: str) -> None:
+    rows = [f"a.png,{word},1", "b.png,Mass|nodule,2", "sub/c.png, MASS ,3", f"sub/d.png,{word}|Nodule,4"]
+    write(root, rows, "image,findings,patient_id")
+    words = ("--label_columns", "findings", "--separator", "|", "--val_fraction", "0", "--test_fraction", "0")
+    content = read(root, tmp_path / "list.json", *words)
+    assert [name.casefold() for name in content["finding_names"]] == ["mass", "nodule"]
+    assert [item["label"] for item in content["training"]] == [[0, 0], [1, 1], [1, 0], [0, 1]]
+    assert [item["abnormal"] for item in content["training"]] == [0, 1, 1, 1]
+
+
+def test_words_that_look_like_none_are_named(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(
+        root, ["a.png,Normal,1", "b.png,Mass,2", "sub/c.png,clear,3", "sub/d.png,Mass,4"], "image,findings,patient_id"
+    )
+    words = ("--label_columns", "findings", "--separator", "|", "--val_fraction", "0", "--test_fraction", "0")
+    read(root, tmp_path / "list.json", *words)
+    assert "'Normal' count as no finding" in capsys.readouterr().out
+    content = read(root, tmp_path / "list.json", *words, "--no_finding", "CLEAR")
+    assert content["finding_names"] == ["Mass", "Normal"]
+    assert "'Normal' look like no finding, and count as findings" in capsys.readouterr().out
+
+
+def test_column_of_no_finding_is_no_finding(root: Path, tmp_path: Path, refused: Run) -> None:
+    rows = ["a.png,1,,,1", "b.png,,1,0,2", "sub/c.png,0,0,0,3", "sub/d.png,1,-1,0,4"]
+    write(root, rows, "image,No finding,Mass,Edema,patient_id")
+    words = ("--label_columns", "No finding", "Mass", "Edema", "--val_fraction", "0", "--test_fraction", "0")
+    content = read(root, tmp_path / "list.json", *words)
+    assert content["finding_names"] == ["Mass", "Edema"]
+    assert [item["label"] for item in content["training"]] == [[None, None], [1, 0], [0, 0], [-1, 0]]
+    assert [item["abnormal"] for item in content["training"]] == [0, 1, 1, -1]
+    write(root, ["a.png,1,1", "b.png,0,2"], "image,No finding,patient_id")
+    assert "says that nothing is found" in refused("--label_columns", "No finding")
+
+
+def test_patients_without_a_name_are_no_single_patient(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(root, ["a.png,0,NA", "b.png,1,None", "sub/c.png,0,007", "sub/d.png,1,7"], "image,label,patient_id")
+    content = read(root, tmp_path / "list.json", "--val_fraction", "0", "--test_fraction", "0")
+    assert [item["patient_id"] for item in content["training"]] == ["a.png", "b.png", "007", "007"]
+    assert "2 cells of 'patient_id' name nobody" in capsys.readouterr().out
+
+
 def test_a_small_validation_is_named(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "validation" in read(root, tmp_path / "list.json")
     assert "validation has only 1 images: what it chooses is largely chance" in capsys.readouterr().out

@@ -49,8 +49,19 @@ def refused(folder: Path, content: str | bytes) -> str:
         'image,label\n"a.png",0\n"b.png","1"\n',
         "image,label,,\na.png,0,,\nb.png,1\n",
         gzip.compress(b"image,label\na.png,0\nb.png,1\n", mtime=0),
+        'image;"note (site, device, room)";label\na.png;q;0\nb.png;q;1\n',
+        "image;note (site, device, room);label\na.png;q;0\nb.png;q;1\n",
+        'image;"note\n(a, b, ""c"", d)";label\na.png;q;0\nb.png;q;1\n',
+        'image,"x;y;z;w",label\na.png,q,0\nb.png,q,1\n',
+        "sep=;\nimage;label\na.png;0\nb.png;1\n",
+        '\ufeff"sep=\t"\r\nimage\tlabel\r\na.png\t0\r\nb.png\t1\r\n',
+        "SEP=|\nimage|label\na.png|0\nb.png|1\n",
+        "image|label\na.png|0\nb.png|1\n",
     ],
-    ids=["plain", "bom_crlf", "semicolon", "tab", "blanks", "quotes", "nameless_columns", "gzip"],
+    ids=[
+        *("plain", "bom_crlf", "semicolon", "tab", "blanks", "quotes", "nameless_columns", "gzip", "commas_in_quotes"),
+        *("commas", "lines_in_quotes", "semicolons_in_quotes", "stated", "stated_in_quotes", "stated_bar", "bar"),
+    ],
 )
 def test_table_is_read(tmp_path: Path, content: str | bytes) -> None:
     table = read_table(write(tmp_path, content), ["image", "label"])
@@ -62,6 +73,9 @@ def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
     table = read_table(write(tmp_path, 'image,label\n\n"a\nb.png",0\n\nc.png,7\n'), ["image", "label"])
     with pytest.raises(DatalistError, match=r"line 6 \('7'\); accepted: 0, 1"):
         table.values("label", {"0": 0, "1": 1})
+    stated = read_table(write(tmp_path, "sep=;\nimage;label\na.png;7\n"), ["image", "label"])
+    with pytest.raises(DatalistError, match=r"line 3 \('7'\)"):
+        stated.values("label", {"0": 0, "1": 1})
 
 
 # ---- what is refused, with the line

@@ -98,6 +98,12 @@ def test_training_warns_of_class_numbers_that_are_absent() -> None:
         check_label_table(label_items(1, 1), 1)
 
 
+def test_validation_without_any_auc_says_so() -> None:
+    for items, num_classes in ((label_items([1, 0], [1, 0]), 2), (label_items(2, 2), 3), (label_items(0, 0), 1)):
+        with pytest.warns(UserWarning, match="its mean AUC is nan"):
+            check_label_table(items, num_classes, "validation")
+
+
 def test_nothing_to_warn_of() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -105,6 +111,7 @@ def test_nothing_to_warn_of() -> None:
         check_label_table(label_items(0, 1, 2), 3)
         check_label_table(label_items(0, 1), 1)
         check_label_table(label_items([1, 1]), 2, "test")
+        check_label_table(label_items([1, 1], [0, 1]), 2, "validation")
         check_label_table([], 2)
 
 

@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pydicom
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from monai_afire.data import load_radiograph_datalist
 from monai_afire.data.datalist.patients import item_patients, patient_of, split_by_patient
 
 
@@ -25,6 +28,8 @@ from monai_afire.data.datalist.patients import item_patients, patient_of, split_
         ("chest1.png", "chest1.png"),
         ("p/IM-0001", "p/IM-0001"),
         ("pa_1.png", "pa_1.png"),
+        ("20240101_000.png", "20240101_000.png"),  # a date; NIH has 30,805 patients
+        ("p20240101/a.png", "p20240101/a.png"),
     ],
 )
 def test_patient_of(name: str, patient: str) -> None:
@@ -58,6 +63,51 @@ def test_patients_are_told_by_the_item_then_by_the_file_then_by_the_image() -> N
         {"label": 1},
     ]
     expected = ["7", "00000013", "00000013", "patient00042", "other.png", "other.png", "item 6", "item 7"]
+    assert item_patients(items) == expected
+
+
+def write_dicom(path: Path, patient: str) -> str:
+    header = pydicom.Dataset()
+    header.file_meta = pydicom.dataset.FileMetaDataset()
+    header.file_meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
+    header.SOPClassUID = header.file_meta.MediaStorageSOPClassUID = pydicom.uid.DigitalXRayImageStorageForPresentation
+    header.SOPInstanceUID = header.file_meta.MediaStorageSOPInstanceUID = pydicom.uid.generate_uid()
+    header.PatientID = patient
+    path.parent.mkdir(exist_ok=True)
+    header.save_as(path, enforce_file_format=True)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    "name", ["00000013_000.dcm", "20240101_000.dcm", "p10000032/a.dcm", "patient1.dic", "sub-1", "0/00000013_000.img"]
+)
+def test_header_beats_the_name_of_the_file(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "set"
+    folder.mkdir()
+    assert item_patients([{"image": write_dicom(folder / name, "PAT7")}]) == ["PAT7"]
+
+
+@pytest.mark.parametrize("nobody", ["", "NA", " none", "ANONYMOUS", "Unknown"])
+def test_header_that_names_nobody_leaves_the_name_of_the_file(tmp_path: Path, nobody: str) -> None:
+    assert item_patients([{"image": write_dicom(tmp_path / "00000013_000.dcm", nobody)}]) == ["00000013"]
+
+
+def test_folder_of_dicom_files_named_by_date_is_split_by_their_patients(tmp_path: Path) -> None:
+    for patient in range(6):
+        for day in (1, 2, 3):
+            write_dicom(tmp_path / f"2024010{day}_{patient:03d}.dcm", f"PAT{patient}")
+    parts = [load_radiograph_datalist(tmp_path, section=s, validation_fraction=0.3) for s in ("training", "validation")]
+    training, validation = ({pydicom.dcmread(item["image"]).PatientID for item in part} for part in parts)
+    assert training
+    assert validation
+    assert not training & validation
+    assert training | validation == {f"PAT{patient}" for patient in range(6)}
+
+
+def test_one_number_is_one_patient_and_a_word_for_nothing_is_none() -> None:
+    given = ["007", 7, "7.0", 7.0, "70", "NA", "None", "n/a", "-", "P007", "P7", "0", "000"]
+    items = [{"image": f"{n}.png", "patient_id": patient} for n, patient in enumerate(given)]
+    expected = ["007"] * 4 + ["70"] + [f"{n}.png" for n in (5, 6, 7, 8)] + ["P007", "P7", "000", "000"]
     assert item_patients(items) == expected
 
 
