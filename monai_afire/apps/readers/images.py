@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.scanning import scan_radiographs
-from monai_afire.transforms.radiograph_io.formats import extension_of
+from monai_afire.transforms.radiograph_io.formats import SUPPORTED_EXTENSIONS, extension_of
 from monai_afire.utils.text import first_few
 
 Thing = TypeVar("Thing")
@@ -62,7 +62,7 @@ def read_dicom_headers(files: Sequence[str | None]) -> list[tuple[str, str]]:
     for file in progress_bar(files, "reading DICOM headers"):
         header = pydicom.Dataset()
         try:
-            if file is not None and extension_of(file) in ("", ".dcm", ".dicom"):
+            if file is not None and SUPPORTED_EXTENSIONS.get(extension_of(file), "DICOM") == "DICOM":
                 header = pydicom.dcmread(file, stop_before_pixels=True, specific_tags=["PatientID", "ViewPosition"])
         except (InvalidDicomError, OSError, EOFError, ValueError) as error:
             raise DatalistError(f"{file}: is not readable as DICOM ({error}); download it again.") from error

@@ -5,21 +5,26 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import os
+import shutil
 import signal
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from monai.bundle import ConfigWorkflow
 
+from monai_afire.apps.results.result_tables import written_name
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.scanning import scan_radiographs
 from monai_afire.detection.scores import SAVED_KINDS
+from monai_afire.transforms.radiograph_io.formats import MISSING, UNOPENED
 from monai_afire.utils.command_line import show_cause_last
 from monai_afire.utils.files import check_writable, write_text
 from monai_afire.utils.folder_lock import folder_lock
@@ -28,6 +33,7 @@ from monai_afire_cli.bundles import find_bundle
 __all__ = ["main", "watch_folder"]
 
 _PLAN = "datalist.json"
+_MOST_TRIES = 3  # of a file that is there and cannot be opened
 _MOST = 256  # files in a batch: of many files, the first results are there soon
 
 _DESCRIPTION = """\
@@ -48,7 +54,8 @@ def watch_folder(
     A file is scored when neither its size nor its time changed between two looks; one that changes later has arrived
     anew. A batch is named first, in ``.batch_<number>/datalist.json``, then scored as by ``inference.json`` with
     ``resume``, then shown as ``batch_<number>``. So a process that is killed, at whatever point, loses no file, and the
-    next one scores none again. Files in the folder are only read.
+    next one scores none again. Files in the folder are only read. While the folder is away, such as a share without its
+    network, the watch waits; files that could not be opened then are scored once it is back.
 
     Args:
         folder: where files arrive, in subfolders, too.
@@ -62,27 +69,112 @@ def watch_folder(
     """
     if Path(output_dir).resolve().is_relative_to(Path(folder).resolve()):
         raise DatalistError(f"{output_dir} lies in {folder}, where results would count as arrivals: choose another")
+    if not Path(folder).is_dir():
+        raise DatalistError(f"{folder}: no such folder: check the name, or connect its disk")
     out = check_writable(output_dir)
     with folder_lock(out):
-        for plan in sorted(out.glob(f".batch_*/{_PLAN}")):
-            try:
-                _score(plan.parent, overrides)
-            except (RuntimeError, ValueError) as error:
-                remedy = (
-                    "watch with the settings it was begun with, or delete this folder, and its files are scored anew"
-                )
-                raise DatalistError(f"{plan.parent} cannot be completed ({error}): {remedy}") from error
-        items = (item for plan in out.glob(f"batch_*/{_PLAN}") for item in json.loads(plan.read_text())["test"])
-        known = {tuple(item["arrival"]) for item in items}
+        _Watch(Path(folder), out, interval, overrides).run()
+
+
+class _Watch:
+    """What a watch knows: the arrivals that were scored, and how often those that could not be opened were tried."""
+
+    def __init__(self, folder: Path, out: Path, interval: float, overrides: dict[str, Any]) -> None:
+        self.folder, self.out, self.interval, self.overrides = folder, out, interval, overrides
+        self.known: set[Arrival] = set()
+        self.tries: Counter[Arrival] = Counter()
+
+    def run(self) -> None:
+        """Complete what was begun, then look again and again."""
+        for plan in sorted(self.out.glob(f".batch_*/{_PLAN}")):
+            self._complete(plan.parent)
+        for plan in self.out.glob(f"batch_*/{_PLAN}"):
+            self.known |= _scored(plan.parent)
         before: set[Arrival] = set()
         while True:
-            now = _arrivals(Path(folder)) - known
+            now = self._look() - self.known
             if settled := sorted(now & before)[:_MOST]:
-                _score(_plan(out, Path(folder), settled), overrides)
-                known.update(settled)
+                self._score(_plan(self.out, self.folder, settled))
+                before -= set(settled)  # one that could not be opened is tried again after a pause
             else:
                 before = now
-                time.sleep(interval)
+                time.sleep(self.interval)
+
+    def _look(self) -> set[Arrival]:
+        """The radiographs in the folder, once it is there."""
+        while True:
+            self._wait()
+            try:
+                return _arrivals(self.folder)
+            except (DatalistError, OSError):  # it went away meanwhile
+                if self.folder.is_dir():
+                    raise
+
+    def _wait(self) -> None:
+        """Wait while the folder is away, such as a share without its network, and say so once."""
+        if self.folder.is_dir():
+            return
+        print(f"{self.folder} is away: waiting", flush=True)
+        while not self.folder.is_dir():
+            time.sleep(self.interval)
+        print(f"{self.folder} is back", flush=True)
+
+    def _complete(self, batch: Path) -> None:
+        """Score what a stopped watch has left of a batch."""
+        try:
+            self._score(batch)
+        except (RuntimeError, ValueError) as error:
+            remedy = "watch with the settings it was begun with, or delete this folder, and its files are scored anew"
+            raise DatalistError(f"{batch} cannot be completed ({error}): {remedy}") from error
+
+    def _score(self, batch: Path) -> None:
+        """Score a batch, again where files went away meanwhile; those that are gone are no arrivals any more."""
+        while _leave_out_missing(batch, self._wait):
+            try:
+                shown = _score(batch, self.overrides)
+                break
+            except Exception:
+                if self.folder.is_dir() and not _missing(batch):
+                    raise
+        else:
+            shutil.rmtree(batch)
+            return
+        found = _scored(shown)
+        for arrival in _planned(shown) - found:
+            self.tries[arrival] += 1
+        self.known |= found | {arrival for arrival, count in self.tries.items() if count >= _MOST_TRIES}
+
+
+def _planned(batch: Path) -> set[Arrival]:
+    """Arrivals that a batch was begun for."""
+    return {tuple(item["arrival"]) for item in json.loads((batch / _PLAN).read_text())["test"]}
+
+
+def _scored(batch: Path) -> set[Arrival]:
+    """Arrivals of a complete batch, without those that could not be opened: they are tried again."""
+    items = json.loads((batch / _PLAN).read_text())["test"]
+    with (batch / "rejected.csv").open(newline="", encoding="utf-8") as file:
+        reasons = {row["image"]: row["reason"] for row in csv.DictReader(file)}
+    unopened = {name for name, reason in reasons.items() if any(f": {text}" in reason for text in (MISSING, UNOPENED))}
+    return {tuple(item["arrival"]) for item in items if written_name(item["image"]) not in unopened}
+
+
+def _missing(batch: Path) -> list[str]:
+    """Files of a batch that are not there."""
+    items = json.loads((batch / _PLAN).read_text())["test"]
+    return [item["image"] for item in items if not os.path.exists(item["image"])]
+
+
+def _leave_out_missing(batch: Path, wait: Callable[[], None]) -> bool:
+    """Take files that were taken away out of a batch; whether any is left."""
+    wait()
+    missing = set(_missing(batch))
+    items = json.loads((batch / _PLAN).read_text())["test"]
+    if missing:
+        wait()  # all of them are missing when it is the folder that went away
+        items = [item for item in items if item["image"] not in missing or os.path.exists(item["image"])]
+        write_text(batch / _PLAN, json.dumps({"test": items}, indent=1))
+    return bool(items)
 
 
 def _arrivals(folder: Path) -> set[Arrival]:
@@ -104,8 +196,8 @@ def _plan(out: Path, folder: Path, arrivals: Collection[Arrival]) -> Path:
     return batch
 
 
-def _score(batch: Path, overrides: dict[str, Any]) -> None:
-    """Score what is left of a batch, and show it under its name."""
+def _score(batch: Path, overrides: dict[str, Any]) -> Path:
+    """Score what is left of a batch, and show it under its name, which is returned."""
     bundle = find_bundle("afire")
     workflow = ConfigWorkflow(
         workflow_type="inference",
@@ -121,7 +213,9 @@ def _score(batch: Path, overrides: dict[str, Any]) -> None:
     workflow.initialize()
     workflow.run()
     workflow.finalize()
-    print(batch.rename(batch.with_name(batch.name.removeprefix("."))), flush=True)
+    shown = batch.rename(batch.with_name(batch.name.removeprefix(".")))
+    print(shown, flush=True)
+    return shown
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

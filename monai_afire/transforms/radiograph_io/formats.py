@@ -20,6 +20,8 @@ SUPPORTED_EXTENSIONS: dict[str, str] = {
     ".png": "PNG",
     ".jpg": "JPEG",
     ".jpeg": "JPEG",
+    ".jpe": "JPEG",
+    ".jfif": "JPEG",
     ".tif": "TIFF",
     ".tiff": "TIFF",
     ".bmp": "BMP",
@@ -30,6 +32,7 @@ SUPPORTED_EXTENSIONS: dict[str, str] = {
     ".nrrd": "NRRD",
 }
 HEAD_BYTES = 1024
+MISSING, UNOPENED = "does not exist", "cannot be opened"  # what may be otherwise when its disk is back
 
 _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"\x89PNG\r\n\x1a\n", "PNG"),
@@ -40,6 +43,16 @@ _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"MM\x00+", "TIFF"),
     (b"NRRD00", "NRRD"),
 )
+_GZIP = b"\x1f\x8b"
+_OTHER_PICTURES: tuple[tuple[bytes, str], ...] = (
+    (b"GIF8", "GIF"),
+    (b"RIFF", "WebP"),
+    (b"\x00\x00\x00\x0cjP  ", "JPEG 2000"),
+    (b"\xff\x4f\xff\x51", "JPEG 2000"),
+    (b"P5", "PGM"),
+)
+_ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar", ".bz2", ".xz", ".zst", ".iso")
+_PICTURES = (".gif", ".webp", ".jp2", ".j2k", ".heic", ".avif", ".pgm", ".img", ".dic", ".acr")
 _METAIMAGE_FIELDS = (b"ObjectType", b"NDims", b"Comment")  # those that a header starts with
 _NIFTI_OFFSETS = ((344, b"n+1\x00"), (4, b"n+2\x00"))
 
@@ -49,9 +62,9 @@ def supported_types() -> str:
 
     Example:
         >>> supported_types()  # doctest: +ELLIPSIS
-        '.dcm, .dicom, .ima, .png, ... .mha, .mhd, .nrrd and DICOM files without extension'
+        '.dcm, .dicom, .ima, .png, ... .mha, .mhd, .nrrd and DICOM files of any other extension, or none'
     """
-    return ", ".join(SUPPORTED_EXTENSIONS) + " and DICOM files without extension"
+    return ", ".join(SUPPORTED_EXTENSIONS) + " and DICOM files of any other extension, or none"
 
 
 def extension_of(path: str | os.PathLike) -> str:
@@ -87,11 +100,37 @@ def identify_content(head: bytes) -> str:
         return "BMP"
     if head.lstrip().startswith(_METAIMAGE_FIELDS) and b"=" in head.partition(b"\n")[0]:
         return "MetaImage"
-    if head.startswith(b"\x1f\x8b"):
+    if head.startswith(_GZIP):
         head = _gunzip_head(head)
     if any(head[offset : offset + 4] == magic for offset, magic in _NIFTI_OFFSETS):
         return "NIfTI"
     return "DICOM" if _starts_like_dicom(head) else ""
+
+
+def picture_or_archive(head: bytes, extension: str) -> str:
+    """
+    What a file is that may hold radiographs, and that nothing here reads.
+
+    Args:
+        head: its first bytes.
+        extension: of :func:`extension_of`.
+
+    Returns:
+        Such as "GIF picture" or "archive"; "" for another file.
+
+    Example:
+        >>> picture_or_archive(b"GIF89a", ".gif"), picture_or_archive(b"a,b", ".csv")
+        ('GIF picture', '')
+    """
+    for signature, name in _OTHER_PICTURES:
+        if head.startswith(signature):
+            return f"{name} picture"
+    inner = _gunzip_head(head) if head.startswith(_GZIP) else b""
+    if inner and identify_content(inner):
+        return f"compressed {identify_content(inner)}"
+    if extension in _ARCHIVES:
+        return "archive"
+    return "unknown picture" if extension in _PICTURES else ""
 
 
 def _gunzip_head(head: bytes) -> bytes:
@@ -128,9 +167,9 @@ def identify_file(path: str) -> str:
     """Format of a file by its content, after the checks that need no decoding."""
     extension = extension_of(path)
     head = _read_head(path)
-    if extension and extension not in SUPPORTED_EXTENSIONS:
-        raise refuse(path, f"has the unknown extension {extension}", f"supported: {supported_types()}")
     file_format = identify_content(head)
+    if extension and extension not in SUPPORTED_EXTENSIONS and file_format != "DICOM":
+        raise refuse(path, f"has the unknown extension {extension}", f"supported: {supported_types()}")
     if not file_format:
         remedy = "download it again" if "HTML" in describe_content(head) else f"supported: {supported_types()}"
         raise refuse(path, describe_content(head), remedy)
@@ -146,11 +185,11 @@ def _read_head(path: str) -> bytes:
     try:
         head = _read_start(path)
     except FileNotFoundError as error:
-        raise refuse(path, "does not exist", "check the name and the folder") from error
+        raise refuse(path, MISSING, "check the name and the folder") from error
     except RadiographError:
         raise
     except (OSError, ValueError) as error:
-        raise refuse(path, f"cannot be opened ({getattr(error, 'strerror', None) or error})") from error
+        raise refuse(path, f"{UNOPENED} ({getattr(error, 'strerror', None) or error})") from error
     if not head:
         raise refuse(path, "is empty (0 bytes)", "copy or download it again")
     return head

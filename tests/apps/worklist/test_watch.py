@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import multiprocessing
 import os
 import random
@@ -23,6 +24,7 @@ from monai_afire.apps.worklist import watch
 from monai_afire.data import DatalistError
 from monai_afire.detection import AnomalyDetector
 from monai_afire.networks import save_network
+from monai_afire.transforms.radiograph_io import formats
 
 SMALL: dict[str, Any] = {"saved": [], "device": "cpu", "batch_size": 2}
 
@@ -98,6 +100,71 @@ def test_files_that_cannot_be_read_end_no_watch(tmp_path: Path, look: Callable[.
     look(nothing, lambda: write_images(tmp_path / "in", 1), nothing, nothing)
     assert scored(tmp_path, "rejected.csv") == {"batch_000001": ["broken.png"], "batch_000002": []}
     assert scored(tmp_path) == {"batch_000001": [], "batch_000002": ["image_0.png"]}
+
+
+def test_a_folder_that_is_away_is_waited_for(
+    tmp_path: Path, look: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A share drops out for some seconds: the watch says so once, and goes on."""
+    write_images(tmp_path / "in", 1)
+    there, away = tmp_path / "in", tmp_path / "away"
+    look(lambda: there.rename(away), nothing, nothing, lambda: away.rename(there), nothing)
+    assert scored(tmp_path) == {"batch_000001": ["image_0.png"]}
+    said = capsys.readouterr().out
+    assert said.count("is away") == said.count("is back") == 1
+
+
+def test_a_folder_that_goes_away_while_it_is_scored(
+    tmp_path: Path, look: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_images(tmp_path / "in", 2)
+    there, away, score, calls = tmp_path / "in", tmp_path / "away", watch._score, iter([True])
+
+    def drop_out(*arguments: Any) -> Path:
+        if next(calls, False):
+            there.rename(away)
+        return score(*arguments)
+
+    monkeypatch.setattr(watch, "_score", drop_out)
+    look(nothing, lambda: away.rename(there), nothing, nothing)
+    names = [name for batch in scored(tmp_path).values() for name in batch]
+    assert sorted(names) == ["image_0.png", "image_1.png"]
+
+
+def test_files_that_are_taken_away_before_they_are_scored(
+    tmp_path: Path, look: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_images(tmp_path / "in", 2)
+    plan = watch._plan
+
+    def take(*arguments: Any) -> Path:
+        (tmp_path / "in/image_0.png").unlink(missing_ok=True)
+        return plan(*arguments)
+
+    monkeypatch.setattr(watch, "_plan", take)
+    look(nothing, lambda: write_images(tmp_path / "in", 1), nothing)
+    assert scored(tmp_path) == {"batch_000001": ["image_1.png"]}
+
+
+def test_files_that_could_not_be_opened_are_tried_again(
+    tmp_path: Path, look: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_images(tmp_path / "in", 2)
+    read, gone = formats._read_start, tmp_path / "gone"
+    gone.touch()
+
+    def fail(path: str) -> bytes:
+        if gone.exists() and path.endswith("image_0.png"):
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return read(path)
+
+    monkeypatch.setattr(formats, "_read_start", fail)
+    look(nothing, gone.unlink, nothing, nothing)
+    found = scored(tmp_path)
+    assert found.pop("batch_000001") == ["image_1.png"]
+    assert [name for names in found.values() for name in names] == ["image_0.png"]
+    look(nothing, nothing)
+    assert [name for names in scored(tmp_path).values() for name in names].count("image_0.png") == 1
 
 
 @pytest.mark.parametrize("place", ["before scoring", "while scoring", "before it is shown"])

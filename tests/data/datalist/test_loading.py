@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -12,8 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pydicom
 import pytest
+from PIL import Image
+from transforms.radiograph_files import GRAY12, load, write_dicom
 
 from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.labels import check_label_table, normal_items
@@ -209,6 +213,36 @@ def test_scan_finds_radiographs_only(tmp_path: Path) -> None:
     found = ["1.2.840.7", "A/b (PA).PNG", "A/ü.jpeg", "IM-0001", "c.nii.gz", "folder.png/f.tif", "z.png"]
     assert scan_radiographs(tmp_path) == found
     assert scan_radiographs(str(tmp_path) + "/") == found
+
+
+@pytest.mark.parametrize(
+    "name", ["GE0001.img", "scan.dic", "CHEST.PA", "x.acr", "Smith.John", "a.1.dcm_", "day.2/b.tmp"]
+)
+def test_scan_finds_dicom_of_any_extension(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    write_dicom(tmp_path / name, GRAY12, bits=12)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert scan_radiographs(tmp_path) == [name]
+        np.testing.assert_allclose(load(tmp_path / name), GRAY12 / 4095, atol=1e-6)
+
+
+def test_scan_names_what_may_hold_radiographs(tmp_path: Path) -> None:
+    """Texts and tables are none; pictures that nothing here reads, or by another extension, are counted and named."""
+    touch(tmp_path, "a.png", "notes.txt", "list.json", "more.zip", "labels.csv")
+    (tmp_path / "b.dcm.gz").write_bytes(gzip.compress(bytes(128) + b"DICM"))
+    (tmp_path / "labels.csv.gz").write_bytes(gzip.compress(b"image,label"))
+    Image.new("L", (40, 40)).save(tmp_path / "c.gif")
+    Image.new("L", (40, 40)).save(tmp_path / "d", "PNG")
+    Image.new("L", (40, 40)).save(tmp_path / "e.jfif", "JPEG")
+    (tmp_path / "f.img").write_bytes(bytes(100))
+    with pytest.warns(UserWarning, match="5 files left out, which may hold radiographs") as caught:
+        assert scan_radiographs(tmp_path) == ["a.png", "e.jfif"]
+    [warning] = caught
+    for name in ("b.dcm.gz", "c.gif", "d (PNG", "f.img", "more.zip"):
+        assert name in str(warning.message)
+    assert "labels" not in str(warning.message)
+    assert load(tmp_path / "e.jfif").shape == (40, 40)
 
 
 def test_scan_ends_on_a_loop_of_links(tmp_path: Path) -> None:
