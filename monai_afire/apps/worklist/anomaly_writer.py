@@ -198,8 +198,7 @@ def save_map(result: AnomalyResult, folder: str | os.PathLike) -> Path:
     if result.geometry is not None:
         result.geometry.save(result.geometry.to_file(result.heat), path)
         return path
-    heat = resized_maps(result.heat[None], result.spatial_shape)[0]
-    volume = nibabel.Nifti1Image(heat[:, :, np.newaxis], result.affine)  # viewers expect three axes
+    volume = nibabel.Nifti1Image(resized_maps(result.heat[None], result.spatial_shape)[0], result.affine)
     with atomic_path(path) as temporary:
         temporary.write_bytes(gzip.compress(volume.to_bytes(), compresslevel=1, mtime=0))
     return path
