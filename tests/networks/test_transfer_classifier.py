@@ -65,6 +65,16 @@ def test_first_logits_are_small_and_dropout_acts_on_the_mean_token() -> None:
     assert torch.equal(network(images), network(images))
 
 
+def test_a_batch_of_one_is_refused_with_a_remedy_where_it_cannot_be_standardized() -> None:
+    network = TransferClassifier(build("vit"), num_classes=4)
+    image = images_for(network.encoder, number=1)
+    with pytest.raises(ValueError, match="--batch_size 2 or more"):
+        network(image)
+    assert network.eval()(image).shape == (1, 4)
+    plain = TransferClassifier(network.encoder, num_classes=4, standardize_features=False).train()
+    assert plain(image).shape == (1, 4)
+
+
 def test_features_are_standardized_over_the_batch_and_then_over_what_was_seen() -> None:
     torch.manual_seed(9)
     network = TransferClassifier(build("vit"), num_classes=4)

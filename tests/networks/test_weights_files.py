@@ -21,7 +21,9 @@ from torch import nn
 from monai_afire.handlers.checkpoint import ResumableCheckpoint
 from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.nets.encoders.vit_encoder import ViTEncoder
+from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.networks.weights import load_encoder_weights
+from monai_afire.networks.weights.description import describe, with_description
 
 State = dict[str, torch.Tensor]
 
@@ -344,7 +346,8 @@ def test_deeper_and_shallower_encoders_are_reported(caplog: pytest.LogCaptureFix
         assert str(exact) == caplog.records[0].message
         caplog.clear()
         deeper = load_encoder_weights(build(5, num_layers=3), ONE, allow_incomplete_blocks=True)
-        shallow = load_encoder_weights(build(5, num_layers=1), ONE | {"odd.weight": torch.ones(2)})
+        more = ONE | {"odd.weight": torch.ones(2)}
+        shallow = load_encoder_weights(build(5, num_layers=1), more, allow_incomplete_blocks=True)
         assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
     assert len(deeper.missing) == 12
     assert all(name.startswith("blocks.2.") and "cross" not in name for name in deeper.missing)
@@ -357,6 +360,34 @@ def test_deeper_and_shallower_encoders_are_reported(caplog: pytest.LogCaptureFix
         with pytest.raises(ValueError, match="strict is set"):
             load_encoder_weights(encoder, ONE, strict=True, allow_incomplete_blocks=True)
         assert same(encoder, build(5, num_layers=layers))
+
+
+def test_surplus_blocks_are_an_error_as_missing_ones_are() -> None:
+    encoder = build(5, num_layers=1)
+    with pytest.raises(ValueError, match=r"1 blocks that the encoder lacks \(blocks\.1\).*num_layers=2"):
+        load_encoder_weights(encoder, ONE)
+    assert same(encoder, build(5, num_layers=1))
+
+
+@pytest.mark.parametrize(("size", "grid"), [((256, 64), (16, 4)), ((128, 128), (8, 8)), ((128, 512), (8, 32))])
+@pytest.mark.parametrize("kind", ["state dict", "model.pt", "checkpoint.pt"])
+def test_grid_that_a_file_states_is_not_guessed(tmp_path: Path, kind: str, size: tuple, grid: tuple) -> None:
+    """Positions of 4 x 16 patches, as timm resamples them to other grids, also to those of as many patches."""
+    timm_layers = pytest.importorskip("timm.layers")
+
+    def make(img_size: tuple[int, int]) -> ViTEncoder:
+        return ViTEncoder(img_size=img_size, patch_size=16, hidden_size=48, num_layers=2, num_heads=2)
+
+    old, new = TransferClassifier(make((64, 256)), num_classes=1), make(size)
+    state = with_description(old.state_dict(), describe(old))
+    source: Any = state
+    if kind != "state dict":
+        source = tmp_path / kind
+        torch.save(state if kind == "model.pt" else {"network": state, "optimizer": {}}, source)
+    load_encoder_weights(new, source)
+    positions = old.encoder.patch_embedding.position_embeddings.detach()
+    expected = timm_layers.resample_abs_pos_embed(positions, grid, old_size=(4, 16), num_prefix_tokens=0)
+    torch.testing.assert_close(new.patch_embedding.position_embeddings.detach(), expected, rtol=0, atol=1e-5)
 
 
 def test_networks_without_a_known_encoder() -> None:

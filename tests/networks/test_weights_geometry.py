@@ -113,7 +113,7 @@ def test_colors_that_cannot_be_mixed_are_refused() -> None:
         (197, 1, (14, 14), False, (1, (14, 14))),
         (196, 1, (14, 14), False, (0, (14, 14))),  # timm's no_embed_class
         (198, 2, (20, 20), False, (2, (14, 14))),  # DeiT's distillation token
-        (197, 5, (14, 14), False, (1, (14, 14))),  # register tokens without position
+        (198, 2, (14, 14), False, (2, (14, 14))),
         (1370, 1, (14, 14), False, (1, (37, 37))),
         (393, 1, (14, 28), False, (1, (14, 28))),
         (36, 0, (4, 9), True, (0, (4, 9))),
@@ -128,3 +128,10 @@ def test_grid_is_told_from_the_number_of_positions(
     positions: int, prefix: int, grid: tuple[int, ...], same_first: bool, expected: tuple | None
 ) -> None:
     assert source_grid(positions, prefix, grid, same_first) == expected
+
+
+@pytest.mark.parametrize("grid", [(16, 16), (20, 20), (15, 17), (14, 18), (12, 21)])
+@pytest.mark.parametrize(("positions", "skip"), [(256, 0), (257, 1), (261, 5)])
+def test_registers_with_and_without_positions_leave_the_square(positions: int, skip: int, grid: tuple) -> None:
+    """timm's no_embed_class, Meta's DINOv2 with registers, and positions for every token."""
+    assert source_grid(positions, 5, grid, same_first=False, register_tokens=4) == (skip, (16, 16))

@@ -27,6 +27,8 @@ from monai_afire.apps.audit.audit_page import write_page
 from monai_afire.apps.audit.duplicates import near_duplicates
 from monai_afire.apps.audit.measurements import MeasureRadiograph, lung_facts
 from monai_afire.apps.audit.pose import QUALITIES, PoseClassifier
+from monai_afire.data.datalist.datalist_checks import DatalistError
+from monai_afire.data.datalist.labels import abnormal_label
 from monai_afire.data.datalist.loading import load_radiograph_datalist, read_sections
 from monai_afire.data.datalist.patients import file_patients
 from monai_afire.networks.nets.lung_finder import LungFinder
@@ -59,6 +61,9 @@ class AuditSummary:
         images: how many were seen.
         kept: how many the cleaned datalist has.
         findings: name of a check -> number of images.
+        abnormal: how many images are labeled with findings.
+        abnormal_findings: name of a check -> how many of these it reports, most of them false alarms where a check
+            goes by the picture.
         identifying_fields: name of a DICOM field -> number of files in which it is filled.
         scanners: by the headers -> number of images.
     """
@@ -66,6 +71,8 @@ class AuditSummary:
     images: int
     kept: int
     findings: dict[str, int]
+    abnormal: int
+    abnormal_findings: dict[str, int]
     identifying_fields: dict[str, int]
     scanners: dict[str, int]
 
@@ -147,6 +154,8 @@ def _report(
         images=len(frame),
         kept=int(kept.sum()),
         findings={name: len(rows) for name, rows in found.items()},
+        abnormal=int((frame["abnormal"] == 1).sum()),
+        abnormal_findings={name: int((frame["abnormal"][[*rows]] == 1).sum()) for name, rows in found.items()},
         identifying_fields=dict(Counter(field for text in frame["identifying"] for field in text.split(", ") if text)),
         scanners={name: int(count) for name, count in frame["scanner"].value_counts().items() if name},
     )
@@ -192,12 +201,22 @@ def _is_section(name: str, listed: Any) -> bool:
 
 
 def _origins(items: Sequence[Mapping[str, Any]], base: Path) -> pd.DataFrame:
-    """Name, section and patient ("" if unknown) of each item."""
+    """Name, section, patient ("" if unknown) and label of each item."""
     paths = [item["image"] for item in items]
     names = [path_from(path, base) for path in paths]
     patients = file_patients(paths, names, given=[known_text(item.get("patient_id")) for item in items])
     known = ["" if patient == name else patient for patient, name in zip(patients, names, strict=True)]
-    return pd.DataFrame({"image": names, "section": [item["section"] for item in items], "patient": known})
+    sections = [item["section"] for item in items]
+    abnormal = [_labeled_abnormal(item) for item in items]
+    return pd.DataFrame({"image": names, "section": sections, "patient": known, "abnormal": abnormal})
+
+
+def _labeled_abnormal(item: Mapping[str, Any]) -> int:
+    """1 for an image that is labeled with findings, 0 for others; labels are not checked here."""
+    try:
+        return int(abnormal_label(item) == 1)
+    except DatalistError:
+        return 0
 
 
 @torch.inference_mode()

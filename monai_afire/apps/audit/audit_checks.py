@@ -52,19 +52,20 @@ class Check:
     excludes: bool = False
 
 
+# What is judged by the picture may be disease: it is shown for a decision, and left out only if that is asked for.
 CHECKS = (
     Check("unreadable", "Unreadable", "Copy or export the file again.", True),
     Check("blank", "Blank", "The picture has nearly one gray level.", True),
     Check("saturated", "Saturated", "Much of the picture is at its largest or smallest value. Check the window."),
     Check("exact_duplicate", "Exact duplicates", "Files with the same bytes. One of them is kept.", True),
     Check("near_duplicate", "Near duplicates", "The same picture, compressed, resized or exposed again.", True),
-    Check("not_chest", "Not a chest radiograph", "By the picture.", True),
+    Check("not_chest", "Not a chest radiograph", "By the picture: opaque lungs may look so. Decide."),
     Check("other_view", "Other view or body part", "By the DICOM header, such as a lateral view.", True),
-    Check("two_views", "Two views in one picture", "Cut the picture into two files.", True),
+    Check("two_views", "Two views in one picture", "By the picture. Cut it into two files."),
     Check("partial_lungs", "Lungs cut off", "The lungs reach the upper or lower edge, or only one was found."),
-    Check("rotated", "Rotated", "Turn the file upright.", True),
-    Check("mirrored", "Mirrored", "The heart is on the wrong side. Situs inversus is rare.", True),
-    Check("inverted", "Inverted", "Dense parts are dark. Invert the file.", True),
+    Check("rotated", "Rotated", "By the picture. Turn the file upright."),
+    Check("mirrored", "Mirrored", "The heart is on the wrong side: by an opaque or collapsed lung, too. Decide."),
+    Check("inverted", "Inverted", "By the picture: dense parts are dark. Invert the file."),
     Check("text", "Burnt-in text", "A line of letters. Look for names."),
     Check("borders", "Large borders", "Crop the uniform border."),
     Check("exposure", "Exposure outliers", "Brightness or contrast far from the other images of the scanner."),
@@ -81,7 +82,8 @@ def find(frame: pd.DataFrame, pairs: Iterable[tuple[int, int, float]]) -> dict[s
 
     Args:
         frame: one row per image with the measurements, "rotated", "mirrored" and the other probabilities in [0, 1],
-            "quarter_turns", "lungs_at_edge", "second_lung", "section", "patient" ("" if unknown) and "image".
+            "quarter_turns", "lungs_at_edge", "second_lung", "section", "patient" ("" if unknown) and "image"; perhaps
+            "abnormal", 1 for images that are labeled with findings.
         pairs: near duplicates, see :func:`near_duplicates`.
 
     Returns:
@@ -156,7 +158,9 @@ def _rank(section: str) -> int:
 
 def _duplicates(frame: pd.DataFrame, pairs: Iterable[tuple[int, int, float]]) -> dict[str, dict[int, str]]:
     """Images that another one, which is kept, has the bytes or the picture of; crossings of splits and patients."""
-    order = sorted(frame.index, key=lambda index: (_rank(frame["section"][index]), index))
+    sick = frame["abnormal"] == 1 if "abnormal" in frame else pd.Series(False, frame.index)
+    # of two in one section, what may show disease is kept
+    order = sorted(frame.index, key=lambda index: (_rank(frame["section"][index]), not sick[index], index))
     first = first_of_each([frame["digest"][index] for index in order])
     exact = {index: _relation(frame, index, order[place]) for index, place in zip(order, first, strict=True)}
     exact = {index: text for index, text in exact.items() if text}

@@ -52,7 +52,9 @@ def write_page(
             {"name": names[index], "detail": detail, "picture": _picture(paths[index])}
             for index, detail in rows[:shown]
         ]
-        checks.append({"check": check, "count": len(rows), "cards": cards, "excludes": check.name in exclude})
+        sick = summary.abnormal_findings[check.name]
+        counts = {"count": len(rows), "abnormal": sick}
+        checks.append({"check": check, **counts, "cards": cards, "excludes": check.name in exclude})
     page = render_page("monai_afire.apps.audit", "audit.html", summary=summary, checks=checks)
     write_text(path, page)
 

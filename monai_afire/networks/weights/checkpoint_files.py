@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from monai_afire.networks.definition import encoder_definition
+from monai_afire.networks.weights.description import ENTRY, parse_description
 from monai_afire.networks.weights.released_files import weights_file
 from monai_afire.networks.weights.safetensors_files import read_safetensors
 from monai_afire.utils.files import atomic_path, is_safetensors
@@ -37,11 +39,13 @@ class Checkpoint:
         name: the file, for messages.
         tensors: floating-point tensors by dotted path, e.g. "teacher.backbone.norm.weight".
         header: what :func:`monai_afire.networks.weights.export_encoder` wrote about the encoder, else empty.
+        arguments: of the encoder's class, where a run of this package wrote the file, else empty.
     """
 
     name: str
     tensors: dict[str, torch.Tensor]
     header: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, Any] = field(default_factory=dict)
 
 
 def read_checkpoint(path_or_state_dict: str | os.PathLike | Mapping[str, Any]) -> Checkpoint:
@@ -77,7 +81,19 @@ def read_checkpoint(path_or_state_dict: str | os.PathLike | Mapping[str, Any]) -
     tensors = dict(flatten_tensors(content))
     if not tensors:
         raise ValueError(f"{name} holds no floating-point tensors, it is a {type(content).__name__}: is it weights?")
-    return Checkpoint(name, tensors, header)
+    return Checkpoint(name, tensors, header, _described_arguments(content))
+
+
+def _described_arguments(content: Any) -> dict[str, Any]:
+    """Arguments of the encoder by the description that a state dict, or the network's in a checkpoint, carries."""
+    state = content.get("network") if isinstance(content.get("network"), Mapping) else content
+    metadata = getattr(state, "_metadata", None)
+    whole = metadata.get("") if isinstance(metadata, Mapping) else None
+    data = whole.get(ENTRY) if isinstance(whole, Mapping) else None
+    if not isinstance(data, Mapping):
+        return {}
+    found = encoder_definition(parse_description(json.dumps(data)).network)
+    return {} if found is None else dict(found["arguments"])
 
 
 def flatten_tensors(content: Any, prefix: str = "") -> Iterator[tuple[str, torch.Tensor]]:

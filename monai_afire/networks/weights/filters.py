@@ -18,6 +18,7 @@ __all__ = ["CheckpointFilter", "Conversion", "convert_names", "find_encoder"]
 
 TEACHER_WORDS = {"teacher", "ema", "momentum", "target"}
 PREFIX_TOKENS = r"(cls|dist|reg)_token$|register_tokens$"
+REGISTER_TOKENS = r"reg_token$|register_tokens$"
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Conversion:
         tensors: by the encoder's key names.
         report: what happens on the way.
         prefix_tokens: number of tokens (class, register) that may precede the patches in the position embedding.
+        register_tokens: how many of them are registers, which may have no positions while the others have.
         layer_norm_eps: of the source's layer norms; None for the encoder's own.
         normalization: mean and standard deviation of the source's images; None to go by the format.
         grid: patches along each axis of the source's images; None to infer it from the position embedding.
@@ -66,6 +68,7 @@ class Conversion:
     tensors: dict[str, torch.Tensor]
     report: LoadReport
     prefix_tokens: int = 0
+    register_tokens: int = 0
     layer_norm_eps: float | None = None
     normalization: tuple[Any, Any] | None = None
     grid: tuple[int, ...] | None = None
@@ -146,7 +149,9 @@ def convert_names(checkpoint: Checkpoint, source: CheckpointFilter, prefix: str 
             report.dropped.append(path)
             continue
         if re.search(PREFIX_TOKENS, name):
-            result.prefix_tokens += tensor.shape[1] if tensor.ndim == 3 else 1
+            count = tensor.shape[1] if tensor.ndim == 3 else 1
+            result.prefix_tokens += count
+            result.register_tokens += count if re.search(REGISTER_TOKENS, name) else 0
         matches = ((re.fullmatch(pattern, name), new) for pattern, new in source.rules.items())
         new_name = next((match.expand(new) for match, new in matches if match), None)
         if re.match(source.dropped, name):

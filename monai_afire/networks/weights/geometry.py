@@ -165,16 +165,19 @@ def convert_channels(
 
 
 def source_grid(
-    num_positions: int, prefix_tokens: int, new_grid: Sequence[int], same_first: bool
+    num_positions: int, prefix_tokens: int, new_grid: Sequence[int], same_first: bool, register_tokens: int = 0
 ) -> tuple[int, tuple[int, ...]] | None:
     """
-    Tell the grid of patches from the number of position embeddings.
+    Tell the grid of patches from the number of position embeddings, where a file does not state it.
+
+    All tokens before the patches have positions, or those that are no registers (DINOv2), or none.
 
     Args:
         num_positions: their number in the checkpoint.
         prefix_tokens: how many of them may belong to class and register tokens.
         new_grid: the encoder's grid.
         same_first: whether the encoder's grid is likelier than a square one.
+        register_tokens: how many of the tokens before the patches are registers.
 
     Returns:
         Number of embeddings to skip and the grid; None if there is no such grid.
@@ -183,14 +186,22 @@ def source_grid(
         >>> source_grid(197, 1, (20, 20), same_first=False)
         (1, (14, 14))
     """
-    for skip in range(prefix_tokens, -1, -1):
-        remaining = num_positions - skip
-        edge = round(max(remaining, 0) ** (1 / len(new_grid)))
-        square = (edge,) * len(new_grid)
-        for grid in (tuple(new_grid), square) if same_first else (square, tuple(new_grid)):
-            if remaining > 0 and math.prod(grid) == remaining:
+    # a square grid behind any number of tokens is likelier than the encoder's own behind one
+    for kind in (_same_grid, _square_grid) if same_first else (_square_grid, _same_grid):
+        for skip in (prefix_tokens, prefix_tokens - register_tokens, 0):
+            grid = kind(num_positions - skip, new_grid)
+            if grid is not None:
                 return skip, grid
     return None
+
+
+def _same_grid(patches: int, new_grid: Sequence[int]) -> tuple[int, ...] | None:
+    return tuple(new_grid) if math.prod(new_grid) == patches else None
+
+
+def _square_grid(patches: int, new_grid: Sequence[int]) -> tuple[int, ...] | None:
+    edge = round(max(patches, 0) ** (1 / len(new_grid)))
+    return (edge,) * len(new_grid) if patches > 0 and edge ** len(new_grid) == patches else None
 
 
 def _mixture(old: int, new: int) -> torch.Tensor:

@@ -185,7 +185,8 @@ def _fit_positions(conversion: Conversion, target: tuple[int, ...]) -> None:
         found = (skip, given) if 0 <= skip <= prefix_tokens and len(given) == len(target) else None
     elif embedding.ndim == 3:
         same_first = not conversion.source.of_photographs
-        found = source_grid(embedding.shape[1], prefix_tokens, target, same_first)
+        registers = conversion.register_tokens
+        found = source_grid(embedding.shape[1], prefix_tokens, target, same_first, registers)
     if found is None:
         shapes = f"{tuple(embedding.shape)} with up to {prefix_tokens} class tokens, the encoder's grid is {target}"
         remedy = "pass the checkpoint's number of patches as source_grid"

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 from collections import Counter
@@ -12,8 +13,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
+from monai.utils import ensure_tuple_rep
 from torch import nn
 
+from monai_afire.networks.blocks.position_embedding import resize_position_embedding
 from monai_afire.networks.nets.encoders.adapted_encoder import AdaptedEncoder
 from monai_afire.networks.nets.encoders.encoder_building import build_encoder, is_encoder_name, missing_parts
 from monai_afire.networks.nets.encoders.swin_encoder import SwinEncoder
@@ -27,6 +30,8 @@ from monai_afire.networks.weights.vit import VIT_SOURCES, fit_vit, vit_arguments
 __all__ = ["encoders_of", "load_encoder_weights"]
 
 logger = logging.getLogger(__name__)
+
+_BLOCK = re.compile(r"(?:.+?\.)?(?:blocks|layers?)\.\d+(?:\.blocks\.\d+)?(?=\.)")
 
 # formats by the argument `source`; the fit of tensors to an encoder; arguments of an encoder that tensors fit
 ARCHITECTURES: dict[type[nn.Module], tuple[Any, Any, Any]] = {
@@ -93,12 +98,13 @@ def load_encoder_weights(
         source_normalization: mean and standard deviation that the checkpoint's images were normalized with, one
             value or one per channel each. None: ImageNet's for three-channel weights in timm's or Hugging Face's
             format (but Google's ViTs have ``(0.5, 0.5)``), else the encoder's own.
-        source_grid: patches along each axis of the checkpoint's images; needed only where they are not square.
+        source_grid: patches along each axis of the checkpoint's images; needed only where they are not square, and the
+            file does not state its image size, as files of this package do.
         layer_norm_eps: eps for the layer norms; None for the source's.
         strict: whether any missing or unexpected key is an error.
         allow_incomplete_blocks: whether the checkpoint may lack attention or MLP tensors of some blocks, which keep
-            their random values: for an encoder that is deeper than the checkpoint's. Otherwise that is an error, since
-            checkpoints with other key names would seem to load.
+            their random values, or have more blocks than the encoder: for an encoder that is deeper or shallower than
+            the checkpoint's. Otherwise that is an error, since checkpoints with other key names would seem to load.
 
     Returns:
         What was loaded, missing, unexpected, resized and dropped; also logged.
@@ -140,6 +146,13 @@ def load_encoder_weights(
     absent = [name for name in report.missing if re.search(needed, name)]
     if absent and not allow_incomplete_blocks:
         raise ValueError(_lacks(report, absent))
+    surplus = _surplus_blocks(conversion.tensors, targets[0])
+    if surplus and not allow_incomplete_blocks:
+        raise ValueError(
+            f"{report.file} has {len(surplus)} blocks that the encoder lacks ({shorten(surplus)}), and a network cut "
+            f"short gives other tokens: build an encoder of its depth{_given(arguments)}, or set "
+            "allow_incomplete_blocks=True to take the first blocks alone"
+        )
     if strict and (report.missing or report.unexpected):
         raise ValueError(f"the checkpoint does not fit exactly, and strict is set:\n{report}")
     for target in targets:
@@ -195,7 +208,11 @@ def _convert(
         where = f"{checkpoint.name} (names of {formats})"
         raise ValueError(f"no encoder weights found in {where}. {keys}. Rename other names to timm's or MONAI's.")
     conversion = convert_names(checkpoint, *found)
-    header = checkpoint.header
+    header, stated = checkpoint.header, checkpoint.arguments
+    if "img_size" in stated and "patch_size" in stated:
+        axes = len(encoder.grid_size)
+        sizes = zip(*(ensure_tuple_rep(stated[name], axes) for name in ("img_size", "patch_size")), strict=True)
+        conversion.grid = tuple(size // patch for size, patch in sizes)
     if header:
         own, heads = encoder.blocks[0].attn.num_heads, header["num_heads"]
         if heads != own:
@@ -217,13 +234,31 @@ def _convert_exactly(encoder: Any, target: nn.Module, weights: Any, key: str | N
     prefix = _common_prefix(checkpoint, expected, key, branch)
     source = CheckpointFilter(type(target).__name__, (), (), {}, "", of_photographs=False)
     inside = {name.removeprefix(prefix): each for name, each in checkpoint.tensors.items() if name.startswith(prefix)}
-    found = encoder.own_tensors(inside, checkpoint.name) if isinstance(encoder, AdaptedEncoder) else inside
+    if isinstance(encoder, AdaptedEncoder):
+        _fit_stated_positions(inside, checkpoint.arguments, encoder)
+        found = encoder.own_tensors(inside, checkpoint.name)
+    else:
+        found = inside
     found = {name: found[name] for name in expected if name in found}
     used = {id(each) for each in found.values()}  # under another name, too
     dropped = [name for name, each in inside.items() if name not in found and id(each) not in used]
     changed = [name for name in found if name in inside and found[name].shape != inside[name].shape]
     resized = [f"{name} {tuple(inside[name].shape)} -> {tuple(found[name].shape)}" for name in changed]
     return Conversion(source, found, LoadReport(checkpoint.name, source.name, prefix, dropped=dropped, resized=resized))
+
+
+def _fit_stated_positions(tensors: dict[str, torch.Tensor], stated: Mapping[str, Any], encoder: Any) -> None:
+    """Resize positions of an encoder whose image size the file states, which its library would take for a square."""
+    if "img_size" not in stated:
+        return
+    sizes = zip(ensure_tuple_rep(stated["img_size"], len(encoder.grid_size)), encoder.patch_size, strict=True)
+    grid = tuple(size // patch for size, patch in sizes)
+    for name in [name for name in tensors if re.search(r"(^|\.)(pos_embed|position_embeddings)$", name)]:
+        positions = tensors[name]
+        skip = positions.shape[1] - math.prod(grid) if positions.ndim == 3 else -1
+        if skip >= 0 and grid != encoder.grid_size:
+            resized = resize_position_embedding(positions[:, skip:], grid, encoder.grid_size)
+            tensors[name] = torch.cat([positions[:, :skip], resized], dim=1)
 
 
 def _floating(module: nn.Module) -> dict[str, torch.Tensor]:
@@ -281,6 +316,19 @@ def _compare(
     report.missing = [name for name in expected if name not in tensors and name not in needless]
     report.unexpected += [name for name in tensors if name not in expected]
     return report
+
+
+def _surplus_blocks(tensors: Mapping[str, torch.Tensor], target: nn.Module) -> list[str]:
+    """Names of blocks of the file for which the encoder has a list of blocks, but a shorter one."""
+    own = {match[0] for name in target.state_dict() if (match := _BLOCK.match(name))}
+    lists = {name.rpartition(".")[0] for name in own}
+    found = {match[0] for name in tensors if (match := _BLOCK.match(name))}
+    return sorted(name for name in found - own if name.rpartition(".")[0] in lists)
+
+
+def _given(arguments: Mapping[str, Any]) -> str:
+    depth = arguments.get("num_layers", arguments.get("depths"))
+    return "" if depth is None else f" ({'depths' if 'depths' in arguments else 'num_layers'}={depth})"
 
 
 def _lacks(report: LoadReport, absent: Sequence[str]) -> str:

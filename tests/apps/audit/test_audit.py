@@ -18,6 +18,7 @@ from pydicom.uid import ComputedRadiographyImageStorage, ExplicitVRLittleEndian,
 
 from monai_afire.apps.audit import CHECKS, audit_images
 from monai_afire.apps.audit.__main__ import main
+from monai_afire.apps.audit.audit import EXCLUDED
 from monai_afire.apps.phantom import draw_chest_phantom
 from monai_afire.data import load_radiograph_datalist
 
@@ -144,6 +145,37 @@ def test_a_datalist_keeps_its_keys_and_loses_what_is_excluded(tmp_path: Path) ->
     cleaned = json.loads((tmp_path / "out" / "datalist.json").read_text())
     assert cleaned == {"class_names": ["x"], "training": [{"image": "0.png", "patient_id": "a", "label": [0]}]}
     assert "no_patient" in findings(tmp_path / "out")["1.png"]
+
+
+def test_what_may_be_disease_is_kept_for_a_decision(tmp_path: Path) -> None:
+    """A lung that is opaque moves the heart for the eye of a network; two opaque lungs are hardly a chest."""
+    assert set(EXCLUDED) == {
+        *("unreadable", "blank", "exact_duplicate", "near_duplicate", "other_view", "patient_in_splits")
+    }
+    save(drawn(0)[:, ::-1], tmp_path / "mirrored.png")
+    save(np.rot90(drawn(1)), tmp_path / "turned.png")
+    save(255 - drawn(2), tmp_path / "inverted.png")
+    save(drawn(3), tmp_path / "plain.png")
+    items = [{"image": f"{name}.png", "label": [1, 0]} for name in ("mirrored", "turned", "inverted")]
+    (tmp_path / "list.json").write_text(json.dumps({"training": [*items, {"image": "plain.png", "label": [0, 0]}]}))
+    summary = audit_images(tmp_path, tmp_path / "list.json", tmp_path / "out")
+    found = findings(tmp_path / "out")
+    assert {"mirrored", "rotated", "inverted"} & set().union(*found.values())
+    assert summary.kept == summary.images == 4
+    assert summary.abnormal == 3
+    own = {check.name: sum(check.name in found[item["image"]] for item in items) for check in CHECKS}
+    assert summary.abnormal_findings == own
+    assert "of 3 labeled with findings" in (tmp_path / "out" / "audit.html").read_text()
+
+
+def test_the_sick_one_of_two_near_duplicates_is_kept(tmp_path: Path) -> None:
+    save(drawn(1), tmp_path / "a.png")
+    Image.fromarray(drawn(1)).resize((200, 200)).save(tmp_path / "b.png")
+    items = [{"image": "a.png", "label": 0}, {"image": "b.png", "label": 1}]
+    (tmp_path / "list.json").write_text(json.dumps({"training": items}))
+    audit_images(tmp_path, tmp_path / "list.json", tmp_path / "out")
+    assert "near_duplicate" in findings(tmp_path / "out")["a.png"]
+    assert "near_duplicate" not in findings(tmp_path / "out")["b.png"]
 
 
 def test_outliers_are_sought_by_scanner(tmp_path: Path) -> None:

@@ -85,7 +85,16 @@ class HuggingFaceEncoder(AdaptedEncoder):
         token = _token_size(config, image_shape)
         self._grid = tuple(pixels // each for pixels, each in zip(image_shape, token, strict=True))
         can_interpolate = "interpolate_pos_encoding" in inspect.signature(self.model.forward).parameters
-        self._sized = {"interpolate_pos_encoding": True} if can_interpolate else {}
+        own_size = getattr(config, "image_size", None)
+        own_size = image_shape if own_size is None else ensure_tuple_rep(own_size, 2)
+        # at its own size the model needs none; the library's takes all positions for those of a square
+        interpolates = can_interpolate and image_shape != own_size
+        if interpolates and own_size[0] != own_size[1]:
+            raise ValueError(
+                f"{type(self.model).__name__} was trained on images of {own_size}, and transformers resizes positions "
+                f"of square images only: give images of its own size, {own_size}"
+            )
+        self._sized = {"interpolate_pos_encoding": True} if interpolates else {}
         self._with_maps = {**self._sized, "output_hidden_states": True}
         if getattr(config, "depths", None) is not None:
             self._with_maps["output_hidden_states_before_downsampling"] = True
