@@ -23,7 +23,6 @@ from monai_afire.data.datalist import (
     save_class_names,
     saved_class_names,
     scan_radiographs,
-    scan_volumes,
     split_by_patient,
 )
 from monai_afire.data.samplers import DistributedRandomSampler
@@ -49,6 +48,5 @@ __all__ = [
     "save_class_names",
     "saved_class_names",
     "scan_radiographs",
-    "scan_volumes",
     "split_by_patient",
 ]

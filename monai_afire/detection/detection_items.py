@@ -15,7 +15,6 @@ from monai_afire.data.datalist.datalist_checks import DatalistError
 from monai_afire.data.datalist.labels import abnormal_label, without_doubtful
 from monai_afire.transforms.controlled_lesions import controlled_lesion_items
 from monai_afire.transforms.radiograph_loading import LoadRadiograph
-from monai_afire.transforms.volume_loading import LoadVolume, fit_images
 
 _MASK_KEYS = ("lesion_truth", "mask")
 
@@ -24,7 +23,6 @@ def detection_items(
     items: Sequence[Mapping[str, Any]],
     lesions: Mapping[str, Any] | None = None,
     section: str = "test",
-    spatial_dims: int = 2,
 ) -> list[dict[str, Any]]:
     """
     Labeled items for an evaluation, and copies of the normal ones to be painted with lesions.
@@ -34,7 +32,6 @@ def detection_items(
         lesions: "kinds", "contrasts" and "sizes" of :func:`monai_afire.transforms.controlled_lesion_items`; None or
             empty for no copies.
         section: name of the section, for messages.
-        spatial_dims: 3 for volumes, which are painted by the kinds alone that need no radiograph.
 
     Returns:
         Items with "image", "label" (0 or 1), "lesion" (None, or what to paint) and "index" (their own number), and
@@ -56,8 +53,7 @@ def detection_items(
     painted = []
     if lesions:
         normal = [item for item in known if not item["label"]]
-        kinds = [kind for kind in lesions["kinds"] if spatial_dims == 2 or kind != "AnatPaste"]
-        copies = controlled_lesion_items(normal, **{**lesions, "kinds": kinds})
+        copies = controlled_lesion_items(normal, **lesions)
         painted = [{**item, "label": 1} for item in copies if item.get("lesion")]
     every = [{**item, "index": index} for index, item in enumerate([*known, *painted])]
     for item in every:
@@ -88,17 +84,14 @@ def lesion_truth(
     item: Mapping[str, Any],
     spatial_shape: Sequence[int],
     size: Sequence[int],
-    spacing: float | Sequence[float] | None = None,
 ) -> np.ndarray | None:
     """
     Mask of an item's lesions, from its mask ("lesion_truth" or "mask") or else by its boxes.
 
     Args:
-        item: of a datalist; "boxes" are [x, y, width, height] in pixels of the image. Of a volume they are the first
-            voxel along each axis (right, front, up), then the length along each.
-        spatial_shape: (rows, columns) of the image, or the sides of the volume.
-        size: (rows, columns) of the mask wanted, or its sides.
-        spacing: as for :func:`monai_afire.transforms.fit_images`, which brings a volume's mask to this size.
+        item: of a datalist; "boxes" are [x, y, width, height] in pixels of the image.
+        spatial_shape: (rows, columns) of the image.
+        size: (rows, columns) of the mask wanted.
 
     Returns:
         Bool of this size, None where the list does not say. A pixel that a box touches belongs to it.
@@ -108,19 +101,15 @@ def lesion_truth(
         [[0, 0, 1, 1], [0, 0, 0, 0]]
     """
     path = next((item[key] for key in _MASK_KEYS if item.get(key)), None)
-    if path is not None and len(size) == 3:
-        volume = {"mask": (LoadVolume(raw=True)(path) > 0).float()}
-        fitted = fit_images("mask", size, 3, spacing)(volume)["mask"]
-        return np.asarray(torch.as_tensor(fitted)[0] >= 0.5)
     if path is not None:
         mask = torch.as_tensor(np.asarray(LoadRadiograph(scaling="none")(path))).float() > 0
         return (F.interpolate(mask[None].float(), size=tuple(size), mode="area")[0, 0] >= 0.5).numpy()
     boxes = item.get("boxes")
-    if not boxes or spacing is not None:
+    if not boxes:
         return None
     truth = np.zeros(tuple(size), dtype=bool)
     for box in boxes:
-        starts, lengths = ((box[1], box[0]), (box[3], box[2])) if len(size) == 2 else (box[:3], box[3:])
+        starts, lengths = (box[1], box[0]), (box[3], box[2])
         sides = [
             # multiplied first: the quotient of whole numbers is exact where it is whole
             _touched(start * target / int(source), (start + length) * target / int(source))

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,9 +20,8 @@ from monai_afire.networks.blocks.patches import unpatchify
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.files import joined_path
-from monai_afire.visualize.figures import figure_to_array, middle_plane, picture_grid, save_figure
+from monai_afire.visualize.figures import figure_to_array, first_channel, picture_grid, save_figure
 from monai_afire.visualize.token_colors import token_colors
-from monai_afire.visualize.volume_planes import fullest_plane, upright
 
 
 class Preview(ABC):
@@ -104,16 +104,14 @@ class RestorationPreview(Preview):
         """The first images of the batch."""
         if any(key not in outputs for key in self.outputs.values()):
             return []
-        dims = len(self.encoder.grid_size)
-        given = [_first_variant(batch[key], dims + 2)[: self.num_images] for key in self.inputs.values()]
+        given = [_first_variant(batch[key], 4)[: self.num_images] for key in self.inputs.values()]
         made = [self._images(_first_variant(outputs[key], 3)) for key in self.outputs.values()]
         if self.region is None:
-            return [[middle_plane(picture) for picture in row] for row in zip(*given, *made, strict=True)]
-        mask = _first_variant(batch[self.region], dims + 2)[: self.num_images]
+            return [[first_channel(picture) for picture in row] for row in zip(*given, *made, strict=True)]
+        mask = _first_variant(batch[self.region], 4)[: self.num_images]
         rows = []
         for *inputs, region, whole in zip(*given, mask, made[0], strict=True):
-            index = fullest_plane(region.cpu().numpy()) if dims == 3 else None
-            *planes, where, new = (middle_plane(picture, index) for picture in (*inputs, region, whole))
+            *planes, where, new = map(first_channel, (*inputs, region, whole))
             in_place = np.where(where > 0, new, planes[-1])
             rows.append([*planes, where, in_place, signed_colors(in_place - planes[-1])])
         return rows
@@ -174,7 +172,7 @@ class CorrespondencePreview(Preview):
         places = np.arange(np.prod(self.encoder.grid_size))
         rows = []
         for row in range(len(matches)):
-            reference, other = middle_plane(batch[self.reference][row]), middle_plane(batch[self.other][row])
+            reference, other = first_channel(batch[self.reference][row]), first_channel(batch[self.other][row])
             hidden = np.where(matches[row] >= 0, nearest[row], -1)
             shown = ((reference, places), (other, matches[row]), (other, hidden))
             rows.append([tinted(picture, self._colors(patches)) for picture, patches in shown])
@@ -182,20 +180,17 @@ class CorrespondencePreview(Preview):
 
     def _colors(self, places: np.ndarray) -> np.ndarray:
         """Color of each patch by the place it stands for, ``(n, n, 3)``; NaN without a place."""
-        dims = len(self.encoder.grid_size)
         indices = np.unravel_index(np.maximum(places, 0), self.encoder.grid_size)
         axes = [index / side for index, side in zip(indices, self.encoder.grid_size, strict=True)]
-        shown = [axes[0], 1 - 0.5 * (axes[0] + axes[1]), axes[1]] if dims == 2 else axes
-        side = round(len(places) ** (1 / dims))
-        colors = np.where(places[:, None] >= 0, np.stack(shown, axis=-1), np.nan).reshape(*[side] * dims, 3)
-        return colors if dims == 2 else upright(colors[:, :, side // 2])
+        shown = np.stack([axes[0], 1 - 0.5 * (axes[0] + axes[1]), axes[1]], axis=-1)
+        side = round(math.sqrt(len(places)))
+        return np.where(places[:, None] >= 0, shown, np.nan).reshape(side, side, 3)
 
 
 @dataclass(eq=False, repr=False)
 class TokenColorPreview(Preview):
     """
-    Pictures of two crops of each image beside their tokens, colored by principal components (of volumes
-    in the middle slice).
+    Pictures of two crops of each image beside their tokens, colored by principal components.
 
     Patches of one color have similar tokens, whichever crop or image they are of
     (:func:`monai_afire.visualize.token_colors`): a network that knows the anatomy gives an organ one color in all of
@@ -236,10 +231,9 @@ class TokenColorPreview(Preview):
         for row, tokens in enumerate(colors):
             pictures = []
             for number, of_crop in enumerate(tokens):
-                picture = middle_plane(crops[row, number])
-                shown = of_crop if of_crop.ndim == 3 else upright(of_crop[:, :, of_crop.shape[2] // 2])
-                pictures += [picture, tinted(picture, shown, alpha=0.8)]
-            rows.append([*pictures, *(middle_plane(crop) for crop in small[row, :1])])
+                picture = first_channel(crops[row, number])
+                pictures += [picture, tinted(picture, of_crop, alpha=0.8)]
+            rows.append([*pictures, *(first_channel(crop) for crop in small[row, :1])])
         return rows
 
 

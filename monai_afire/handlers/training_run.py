@@ -22,8 +22,6 @@ from monai_afire.handlers.validation import EpochValidation, ResumableEarlyStop
 
 __all__ = ["TrainingRun"]
 
-RECORD_INTERVAL = 5  # iterations between two records; each one waits for the device
-
 
 @dataclass(eq=False)
 class TrainingRun:
@@ -48,6 +46,8 @@ class TrainingRun:
         seed: of the run, a whole number >= 0.
         resume: continue from ``checkpoint.pt``.
         val_interval: epochs between two validations, at least 1.
+        save_interval: epochs between two checkpoints.
+        record_interval: iterations between two records of the curves; each one waits for the device.
         first_validation: whether the first epoch is validated, too.
         keep_best: whether ``model.pt`` is the network of the best validation, rather than the last one.
         early_stopping: ends the run when validation no longer improves; None for never.
@@ -77,6 +77,8 @@ class TrainingRun:
     seed: int = 0
     resume: bool = False
     val_interval: int = 1
+    save_interval: int = 1
+    record_interval: int = 5
     first_validation: bool = False
     keep_best: bool = False
     early_stopping: ResumableEarlyStop | None = None
@@ -106,9 +108,9 @@ class TrainingRun:
                 EpochValidation(self.validator, self.val_interval, self.early_stopping, self.first_validation)
             )
         if self.summary_writer is not None:
-            handlers.append(self._curves(iteration_log=RECORD_INTERVAL, epoch_log=False, output_transform=scalars))
+            handlers.append(self._curves(iteration_log=self.record_interval, epoch_log=False, output_transform=scalars))
         chosen_by = self.validator if self.keep_best else None
-        handlers.append(TrainingProgressBar(None, RECORD_INTERVAL, self.title, chosen_by))
+        handlers.append(TrainingProgressBar(None, self.record_interval, self.title, chosen_by))
         handlers.append(self._checkpoint(chosen_by))
         return handlers
 
@@ -132,6 +134,7 @@ class TrainingRun:
             self.ckpt_dir,
             self.network,
             objects,
+            interval=self.save_interval,
             resume=self.resume,
             validator=chosen_by,
             generators=self.generators,

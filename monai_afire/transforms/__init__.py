@@ -49,6 +49,7 @@ from monai_afire.transforms.grid_crop import (
     matching_patches,
     overlap_masks,
 )
+from monai_afire.transforms.image_fitting import fit_images, input_shape
 from monai_afire.transforms.label_vector import LabelVector, LabelVectorD, LabelVectord, LabelVectorDict
 from monai_afire.transforms.landmark_heatmap import (
     LandmarkHeatmap,
@@ -128,9 +129,6 @@ from monai_afire.transforms.radiograph_description import (
     DescribeRadiographD,
     DescribeRadiographd,
     DescribeRadiographDict,
-    NoteAffineD,
-    NoteAffined,
-    NoteAffineDict,
 )
 from monai_afire.transforms.radiograph_io.common import RadiographError, RadiographWarning
 from monai_afire.transforms.radiograph_loading import (
@@ -140,15 +138,6 @@ from monai_afire.transforms.radiograph_loading import (
     LoadRadiographDict,
 )
 from monai_afire.transforms.random_views import random_views, solarized
-from monai_afire.transforms.volume_loading import (
-    LoadVolume,
-    LoadVolumeD,
-    LoadVolumed,
-    LoadVolumeDict,
-    fit_images,
-    image_loader,
-    input_shape,
-)
 
 __all__ = [
     "AddControlledLesionD",
@@ -197,17 +186,10 @@ __all__ = [
     "LoadRadiographD",
     "LoadRadiographDict",
     "LoadRadiographd",
-    "LoadVolume",
-    "LoadVolumeD",
-    "LoadVolumeDict",
-    "LoadVolumed",
     "MultiCrop",
     "MultiCropD",
     "MultiCropDict",
     "MultiCropd",
-    "NoteAffineD",
-    "NoteAffineDict",
-    "NoteAffined",
     "RadiographError",
     "RadiographWarning",
     "RandAnatPaste",
@@ -269,7 +251,6 @@ __all__ = [
     "controlled_lesion_items",
     "draw_lesion_parameters",
     "fit_images",
-    "image_loader",
     "input_shape",
     "landmark_array",
     "matching_patches",

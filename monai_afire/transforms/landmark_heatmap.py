@@ -150,7 +150,7 @@ class LandmarkHeatmapd(ArrayTransformd):
             image = item.get(self.image_key)
             if not isinstance(image, torch.Tensor) or image.ndim not in (3, 4):
                 found = f"{image_name(data, self.image_key)}: {self.image_key!r} is not a loaded image (C, *S)"
-                raise ValueError(f"{found}; put LoadRadiographd or LoadVolumed before the heat maps")
+                raise ValueError(f"{found}; put LoadRadiographd before the heat maps")
             try:
                 points = landmark_array(data[key], image.ndim - 1)
             except ValueError as error:
@@ -202,7 +202,7 @@ def pixels_of_file(points: np.ndarray, image: torch.Tensor) -> np.ndarray:
 
     Args:
         points: ``(P, dims)`` positions in pixels of the file, 0 is the center of the first one.
-        image: ``(C, *S)``, which MONAI's transforms made of what :py:class:`LoadRadiograph` or :py:class:`LoadVolume`
+        image: ``(C, *S)``, which MONAI's transforms made of what :py:class:`LoadRadiograph`
             loaded. A plain tensor counts as the unchanged picture of the file.
 
     Returns:

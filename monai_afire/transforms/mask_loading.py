@@ -20,7 +20,6 @@ from torch.nn import functional as F
 from monai_afire.transforms.base import ArrayTransformd
 from monai_afire.transforms.radiograph_io.common import refuse
 from monai_afire.transforms.radiograph_loading import LoadRadiograph
-from monai_afire.transforms.volume_loading import LoadVolume
 from monai_afire.utils.text import image_name
 
 # A mask that was compressed by JPEG, or scaled, has intermediate values along its outline, in a band that is narrower
@@ -44,7 +43,6 @@ class LoadMasks(Transform):
         num_channels: how many masks are expected; None for as many as there are.
         fit_size: bring masks of another resolution to the radiograph's size, by the nearest pixel. The ratio of the
             sides must be the radiograph's.
-        spatial_dims: 3 for masks of volumes ``(C, X, Y, Z)``, which are loaded by :py:class:`LoadVolume`.
 
     Raises:
         ValueError: for a number of channels below 1.
@@ -61,14 +59,13 @@ class LoadMasks(Transform):
 
     backend = LoadRadiograph.backend
 
-    def __init__(self, num_channels: int | None = None, fit_size: bool = False, spatial_dims: int = 2) -> None:
+    def __init__(self, num_channels: int | None = None, fit_size: bool = False) -> None:
         if num_channels is not None and num_channels < 1:
             raise ValueError(f"num_channels must be at least 1, got {num_channels}")
         self.num_channels = num_channels
         self.fit_size = fit_size
         # a radiograph of any shape has masks of that shape
-        pictures = LoadRadiograph(scaling="none", min_size=1, max_aspect=float("inf"))
-        self.loader = LoadVolume(raw=True) if spatial_dims == 3 else pictures
+        self.loader = LoadRadiograph(scaling="none", min_size=1, max_aspect=float("inf"))
 
     def __call__(self, files: PathLike | Sequence[PathLike], image: torch.Tensor | None = None) -> torch.Tensor:
         """
@@ -114,9 +111,6 @@ class LoadMasks(Transform):
         if values.shape[1:] == image.shape[1:]:
             return values
         name, shape, wanted = image_name({"image": image}), tuple(values.shape[1:]), tuple(image.shape[1:])
-        if values.ndim == 4 or image.ndim == 4:
-            found = f"has the shape {shape}, but its image {name} has {wanted}"
-            raise refuse(path, found, "resample one of them to the other")
         (height, width), (rows, columns) = shape, wanted
         same_ratio = height * columns == width * rows
         if self.fit_size and same_ratio:
@@ -193,8 +187,8 @@ def _binary(path: Any, values: torch.Tensor) -> torch.Tensor:
     if not ((values == low) | (values == high)).all():
         start, end = (low + share * (high - low) for share in _INTERMEDIATE)
         between = ((values > start) & (values < end)).float()
-        pool = F.max_pool3d if values.ndim == 4 else F.max_pool2d
-        if min(values.shape[1:]) >= _BAND and (pool(1 - between[None], _BAND, stride=1) == 0).any():
+        outside = 1 - between[None]
+        if min(values.shape[1:]) >= _BAND and (F.max_pool2d(outside, _BAND, stride=1) == 0).any():
             found = f"it has {len(values.unique())} values from {low:g} to {high:g}, and regions between them"
             raise refuse(path, f"is no mask: {found}", "give a picture with two values, one for each structure")
     return (values > (low + high) / 2).float()

@@ -11,10 +11,8 @@ import torch
 from monai.config import KeysCollection
 from monai.data import MetaTensor
 from monai.transforms import MapTransform
-from monai.utils import MetaKeys, TransformBackends, convert_to_tensor
+from monai.utils import TransformBackends, convert_to_tensor
 from torch.nn import functional as F
-
-_LARGEST_CUBE = 128  # side; beyond it a batch of volumes to draw on takes more memory than the network
 
 
 class DescribeRadiographd(MapTransform):
@@ -23,16 +21,14 @@ class DescribeRadiographd(MapTransform):
 
     Adds plain tensors and numbers that collate even if the originals have different sizes:
 
-    * ``"spatial_shape"`` ``(2,)`` int64, rows and columns (of a volume ``(3,)``), and ``"affine"`` ``(4, 4)`` float64;
-      ``"original_affine"``, that of the file, whose axes a volume's may have been turned from;
+    * ``"spatial_shape"`` ``(2,)`` int64, rows and columns, and ``"affine"`` ``(4, 4)`` float64;
     * ``"brightness"``, the mean of the picture, and ``"sharpness"``, the mean absolute difference of neighboring
       pixels: two measures of how an image was acquired, by which a detector may separate patient groups without
       looking at any lesion;
-    * ``"picture"`` uint8 ``(C, picture_size, picture_size)``, squeezed to a square (a volume to a cube of
-      at most 128 voxels a side), if ``picture_size`` is not 0.
+    * ``"picture"`` uint8 ``(C, picture_size, picture_size)``, squeezed to a square, if ``picture_size`` is not 0.
 
     Args:
-        keys: the one key of the image ``(C, *S)`` in [0, 1], 2-D or 3-D, as :func:`image_loader` loads it.
+        keys: the one key of the image ``(C, H, W)`` in [0, 1], as :class:`LoadRadiographd` loads it.
         picture_size: side of the picture in pixels, 0 for none.
         allow_missing_keys: do not raise an error if the key is missing.
 
@@ -58,20 +54,17 @@ class DescribeRadiographd(MapTransform):
         item = dict(data)
         for key in self.key_iterator(item):
             image = torch.as_tensor(item[key])
-            if image.ndim not in (3, 4) or image.shape[0] not in (1, 3):
-                found = f"{key} has shape {tuple(image.shape)} instead of (1, H, W), (3, H, W) or (1, X, Y, Z)"
-                raise ValueError(f"{found}: use LoadRadiographd or LoadVolumed")
+            if image.ndim != 3 or image.shape[0] not in (1, 3):
+                found = f"{key} has shape {tuple(image.shape)} instead of (1, H, W) or (3, H, W)"
+                raise ValueError(f"{found}: use LoadRadiographd")
             plane = convert_to_tensor(image, track_meta=False)
             item["spatial_shape"] = torch.tensor(plane.shape[1:])
             item["affine"] = _affine(image)
-            original = image.meta.get(MetaKeys.ORIGINAL_AFFINE) if isinstance(image, MetaTensor) else None
-            item["original_affine"] = item["affine"].clone() if original is None else torch.as_tensor(original).double()
             item["brightness"] = float(plane.mean())
             steps = [_mean_step(plane, axis) for axis in range(1, plane.ndim)]
             item["sharpness"] = sum(steps) / len(steps)
             if self.picture_size:
-                side = self.picture_size if plane.ndim == 3 else min(self.picture_size, _LARGEST_CUBE)
-                size = (side,) * (plane.ndim - 1)
+                size = (self.picture_size, self.picture_size)
                 picture = plane if plane.shape[1:] == size else F.interpolate(plane[None], size=size, mode="area")[0]
                 item["picture"] = (picture.clamp(0, 1) * 255).round().to(torch.uint8)
         return item
@@ -88,36 +81,3 @@ DescribeRadiographD = DescribeRadiographDict = DescribeRadiographd
 def _affine(image: Any) -> torch.Tensor:
     """Affine matrix of an image, ``(4, 4)`` float64; the identity where it has no metadata."""
     return torch.as_tensor(image.affine if isinstance(image, MetaTensor) else torch.eye(4)).double().cpu()
-
-
-class NoteAffined(MapTransform):
-    """
-    Add the current affine matrix of an image as a plain tensor, which remains when metadata is dropped.
-
-    Args:
-        keys: the one key of the image.
-        affine_key: new key, ``(4, 4)`` float64; the identity for a tensor without metadata.
-        allow_missing_keys: do not raise an error if the key is missing.
-
-    Example:
-        >>> NoteAffined("image")({"image": torch.rand(1, 8, 8)})["input_affine"].shape
-        torch.Size([4, 4])
-    """
-
-    backend = [TransformBackends.TORCH]  # noqa: RUF012  MONAI declares it so
-
-    def __init__(
-        self, keys: KeysCollection, affine_key: str = "input_affine", allow_missing_keys: bool = False
-    ) -> None:
-        super().__init__(keys, allow_missing_keys)
-        self.affine_key = affine_key
-
-    def __call__(self, data: Mapping[Hashable, Any]) -> dict[Hashable, Any]:
-        """Note the affine of one item. The item itself does not change."""
-        item = dict(data)
-        for key in self.key_iterator(item):
-            item[self.affine_key] = _affine(item[key])
-        return item
-
-
-NoteAffineD = NoteAffineDict = NoteAffined

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from skimage.measure import find_contours
 
 from monai_afire.utils.files import atomic_path
-from monai_afire.visualize.volume_planes import axial_plane
 
 
 def picture_grid(rows: Sequence[Sequence[NDArray]], columns: Sequence[str], title: str) -> Figure:
@@ -120,23 +119,21 @@ def figure_url(figure: Figure) -> str:
     return f"data:image/png;base64,{b64encode(buffer.getvalue()).decode('ascii')}"
 
 
-def middle_plane(image: torch.Tensor, index: int | None = None) -> NDArray:
+def first_channel(image: torch.Tensor) -> NDArray:
     """
-    Plane of an image to show: the first channel, of a volume an axial plane as :func:`axial_plane` turns it.
+    The first channel of an image, to be shown.
 
     Args:
-        image: ``(C, *S)``, on any device.
-        index: of the plane along the last axis of a volume; None for the middle one.
+        image: ``(C, H, W)``, on any device.
 
     Returns:
         ``(H, W)``.
 
     Example:
-        >>> middle_plane(torch.zeros(2, 8, 6, 4)).shape
-        (6, 8)
+        >>> first_channel(torch.zeros(2, 8, 6)).shape
+        (8, 6)
     """
-    picture = image[0].detach().float().cpu().numpy()
-    return axial_plane(picture, (0, 0, picture.shape[-1] // 2 if index is None else index))
+    return image[0].detach().float().cpu().numpy()
 
 
 def mask_outlines(mask: NDArray) -> list[NDArray]:

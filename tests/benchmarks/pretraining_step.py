@@ -17,7 +17,7 @@ from monai.transforms import Compose
 from torch import nn
 
 from monai_afire.optimizers import weight_decay_groups
-from monai_afire.transforms.volume_loading import input_shape
+from monai_afire.transforms import input_shape
 from tests.benchmarks.throughput import PartTimer
 from tests.naive.published_methods import published
 
@@ -73,7 +73,7 @@ class BundleCase:
         size: one of SIZES: "tiny", "default" (the bundle's own), "paper" (ViT) or "paper_swin".
         device: where to train.
         variants: AFiRe's lesion variants of each image.
-        overlays: names of further configs of the bundle, such as "volume.json".
+        overlays: names of further configs of the bundle, such as "paper.json".
         overrides: options in place of the configs'.
     """
 
@@ -115,7 +115,7 @@ class BundleCase:
         steps = "train::preprocessing::transforms"
         transforms = [self[f"{steps}::{k}"] for k, step in enumerate(self.parser[steps]) if step not in WHOLE_IMAGE]
         side = self["whole_size" if "whole_size" in self.parser.config else "image_size"]
-        shape = input_shape(self["channels"], side, self["spatial_dims"])
+        shape = input_shape(self["channels"], side)
         return Compose(transforms)({"image": torch.rand(shape), "file": "random"})
 
     def make_batch(self, images: int) -> dict[str, torch.Tensor]:

@@ -150,7 +150,7 @@ def new_network(bundle: str, overlays: Sequence[str] = (), **settings: Any) -> t
     parser.update(settings)
     torch.manual_seed(0)
     network = parser.get_parsed_content("network_def").eval()
-    return network, parser.get_parsed_content("train::checkpoint::description")
+    return network, parser.get_parsed_content("train::run::description")
 
 
 def new_detector(**settings: Any) -> tuple[torch.nn.Module, dict[str, Any]]:

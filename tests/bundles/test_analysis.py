@@ -40,7 +40,7 @@ def read(bundle: str) -> dict[str, Any]:
 
 def analyse(bundle: str, overlays: Sequence[str] = (), **overrides: Any) -> dict[str, Any]:
     """Save an untrained network, run the overlay with it, and return the report's figures."""
-    of_network = (*SHAPE, *NETWORK[bundle], "channels", "spatial_dims")
+    of_network = (*SHAPE, *NETWORK[bundle], "channels")
     shape = {name: overrides.pop(name) for name in of_network if name in overrides}
     network, description = new_network(bundle, overlays, **{**SHAPE, **NETWORK[bundle], **shape})
     save_network(network, f"bundles/{bundle}/models/model.pt", description)
@@ -91,22 +91,6 @@ def test_all_studies_on_the_phantom(bundle: str, workplace: Path) -> None:
         if study["title"] not in OF_AFIRE:
             assert list(study["table"])[:2] == [METHODS[bundle], "untrained"]
     assert Path(f"bundles/{bundle}/output/analysis/report.html").read_text().count("<img") >= len(titles)
-
-
-# small volumes; no width of sines and cosines in three axes is divisible by four alone
-OF_VOLUMES = {"image_size": 16, "network_def::decoder_dim": 12}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("bundle", ["afire", "ace"])  # the others' overlays are the same as ACE's, see above
-def test_all_studies_on_volumes(bundle: str, workplace: Path) -> None:
-    options = {name: value for name, value in OF_VOLUMES.items() if name in {**SHAPE, **NETWORK[bundle]}}
-    windows = {"sliding_windows": bundle == "ace"}  # a pass for each place
-    report = analyse(bundle, ["volume"], phantom={**PHANTOM, "image_size": 16}, **windows, **options)
-    titles = [study["title"] for study in report["studies"]]
-    assert report["remarks"] == []
-    expected = [*OF_ALL, *OF_LANDMARKS, "Images by group", "Organs without training"]
-    assert sorted(titles) == sorted([*expected, *(OF_AFIRE if bundle == "afire" else [])])
 
 
 def test_a_plain_folder_gets_what_needs_no_labels(workplace: Path) -> None:

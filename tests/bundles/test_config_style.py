@@ -89,7 +89,7 @@ def test_handlers_are_reached_by_name(bundle: str) -> None:
 def test_a_named_handler_can_be_changed_and_left_out(bundle: str) -> None:
     parser = ConfigParser()
     parser.read_config(str(REPOSITORY_ROOT / f"bundles/{bundle}/configs/train.json"))
-    parser.update({"train::checkpoint::interval": 7, "train::tensorboard::_disabled_": True})
+    parser.update({"train::run::save_interval": 7, "train::gradient_clipping::_disabled_": True})
     parser.parse()
     handlers = {entry["_target_"].split(".")[-1]: entry for entry in parser["train::handlers"]}
     assert handlers["ResumableCheckpoint"]["interval"] == 7

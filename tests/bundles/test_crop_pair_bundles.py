@@ -197,7 +197,7 @@ def test_what_the_methods_share_is_the_same_text() -> None:
     for method in METHODS:
         for name in shared:
             assert configs[method][name] == configs["afire"][name], name
-        named = ("lr_schedule", "weight_decay_schedule", "teacher_decay_schedule", "validation", "progress_bar")
+        named = ("lr_schedule", "weight_decay_schedule", "teacher_decay_schedule", "run")
         for part in ("trainer", "dataloader", "inferer", *named):
             assert configs[method]["train"][part] == configs["afire"]["train"][part], part
         assert configs[method]["validate"]["dataloader"] == configs["afire"]["validate"]["dataloader"]

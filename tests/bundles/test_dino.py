@@ -171,7 +171,7 @@ def test_the_same_encoder_and_engine_as_the_other_methods() -> None:
         assert dino[name] == afire[name], name
     assert dino["own_encoder"] == afire["own_encoder"]
     assert dino["encoder_def"] == afire["encoder_def"]
-    named = ("lr_schedule", "weight_decay_schedule", "teacher_decay_schedule", "validation", "progress_bar", "handlers")
+    named = ("lr_schedule", "weight_decay_schedule", "teacher_decay_schedule", "run", "handlers")
     named += ("last_layer_freeze",)
     for part in ("trainer", "dataloader", "inferer", *named):
         assert dino["train"][part] == afire["train"][part], part

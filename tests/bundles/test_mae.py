@@ -156,9 +156,9 @@ def test_what_the_methods_share_is_the_same_text() -> None:
     for name in (*shared, "summary_writer", "load_image", "standardize_image", "initialize", "run"):
         assert mae[name] == ace[name], name
     assert mae["encoder_def"] == ace["own_encoder"]  # what drops tokens needs a ViT of this package
-    for part in ("trainer", "dataset", "dataloader", "inferer", "lr_schedule", "validation", "progress_bar"):
+    for part in ("trainer", "dataset", "dataloader", "inferer", "lr_schedule", "run"):
         assert mae["train"][part] == ace["train"][part], part
-    for part in ("dataset", "dataloader", "epoch_seed", "evaluator"):
+    for part in ("dataset", "dataloader", "evaluator"):
         assert mae["validate"][part] == ace["validate"][part], part
     names = [name for name in mae if name in ace]
     assert names == [name for name in ace if name in mae], "another order"

@@ -125,7 +125,7 @@ CASES = [("afire", []), ("afire", ["lesions_on_device"]), ("peac", []), ("ace", 
 
 
 def logged_every(steps: int) -> dict[str, Any]:
-    return {"train::tensorboard::iteration_log": steps, "train::progress_bar::refresh": steps}
+    return {"train::run::record_interval": steps}
 
 
 @pytest.mark.slow

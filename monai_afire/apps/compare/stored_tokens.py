@@ -52,7 +52,7 @@ def encode_images(
     """
     files = {each.name: folder / f"{images_digest(each.key, items)}.npy" for each in encoders}
     parts = {each.name: files[each.name].with_suffix("") for each in encoders if not files[each.name].is_file()}
-    resize = fit_images("image", size=_SIDE, spatial_dims=2, mode="area")
+    resize = fit_images("image", size=_SIDE, mode="area")
     prepare = Compose([LoadRadiographd("image"), resize, AddControlledLesiond("image")])
     device, own = default_device(), [*parts.values()]
     for name, batch in remaining_batches(items, _BATCH, own, prepare, default_num_workers(device), title):

@@ -10,7 +10,6 @@ from monai_afire.apps.phantom.phantom import ChestPhantom, draw_chest_phantom
 from monai_afire.apps.phantom.phantom_dataset import ChestPhantomDataset
 from monai_afire.apps.phantom.phantom_files import export_phantom
 from monai_afire.apps.phantom.phantom_set import PhantomSet
-from monai_afire.apps.phantom.volume import ChestVolume, draw_chest_volume
 
 __all__ = [
     "LANDMARK_NAMES",
@@ -18,11 +17,9 @@ __all__ = [
     "ORGAN_NAMES",
     "ChestPhantom",
     "ChestPhantomDataset",
-    "ChestVolume",
     "Lesion",
     "Patient",
     "PhantomSet",
     "draw_chest_phantom",
-    "draw_chest_volume",
     "export_phantom",
 ]

@@ -17,7 +17,6 @@ from tqdm import tqdm
 
 from monai_afire.apps.phantom.lesions import LESION_KINDS
 from monai_afire.apps.phantom.phantom import ChestPhantom, check_image_size, draw_chest_phantom
-from monai_afire.apps.phantom.volume import ChestVolume, draw_chest_volume, volume_shape
 
 SECTIONS = ("training", "validation", "test")
 
@@ -36,7 +35,6 @@ class Cohort:
     abnormal_fraction: float = 0.5
     lesion_kinds: tuple[str, ...] = LESION_KINDS
     seed: int = 0
-    spatial_dims: int = 2
 
     def __post_init__(self) -> None:
         if self.section not in SECTIONS:
@@ -51,8 +49,7 @@ class Cohort:
             raise ValueError(f"lesion_kinds has {sorted(unknown)}, which do not exist: use kinds of {LESION_KINDS}.")
         if self.seed < 0:
             raise ValueError(f"seed is {self.seed}: a seed is 0 or more.")
-        check_size = check_image_size if self.spatial_dims == 2 else volume_shape
-        check_size(self.image_size)
+        check_image_size(self.image_size)
 
     def patient_id(self, index: int) -> str:
         """Name of a patient, unique over all sections."""
@@ -74,13 +71,12 @@ class Cohort:
             return main, others[int(rng.integers(len(others)))]
         return (main,)
 
-    def draw(self, index: int) -> ChestPhantom | ChestVolume:
-        """The radiograph or the volume of one patient."""
-        draw = draw_chest_phantom if self.spatial_dims == 2 else draw_chest_volume
-        return draw(self._stream(index), self.image_size, self.lesions(index))
+    def draw(self, index: int) -> ChestPhantom:
+        """The radiograph of one patient."""
+        return draw_chest_phantom(self._stream(index), self.image_size, self.lesions(index))
 
-    def draw_all(self, num_processes: int = 1, progress: bool = True) -> Iterator[ChestPhantom | ChestVolume]:
-        """The radiographs or volumes of all patients in order."""
+    def draw_all(self, num_processes: int = 1, progress: bool = True) -> Iterator[ChestPhantom]:
+        """The radiographs of all patients in order."""
         bar = partial(tqdm, total=self.num_patients, desc=f"drawing {self.section}", delay=2.0, disable=not progress)
         if num_processes <= 1:
             yield from bar(map(self.draw, range(self.num_patients)))

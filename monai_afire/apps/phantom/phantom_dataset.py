@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The data set of the phantom: radiographs or volumes, drawn when they are first asked for and kept on disk."""
+"""The data set of the phantom: radiographs, drawn when they are first asked for and kept on disk."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
-from monai.data import Dataset, MetaTensor
+from monai.data import Dataset
 from monai.transforms import Transform
 from monai.utils import ensure_tuple
 
 from monai_afire.apps.phantom.lesions import LESION_KINDS
 from monai_afire.apps.phantom.phantom_cohort import MAX_LESIONS, Cohort
-from monai_afire.apps.phantom.volume import ChestVolume
 from monai_afire.data.cache.disk_cache import DiskCachedDataset
 
 # Raise it with every change of the pictures: caches of other versions are then drawn again.
@@ -24,7 +22,7 @@ PHANTOM_VERSION = 1
 
 
 class ChestPhantomDataset(Dataset):
-    """Procedurally drawn chest radiographs, or volumes, with complete ground truth: a data set without download.
+    """Procedurally drawn chest radiographs with complete ground truth: a data set without download.
 
     An image is drawn when it is first asked for (about 20 radiographs per second of one core at 224²), and kept in a
     file under ``root_dir`` by :class:`monai_afire.data.DiskCachedDataset`: other arguments draw anew, a damaged file
@@ -42,22 +40,15 @@ class ChestPhantomDataset(Dataset):
     * ``"box_kinds"``: int64 ``(2,)``, index into ``LESION_KINDS`` of each box, -1 where there is none;
     * ``"patient_id"``: str; ``"sex"``: "F" or "M"; ``"pixel_size"``: float, mm.
 
-    With ``spatial_dims=3`` the patients are the same, their anatomy given a depth, and the axes run to the right, the
-    front and up: ``"image"`` is a MetaTensor ``(1, X, Y, Z)`` in Hounsfield units with its affine matrix, masks are
-    ``(5, X, Y, Z)`` and ``(1, X, Y, Z)``, ``"landmarks"`` ``(15, 3)`` in voxels, ``"pixel_size"`` three floats, and
-    there are no boxes.
-
     Args:
         root_dir: folder of the cache, made if it is missing.
         section: "training", "validation" or "test".
         transform: transforms of the items.
         num_patients: number of patients of this section.
-        image_size: rows and columns of the radiographs, 32 or more; of volumes voxels along each axis, one number or
-            three, 16 or more.
+        image_size: rows and columns of the radiographs, 32 or more.
         abnormal_fraction: share of patients with lesions; 0 for the pre-training on normal pictures.
         lesion_kinds: kinds of lesions that occur.
         seed: seed of all sections.
-        spatial_dims: 2 for radiographs, 3 for volumes.
 
     Raises:
         ValueError: when an argument has a value that it cannot have.
@@ -76,14 +67,13 @@ class ChestPhantomDataset(Dataset):
         section: str,
         transform: Sequence[Callable] | Callable = (),
         num_patients: int = 100,
-        image_size: int | Sequence[int] = 224,
+        image_size: int = 224,
         abnormal_fraction: float = 0.5,
         lesion_kinds: Sequence[str] = LESION_KINDS,
         seed: int = 0,
-        spatial_dims: int = 2,
     ) -> None:
         kinds = ensure_tuple(lesion_kinds)
-        cohort = Cohort(section, num_patients, image_size, abnormal_fraction, kinds, seed, spatial_dims)
+        cohort = Cohort(section, num_patients, image_size, abnormal_fraction, kinds, seed)
         numbers = [{"number": number} for number in range(num_patients)]
         drawn = DiskCachedDataset(numbers, _Draw(cohort), root_dir)
         super().__init__(drawn, transform)  # type: ignore[arg-type]  # any data set with a length will do
@@ -107,9 +97,6 @@ class _Draw(Transform):
             "patient_id": self.cohort.patient_id(data["number"]),
             "sex": chest.patient.sex,
         }
-        if isinstance(chest, ChestVolume):
-            image = MetaTensor(chest.image, affine=torch.as_tensor(chest.affine))
-            return {"image": image, **item, "pixel_size": list(chest.voxel_size)}
         boxes, kinds = np.zeros((MAX_LESIONS, 4), np.float32), np.full(MAX_LESIONS, -1)
         for number, lesion in enumerate(chest.lesions):
             boxes[number], kinds[number] = lesion.box, LESION_KINDS.index(lesion.kind)

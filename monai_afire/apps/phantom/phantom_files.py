@@ -1,17 +1,15 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""The phantom as files: pictures or volumes and their masks, with a MONAI datalist."""
+"""The phantom as files: pictures and their masks, with a MONAI datalist."""
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import nibabel
 import numpy as np
 from monai.utils import ensure_tuple
 from PIL import Image
@@ -20,7 +18,6 @@ from monai_afire.apps.phantom.anatomy import LANDMARK_NAMES, ORGAN_NAMES
 from monai_afire.apps.phantom.lesions import LESION_KINDS
 from monai_afire.apps.phantom.phantom import ChestPhantom
 from monai_afire.apps.phantom.phantom_cohort import SECTIONS, Cohort
-from monai_afire.apps.phantom.volume import ChestVolume
 from monai_afire.utils.files import write_text
 
 _NAME = "chest phantom"  # by which its datalist is recognized
@@ -36,9 +33,8 @@ def export_phantom(
     seed: int = 0,
     num_processes: int = 1,
     progress: bool = True,
-    spatial_dims: int = 2,
 ) -> Path:
-    """Writes phantom radiographs as 8-bit PNG files, or volumes as NIfTI, with masks and a MONAI datalist in JSON.
+    """Writes phantom radiographs as 8-bit PNG files with masks and a MONAI datalist in JSON.
 
     The files hold the same patients and gray levels as `ChestPhantomDataset` with the same arguments, and an entry of
     the datalist has the same keys as one of its items: ``image``, ``lesion_truth`` (paths relative to ``out_dir``;
@@ -46,21 +42,15 @@ def export_phantom(
     ``abnormal``, ``landmarks`` (row, column), ``boxes`` (x, y, width, height; one for each lesion, without padding),
     ``box_findings`` (kind of each box), ``patient_id``, ``sex`` and ``pixel_size``.
 
-    Volumes are those of `ChestPhantomDataset` with ``spatial_dims=3``, in whole Hounsfield units; masks hold 0 and 1,
-    landmarks are voxels along the axes right, front and up, boxes the first voxel along each axis and then the
-    lengths.
-
     Args:
         out_dir: folder to write to, made if it is missing; files of an earlier phantom are replaced.
         num_patients: number of patients by section, 16, 4 and 8 if None; a section that is not named is left out.
-        image_size: rows and columns of the pictures; of volumes voxels along each axis, one number or three. Pictures
-            are square, with the longer side of two.
+        image_size: rows and columns of the pictures, which are square, with the longer side of two numbers.
         abnormal_fraction: share of patients with lesions, for all sections or by section.
         lesion_kinds: kinds of lesions that occur.
         seed: seed of all sections.
         num_processes: processes that draw.
         progress: whether to show progress bars.
-        spatial_dims: 2 for radiographs, 3 for volumes.
 
     Returns:
         Path of the datalist, ``out_dir/datalist.json``.
@@ -80,18 +70,18 @@ def export_phantom(
     """
     folder = Path(out_dir)
     _refuse_foreign(folder / "datalist.json")
-    size = max(ensure_tuple(image_size)) if spatial_dims == 2 else image_size
+    size = max(ensure_tuple(image_size))
     cohorts = []
     for section, number in (_NUM_PATIENTS if num_patients is None else num_patients).items():
         share = abnormal_fraction.get(section, 0.5) if isinstance(abnormal_fraction, Mapping) else abnormal_fraction
-        cohorts.append(Cohort(section, number, size, share, ensure_tuple(lesion_kinds), seed, spatial_dims))
+        cohorts.append(Cohort(section, number, size, share, ensure_tuple(lesion_kinds), seed))
     lists: dict[str, list[dict[str, Any]]] = {}
     for cohort in sorted(cohorts, key=lambda cohort: SECTIONS.index(cohort.section)):
         lists[cohort.section] = [
             _write_patient(folder, cohort.patient_id(index), phantom)
             for index, phantom in enumerate(cohort.draw_all(num_processes, progress))
         ]
-    return _write_list(folder, lists, spatial_dims)
+    return _write_list(folder, lists)
 
 
 def _refuse_foreign(path: Path) -> None:
@@ -107,53 +97,44 @@ def _refuse_foreign(path: Path) -> None:
         raise FileExistsError(f"{path} is not the list of a phantom, which would replace it: {remedy}")
 
 
-def _save(folder: Path, name: str, array: np.ndarray, affine: np.ndarray | None) -> str:
-    """Write a picture, or a volume with its affine matrix; returns the name with its extension."""
-    path = folder / f"{name}{'.png' if affine is None else '.nii.gz'}"
+def _save(folder: Path, name: str, array: np.ndarray) -> str:
+    """Write a picture; returns the name with its extension."""
+    path = folder / f"{name}.png"
     path.parent.mkdir(parents=True, exist_ok=True)
-    if affine is None:
-        Image.fromarray(array.astype(np.uint8)).save(path, format="PNG")
-    else:
-        path.write_bytes(gzip.compress(nibabel.Nifti1Image(array, affine).to_bytes(), compresslevel=1, mtime=0))
+    Image.fromarray(array.astype(np.uint8)).save(path, format="PNG")
     return path.relative_to(folder).as_posix()
 
 
-def _write_patient(folder: Path, patient_id: str, chest: ChestPhantom | ChestVolume) -> dict[str, Any]:
+def _write_patient(folder: Path, patient_id: str, chest: ChestPhantom) -> dict[str, Any]:
     """Write one patient's files and return the entry of the datalist."""
-    if isinstance(chest, ChestVolume):
-        affine, image, inside = chest.affine, np.rint(chest.image[0]).astype(np.int16), 1
-        pixel_size: Any = [round(size, 4) for size in chest.voxel_size]
-    else:
-        affine, image, inside = None, np.round(chest.image[0] * 255.0), 255
-        pixel_size = round(chest.pixel_size, 4)
     return {
-        "image": _save(folder, f"images/{patient_id}", image, affine),
+        "image": _save(folder, f"images/{patient_id}", np.round(chest.image[0] * 255.0)),
         "label": chest.label.astype(int).tolist(),
         "abnormal": int(chest.label.any()),
         "organs": [
-            _save(folder, f"organs/{patient_id}_{name}", mask * inside, affine)
+            _save(folder, f"organs/{patient_id}_{name}", mask * 255)
             for name, mask in zip(ORGAN_NAMES, chest.organs, strict=True)
         ],
-        "lesion_truth": _save(folder, f"lesions/{patient_id}", chest.lesion_mask[0] * inside, affine),
+        "lesion_truth": _save(folder, f"lesions/{patient_id}", chest.lesion_mask[0] * 255),
         "landmarks": [[round(float(value), 2) for value in point] for point in chest.landmarks],
         "boxes": [list(lesion.box) for lesion in chest.lesions],
         "box_findings": [lesion.kind for lesion in chest.lesions],
         "patient_id": patient_id,
         "sex": chest.patient.sex,
-        "pixel_size": pixel_size,
+        "pixel_size": round(chest.pixel_size, 4),
     }
 
 
-def _write_list(folder: Path, lists: Mapping[str, list[dict[str, Any]]], spatial_dims: int) -> Path:
+def _write_list(folder: Path, lists: Mapping[str, list[dict[str, Any]]]) -> Path:
     content: dict[str, Any] = {
         "name": _NAME,
         "description": "Procedurally drawn chest radiographs with organ masks, landmarks and lesions.",
         "finding_names": list(LESION_KINDS),
         "organ_names": list(ORGAN_NAMES),
         "landmark_names": list(LANDMARK_NAMES),
-        "box_mode": "xywh" if spatial_dims == 2 else "xyzwhd",
-        "tensorImageSize": f"{spatial_dims}D",
-        "modality": {"0": "CR/DX" if spatial_dims == 2 else "CT"},
+        "box_mode": "xywh",
+        "tensorImageSize": "2D",
+        "modality": {"0": "CR/DX"},
     }
     content.update({f"num{section.capitalize()}": len(items) for section, items in lists.items()})
     content.update(lists)

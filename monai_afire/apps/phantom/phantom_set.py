@@ -35,7 +35,6 @@ class PhantomSet:
     Args:
         folder: where its files are, or will be drawn.
         arguments: of :func:`monai_afire.apps.phantom.export_phantom`, such as "num_patients" and "image_size".
-        spatial_dims: 2 for radiographs, 3 for volumes.
 
     Example:
         >>> import tempfile
@@ -49,7 +48,6 @@ class PhantomSet:
 
     folder: str | os.PathLike
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    spatial_dims: int = 2
 
     def class_names(self, key: str) -> list[str]:
         """Names of the "label", "organs" or "landmarks"; none for another key."""
@@ -74,12 +72,8 @@ class PhantomSet:
 
     def _recipe(self) -> dict[str, Any]:
         """What the files follow from."""
-        recipe = {name: value for name, value in self._all().items() if name not in ("progress", "num_processes")}
+        recipe = {name: value for name, value in self.arguments.items() if name not in ("progress", "num_processes")}
         return json.loads(json.dumps({**recipe, "version": PHANTOM_VERSION}))
-
-    def _all(self) -> dict[str, Any]:
-        """All arguments of the drawing."""
-        return {**self.arguments, "spatial_dims": self.spatial_dims}
 
     def _is_drawn(self) -> bool:
         """Whether the folder holds what would be drawn."""
@@ -96,6 +90,6 @@ class PhantomSet:
             if self._is_drawn():
                 return
             recipe.unlink(missing_ok=True)
-            export_phantom(self.folder, **self._all())
+            export_phantom(self.folder, **self.arguments)
             # written last: an interrupted drawing leaves no recipe and is drawn again
             write_text(recipe, json.dumps(self._recipe()))

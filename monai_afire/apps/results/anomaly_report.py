@@ -24,7 +24,6 @@ from monai_afire.detection.evaluation import evaluate_scores
 from monai_afire.metrics.localization import POSITION_ONLY, localization_row, map_aupro, upsampled
 from monai_afire.utils.formatting import format_number, table_lines
 from monai_afire.visualize import contact_sheet, roc_pr_figure
-from monai_afire.visualize.volume_planes import axial_plane
 
 
 @dataclass(eq=False, repr=False)
@@ -43,8 +42,6 @@ class AnomalyReport(MetricsReport):
         num_bootstraps: samples of each interval.
         num_pictures: pictures of the contact sheet.
         max_aupro_images: largest number of images for AUPRO, which needs all their pixels at once.
-        spacing: millimetres between the voxels of the input where volumes are resampled to it, see
-            :func:`monai_afire.transforms.fit_images`.
     """
 
     detector: AnomalyDetector
@@ -54,7 +51,6 @@ class AnomalyReport(MetricsReport):
     num_bootstraps: int = 1000
     num_pictures: int = 24
     max_aupro_images: int = 500
-    spacing: float | Sequence[float] | None = None
 
     def start(self, engine: Engine) -> None:
         """Forget the previous run."""
@@ -79,7 +75,7 @@ class AnomalyReport(MetricsReport):
                 truth = batch["lesion_mask"][row, 0].bool().numpy()
             else:
                 shape = batch["spatial_shape"][row].tolist()
-                truth = lesion_truth(item, shape, self.encoder.img_size, self.spacing) if item["label"] else None
+                truth = lesion_truth(item, shape, self.encoder.img_size) if item["label"] else None
                 self.maps[index], self.truths[index] = maps[row], truth
             named = {name: maps[row, number] for number, name in enumerate(self.map_names)}
             self.rows.append(
@@ -129,13 +125,11 @@ class AnomalyReport(MetricsReport):
         for row in self._pictured(originals):
             index = row["number"]
             heat = upsampled(self.maps[index][-1], self.encoder.grid_size, self.encoder.img_size)
-            place = [int(index) for index in np.unravel_index(heat.argmax(), heat.shape)]
-            images.append(axial_plane(np.asarray(self.dataset[index][CommonKeys.IMAGE]).mean(0), place))
-            heats.append(axial_plane(heat, place))
+            images.append(np.asarray(self.dataset[index][CommonKeys.IMAGE]).mean(0))
+            heats.append(heat)
             kind = "abnormal" if row["label"] else "normal"
             titles.append(f"{Path(row['image']).name}\n{kind}, fused {row['fused']:.2f}")
-            truth = self.truths[index]
-            truths.append(None if truth is None else axial_plane(truth, place))
+            truths.append(self.truths[index])
         low, high = self.detector.heat_range.tolist()
         known = sum(truth is not None for truth in truths)
         title = (

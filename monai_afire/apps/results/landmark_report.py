@@ -22,7 +22,6 @@ from monai_afire.metrics.landmark_errors import landmark_positions, radial_error
 from monai_afire.metrics.multilabel import check_class_names
 from monai_afire.utils.formatting import format_number, table_lines
 from monai_afire.visualize.outlines import CLASS_COLORS, TRUTH_COLOR, landmark_picture
-from monai_afire.visualize.volume_planes import frontal_positions, frontal_projection
 
 # suffixes of columns and metrics
 _UNITS = ("", "_pixels", "_mm")
@@ -97,9 +96,6 @@ class LandmarkReport(PicturedReport):
             self.rows.append({"number": index, "image": name, **columns})
             mean, missed = columns["mean_radial_error"], bool(errors[0][row].isinf().any())
             found, known, image = positions[row].numpy(), truth[row].numpy(), images[row]
-            if image.ndim == 3:
-                found, known = (frontal_positions(points, image.shape) for points in (found, known))
-                image = frontal_projection(image)
             drawing = partial(landmark_picture, image.astype(np.float16), found, known)
             error = f"mean error {format_number(100 * mean, 2)} % of the side{', some not found' * missed}"
             self.keep_example(-np.inf if missed else -mean, f"{Path(name).name}\n{error}", drawing)
@@ -136,8 +132,7 @@ class LandmarkReport(PicturedReport):
     def _columns(self, positions: torch.Tensor, errors: Sequence[torch.Tensor]) -> dict[str, float]:
         columns = {"mean_radial_error": _mean_found(errors[0].numpy())}
         for number, name in enumerate(self.landmark_names):
-            axes = axis_names(positions.shape[-1])
-            columns |= {f"{name}_{axis}": float(value) for axis, value in zip(axes, positions[number], strict=True)}
+            columns |= {f"{name}_row": float(positions[number, 0]), f"{name}_column": float(positions[number, 1])}
             columns |= {f"{name}_error{u}": float(e[number]) for u, e in zip(_UNITS, errors, strict=True)}
         return columns
 
@@ -152,11 +147,6 @@ class LandmarkReport(PicturedReport):
             "num_known": int((~np.isnan(errors[""])).sum()),
             "num_not_found": int(np.isinf(errors[""]).sum()),
         }
-
-
-def axis_names(dims: int) -> tuple[str, ...]:
-    """What the numbers of a position are called in tables: of pictures, or of volumes."""
-    return ("row", "column") if dims == 2 else ("x", "y", "z")
 
 
 def _mean_found(errors: NDArray) -> float:

@@ -7,7 +7,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +16,14 @@ from ignite.engine import Engine
 from monai.utils import CommonKeys
 from numpy.typing import NDArray
 
-from monai_afire.apps.results.landmark_report import axis_names
 from monai_afire.apps.results.result_pictures import batch_picture, in_proportion, resized_maps
 from monai_afire.apps.results.result_tables import ResultTables
 from monai_afire.metrics.landmark_errors import landmark_positions, rescaled_positions
 from monai_afire.metrics.multilabel import check_class_names
-from monai_afire.utils.file_geometry import FileGeometry
 from monai_afire.utils.files import output_path, save_png
 from monai_afire.utils.precision import at_least_float32
 from monai_afire.visualize.captions import captioned
 from monai_afire.visualize.outlines import landmark_picture, outline_picture
-from monai_afire.visualize.volume_planes import frontal_positions, frontal_projection, fullest_planes
-
-_File = tuple[int, int] | FileGeometry  # rows and columns of a picture, or where the voxels of a volume lie
 
 
 class _PictureWriter(ResultTables):
@@ -45,15 +39,15 @@ class _PictureWriter(ResultTables):
         for row, source in self.accepted(batch, ~outputs.isnan().flatten(1).any(1)):
             picture = batch_picture(batch, row)
             shape = tuple(batch["spatial_shape"][row].tolist())
-            self.add(source, outputs[row], FileGeometry.of(batch, row) if picture.ndim == 3 else shape, picture)
+            self.add(source, outputs[row], shape, picture)
 
     @abstractmethod
-    def add(self, source: str, output: torch.Tensor, file: _File, picture: NDArray) -> None:
-        """Write the result of one image, or of one volume."""
+    def add(self, source: str, output: torch.Tensor, file: tuple[int, int], picture: NDArray) -> None:
+        """Write the result of one image; ``file`` has its rows and columns."""
 
-    def path_of(self, kind: str, source: str, extension: str = ".png") -> Path:
+    def path_of(self, kind: str, source: str) -> Path:
         """File of an image in a folder of the output."""
-        return output_path(self.folder / kind, source, self.root, extension)
+        return output_path(self.folder / kind, source, self.root, ".png")
 
 
 @dataclass(eq=False, repr=False)
@@ -70,10 +64,6 @@ class SegmentationWriter(_PictureWriter):
     * ``segmentation.csv``: for each image and class the share of the image inside the mask, "area_<class>", at the
       resolution of the network;
     * ``rejected.csv``: files that could not be read, or for which the network's output is NaN, with the reason.
-
-    Masks of volumes are ``.nii.gz`` of 0 and 1 on the voxels of the file, and the picture is of one axial plane, the
-    one that holds most. Their batches need "picture", "affine", "original_affine" and "input_affine", too, and the
-    input may be a part of the volume, or resampled.
 
     The evaluator's output has the logits ``(B, C, rows, columns)`` as "pred", of images that were resized to the
     network's input without cropping or padding; the batches need "index", "spatial_shape" and "picture" (else "image"
@@ -115,35 +105,24 @@ class SegmentationWriter(_PictureWriter):
         """File and areas."""
         return ["image", *(f"area_{name}" for name in self.class_names)]
 
-    def add(self, source: str, output: torch.Tensor, file: _File, picture: NDArray) -> None:
-        """Write masks on the pixels or voxels of the file, a picture, and the areas."""
+    def add(self, source: str, output: torch.Tensor, file: tuple[int, int], picture: NDArray) -> None:
+        """Write masks on the pixels of the file, a picture, and the areas."""
         check_class_names(self.class_names, len(output))
         probabilities = output.sigmoid()
         areas = (probabilities >= self.threshold).float().flatten(1).mean(1).tolist()
         self.add_row([source, *(f"{area:.6g}" for area in areas)])
-        extension = ".nii.gz" if isinstance(file, FileGeometry) else ".png"
         for name, probability in zip(self.class_names, probabilities.numpy(), strict=True):
-            self.submit(self._save_mask, probability, file, self.path_of(f"masks/{name}", source, extension))
+            self.submit(self._save_mask, probability, file, self.path_of(f"masks/{name}", source))
         if self.overlays:
             self.submit(self._save_overlay, probabilities.numpy(), file, picture, self.path_of("overlays", source))
 
-    def _save_mask(self, probability: NDArray, file: _File, path: Path) -> None:
-        if isinstance(file, FileGeometry):
-            inside = file.to_file(probability, outside="zeros") >= self.threshold
-            file.save(inside.astype(np.uint8), path)
-        else:
-            inside = resized_maps(probability[None], file)[0] >= self.threshold
-            save_png(inside.astype(np.uint8) * 255, path)
+    def _save_mask(self, probability: NDArray, file: tuple[int, int], path: Path) -> None:
+        inside = resized_maps(probability[None], file)[0] >= self.threshold
+        save_png(inside.astype(np.uint8) * 255, path)
 
-    def _save_overlay(self, probabilities: NDArray, file: _File, picture: NDArray, path: Path) -> None:
-        image: NDArray
-        if isinstance(file, FileGeometry):
-            image = picture.astype(np.float32) / 255
-            shown = np.stack([file.on_picture(probability, picture.shape) for probability in probabilities])
-        else:
-            image = in_proportion(picture, file)
-            shown = resized_maps(probabilities, image.shape)
-        image, masks = fullest_planes(image, shown >= self.threshold)
+    def _save_overlay(self, probabilities: NDArray, file: tuple[int, int], picture: NDArray, path: Path) -> None:
+        image = in_proportion(picture, file)
+        masks = resized_maps(probabilities, image.shape) >= self.threshold
         save_png(captioned(outline_picture(image, masks, side=max(image.shape))), path)
 
 
@@ -173,8 +152,6 @@ class LandmarkWriter(_PictureWriter):
         overlays: whether to write the pictures.
         num_threads: threads that write pictures.
         resume: continue a stopped run, see :class:`ResultTables`.
-        spatial_dims: 3 for volumes, of which the table has "x", "y" and "z" in voxels of the file along its own axes,
-            and the picture is the projection to the front.
 
     Raises:
         ValueError: for landmark names that repeat or are not P.
@@ -190,42 +167,28 @@ class LandmarkWriter(_PictureWriter):
     overlays: bool = True
     num_threads: int = 2
     resume: bool = False
-    spatial_dims: int = 2
 
     def __post_init__(self) -> None:
         check_class_names(self.landmark_names)
 
     def header(self) -> Sequence[str]:
         """File, landmark and position."""
-        return ["image", "landmark", *axis_names(self.spatial_dims), "peak"]
+        return ["image", "landmark", "row", "column", "peak"]
 
-    def add(self, source: str, output: torch.Tensor, file: _File, picture: NDArray) -> None:
-        """Write positions and a picture, of a volume that of its projection."""
+    def add(self, source: str, output: torch.Tensor, file: tuple[int, int], picture: NDArray) -> None:
+        """Write positions and a picture."""
         check_class_names(self.landmark_names, len(output))
         found = landmark_positions(output[None], self.window)[0]
-        if isinstance(file, FileGeometry):
-            voxels = found.double().numpy()
-            positions = file.positions_in_file(voxels)
-            draw = partial(_save_projection, file.positions_on_picture(voxels, picture.shape), picture)
-        else:
-            rescaled = rescaled_positions(found, output.shape[1:], file)
-            positions = rescaled.numpy()
-            draw = partial(_save_landmarks, rescaled, file, picture)
+        positions = rescaled_positions(found, output.shape[1:], file)
         peaks = output.flatten(1).amax(1).tolist()
         for name, position, peak in zip(self.landmark_names, positions.tolist(), peaks, strict=True):
             cells = ["" if np.isnan(value) else f"{value:.2f}" for value in position]
             self.add_row([source, name, *cells, f"{peak:.4g}"])
         if self.overlays:
-            self.submit(draw, self.path_of("overlays", source))
+            self.submit(_save_landmarks, positions, file, picture, self.path_of("overlays", source))
 
 
 def _save_landmarks(positions: torch.Tensor, shape: tuple[int, int], picture: NDArray, path: Path) -> None:
     image = in_proportion(picture, shape)
     rescaled = rescaled_positions(positions, shape, image.shape)
     save_png(captioned(landmark_picture(image, rescaled.numpy(), side=max(image.shape))), path)
-
-
-def _save_projection(positions: NDArray, picture: NDArray, path: Path) -> None:
-    image = frontal_projection(picture.astype(np.float32) / 255)
-    drawn = landmark_picture(image, frontal_positions(positions, picture.shape), side=max(image.shape))
-    save_png(captioned(drawn), path)

@@ -15,7 +15,6 @@ from monai.utils import CommonKeys
 from numpy.typing import NDArray
 
 from monai_afire.apps.results.result_tables import ResultTables
-from monai_afire.utils.file_geometry import FileGeometry
 from monai_afire.utils.files import output_path, save_png
 from monai_afire.utils.precision import at_least_float32
 
@@ -26,19 +25,15 @@ class RestorationWriter(ResultTables):
     Write what a network restores.
 
     * ``<image>_restored.png``: with the rows and columns of the network's input;
-    * ``<volume>_restored.nii.gz``: on the voxels and along the axes of its file, float32, in the numbers of the file
-      with ``intensity_window``, else in [0, 1];
     * ``restored.csv``: for each image the mean absolute difference of the network's output and input, "change";
     * ``rejected.csv``: files that could not be read, or of which the output is NaN, with the reason.
 
     The evaluator's output has the restored images ``(B, C, *S)`` in [0, 1] as "pred"; the batches need "image" and
-    "index", of volumes "spatial_shape", "affine", "original_affine" and "input_affine", too, see
-    :class:`monai_afire.transforms.DescribeRadiographd` and :class:`monai_afire.transforms.NoteAffined`.
+    "index".
 
     Args:
         items: the data set's items, for the names of the files.
         output_dir: where to write; earlier runs' tables are kept as ``*_previous.csv``, ``*_previous_2.csv``, ....
-        intensity_window: numbers of the files that were loaded as 0 and 1.
         num_threads: threads that write.
         resume: continue a stopped run, see :class:`ResultTables`.
 
@@ -50,7 +45,6 @@ class RestorationWriter(ResultTables):
 
     items: Sequence[Mapping[str, Any]]
     output_dir: str
-    intensity_window: Sequence[float] | None = None
     num_threads: int = 2
     resume: bool = False
 
@@ -59,7 +53,7 @@ class RestorationWriter(ResultTables):
         return ["image", "change"]
 
     def collect(self, engine: Engine) -> None:
-        """Add the rows of a batch and hand the volumes to the threads."""
+        """Add the rows of a batch and hand the pictures to the threads."""
         batch: Any = engine.state.batch
         restored, images = (
             at_least_float32(torch.as_tensor(values).as_subclass(torch.Tensor)).detach().cpu()
@@ -68,17 +62,9 @@ class RestorationWriter(ResultTables):
         for row, source in self.accepted(batch, ~restored.isnan().flatten(1).any(1)):
             change = float((restored[row] - images[row]).abs().mean())
             self.add_row([source, f"{change:.6g}"])
-            if restored.ndim == 4:
-                self.submit(self._save_picture, source, restored[row].numpy())
-            else:
-                self.submit(self._save, source, restored[row, 0].numpy(), FileGeometry.of(batch, row))
+            self.submit(self._save_picture, source, restored[row].numpy())
 
     def _save_picture(self, source: str, restored: NDArray) -> None:
         pixels = np.rint(255 * restored.clip(0, 1)).astype(np.uint8)
         pixels = pixels[0] if len(pixels) == 1 else np.moveaxis(pixels, 0, -1)
         save_png(pixels, output_path(self.folder, source, self.root, "_restored.png"))
-
-    def _save(self, source: str, restored: NDArray, geometry: FileGeometry) -> None:
-        low, high = self.intensity_window or (0.0, 1.0)
-        values = low + (high - low) * geometry.to_file(restored)
-        geometry.save(values, output_path(self.folder, source, self.root, "_restored.nii.gz"))

@@ -22,7 +22,6 @@ from monai_afire.metrics.segmentation import segmentation_metrics
 from monai_afire.utils.formatting import format_number, table_lines
 from monai_afire.utils.precision import at_least_float32
 from monai_afire.visualize.outlines import TRUTH_COLOR, class_color, outline_picture
-from monai_afire.visualize.volume_planes import fullest_planes
 
 
 @dataclass(eq=False, repr=False)
@@ -89,8 +88,8 @@ class SegmentationReport(PicturedReport):
             values = {name: float(column[row]) for name, column in columns.items()}
             name = self.items[index]["image"]
             self.rows.append({"number": index, "image": name, **values})
-            image, true, predicted = fullest_planes(images[row], *(stack[row] for stack in drawn))
-            drawing = partial(outline_picture, image.astype(np.float16), predicted, true)
+            true, predicted = (stack[row] for stack in drawn)
+            drawing = partial(outline_picture, images[row].astype(np.float16), predicted, true)
             dice = values["mean_dice"]
             self.keep_example(dice, f"{Path(name).name}\nmean Dice {dice:.3f}", drawing)
 

@@ -11,13 +11,11 @@ from monai_afire.apps.runs.kinds import (
     INTEGER,
     PATH,
     PHANTOM,
-    POSITIVE,
     POSITIVE_INTEGER,
     SHARE,
     SHARES,
     SWITCH,
     TEXT,
-    WINDOW,
     choice,
     integer,
     list_of,
@@ -47,27 +45,9 @@ _DATA = (
     Option("cache_dir", PATH, "folder of the cache on disk"),
     Option("phantom_dir", PATH, "folder of the phantom, which is drawn there if it is missing"),
     Option("phantom", PHANTOM, "the phantom that replaces data: arguments of monai_afire.apps.phantom.export_phantom"),
-    Option(
-        "cover_volume",
-        SWITCH,
-        "segmentation: cover volumes of this spacing by windows of the input's size instead of cropping them",
-    ),
 )
 _INPUT = (
-    Option(
-        "spacing",
-        per_axis(POSITIVE),
-        "millimeters between the voxels of volumes, which are then padded or cropped to the input",
-        null="resize the whole volume",
-    ),
-    Option(
-        "intensity_window",
-        WINDOW,
-        "numbers in the files of volumes that become 0 and 1, such as Hounsfield units",
-        null="each volume's own range",
-    ),
     Option("standardize", SWITCH, "give every neighborhood of an image the same brightness and contrast"),
-    Option("spatial_dims", integer(2, 3), "axes of the images: 2 for pictures, 3 for volumes"),
     Option("channels", integer(1, 3), "channels of pictures: 1 for gray, 3 for color"),
     Option("image_size", per_axis(POSITIVE_INTEGER), "side of the network's input in pixels"),
 )

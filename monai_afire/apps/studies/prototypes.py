@@ -27,9 +27,8 @@ from monai_afire.networks.blocks.patches import patchify
 from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.utils.eval_mode import eval_mode
-from monai_afire.visualize.figures import middle_plane
+from monai_afire.visualize.figures import first_channel
 from monai_afire.visualize.style import HEAT_COLORS, LABEL_SIZE, MARK_COLOR, TICK_SIZE, TITLE_SIZE, plot_figure
-from monai_afire.visualize.volume_planes import upright
 
 _PERMUTATIONS = 20
 
@@ -288,7 +287,7 @@ def atlas_figure(image: torch.Tensor, atlas: pd.DataFrame, title: str = "") -> F
     The clusters of all positions and the entropy there, beside a radiograph.
 
     Colors tell neighbors apart, by their lightness for every eye; the number of the cluster says which it is, and
-    lines run where the cluster changes. Of volumes the middle slice is shown.
+    lines run where the cluster changes.
 
     Args:
         image: ``(C, *S)`` in [0, 1], e.g. the mean of all images.
@@ -303,14 +302,11 @@ def atlas_figure(image: torch.Tensor, atlas: pd.DataFrame, title: str = "") -> F
         >>> len(atlas_figure(torch.rand(1, 32, 32), prototype_atlas(torch.eye(16), (4, 4))).axes)
         4
     """
-    is_volume = "slice" in atlas
-    if is_volume:
-        atlas = atlas[atlas["slice"] == (atlas["slice"].max() + 1) // 2]
-    grids = [atlas.pivot(index="row", columns="column", values=name).to_numpy() for name in ("cluster", "entropy")]
-    clusters, entropy = map(upright, grids) if is_volume else grids
+    clusters = atlas.pivot(index="row", columns="column", values="cluster").to_numpy()
+    entropy = atlas.pivot(index="row", columns="column", values="entropy").to_numpy()
     figure = plot_figure(12.4, 4.3, pictures=True)
     axes = figure.subplots(1, 3)
-    picture = middle_plane(image)
+    picture = first_channel(image)
     (height, width), (rows, columns) = picture.shape, entropy.shape
     aspect = (height / rows) / (width / columns)  # of a patch
     extent = (-0.5, columns - 0.5, rows - 0.5, -0.5)
@@ -331,7 +327,7 @@ def cluster_figure(windows: torch.Tensor, patches: pd.DataFrame, context: int = 
     The patches that belong most strongly to each cluster, framed in what surrounds them; a row per cluster.
 
     Args:
-        windows: ``(N, C, *S)`` of :func:`monai_afire.apps.studies.patch_windows`; of volumes the middle slice is shown.
+        windows: ``(N, C, *S)`` of :func:`monai_afire.apps.studies.patch_windows`.
         patches: of :func:`monai_afire.apps.studies.cluster_patches`, a row per window.
         context: patches around the one in the middle, on every side.
         title: of the whole.
@@ -358,7 +354,7 @@ def cluster_figure(windows: torch.Tensor, patches: pd.DataFrame, context: int = 
         axis.set_yticks([])
     for window, (_, patch) in zip(windows, patches.iterrows(), strict=True):
         axis = axes[clusters.index(patch["cluster"]), int(patch["rank"])]
-        picture = middle_plane(window)
+        picture = first_channel(window)
         height, width = (length / (2 * context + 1) for length in picture.shape)
         axis.imshow(picture, cmap="gray", vmin=0, vmax=1)
         corner = (context * width - 0.5, context * height - 0.5)

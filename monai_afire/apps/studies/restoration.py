@@ -24,7 +24,7 @@ from monai_afire.networks.nets.afire import AFiRe
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.transforms.lesion_synthesis.batched import synth_lesion_masks
 from monai_afire.utils.eval_mode import eval_mode
-from monai_afire.visualize.figures import middle_plane, picture_grid
+from monai_afire.visualize.figures import first_channel, picture_grid
 from monai_afire.visualize.style import MARK_COLOR
 
 _QUESTION = (
@@ -222,10 +222,10 @@ def restoration_figure(
     hidden = unpatchify(patches, grid, patch_size)
     pictures = []
     for row in rows:
-        given = middle_plane(found.lesion[row] if lesions else found.normal[row])
-        masked = np.where(middle_plane(hidden[row])[..., None] > 0, to_rgb(MARK_COLOR), given[..., None])
-        shown = [middle_plane(found.normal[row]), given] if lesions else [given]
-        pictures.append([*shown, masked, *(middle_plane(getattr(found, name)[row]) for name in names)])
+        given = first_channel(found.lesion[row] if lesions else found.normal[row])
+        masked = np.where(first_channel(hidden[row])[..., None] > 0, to_rgb(MARK_COLOR), given[..., None])
+        shown = [first_channel(found.normal[row]), given] if lesions else [given]
+        pictures.append([*shown, masked, *(first_channel(getattr(found, name)[row]) for name in names)])
     return picture_grid(pictures, _COLUMNS if lesions else _NORMAL_COLUMNS, title)
 
 

@@ -32,7 +32,7 @@ from monai_afire.networks.blocks.feature_pyramid import resize_features
 from monai_afire.networks.nets.encoders.radiograph_encoder import RadiographEncoder
 from monai_afire.networks.nets.transfer_classifier import TransferClassifier
 from monai_afire.utils.eval_mode import eval_mode
-from monai_afire.visualize.figures import middle_plane
+from monai_afire.visualize.figures import first_channel
 from monai_afire.visualize.heat_map import overlay_heat_map
 from monai_afire.visualize.style import LABEL_SIZE, MARK_COLOR, TITLE_SIZE, plot_figure
 
@@ -321,7 +321,7 @@ def saliency_figure(
     figure = plot_figure(0.9 + 2.0 * (1 + len(maps)), 0.4 + 2.0 * len(images), pictures=True)
     axes = figure.subplots(len(images), 1 + len(maps), squeeze=False)
     for number, row in enumerate(axes):
-        picture = middle_plane(images[number]).clip(0, 1)
+        picture = first_channel(images[number]).clip(0, 1)
         pictures = [picture, *(_overlay(picture, heat[number]) for heat in maps.values())]
         for axis, shown in zip(row, pictures, strict=True):
             axis.imshow(shown, cmap="gray", vmin=0, vmax=1)

@@ -40,12 +40,10 @@ from monai_afire.networks.nets.lung_finder import LungFinder
 from monai_afire.networks.weights.description import Description
 from monai_afire.networks.weights.model_file import ModelFile
 from monai_afire.transforms.radiograph_io.common import WRITER
-from monai_afire.utils.file_geometry import FileGeometry
 from monai_afire.utils.files import atomic_path, output_path
 from monai_afire.utils.text import harmless
 from monai_afire.visualize.captions import NOT_CLINICAL
 from monai_afire.visualize.heat_map import heat_panels, overlay_heat_map
-from monai_afire.visualize.volume_planes import hottest_planes
 
 logger = logging.getLogger(__name__)
 
@@ -73,13 +71,12 @@ class AnomalyResult:
         root: folder that its place in the output folder is relative to.
         heat: ``(h, w)`` fused heat at the resolution of the network's input, of a volume ``(x, y, z)``.
         tokens: ``(L, D)``.
-        picture: ``(h, w)`` or ``(x, y, z)`` uint8 to draw the overlay on.
-        spatial_shape: (rows, columns) of the file, or the sides of the volume.
-        affine: ``(4, 4)`` of the file, of a volume after its axes were turned.
+        picture: ``(h, w)`` uint8 to draw the overlay on.
+        spatial_shape: (rows, columns) of the file.
+        affine: ``(4, 4)`` of the file.
         heat_range: heat at which the overlay's color begins and ends.
         score: fused score.
         threshold: of the fused score, NaN for none.
-        geometry: of a volume, for its map.
         p_value: conformal p-value of the score, NaN for none; of reports alone.
         lung_zone: of :func:`monai_afire.apps.worklist.lung_zone`.
         model: what the detector's file says about it, for reports.
@@ -95,15 +92,9 @@ class AnomalyResult:
     heat_range: tuple[float, float]
     score: float
     threshold: float
-    geometry: FileGeometry | None = None
     p_value: float = np.nan
     lung_zone: str = ""
     model: Description = _UNDESCRIBED
-
-    @property
-    def is_volume(self) -> bool:
-        """Whether the image has three axes."""
-        return len(self.spatial_shape) == 3
 
     @property
     def title(self) -> str:
@@ -117,7 +108,7 @@ class AnomalyResult:
         """
         Radiograph and heat map side by side, in the proportions of the file, the longer side as the picture's.
 
-        Of a volume the three planes through the hottest place. The title says that it is not for clinical use.
+        The title says that it is not for clinical use.
         """
         picture, heat = self.planes
         return heat_panels(picture, heat, *self.heat_range, f"{self.title}; {NOT_CLINICAL}", HEAT_UNIT)
@@ -138,14 +129,7 @@ class AnomalyResult:
     def planes(self) -> tuple[NDArray, NDArray]:
         """
         Picture in [0, 1] and heat of its shape, in the proportions of the file.
-
-        Of a volume the three planes through the hottest place. All pictures of an image are drawn of the same planes.
         """
-        if self.is_volume:
-            voxel_size = np.linalg.norm(self.affine[:3, :3], axis=0)
-            # the input may be a part of the volume
-            heat = self.heat if self.geometry is None else self.geometry.on_picture(self.heat, self.picture.shape)
-            return hottest_planes(self.picture, heat, voxel_size, self.spatial_shape)
         picture = in_proportion(self.picture, self.spatial_shape)
         return picture, resized_maps(self.heat[None], picture.shape)[0]
 
@@ -195,9 +179,6 @@ def _save_dicom(make: Callable[[Dataset], Dataset], result: AnomalyResult, folde
 def save_map(result: AnomalyResult, folder: str | os.PathLike) -> Path:
     """Write the heat map as NIfTI in the geometry of the file, for an overlay in any viewer."""
     path = output_path(folder, result.source, result.root, ".nii.gz")
-    if result.geometry is not None:
-        result.geometry.save(result.geometry.to_file(result.heat), path)
-        return path
     volume = nibabel.Nifti1Image(resized_maps(result.heat[None], result.spatial_shape)[0], result.affine)
     with atomic_path(path) as temporary:
         temporary.write_bytes(gzip.compress(volume.to_bytes(), compresslevel=1, mtime=0))
@@ -234,9 +215,8 @@ class AnomalyWriter(ResultTables):
     (:func:`monai_afire.apps.worklist.write_worklist`) and ``worklist.html``
     (:func:`monai_afire.apps.worklist.write_worklist_page`) are made from the whole table.
 
-    The batches need "index" (the number in ``items``), "rejected", "spatial_shape", "affine" and "picture", of volumes
-    "original_affine" and "input_affine", too, see :func:`monai_afire.transforms.image_loader`,
-    :class:`monai_afire.transforms.DescribeRadiographd` and :class:`monai_afire.transforms.NoteAffined`.
+    The batches need "index" (the number in ``items``), "rejected", "spatial_shape", "affine" and "picture", see
+    :class:`monai_afire.transforms.LoadRadiographd` and :class:`monai_afire.transforms.DescribeRadiographd`.
 
     Args:
         detector: the evaluator's network.
@@ -394,7 +374,6 @@ class AnomalyWriter(ResultTables):
             heat_range=(self.low, self.high),
             score=score,
             threshold=self.thresholds[-1],
-            geometry=FileGeometry.of(batch, row) if heat.ndim == 3 else None,
             p_value=float(self.detector.p_values([score])[0]) if "sr" in self.saved else np.nan,
             lung_zone=zone,
             model=self.model,

@@ -28,7 +28,6 @@ _UIDS = {
 }
 _IDENTIFIERS = {"patient_id": "PatientID", "patient_name": "PatientName", "patient_birth_date": "PatientBirthDate"}
 _DECISIONS = {"1": "above", "0": "below", "": ""}
-_PATIENT_THIRDS = (("left", "", "right"), ("back", "", "front"), ("lower", "", "upper"))
 _OTHER_VIEW = "other_view"
 FALSE_DISCOVERY_RATE = 0.1
 _FEW_NORMALS = 200  # fewer cannot make a p-value below 0.005
@@ -77,12 +76,11 @@ def hottest_place(heat: ArrayLike, low: float) -> str:
     Where in the picture the heat is strongest; the left of the picture is usually the patient's right.
 
     Args:
-        heat: heat map ``(H, W)``, or of a volume ``(X, Y, Z)``, its axes right, front and up.
+        heat: heat map ``(H, W)``.
         low: largest heat that counts for none.
 
     Returns:
-        Third of the height and third of the width, such as "upper left", or "" where there is no heat. Of a volume the
-        thirds of the patient's own height, width and depth, such as "lower right back".
+        Third of the height and third of the width, such as "upper left", or "" where there is no heat.
 
     Example:
         >>> hottest_place([[0, 0, 0], [0, 0, 3], [0, 1, 0]], low=1.0), hottest_place(np.eye(9) * 0.5, low=1.0)
@@ -94,10 +92,6 @@ def hottest_place(heat: ArrayLike, low: float) -> str:
     if not values.max() > low:
         return ""
     place = np.unravel_index(values.argmax(), values.shape)
-    if values.ndim == 3:
-        thirds = [3 * int(index) // side for index, side in zip(place, values.shape, strict=True)]
-        words = [names[third] for names, third in zip(_PATIENT_THIRDS, thirds, strict=True)]
-        return " ".join(filter(None, (words[2], words[0], words[1]))) or "center"
     row, column = place
     height = ("upper", "middle", "lower")[3 * int(row) // values.shape[0]]
     width = ("left", "center", "right")[3 * int(column) // values.shape[1]]

@@ -16,7 +16,7 @@ from monai_afire.data.datalist.labels import (
 )
 from monai_afire.data.datalist.loading import bundle_items, indexed_images, load_radiograph_datalist
 from monai_afire.data.datalist.patients import item_patients, patient_of, split_by_patient
-from monai_afire.data.datalist.scanning import scan_radiographs, scan_volumes
+from monai_afire.data.datalist.scanning import scan_radiographs
 from monai_afire.data.datalist.subsets import cross_validation_items, few_shots, label_subset
 
 __all__ = [
@@ -37,6 +37,5 @@ __all__ = [
     "save_class_names",
     "saved_class_names",
     "scan_radiographs",
-    "scan_volumes",
     "split_by_patient",
 ]

@@ -31,7 +31,6 @@ def labeled_items(
     as_key: str = "label",
     class_names: Sequence[str] | None = None,
     label_kind: str = "multilabel",
-    spatial_dims: int = 2,
     num_classes: int | None = None,
     weights: str | None = None,
 ) -> list[dict[str, Any]]:
@@ -58,7 +57,6 @@ def labeled_items(
         class_names: of findings or classes, whose values are checked (:func:`check_label_table`); None for masks and
             landmarks.
         label_kind: "multilabel" or "multiclass", what the values may be, see :func:`check_label_table`.
-        spatial_dims: 3 for volumes, see :func:`monai_afire.data.bundle_items`.
         num_classes: for ``weights``, see :func:`class_names`.
         weights: file of a network, into the order of whose classes the labels are put.
 
@@ -90,11 +88,9 @@ def labeled_items(
         source = phantom.datalist()
     name = str(source or dataset_dir)
     if num_folds is not None:
-        items = _all_items(source, dataset_dir, section, spatial_dims)
+        items = _all_items(source, dataset_dir, section)
     else:
-        items = load_radiograph_datalist(
-            dataset_dir, source, section, hold_out=bool(datalist), volumes=spatial_dims == 3, leaks="refuse"
-        )
+        items = load_radiograph_datalist(dataset_dir, source, section, hold_out=bool(datalist), leaks="refuse")
     require_keys(items, [label_key] if required is None else required, section if num_folds is None else "all", name)
     # masks are no classes to stratify by
     stratified_by = label_key if as_key == "label" and label_key not in PATH_KEYS else "label"
@@ -117,16 +113,14 @@ def labeled_items(
     return [{**item, "index": index} for index, item in enumerate(items)]
 
 
-def _all_items(source: Path | None, dataset_dir: str | None, section: str, spatial_dims: int) -> list[dict[str, Any]]:
+def _all_items(source: Path | None, dataset_dir: str | None, section: str) -> list[dict[str, Any]]:
     """Items of all sections of a list or of a folder, each image once."""
     if source is None:
-        return load_radiograph_datalist(dataset_dir, section="all", volumes=spatial_dims == 3)
+        return load_radiograph_datalist(dataset_dir, section="all")
     content = read_sections(source)
     items: dict[str, dict[str, Any]] = {}
     for name in [name for name in SECTIONS if content.get(name)] or [section]:
-        found = load_radiograph_datalist(
-            dataset_dir, source, name, volumes=spatial_dims == 3, leaks="ignore", content=content
-        )
+        found = load_radiograph_datalist(dataset_dir, source, name, leaks="ignore", content=content)
         for item in found:
             items.setdefault(str(item["image"]), item)
     return list(items.values())

@@ -21,7 +21,7 @@ from monai_afire.data.datalist.datalist_checks import (
 )
 from monai_afire.data.datalist.leaks import check_leaks
 from monai_afire.data.datalist.patients import file_patients, item_patients, split_by_patient
-from monai_afire.data.datalist.scanning import scan_radiographs, scan_volumes
+from monai_afire.data.datalist.scanning import scan_radiographs
 from monai_afire.transforms.radiograph_io.formats import supported_types
 from monai_afire.utils.distributed import global_rank
 from monai_afire.utils.garbage_collection import garbage_collection_paused
@@ -40,7 +40,6 @@ def load_radiograph_datalist(
     seed: int = 0,
     hold_out: bool = False,
     check_files: bool = True,
-    volumes: bool = False,
     leaks: str = "warn",
     content: dict[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
@@ -64,7 +63,6 @@ def load_radiograph_datalist(
         seed: another number gives another split of a folder.
         hold_out: take "validation" out of "training", as for a folder, where a datalist has no such section.
         check_files: look whether each file exists.
-        volumes: items may be folders, DICOM series; searched for, each folder with DICOM slices is one.
         leaks: "warn" when patients or images are in two sections of the datalist, "refuse" or "ignore" them.
         content: of the datalist, if it has been read already.
 
@@ -84,7 +82,7 @@ def load_radiograph_datalist(
         ('a.png', 0)
     """
     if not datalist:
-        return _folder_items(dataset_dir, section, validation_fraction, seed, volumes)
+        return _folder_items(dataset_dir, section, validation_fraction, seed)
     source = Path(datalist).expanduser()
     content = read_sections(source) if content is None else content
     divide = hold_out and section in ("training", "validation") and "validation" not in content
@@ -95,7 +93,7 @@ def load_radiograph_datalist(
     items = _to_items(entries, f"{source}: section {listed!r}", path_keys, base)
     require_keys(items, ["image"], listed, source)
     if check_files:
-        require_files(items, path_keys, listed, source, folders=volumes)
+        require_files(items, path_keys, listed, source)
     if not divide:
         return items
     return _part(items, item_patients(items, source, base), section, validation_fraction, seed, source)
@@ -113,7 +111,7 @@ def _part(
 
 
 def _folder_items(
-    dataset_dir: str | os.PathLike | None, section: str, fraction: float, seed: int, volumes: bool
+    dataset_dir: str | os.PathLike | None, section: str, fraction: float, seed: int
 ) -> list[dict[str, Any]]:
     """Items of a folder without datalist."""
     if not dataset_dir:
@@ -122,7 +120,7 @@ def _folder_items(
     if section not in (*SECTIONS, "all"):
         accepted = "training, validation, test and all"
         raise DatalistError(f"{folder}: a folder without datalist has the sections {accepted}, not {section!r}.")
-    names = scan_volumes(folder) if volumes else scan_radiographs(folder)
+    names = scan_radiographs(folder)
     if not names:
         raise DatalistError(f"no radiographs found under {folder}; supported: {supported_types()}.")
     root = os.path.abspath(os.path.expanduser(folder))
@@ -236,7 +234,6 @@ def bundle_items(
     datalist: str | None = None,
     phantom: DrawnSet | None = None,
     check_files: bool = True,
-    spatial_dims: int = 2,
 ) -> list[dict[str, Any]]:
     """
     Items of one section for a bundle's data set.
@@ -250,7 +247,6 @@ def bundle_items(
         datalist: JSON file that lists the images by section.
         phantom: what stands in for images, such as :class:`monai_afire.apps.phantom.PhantomSet`.
         check_files: False leaves it to the loading to find files that do not exist.
-        spatial_dims: 3 for volumes: a folder with DICOM slices is then one of them, and so is ``dataset_dir`` itself.
 
     Returns:
         Dictionaries with at least "image", the path of a file that exists.
@@ -268,11 +264,8 @@ def bundle_items(
     if dataset_dir and not datalist and os.path.isfile(os.path.expanduser(dataset_dir)):
         return [{"image": os.path.abspath(os.path.expanduser(dataset_dir))}]
     if dataset_dir or datalist:
-        volumes = spatial_dims == 3
-        items = load_radiograph_datalist(
-            dataset_dir, datalist, section, hold_out=True, check_files=check_files, volumes=volumes
-        )
-        if section == "training" and not datalist and not volumes and not global_rank():
+        items = load_radiograph_datalist(dataset_dir, datalist, section, hold_out=True, check_files=check_files)
+        if section == "training" and not datalist and not global_rank():
             logger.info(f"to check these images first: monai-afire audit {shlex.quote(os.fspath(dataset_dir or ''))}")
         return items
     return load_radiograph_datalist(None, phantom.datalist() if phantom else None, section)

@@ -20,7 +20,6 @@ from monai_afire.transforms.radiograph_io.formats import (
 from monai_afire.utils.files import RESULTS_MARK
 from monai_afire.utils.text import first_few
 
-_VOLUMES = ("NIfTI", "MetaImage", "NRRD")
 _RADIOGRAPH = "radiograph"
 _IGNORED_NAMES = {"dicomdir", "__macosx"}
 
@@ -81,35 +80,6 @@ def scan_radiographs(folder: str | os.PathLike) -> list[str]:
     if count := sum(len(scan_radiographs(result)) for result in results):
         text = f"{count:,} pictures left out, which lie among results of monai_afire: {first_few(sorted(results))}"
         warnings.warn(f"{root}: {text}; {len(found):,} radiographs are found.", stacklevel=2)
-    return sorted(found)
-
-
-def scan_volumes(folder: str | os.PathLike) -> list[str]:
-    """
-    Find the volumes below a folder: NIfTI, MetaImage and NRRD files, and folders with DICOM slices, one series each.
-
-    Returns:
-        Names relative to the folder with "/", sorted; "." where the folder itself holds the slices.
-
-    Raises:
-        DatalistError: as :func:`scan_radiographs`.
-
-    Example:
-        >>> import pathlib, tempfile
-        >>> folder = pathlib.Path(tempfile.mkdtemp())
-        >>> (folder / "series").mkdir()
-        >>> for name in ("b.nii.gz", "series/1.dcm", "series/2.dcm", "c.png"):
-        ...     (folder / name).touch()
-        >>> scan_volumes(folder)
-        ['b.nii.gz', 'series']
-    """
-    found = set()
-    for name in scan_radiographs(folder):
-        kind = SUPPORTED_EXTENSIONS.get(extension_of(name), "DICOM")
-        if kind == "DICOM":
-            found.add(os.path.dirname(name) or ".")
-        elif kind in _VOLUMES:
-            found.add(name)
     return sorted(found)
 
 

@@ -54,7 +54,7 @@ def save(path: Path, changed: dict[str, Any] | None = None, nested: bool = False
 
 def test_a_file_says_it_by_the_names_of_options(tmp_path: Path) -> None:
     found = described_options(save(tmp_path / "model.pt"))
-    assert found == {**ENCODER, "channels": 1, "spatial_dims": 2}
+    assert found == {**ENCODER, "channels": 1}
 
 
 def test_what_is_given_may_be_said_again_but_not_differ(tmp_path: Path) -> None:

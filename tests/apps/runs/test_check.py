@@ -122,7 +122,7 @@ def test_a_list_without_names_is_named_with_its_remedy(tmp_path: Path) -> None:
     assert f'--datalist: {path}: has no names for \'label\'; add "finding_names": ["first", "second", ...]' in message
 
 
-@pytest.mark.parametrize("late", ["volume", "lesions_on_device"])
+@pytest.mark.parametrize("late", ["lesions_on_device"])
 def test_an_overlay_after_one_that_follows_it_is_refused_with_the_right_order(late: str) -> None:
     wrong = ["afire/train", "afire/finetune_anomaly", f"afire/{late}"]
     [order] = re.findall(r"give \"(.+)\"", problems(wrong))
@@ -147,22 +147,16 @@ def test_an_overlay_before_its_config_is_refused_with_the_right_order(run: list[
 
 def test_the_right_order_of_overlays_is_accepted_and_the_last_one_counts() -> None:
     adapting = call_of(["afire/train", "afire/finetune_anomaly"]).config
-    call = call_of(["afire/train", "afire/volume", "afire/finetune_anomaly"], pretrained="")
+    call = call_of(["afire/train", "afire/lesions_on_device", "afire/finetune_anomaly"], pretrained="")
     check_call(call)
     assert [call.config[name] for name in ("epochs", "val_interval")] == [18, 6]
     assert call.config["add_lesions"] == adapting["add_lesions"]
     assert call.config["train"]["lr_schedule"] == adapting["train"]["lr_schedule"]
-    assert call.config["spatial_dims"] == 3
 
 
 def test_files_that_no_overlay_has_to_follow_come_in_any_order() -> None:
     for order in (["color", "finetune_anomaly"], ["finetune_anomaly", "color"]):
         check_call(call_of(["afire/train", *(f"afire/{name}" for name in order)], pretrained=""))
-
-
-def test_all_overlays_that_come_too_late_are_named_once() -> None:
-    message = problems([f"afire/{name}" for name in ("train", "finetune_anomaly", "lesions_on_device", "volume")])
-    assert "--config_file: lesions_on_device.json and volume.json must come before finetune_anomaly.json" in message
 
 
 def test_what_a_part_that_is_not_built_would_refuse_is_no_problem() -> None:
@@ -240,7 +234,7 @@ def test_an_option_that_an_overlay_has_made_idle_is_told(run: list[str], option:
     ("run", "overrides"),
     [
         (TRAIN, {"train::trainer::max_epochs": 3, "own_encoder::norm_eps": 1e-6, "phantom::num_patients::test": 3}),
-        (TRAIN, {"train::progress_bar::_disabled_": True, "optimizer::betas": [0.9, 0.95]}),
+        (TRAIN, {"train::run::save_interval": 2, "optimizer::betas": [0.9, 0.95]}),
         (TRAIN, {"width": 24, "hidden_size": "$2 * @width"}),
         (TRAIN, {"learning_rate": "$0.1 ** 3", "output_dir": 2024, "epochs": 1e1, "pin": "%width", "width": 3}),
         (["afire/train", "afire/finetune_anomaly"], {"pretrained": "", "specificity": "null"}),

@@ -16,7 +16,7 @@ from monai_afire.apps.runs.follow_up import follow_up_command, given_options
 
 FILES: dict[str, dict[str, Any]] = {
     "train": {"epochs": 9, "hidden_size": 192, "output_dir": "o", "resume": False, "learning_rate": 0.1, "encoder": {}},
-    "adapt": {"epochs": 18, "pretrained": None, "train::checkpoint::network": "@detector"},
+    "adapt": {"epochs": 18, "pretrained": None, "train::run::network": "@detector"},
     "inference": {"hidden_size": 192, "output_dir": "i", "ckpt_path": "m", "dataset_dir": None, "encoder": {}},
     "paper": {"hidden_size": 768, "epochs": 800, "learning_rate": "$0.1 * 2"},
     "swin": {"encoder": {"_target_": "SwinEncoder"}},

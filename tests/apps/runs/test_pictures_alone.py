@@ -13,7 +13,7 @@ from apps.runs.bundle_configs import call_of
 
 from monai_afire.apps.runs import OptionError, check_call
 from monai_afire.networks import ViTEncoder, build_encoder
-from monai_afire.transforms import AnatPaste, controlled_lesion, fit_images, image_loader
+from monai_afire.transforms import AnatPaste, controlled_lesion
 
 
 def volume_encoder(**options: Any) -> ViTEncoder:
@@ -27,10 +27,6 @@ def volume_encoder(**options: Any) -> ViTEncoder:
         (lambda: build_encoder("timm:vit_tiny_patch16_224", volume_encoder()), "takes pictures"),
         (lambda: AnatPaste()(torch.rand(1, 16, 16, 16)), "volumes"),
         (lambda: controlled_lesion(torch.rand(1, 16, 16, 16), "AnatPaste", 0.5, 0.2, 0), "for volumes take"),
-        (lambda: image_loader("image", spatial_dims=3, channels=3), "volumes have one channel"),
-        (lambda: image_loader("image", intensity_window=(0, 1)), "is for volumes"),
-        (lambda: image_loader("image", spacing=1.0), "is for volumes"),
-        (lambda: fit_images("image", 8, spacing=1.0), "is for volumes"),
     ],
 )
 def test_the_error_says_so(use: Callable[[], Any], message: str) -> None:
@@ -38,29 +34,16 @@ def test_the_error_says_so(use: Callable[[], Any], message: str) -> None:
         use()
 
 
-VOLUME = ["afire/train", "afire/volume"]
 PICTURES = ["afire/train"]
 
 
 @pytest.mark.parametrize(
     ("run", "change", "message"),
     [
-        (VOLUME, {"image_size": [32, 32, 16], "spacing": 2.0}, None),
-        (PICTURES, {"spacing": 2.0}, "spacing 2.0 is for volumes"),
-        (PICTURES, {"intensity_window": [0, 1]}, "is for volumes"),
+        (PICTURES, {"image_size": [32, 48]}, None),
         (PICTURES, {"channels": 2}, "channels must be 1 (gray) or 3"),
-        (VOLUME, {"image_size": [32, 32]}, "Sequence must have length 3, got 2"),
-        (VOLUME, {"patch_size": [8, 8, 10]}, "cannot be cut into patches of (8, 8, 10)"),
-        (VOLUME, {"spacing": [1.0, 1.0]}, "Sequence must have length 3, got 2"),
-        (VOLUME, {"channels": 3}, "volumes have one channel"),
         (["peac/train"], {"image_size": [32, 48]}, "make_crops cannot have image_size [32, 48]"),
         (["mae/train"], {"image_size": [32, 48]}, "resize cannot have image_size [32, 48]"),
-        (["radiograph_segmentation/train"], {"cover_volume": True}, "give spacing"),
-        (
-            ["radiograph_segmentation/train", "radiograph_segmentation/volume"],
-            {"cover_volume": True, "spacing": 2},
-            None,
-        ),
     ],
 )
 def test_options_fit_the_axes(run: list[str], change: dict[str, Any], message: str | None) -> None:

@@ -22,7 +22,7 @@ from monai_afire.apps.studies import (
 )
 from monai_afire.apps.studies.study import NothingToCompareError
 from monai_afire.networks import RadiographEncoder
-from monai_afire.transforms import fit_images, image_loader
+from monai_afire.transforms import LoadRadiographd, fit_images
 
 
 class BlockColors(RadiographEncoder):
@@ -47,7 +47,7 @@ def test_a_shifted_picture_is_found_where_it_went(tmp_path: Path) -> None:
         "landmarks": [[35.5, 19.5], [11.5, 27.5], None],
         "landmarks_2": [[35.5, 27.5], [11.5, 35.5], [1.0, 1.0]],
     }
-    transform = Compose([image_loader("image", channels=3), fit_images("image", 32)])
+    transform = Compose([LoadRadiographd("image", channels=3), fit_images("image", 32)])
     [read] = read_landmark_pairs([pair], transform)
     np.testing.assert_allclose(read.landmarks[1, 0] - read.landmarks[0, 0], [0, 4], atol=1e-5)
     table = pair_correspondence(BlockColors(), [read, read], progress=False)
