@@ -25,7 +25,7 @@ from monai_afire.data.datalist import (
     scan_radiographs,
     split_by_patient,
 )
-from monai_afire.data.samplers import DistributedRandomSampler
+from monai_afire.data.samplers import DistributedRandomSampler, training_sampler
 
 __all__ = [
     "DatalistError",
@@ -49,4 +49,5 @@ __all__ = [
     "saved_class_names",
     "scan_radiographs",
     "split_by_patient",
+    "training_sampler",
 ]

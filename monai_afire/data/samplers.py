@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""Random sampler of distributed training, with a fixed number of samples per epoch."""
+"""Random samplers of training, in one process or in a process group."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import math
 from collections.abc import Iterator, Sized
 
 import torch
+from torch.utils.data import RandomSampler, Sampler
 from torch.utils.data.distributed import DistributedSampler
+
+from monai_afire.utils.distributed import has_process_group
 
 
 class DistributedRandomSampler(DistributedSampler):
@@ -63,3 +66,30 @@ class DistributedRandomSampler(DistributedSampler):
         passes = math.ceil(self.total_size / self.size)
         order = torch.cat([torch.randperm(self.size, generator=generator) for _ in range(passes)])
         return iter(order[self.rank : self.total_size : self.num_replicas].tolist())
+
+
+def training_sampler(dataset: Sized, seed: int = 0, min_batches: int = 0, batch_size: int = 1) -> Sampler[int]:
+    """
+    The sampler of a training run: each image once per epoch, in a new order.
+
+    Args:
+        dataset: the data set.
+        seed: of the order in a process group, the same on every rank; one process takes PyTorch's random numbers.
+        min_batches: least number of batches per epoch of each process, for which a small data set is gone through
+            several times.
+        batch_size: of one process, for ``min_batches``.
+
+    Returns:
+        PyTorch's ``RandomSampler``, and in a process group PyTorch's ``DistributedSampler`` or, with ``min_batches``,
+        :class:`DistributedRandomSampler`.
+
+    Example:
+        >>> len(training_sampler(range(3))), len(training_sampler(range(3), min_batches=2, batch_size=4))
+        (3, 8)
+    """
+    if not has_process_group():
+        num_samples = max(len(dataset), min_batches * batch_size)
+        return RandomSampler(dataset, num_samples=num_samples)
+    if not min_batches:
+        return DistributedSampler(dataset, seed=seed)  # type: ignore[arg-type]
+    return DistributedRandomSampler(dataset, seed=seed, min_batches=min_batches, batch_size=batch_size)

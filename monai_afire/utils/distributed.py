@@ -50,8 +50,7 @@ def rank_device() -> torch.device:
     """
     local_rank = os.environ.get("LOCAL_RANK")
     if local_rank is None:
-        use = "overlays named multi_gpu are for `torchrun --nproc_per_node=N -m monai.bundle run ...`"
-        raise RuntimeError(f"LOCAL_RANK is not set: {use}; leave them out to run in one process")
+        raise RuntimeError("LOCAL_RANK is not set: start the processes with `torchrun --nproc_per_node=N ...`")
     kind = default_device().type
     if distributed_backend(torch.device(kind)) == "gloo":
         return torch.device("cpu")
@@ -59,6 +58,84 @@ def rank_device() -> torch.device:
         found = f"process {local_rank} of this machine has no GPU, there are {device_count(kind)}"
         raise RuntimeError(f"{found}: start one process per GPU with --nproc_per_node")
     return torch.device(kind, int(local_rank))
+
+
+def has_process_group() -> bool:
+    """
+    Whether this process has joined others.
+
+    Example:
+        >>> has_process_group()
+        False
+    """
+    return dist.is_available() and dist.is_initialized()
+
+
+def is_launched() -> bool:
+    """
+    Whether ``torchrun`` started this process.
+
+    Example:
+        >>> is_launched()
+        False
+    """
+    return "LOCAL_RANK" in os.environ
+
+
+def run_device() -> torch.device:
+    """
+    The device of a run that names none: that of the rank where ``torchrun`` started it, or else :func:`default_device`.
+
+    Returns:
+        The device.
+
+    Example:
+        >>> run_device() == default_device()
+        True
+    """
+    return rank_device() if is_launched() else default_device()
+
+
+def join_process_group(device: torch.device) -> None:
+    """
+    Join the processes that ``torchrun`` started, see :func:`init_process_group`; without ``torchrun`` do nothing.
+
+    Args:
+        device: of this process.
+
+    Example:
+        >>> join_process_group(torch.device("cpu"))
+        >>> world_size()
+        1
+    """
+    if is_launched():
+        init_process_group(device)
+
+
+def parallel_network(network: nn.Module, device: torch.device, find_unused_parameters: bool = False) -> nn.Module:
+    """
+    A network as a run trains it: on its device, and in a process group within ``DistributedDataParallel``.
+
+    Args:
+        network: changed in place, see :func:`synchronized`.
+        device: of this process.
+        find_unused_parameters: whether steps may leave parameters without a gradient.
+
+    Returns:
+        The network itself without a process group.
+
+    Example:
+        >>> type(parallel_network(nn.Linear(2, 1), torch.device("cpu"))).__name__
+        'Linear'
+    """
+    if not has_process_group():
+        return network.to(device)
+    device_ids = None if device.type == "cpu" else [device]
+    return nn.parallel.DistributedDataParallel(
+        synchronized(network, device),
+        device_ids=device_ids,
+        find_unused_parameters=find_unused_parameters,
+    )
 
 
 def init_process_group(device: torch.device) -> None:
@@ -136,7 +213,7 @@ def launched_group(device: torch.device | None = None) -> Iterator[None]:
         ...     world_size()
         1
     """
-    if "LOCAL_RANK" not in os.environ:
+    if not is_launched():
         yield
         return
     init_process_group(device or rank_device())

@@ -94,10 +94,7 @@ def _acquire(path: Path, deadline: float) -> int | None:
                     time.sleep(_BETWEEN_TRIES)
                     continue
                 remedy = "wait for its end, or choose other folders (--output_dir, in training also --ckpt_dir)"
-                together = "processes of one torchrun need an overlay named multi_gpu"
-                raise RuntimeError(
-                    f"another run is writing into {path.parent} ({owner}): {remedy}; {together}"
-                ) from None
+                raise RuntimeError(f"another run is writing into {path.parent} ({owner}): {remedy}") from None
             path.unlink(missing_ok=True)
             logger.warning(f"{path.parent} cannot be locked ({error.strerror}): see that no other run writes into it")
             return None

@@ -35,7 +35,7 @@ from monai_afire.utils.files import RESULTS_MARK
 from tests.transforms.radiograph_files import write_dicom
 
 SIDE = 1024
-CONFIGS = [f"bundles/afire/configs/{name}.json" for name in ("inference", "released", "multi_gpu_inference")]
+CONFIGS = [f"bundles/afire/configs/{name}.json" for name in ("inference", "released")]
 
 
 def write_radiographs(folder: Path, count: int) -> None:

@@ -26,7 +26,6 @@ from monai_afire.apps.federated import DistributedMonaiAlgo
 pytestmark = needs_gloo
 
 BUNDLE = "radiograph_classification"
-OVERLAY = "configs/multi_gpu_train.json"
 NUM_IMAGES = (16, 8)  # of the two clients, which therefore weigh 2/3 and 1/3
 GLOBAL_BATCH, ROUNDS, RANKS = 8, 2, 2
 
@@ -52,7 +51,7 @@ def settings(root: Path, client: int, ranks: int) -> dict[str, Any]:
         "augment::transforms": [],
         "optimizer": {"_target_": "torch.optim.SGD", "params": "$@network.parameters()", "lr": "@learning_rate"},
     }
-    if ranks == 1:  # the order of the overlay's sampler
+    if ranks == 1:  # the order of the sampler of several
         sampler = {"_target_": "monai_afire.data.DistributedRandomSampler", "dataset": "@train::dataset"}
         values["train::sampler"] = {**sampler, "seed": "@seed", "num_replicas": 1, "rank": 0}
     return values
@@ -61,7 +60,7 @@ def settings(root: Path, client: int, ranks: int) -> dict[str, Any]:
 def join(folder: Path, client: int, ranks: int) -> MonaiAlgo:
     """A client, with its own copy of the bundle; or one of its processes."""
     root = folder / f"client_{client}" / "bundles" / BUNDLE
-    files = ["configs/train.json"] + ([OVERLAY] if ranks > 1 else [])
+    files = ["configs/train.json"]
     algo = (DistributedMonaiAlgo if ranks > 1 else MonaiAlgo)(
         bundle_root=str(root),
         local_epochs=1,
@@ -176,7 +175,7 @@ def test_clients_of_two_processes_are_as_those_of_one(site: Path) -> None:
         assert all(torch.equal(first[name], second[name]) for name in first if name != "thresholds")
 
 
-def test_the_overlay_is_asked_for(site: Path) -> None:
+def test_the_launcher_is_asked_for(site: Path) -> None:
     client = DistributedMonaiAlgo("bundles/none", config_train_filename=None, config_evaluate_filename=None)
-    with pytest.raises(RuntimeError, match=r"add 'configs/multi_gpu_train\.json' to config_train_filename"):
+    with pytest.raises(RuntimeError, match="start them with torchrun"):
         client.initialize()

@@ -1,6 +1,6 @@
 # Copyright (c) monai_afire contributors
 # Licensed under the Apache License, Version 2.0 (see LICENSE).
-"""``multi_gpu_train.json`` of every bundle: the same few lines, one log, one set of files, an end when a rank fails."""
+"""Every bundle by several processes: one log, one set of files, an end when a rank fails."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from bundles.bundle_runs import (
-    REPOSITORY_ROOT,
     at,
     command,
     copy_bundles,
@@ -28,7 +27,6 @@ from bundles.bundle_runs import (
     train_in_process,
     write_images,
 )
-from monai.bundle import ConfigParser
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from distributed.two_ranks import needs_gloo
@@ -60,7 +58,7 @@ RUN = {"epochs": 2, "batch_size": 4, "val_interval": 1}
 
 
 def configs(bundle: str) -> list[str]:
-    return [f"bundles/{bundle}/configs/{name}.json" for name in ("train", "multi_gpu_train")]
+    return [f"bundles/{bundle}/configs/train.json"]
 
 
 def settings(bundle: str, **overrides: Any) -> dict[str, Any]:
@@ -77,7 +75,7 @@ def scalars_of(folder: Path) -> dict[str, list[float]]:
 
 def torchrun(folder: Path, bundle: str, **overrides: Any) -> subprocess.CompletedProcess[str]:
     """Two processes, as a user starts them; all of them are ended when they take too long."""
-    _, *module = command(str(configs(bundle)), settings(bundle, **overrides))
+    _, *module = command(configs(bundle)[0], settings(bundle, **overrides))
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     variables = {**environment(), "OMP_NUM_THREADS": "1"}
@@ -112,7 +110,7 @@ def only_rank(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize("bundle", PRETRAINING + TRANSFER)
 @pytest.mark.usefixtures("only_rank")
-def test_overlay_runs(workspace: Path, bundle: str) -> None:
+def test_a_launched_process_joins_its_group(workspace: Path, bundle: str) -> None:
     train_in_process(configs(bundle), settings(bundle, epochs=1))
     assert not dist.is_initialized(), "finalize leaves the group"
     assert all(bool(value.isfinite().all()) for value in saved_weights(bundle).values() if value.is_floating_point())
@@ -144,22 +142,6 @@ def test_a_term_of_weight_zero_leaves_parameters_without_gradient(workspace: Pat
     overrides = settings(bundle, epochs=2, **at("loss", **{f"{term}_weight": 0.0}))
     train_in_process(configs(bundle), overrides)
     assert all(bool(value.isfinite().all()) for value in saved_weights(bundle).values() if value.is_floating_point())
-
-
-@pytest.mark.parametrize("bundles", [PRETRAINING, TRANSFER])
-def test_overlays_are_the_same_text(bundles: tuple[str, ...]) -> None:
-    texts = [ConfigParser.load_config_file(str(REPOSITORY_ROOT / configs(bundle)[1])) for bundle in bundles]
-    assert all(text == texts[0] for text in texts)
-    base = ConfigParser.load_config_file(str(REPOSITORY_ROOT / configs(bundles[0])[0]))
-    for name in texts[0]:
-        assert name.split("::")[0] in {*base, "finalize"}, name
-
-
-def test_a_run_without_torchrun_says_how_to_start_it(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("LOCAL_RANK", raising=False)
-    with pytest.raises(RuntimeError) as error:
-        train_in_process(configs("ace"), settings("ace"))
-    assert "torchrun --nproc_per_node" in str(error.getrepr(style="long"))
 
 
 @pytest.mark.slow
@@ -233,7 +215,7 @@ def test_processes_without_torchrun_end_with_the_code_of_a_stopped_run(workspace
     processes = []
     for rank in ("0", "1"):
         variables = {**shared, "OMP_NUM_THREADS": "1", "RANK": rank, "LOCAL_RANK": rank}
-        arguments = command(str(configs("afire")), overrides)
+        arguments = command(configs("afire")[0], overrides)
         processes.append(subprocess.Popen(arguments, cwd=workspace, env=variables, start_new_session=True))
     checkpoint, deadline = workspace / "bundles/afire/models/checkpoint.pt", time.monotonic() + TIMEOUT
     try:

@@ -16,11 +16,9 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 from apps.results.test_resumed_tables import ITEMS, Landmarks, batches, tables
-from bundles.bundle_runs import REPOSITORY_ROOT, command, copy_bundles, environment, run_bundle, write_images
+from bundles.bundle_runs import command, copy_bundles, environment, run_bundle, write_images
 from ignite.engine import Engine, Events
-from monai.bundle import ConfigParser
 
-from distributed.test_multi_gpu_bundles import TRANSFER
 from distributed.two_ranks import needs_gloo, run_on_two_ranks
 
 pytestmark = needs_gloo
@@ -133,19 +131,7 @@ def test_what_a_killed_run_has_left_is_kept_when_another_starts_anew(tmp_path: P
     assert not (folder / "parts").exists()
 
 
-@pytest.mark.parametrize("bundle", ["afire", "ace", "dino", "mae", "peac", *TRANSFER])
-def test_overlay_changes_what_the_inference_of_each_bundle_has(bundle: str) -> None:
-    base, overlay, first = (
-        ConfigParser.load_config_file(str(REPOSITORY_ROOT / f"bundles/{name}/configs/{config}.json"))
-        for name, config in ((bundle, "inference"), (bundle, "multi_gpu_inference"), ("afire", "multi_gpu_inference"))
-    )
-    assert overlay == first
-    assert {*overlay} - {"finalize"} < {*base}
-    assert "@process_group" in base["initialize"]
-    assert base["dataset"]["data"] == "$@writer.remaining(@batch_size)"
-
-
-CONFIGS = [f"bundles/afire/configs/{name}.json" for name in ("inference", "released", "multi_gpu_inference")]
+CONFIGS = [f"bundles/afire/configs/{name}.json" for name in ("inference", "released")]
 
 
 def launch(folder: Path, **overrides: object) -> subprocess.Popen[str]:

@@ -62,11 +62,11 @@ def image_size(path: Path) -> tuple[int, int]:
 
 @pytest.mark.parametrize("spatial_dims", [2, 3])
 def test_picture_is_written_and_sent_to_tensorboard(tmp_path: Path, spatial_dims: int) -> None:
-    network = tiny_afire(spatial_dims)
+    network = tiny_afire()
     file = tmp_path / "new" / "preview.png"
     writer = SummaryWriter(str(tmp_path / "events"))
     preview = RestorationPreview(network.encoder, str(file), INPUTS, writer, num_images=2)
-    evaluate(network, preview, spatial_dims=spatial_dims, epoch=5)
+    evaluate(network, preview, epoch=5)
     writer.close()
     width, height = image_size(file)
     assert (width, height) == (round(110 * 2.2 * 4), round(110 * (2.2 * 2 + 0.5)))

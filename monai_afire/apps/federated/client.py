@@ -26,8 +26,7 @@ class DistributedMonaiAlgo(MonaiAlgo):
     open how the weights reach the other processes (MONAI#5133), and knows no devices but CUDA's.
 
     Args:
-        args: of :class:`monai.fl.client.MonaiAlgo`. Both ``config_train_filename`` and ``config_evaluate_filename``
-            end with "configs/multi_gpu_train.json", without which each process would train on its own.
+        args: of :class:`monai.fl.client.MonaiAlgo`.
         kwargs: likewise.
 
     Example:
@@ -48,11 +47,11 @@ class DistributedMonaiAlgo(MonaiAlgo):
             extra: of the system of federated learning, on every process.
 
         Raises:
-            RuntimeError: when ``torchrun`` did not start this process, or the overlay is missing.
+            RuntimeError: when ``torchrun`` did not start this process.
         """
         super().initialize(extra)
         if not dist.is_initialized():
-            remedy = "add 'configs/multi_gpu_train.json' to config_train_filename, or use MonaiAlgo for one process"
+            remedy = "start them with torchrun, or use MonaiAlgo for one process"
             raise RuntimeError(f"the processes of this client are not in a group: {remedy}")
         # waits on the CPU: a GPU would spin for as long as the other clients train, and give up after a while
         self._exchange = dist.new_group(backend="gloo", timeout=LONGEST_ROUND)

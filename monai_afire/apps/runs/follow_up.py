@@ -50,7 +50,7 @@ def follow_up_command(
     entries = base | added
     # what is built from the file of the weights cannot be set
     known = {name for name, value in entries.items() if "$@model_file." not in str(value)}
-    overlays = [path for path in present[1:] if path not in configs and not Path(path).name.startswith("multi_gpu")]
+    overlays = [path for path in present[1:] if path not in configs]
     fitting = overlays if goes_on and keep is None else []  # elsewhere the weights bring what overlays set
     left_out = _OF_ONE_RUN | set(added) | set(options) | set(known_otherwise) | (set() if goes_on else _PLACES)
     if "dataset_dir" in options:

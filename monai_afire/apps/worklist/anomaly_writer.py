@@ -127,9 +127,7 @@ class AnomalyResult:
 
     @cached_property
     def planes(self) -> tuple[NDArray, NDArray]:
-        """
-        Picture in [0, 1] and heat of its shape, in the proportions of the file.
-        """
+        """Picture in [0, 1] and heat of its shape, in the proportions of the file."""
         picture = in_proportion(self.picture, self.spatial_shape)
         return picture, resized_maps(self.heat[None], picture.shape)[0]
 

@@ -20,7 +20,6 @@ FILES: dict[str, dict[str, Any]] = {
     "inference": {"hidden_size": 192, "output_dir": "i", "ckpt_path": "m", "dataset_dir": None, "encoder": {}},
     "paper": {"hidden_size": 768, "epochs": 800, "learning_rate": "$0.1 * 2"},
     "swin": {"encoder": {"_target_": "SwinEncoder"}},
-    "multi_gpu_train": {"encoder": {}},
 }
 RUN = "python -m monai.bundle run --config_file "
 
@@ -47,7 +46,7 @@ def test_the_same_training_goes_on_with_all_that_the_added_config_leaves(configs
 
 
 def test_overlays_are_repeated(configs: Path) -> None:
-    given = {"config_file": "['train.json','paper.json','multi_gpu_train.json']"}
+    given = {"config_file": "['train.json','paper.json']"}
     assert follow_up_command(["train.json", "adapt.json"], {}, given) == (
         RUN + "\"['train.json','paper.json','adapt.json']\""
     )
