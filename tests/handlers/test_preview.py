@@ -60,8 +60,7 @@ def image_size(path: Path) -> tuple[int, int]:
         return picture.size
 
 
-@pytest.mark.parametrize("spatial_dims", [2, 3])
-def test_picture_is_written_and_sent_to_tensorboard(tmp_path: Path, spatial_dims: int) -> None:
+def test_picture_is_written_and_sent_to_tensorboard(tmp_path: Path) -> None:
     network = tiny_afire()
     file = tmp_path / "new" / "preview.png"
     writer = SummaryWriter(str(tmp_path / "events"))
@@ -211,17 +210,3 @@ def test_tint_keeps_the_picture_where_there_is_no_color() -> None:
     result = tinted(picture, colors, alpha=0.25)
     np.testing.assert_allclose(result[:2], 0.5)
     np.testing.assert_allclose(result[2:], np.broadcast_to([0.625, 0.375, 0.5], (2, 2, 3)))
-
-
-def test_a_volume_is_shown_where_its_lesion_is_and_upright(tmp_path: Path) -> None:
-    encoder = ViTEncoder(img_size=16, patch_size=8, hidden_size=24, num_layers=1, num_heads=2, spatial_dims=3)
-    normal, mask = torch.zeros(1, 1, 16, 16, 16), torch.zeros(1, 1, 16, 16, 16)
-    normal[0, 0, 15, 15, 3] = 1.0  # the far end of the first two axes: above and on the left
-    mask[0, 0, 2:5, 2:5, 3] = 1.0
-    preview = RestorationPreview(encoder, str(tmp_path / "p.png"), {"normal": "image"}, region="mask")
-    restored = torch.zeros(1, 8, 512)
-    (row,) = preview.rows({"image": normal, "mask": mask}, {"restored": restored})
-    assert [picture.shape for picture in row] == [(16, 16)] * 3 + [(16, 16, 3)]
-    assert row[0][0, 0] == 1.0
-    assert row[1][11:14, 11:14].all()
-    assert row[1].sum() == 9
