@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from handlers.tensorboard_server import served_pictures
 from monai.data import MetaTensor
