@@ -53,10 +53,18 @@ def at(holder: str, **settings: Any) -> dict[str, Any]:
 def has(config: dict[str, Any], path: str) -> bool:
     """Whether a config has a setting, or its holder builds something that takes it."""
     *holders, name = path.split("::")
+    if name.startswith("_") and not holders:
+        return True  # a remark, such as which overlays one follows
     for holder in holders:
         config = config.get(holder, {})
     target = locate(config.get("_target_", ""))
     return name in config or (target is not None and name in {*signature(target).parameters, "_disabled_"})
+
+
+def own_settings_aside(part: dict[str, Any]) -> dict[str, Any]:
+    """A part of a config without what each method has its own of."""
+    own = ("description", "first_validation", "scalars", "picture")
+    return {name: value for name, value in part.items() if name not in own}
 
 
 def same_dataset(dataset: dict[str, Any], of_afire: dict[str, Any]) -> bool:

@@ -183,9 +183,9 @@ def test_every_bundle_is_guarded(bundle: str) -> None:
     config = ConfigParser.load_config_file(str(REPOSITORY_ROOT / f"bundles/{bundle}/configs/train.json"))
     named = [config["train"][entry.removeprefix("%train::")] for entry in config["train"]["handlers"]]
     handlers = [handler["_target_"].split(".")[-1] for handler in named]
-    before_training = ("ClassNamesFile", "HeadWarmStart")
-    assert [name for name in handlers if name not in before_training][:2] == ["EpochSeed", "NonFiniteLoss"]
-    assert handlers[-2:] == ["ResumableCheckpoint", "ClosingMessage"]
+    assert handlers[-1] == "training_message"
+    assert config["train"]["run"]["_target_"] == "monai_afire.handlers.TrainingRun"
+    assert config["train"]["trainer"]["run"] == "@train::run"
     assert config["load_image"]["transforms"][0] == {"_target_": "CopyItemsd", "keys": "image", "names": "file"}
     steps = [config["select"]] if "select" in config else config["to_tensors"]["transforms"]
     (selected,) = (step["keys"] for step in steps if step["_target_"] == "SelectItemsd")

@@ -103,12 +103,6 @@ def test_a_network_of_the_other_kind_is_refused(workspace: Path) -> None:
         with pytest.raises(Exception) as error:  # noqa: PT011  MONAI's parser wraps what it meets
             train_in_process([f"{ROOT}/configs/{name}.json" for name in configs], overrides)
         assert f"--label_kind: {words}" in all_messages(error.value)
-    with pytest.raises(Exception) as error:  # noqa: PT011
-        train_in_process(
-            [f"{ROOT}/configs/{name}.json" for name in ("train", "evaluate")],
-            {"dataset_dir": "phantom", "datalist": "list.json", "intensity_window": [0, 200]},
-        )
-    assert "--intensity_window: [0, 200] contradicts" in all_messages(error.value)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from monai_afire.apps.runs.call import BundleCall
 from monai_afire.apps.runs.check import OptionError, check, check_call, start_bundle
-from monai_afire.apps.runs.closing_message import ClosingMessage
+from monai_afire.apps.runs.closing_message import ClosingMessage, training_message
 from monai_afire.apps.runs.declarations import ENCODER_OPTIONS, OPTIONS, SECTIONS
 from monai_afire.apps.runs.described_options import described_options
 from monai_afire.apps.runs.help_text import describe_default, help_text
@@ -28,4 +28,5 @@ __all__ = [
     "help_text",
     "start_bundle",
     "described_options",
+    "training_message",
 ]

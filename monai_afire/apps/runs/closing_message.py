@@ -94,3 +94,49 @@ class ClosingMessage:
         if Path(path).with_name("checkpoint.pt").is_file():
             facts.append("resumable: checkpoint.pt beside it")
         return f" ({'; '.join(facts)})" if facts else ""
+
+
+def training_message(
+    output_dir: str,
+    ckpt_dir: str,
+    bundle_root: str,
+    picture: str | None = None,
+    validator: Any = None,
+) -> ClosingMessage:
+    """
+    The message of a training: its model, its curves, and the steps that the bundle's other configs make possible.
+
+    A bundle with ``evaluate.json`` is evaluated and used; one with ``finetune_anomaly.json`` is adapted to a detector;
+    the encoder of another one is fine-tuned by ``radiograph_classification``.
+
+    Args:
+        output_dir: folder of the curves and the picture.
+        ckpt_dir: folder of ``model.pt``.
+        bundle_root: folder of the bundle.
+        picture: name of a picture in ``output_dir``.
+        validator: see :class:`ClosingMessage`.
+
+    Returns:
+        The handler.
+
+    Example:
+        >>> message = training_message("output", "models", "bundles/peac")
+        >>> sorted(message.commands)
+        ['next']
+    """
+    configs = Path(bundle_root) / "configs"
+    files: dict[str, Sequence[str]] = {"model": [ckpt_dir, "model.pt"]}
+    if picture is not None:
+        files["picture"] = [output_dir, picture]
+    return ClosingMessage(files, _next_steps(configs), str(configs), output_dir, validator)
+
+
+def _next_steps(configs: Path) -> dict[str, dict[str, Any]]:
+    """Commands that go on from a training."""
+    if (configs / "evaluate.json").is_file() and not (configs / "finetune_anomaly.json").is_file():
+        use = {"configs": ["inference.json"], "ckpt_path": "model", "dataset_dir": "/path/to/images"}
+        return {"evaluate": {"configs": ["train.json", "evaluate.json"]}, "use": use}
+    if (configs / "finetune_anomaly.json").is_file():
+        return {"next": {"configs": ["train.json", "finetune_anomaly.json"], "pretrained": "model"}}
+    fine_tuning = configs.parents[1] / "radiograph_classification" / "configs" / "train.json"
+    return {"next": {"configs": [str(fine_tuning)], "keep": [], "encoder_weights": "model"}}
