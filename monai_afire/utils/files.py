@@ -10,8 +10,10 @@ import os
 import re
 import shutil
 import tempfile
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 
 from numpy.typing import NDArray
@@ -250,6 +252,63 @@ def path_from(path: str | os.PathLike, folder: str | os.PathLike) -> str:
     except ValueError:  # Windows has no way from one drive to another
         name = os.path.abspath(path)
     return name.replace(os.sep, "/")
+
+
+def spelling_on_disk(path: str | os.PathLike) -> str:
+    """
+    Say how a file that does not exist is spelled on disk, if it is there in the spelling of another system.
+
+    Windows separates folders by backslashes. macOS takes letters with accents apart (Unicode's form NFD), where most
+    lists have them in one (NFC): both look the same in a message.
+
+    Args:
+        path: that leads to no file.
+
+    Returns:
+        What differs, "" where no file is there in another spelling either.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> _ = (folder / unicodedata.normalize("NFD", "Müller.png")).write_text("")
+        >>> spelling_on_disk(folder / "Müller.png")
+        'on disk the name is spelled in another Unicode form (NFD, the list has NFC)'
+    """
+    name = os.fspath(path)
+    if name.isascii() and "\\" not in name:
+        return ""
+    slashed = name.replace("\\", "/") if os.sep == "/" else name
+    found = _of_another_form(slashed)
+    if not found:
+        return ""
+    differences = []
+    if slashed != name:
+        differences.append("backslashes separate folders on Windows alone: write / instead")
+    if found != slashed:
+        form = "NFC" if unicodedata.is_normalized("NFC", slashed) else "NFD"
+        other = "NFD" if form == "NFC" else "NFC"
+        differences.append(f"on disk the name is spelled in another Unicode form ({other}, the list has {form})")
+    return "; ".join(differences)
+
+
+def _of_another_form(path: str) -> str:
+    """The path of what is on disk, whatever the Unicode form of each folder's and the file's name; "" for none."""
+    if os.path.exists(path):
+        return path
+    folder, name = os.path.split(path)
+    if not name or folder == path:
+        return ""
+    there = _of_another_form(folder) if folder else "."
+    if not there or not os.path.isdir(there):
+        return ""
+    match = _names_by_form(there, os.stat(there).st_mtime_ns).get(unicodedata.normalize("NFC", name), "")
+    return os.path.join(there if folder else "", match) if match else ""
+
+
+@lru_cache(maxsize=8)  # a list may have very many names of another form in one folder
+def _names_by_form(folder: str, changed: int) -> dict[str, str]:
+    """Names in a folder by their NFC form, as of the time when it was changed."""
+    return {unicodedata.normalize("NFC", name): name for name in os.listdir(folder)}
 
 
 def common_folder(files: Iterable[str | os.PathLike]) -> str:

@@ -21,7 +21,7 @@ from monai_afire.apps.readers.label_reader import LabeledImage, LabelReader
 from monai_afire.data.datalist.datalist_checks import SECTIONS, DatalistError
 from monai_afire.data.datalist.patients import split_by_patient
 from monai_afire.utils.few_images import FEW_IMAGES
-from monai_afire.utils.files import check_writable, path_from, save_png, write_text
+from monai_afire.utils.files import check_writable, path_from, save_png, spelling_on_disk, write_text
 from monai_afire.utils.formatting import table_lines
 from monai_afire.utils.text import first_few
 
@@ -229,7 +229,10 @@ def _frontal(images: Iterable[LabeledImage]) -> list[LabeledImage]:
 def _present(images: Sequence[LabeledImage], root: Path, allow_missing: bool) -> list[LabeledImage]:
     """Images that are on disk."""
     present = [image for image in images if image.file is not None]
-    absent = first_few(image.name for image in images if image.file is None)
+    names = [image.name for image in images if image.file is None]
+    absent = first_few(names)
+    spelling = spelling_on_disk(root / names[0]) if names else ""
+    absent += f" ({spelling})" if spelling else ""
     if not present:
         raise DatalistError(f"{root}: none of the {len(images):,} listed images is there: {absent}; check --root.")
     if absent and not allow_missing:

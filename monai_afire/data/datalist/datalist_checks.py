@@ -13,6 +13,7 @@ from typing import Any
 
 from monai.utils import ensure_tuple
 
+from monai_afire.utils.files import spelling_on_disk
 from monai_afire.utils.text import first_few
 
 SECTIONS = ("training", "validation", "test")
@@ -117,7 +118,10 @@ def _kind_of_path(path: str) -> str:
         return _FOLDER
     if os.path.exists(path):
         return "is no regular file"
-    return "is a link that leads nowhere" if os.path.islink(path) else "does not exist"
+    if os.path.islink(path):
+        return "is a link that leads nowhere"
+    spelling = spelling_on_disk(path)
+    return f"does not exist ({spelling})" if spelling else "does not exist"
 
 
 def item_name(item: Mapping[str, Any], number: int) -> str:

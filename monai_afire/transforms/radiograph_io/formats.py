@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from monai.config.type_definitions import PathLike
 
 from monai_afire.transforms.radiograph_io.common import RadiographError, refuse, warn_about
+from monai_afire.utils.files import spelling_on_disk
 
 SUPPORTED_EXTENSIONS: dict[str, str] = {
     ".dcm": "DICOM",
@@ -185,7 +186,7 @@ def _read_head(path: str) -> bytes:
     try:
         head = _read_start(path)
     except FileNotFoundError as error:
-        raise refuse(path, MISSING, "check the name and the folder") from error
+        raise refuse(path, MISSING, spelling_on_disk(path) or "check the name and the folder") from error
     except RadiographError:
         raise
     except (OSError, ValueError) as error:
