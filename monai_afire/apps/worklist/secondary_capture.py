@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian, SecondaryCaptureImageStorage, generate_uid
 
+from monai_afire.apps.worklist.source_header import make_copyable, whole_number
 from monai_afire.data.dicom_header import NotDICOMError, read_header
 from monai_afire.transforms.radiograph_io.common import WRITER
 
@@ -69,16 +70,18 @@ def read_source(path: str | os.PathLike, keywords: Collection[str] = (*NEEDED, *
         keywords: elements to read at least; what a result copies by default.
 
     Returns:
-        The elements that the file has.
+        The elements that the file has; texts in another character set than it states are Unicode, and said to be.
 
     Raises:
         NoStudyError: when it is no DICOM file.
     """
     tags = [*keywords, *_IF_PRESENT, *_OF_THE_IMAGE, "SeriesNumber", "InstanceNumber", "BurnedInAnnotation"]
     try:
-        return read_header(path, tags)
+        header = read_header(path, tags)
     except NotDICOMError as error:
         raise NoStudyError(f"{error}: it belongs to no study") from error
+    make_copyable(header)
+    return header
 
 
 def secondary_capture(picture: NDArray[np.uint8], source: Dataset, derivation: str) -> Dataset:
@@ -159,8 +162,8 @@ def _add_instance(capture: Dataset, source: Dataset, content: str) -> None:
     capture.Modality = "OT"
     now = time_at(source)
     capture.ContentDate, capture.ContentTime = f"{now:%Y%m%d}", f"{now:%H%M%S}"
-    capture.SeriesNumber = _SERIES_OFFSET + int(source.get("SeriesNumber") or 0)
-    capture.InstanceNumber = int(source.get("InstanceNumber") or 1)
+    capture.SeriesNumber = whole_number(source, "SeriesNumber", 0, _SERIES_OFFSET)
+    capture.InstanceNumber = whole_number(source, "InstanceNumber", 1)
     capture.SeriesDescription = "Anomaly heat map, not for clinical use"
     capture.SecondaryCaptureDeviceManufacturer = WRITER
     capture.SecondaryCaptureDeviceSoftwareVersions = version("monai_afire")

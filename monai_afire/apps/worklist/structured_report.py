@@ -15,6 +15,7 @@ from pydicom.sr.coding import Code
 from pydicom.uid import UID, generate_uid
 
 from monai_afire.apps.worklist.secondary_capture import NEEDED, PATIENT_AND_STUDY, study_elements, time_at
+from monai_afire.apps.worklist.source_header import whole_number
 from monai_afire.networks.weights.description import Description
 from monai_afire.transforms.radiograph_io.common import WRITER
 
@@ -102,9 +103,9 @@ def structured_report(
         [_evidence(source)],
         sr.MeasurementReport(observer, codes.LN.XRUnspecifiedBodyRegion, [group])[0],
         series_instance_uid=_uid(source.SeriesInstanceUID),
-        series_number=_SERIES_OFFSET + int(source.get("SeriesNumber") or 0),
+        series_number=whole_number(source, "SeriesNumber", 0, _SERIES_OFFSET),
         sop_instance_uid=uid,
-        instance_number=int(source.get("InstanceNumber") or 1),
+        instance_number=whole_number(source, "InstanceNumber", 1),
         manufacturer=WRITER,
         manufacturer_model_name=model.task,
         software_versions=algorithm["version"],
