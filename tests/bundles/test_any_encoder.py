@@ -26,6 +26,7 @@ VIT = {
     "mlp_dim": 48,
     "num_layers": 2,
     "num_heads": 2,
+    "spatial_dims": 2,
 }
 PHANTOM = {
     "num_patients": {"training": 12, "validation": 8, "test": 8},

@@ -178,14 +178,12 @@ def test_figure_shows_what_was_hidden() -> None:
     assert figure_to_array(figure).std() > 0
 
 
-def test_volumes_and_several_channels() -> None:
-    for dims, channels in ((3, 1), (2, 3)):
-        encoder = ViTEncoder(channels, 16, 8, 24, num_layers=1, num_heads=2, spatial_dims=dims)
-        torch.manual_seed(0)
-        network = AFiRe(encoder, num_clusters=8, head_dim=16, decoder_dim=24, decoder_layers=1, decoder_heads=2)
-        images = torch.rand(2, channels, *[16] * dims)
-        result = RestorationStudy({"net": network}, progress=False)({}, StudyImages(images))
-        assert result.table.notna().all().all()
+def test_several_channels() -> None:
+    encoder = ViTEncoder(3, 16, 8, 24, num_layers=1, num_heads=2)
+    torch.manual_seed(0)
+    network = AFiRe(encoder, num_clusters=8, head_dim=16, decoder_dim=24, decoder_layers=1, decoder_heads=2)
+    result = RestorationStudy({"net": network}, progress=False)({}, StudyImages(torch.rand(2, 3, 16, 16)))
+    assert result.table.notna().all().all()
 
 
 def test_refuses_what_does_not_fit() -> None:
