@@ -13,10 +13,10 @@ import torch
 from monai.config import KeysCollection, NdarrayOrTensor
 from monai.data import MetaTensor
 from monai.transforms import Transform
-from monai.utils import MetaKeys, TransformBackends
+from monai.utils import MetaKeys, TraceKeys, TransformBackends
 
 from monai_afire.transforms.base import ArrayTransformd
-from monai_afire.utils.text import image_name
+from monai_afire.utils.text import first_few, image_name
 
 
 class LandmarkHeatmap(Transform):
@@ -118,7 +118,8 @@ class LandmarkHeatmapd(ArrayTransformd):
         allow_missing_keys: do not raise an error if the landmarks are missing.
 
     Raises:
-        ValueError: for more than one key, landmarks of another shape, or an image that is not loaded.
+        ValueError: for more than one key, landmarks of another shape or outside of the picture of the file, or an image
+            that is not loaded.
 
     Example:
         >>> item = {"image": torch.zeros(1, 32, 48), "landmarks": [[3.0, 40.0], None]}
@@ -153,6 +154,7 @@ class LandmarkHeatmapd(ArrayTransformd):
                 raise ValueError(f"{found}; put LoadRadiographd before the heat maps")
             try:
                 points = landmark_array(data[key], image.ndim - 1)
+                _check_inside(points, image)
             except ValueError as error:
                 raise ValueError(f"{image_name(data, self.image_key)}: {key!r}: {error}") from error
             positions = pixels_of_file(points, image)
@@ -194,6 +196,28 @@ def landmark_array(landmarks: Sequence[Any] | NdarrayOrTensor, dims: int = 2) ->
         each = "a row and a column" if dims == 2 else "a place along three axes"
         raise ValueError(f"landmarks are (P, {dims}), {each} for each, got the shape {points.shape}")
     return points
+
+
+def _check_inside(points: np.ndarray, image: torch.Tensor) -> None:
+    """Refuse landmarks outside of the picture that the file holds."""
+    size: Any = image.shape[1:]
+    if isinstance(image, MetaTensor):
+        size = image.meta.get(MetaKeys.SPATIAL_SHAPE)
+        if size is None:  # of an array that came from no file
+            first = image.applied_operations[0] if image.applied_operations else {}
+            size = first.get(TraceKeys.ORIG_SIZE, image.shape[1:])
+    limits = np.asarray(size, dtype=np.float64)
+    pixels = np.floor(points + 0.5)
+    outside = (pixels < 0) | (pixels >= limits)  # False for NaN
+    if not outside.any():
+        return
+    numbers = np.flatnonzero(outside.any(1))
+    shown = first_few(f"number {number} at {points[number].tolist()}" for number in numbers)
+    rows = " x ".join(f"{int(side)}" for side in limits)
+    raise ValueError(
+        f"{len(numbers)} landmarks lie outside of the picture of {rows} pixels (rows first): {shown}; give "
+        "[row, column], not [x, y], in pixels of the file, and null for one that is not known"
+    )
 
 
 def pixels_of_file(points: np.ndarray, image: torch.Tensor) -> np.ndarray:

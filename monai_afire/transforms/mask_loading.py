@@ -18,7 +18,8 @@ from monai.utils import ImageMetaKey
 from torch.nn import functional as F
 
 from monai_afire.transforms.base import ArrayTransformd
-from monai_afire.transforms.radiograph_io.common import refuse
+from monai_afire.transforms.radiograph_io.common import refuse, warn_about
+from monai_afire.transforms.radiograph_io.pictures import picture_opacity
 from monai_afire.transforms.radiograph_loading import LoadRadiograph
 from monai_afire.utils.text import image_name
 
@@ -26,6 +27,7 @@ from monai_afire.utils.text import image_name
 # than this; a picture, or a map of several classes, has whole regions of them.
 _BAND = 5
 _INTERMEDIATE = (0.125, 0.875)
+_MOST_LABELS = 16  # values; a blurred outline has more, or such that are far apart
 
 
 class LoadMasks(Transform):
@@ -34,7 +36,7 @@ class LoadMasks(Transform):
 
     A mask is a file of any format that :py:class:`LoadRadiograph` reads, with two values, of which the larger is the
     structure (a file of one value is the structure where that is above 0). With more values, as JPEG leaves along
-    outlines, the structure is what is above half of the largest.
+    outlines, the structure is what is above half of the largest. In a picture of one color, it is what is opaque.
 
     The masks must have the size of the radiograph, else they might be of another one. They get its metadata, so that
     MONAI's spatial transforms keep both aligned.
@@ -82,7 +84,7 @@ class LoadMasks(Transform):
                 another number of files.
         """
         paths = self._paths(files)
-        loaded = [self.loader(path) for path in paths]
+        loaded = [_structure(path, self.loader(path)) for path in paths]
         reference = loaded[0] if image is None else image
         fitted = [
             self._fitted(path, torch.as_tensor(mask), reference) for path, mask in zip(paths, loaded, strict=True)
@@ -114,7 +116,10 @@ class LoadMasks(Transform):
         (height, width), (rows, columns) = shape, wanted
         same_ratio = height * columns == width * rows
         if self.fit_size and same_ratio:
-            return F.interpolate(values[None], size=wanted, mode="nearest-exact")[0]
+            resized = F.interpolate(values[None], size=wanted, mode="nearest-exact")[0]
+            if resized.max() < values.max():
+                warn_about(path, f"has a structure too thin for {columns} x {rows} pixels, which is lost")
+            return resized
         found = f"is {width} x {height} pixels (width x height), but its image {name} is {columns} x {rows}"
         remedy = "the ratio of the sides differs, too: check that they belong together, and crop or pad one"
         if same_ratio:
@@ -179,14 +184,40 @@ class LoadMasksd(ArrayTransformd):
 LoadMasksD = LoadMasksDict = LoadMasksd
 
 
+def _structure(path: Any, values: torch.Tensor) -> torch.Tensor:
+    """Values of a mask, or its opacity where the structure is drawn in it; refused where the two differ."""
+    opacity = picture_opacity(path)
+    if opacity is None or opacity.min() == opacity.max():
+        return values
+    opaque = torch.as_tensor(opacity, dtype=torch.float32)[None]
+    if values.min() < values.max() and not torch.equal(_binary(path, values), _binary(path, opaque)):
+        found = "is ambiguous: its colors show another structure than its transparency"
+        raise refuse(path, found, "save it without an alpha channel, with two values")
+    return _like(values, opaque, path)
+
+
+def _holds_labels(values: torch.Tensor) -> bool:
+    """Whether a mask has numbers of several structures instead of levels of gray."""
+    few = values.unique()
+    return 2 < len(few) <= _MOST_LABELS and bool((few == few.round()).all()) and float(few[-1] - few[0]) <= _MOST_LABELS
+
+
 def _binary(path: Any, values: torch.Tensor) -> torch.Tensor:
     """0 and 1 from the values of a mask ``(1, H, W)``."""
     low, high = float(values.min()), float(values.max())
     if low == high:
         return torch.full_like(values, float(high > 0))
     if not ((values == low) | (values == high)).all():
+        if _holds_labels(values):
+            found = f"it has {len(values.unique())} values from {low:g} to {high:g}, as numbers of structures have them"
+            raise refuse(path, f"is no mask: {found}", "give a picture with two values, one for each structure")
         start, end = (low + share * (high - low) for share in _INTERMEDIATE)
         between = ((values > start) & (values < end)).float()
+        near_structure = F.max_pool2d((values >= end).float()[None], 2 * _BAND + 1, stride=1, padding=_BAND)[0]
+        away = (between > 0) & (near_structure == 0)
+        if len(values.unique()) <= _MOST_LABELS and away.any():
+            found = f"{int(away.sum())} pixels of values between {low:g} and {high:g} lie away from the outlines"
+            raise refuse(path, f"is no mask: {found}", "give a picture with two values, one for each structure")
         outside = 1 - between[None]
         if min(values.shape[1:]) >= _BAND and (F.max_pool2d(outside, _BAND, stride=1) == 0).any():
             found = f"it has {len(values.unique())} values from {low:g} to {high:g}, and regions between them"

@@ -123,6 +123,23 @@ def test_wrong_preprocessing_is_named(tmp_path: Path, text: str, words: str) -> 
         HuggingFaceEncoder(str(folder), img_size=32)
 
 
+@pytest.mark.parametrize("size", [(56, 224), (112, 224), (112, 112)])
+def test_rectangular_vit_at_its_own_size_gives_the_tokens_of_transformers(size: tuple[int, int]) -> None:
+    transformers = pytest.importorskip("transformers", reason="needs transformers: pip install 'monai-afire[hub]'")
+    settings = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 96}
+    config = transformers.ViTConfig(**settings, image_size=size, patch_size=14)
+    model = transformers.ViTModel(config, add_pooling_layer=False).eval()
+    nn.init.normal_(model.embeddings.position_embeddings)
+    images = torch.rand(1, 1, *size)
+    encoder = HuggingFaceEncoder(model, size, mean=MEAN, std=STD)
+    with torch.no_grad():
+        expected = model(normalized(images)).last_hidden_state[:, 1:]
+        torch.testing.assert_close(encoder(images), expected, rtol=0, atol=1e-5)
+    if size[0] != size[1]:  # transformers takes any positions for those of a square
+        with pytest.raises(ValueError, match="give images of its own size"):
+            HuggingFaceEncoder(model, (224, 224), mean=MEAN, std=STD)
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 @pytest.mark.parametrize("size", [32, 64])
 def test_tokens_are_those_of_transformers(name: str, size: int) -> None:

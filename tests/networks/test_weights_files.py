@@ -372,8 +372,7 @@ def test_surplus_blocks_are_an_error_as_missing_ones_are() -> None:
 @pytest.mark.parametrize(("size", "grid"), [((256, 64), (16, 4)), ((128, 128), (8, 8)), ((128, 512), (8, 32))])
 @pytest.mark.parametrize("kind", ["state dict", "model.pt", "checkpoint.pt"])
 def test_grid_that_a_file_states_is_not_guessed(tmp_path: Path, kind: str, size: tuple, grid: tuple) -> None:
-    """Positions of 4 x 16 patches, as timm resamples them to other grids, also to those of as many patches."""
-    timm_layers = pytest.importorskip("timm.layers")
+    """Positions of 4 x 16 patches are resampled (bicubic, antialiased, as by timm), also to as many patches."""
 
     def make(img_size: tuple[int, int]) -> ViTEncoder:
         return ViTEncoder(img_size=img_size, patch_size=16, hidden_size=48, num_layers=2, num_heads=2)
@@ -386,7 +385,8 @@ def test_grid_that_a_file_states_is_not_guessed(tmp_path: Path, kind: str, size:
         torch.save(state if kind == "model.pt" else {"network": state, "optimizer": {}}, source)
     load_encoder_weights(new, source)
     positions = old.encoder.patch_embedding.position_embeddings.detach()
-    expected = timm_layers.resample_abs_pos_embed(positions, grid, old_size=(4, 16), num_prefix_tokens=0)
+    picture = positions.mT.reshape(1, -1, 4, 16)
+    expected = nn.functional.interpolate(picture, grid, mode="bicubic", antialias=True).flatten(2).mT
     torch.testing.assert_close(new.patch_embedding.position_embeddings.detach(), expected, rtol=0, atol=1e-5)
 
 

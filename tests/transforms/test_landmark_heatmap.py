@@ -188,10 +188,26 @@ def test_item_gets_maps_flags_and_landmarks_that_collate_and_is_left_as_it_is() 
     assert set(drawn) == {"image", "landmarks", "name", "heatmap", "landmark_valid"}
     assert isinstance(drawn["heatmap"], MetaTensor)
     assert drawn["landmark_valid"].dtype == torch.bool
-    batch = list_data_collate([drawn, LandmarkHeatmapd()({**item, "landmarks": [[1, 2], [99, 3]]})])
+    batch = list_data_collate([drawn, LandmarkHeatmapd()({**item, "landmarks": [[1, 2], None]})])
     assert batch["heatmap"].shape == (2, 2, 32, 40)
     assert batch["landmark_valid"].tolist() == [[True, False], [True, False]]
-    assert torch.equal(batch["landmarks"].nan_to_num(-1), torch.tensor([[[8, 9], [-1, -1]], [[1, 2], [99, 3.0]]]))
+    assert torch.equal(batch["landmarks"].nan_to_num(-1), torch.tensor([[[8, 9], [-1, -1]], [[1, 2], [-1, -1.0]]]))
+
+
+@pytest.mark.parametrize("point", [[9, 34], [-1, -1], [32, 3], [3, 40], [-0.6, 3], [99, 3]])
+@pytest.mark.parametrize("resized", [False, True])
+def test_landmark_outside_of_the_files_picture_is_refused(point: list[float], resized: bool) -> None:
+    """Columns before rows, and -1 for what is not known, would be learned as absent."""
+    transform = Compose([Resized("image", (64, 64)), LandmarkHeatmapd()] if resized else [LandmarkHeatmapd()])
+    item = {"image": dot((8, 9), (32, 40), np.eye(4)), "landmarks": [[8, 9], point]}
+    if point == [9, 34]:
+        transform(item)
+        item["landmarks"] = [[8, 9], point[::-1]]
+    with pytest.raises((ValueError, RuntimeError)) as caught:
+        transform(item)
+    message = str(caught.value.__cause__ or caught.value)
+    assert "number 1 at" in message
+    assert "32 x 40 pixels" in message
 
 
 def test_keys_can_have_other_names_and_lack() -> None:

@@ -99,7 +99,41 @@ def test_map_of_several_classes_is_no_mask(tmp_path: Path) -> None:
     classes = LUNG.astype(np.uint8) * 2
     classes[5:11, 5:11] = 1
     path = save(tmp_path / "classes.png", classes)
-    assert "is no mask: it has 3 values from 0 to 2, and regions between them" in refused(path)
+    assert "is no mask: it has 3 values from 0 to 2" in refused(path)
+
+
+@pytest.mark.parametrize("place", [(slice(70, 74), slice(10, 90)), (slice(5, 6), slice(5, 6)), (2, slice(0, 90))])
+@pytest.mark.parametrize(("label", "other"), [(2, 1), (10, 3), (255, 85), (200, 100)])
+def test_thin_label_of_a_map_is_not_lost(tmp_path: Path, place: Any, label: int, other: int) -> None:
+    labels = np.zeros((96, 96), np.uint8)
+    labels[20:60, 30:60] = label
+    labels[place] = other
+    assert "is no mask: " in refused(save(tmp_path / "labels.png", labels))
+
+
+@pytest.mark.parametrize("ink", [0, 200, 255])
+@pytest.mark.parametrize("bands", [2, 4])
+def test_structure_in_the_alpha_channel_is_the_mask(tmp_path: Path, ink: int, bands: int) -> None:
+    color = np.full((*LUNG.shape, bands - 1), ink, np.uint8)
+    pixels = np.dstack([color, np.uint8(255) * LUNG.astype(np.uint8)])
+    assert np.array_equal(np.asarray(masks_of(pixels, tmp_path))[0], LUNG)
+
+
+def test_alpha_channel_and_colors_must_agree(tmp_path: Path) -> None:
+    lung = np.uint8(255) * LUNG.astype(np.uint8)
+    assert np.array_equal(np.asarray(masks_of(np.dstack([lung] * 4), tmp_path))[0], LUNG)
+    opaque = np.full_like(lung, 255)
+    assert np.array_equal(np.asarray(masks_of(np.dstack([lung] * 3 + [opaque]), tmp_path))[0], LUNG)
+    path = save(tmp_path / "both.png", np.dstack([lung] * 3 + [lung[:, ::-1]]))
+    assert "its colors show another structure than its transparency" in refused(path)
+
+
+def test_structure_that_a_smaller_size_loses_is_named(tmp_path: Path) -> None:
+    thin = np.zeros((96, 96), np.uint8)
+    thin[40] = 255
+    path = save(tmp_path / "thin.png", thin)
+    with pytest.warns(UserWarning, match="too thin for 24 x 24 pixels, which is lost"):
+        assert not LoadMasks(fit_size=True)(path, torch.zeros(1, 24, 24)).any()
 
 
 # ---- channels

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from contextlib import suppress
 
@@ -60,6 +61,25 @@ def read_picture(
             check_decodable(path, image)
         _load(path, image, file_format)
         return _to_pixels(path, ImageOps.exif_transpose(image), image, file_format, raw, color)
+
+
+def picture_opacity(path: str | os.PathLike) -> np.ndarray | None:
+    """
+    How opaque each pixel of a picture is, upright.
+
+    Args:
+        path: any file, which has been read as a picture.
+
+    Returns:
+        ``(H, W)`` uint8, 255 for opaque; None for a file without transparency.
+    """
+    try:
+        with Image.open(path) as image:
+            if "A" not in image.getbands() and "a" not in image.getbands() and "transparency" not in image.info:
+                return None
+            return np.asarray(ImageOps.exif_transpose(image).convert("RGBA").getchannel("A"))
+    except (OSError, ValueError, SyntaxError):  # no picture that Pillow reads: it has no such channel
+        return None
 
 
 def _require_single(path: str, image: Image.Image, file_format: str) -> None:
