@@ -34,7 +34,6 @@ from monai_afire.handlers.teacher import is_optimizer_step
 from monai_afire.networks.weights.checkpoint_files import read_own
 from monai_afire.networks.weights.description import describe, with_description
 from monai_afire.networks.weights.model_file import check_fits
-from monai_afire.networks.weights.older_files import completed
 from monai_afire.utils.distributed import all_gather_object, global_rank
 
 __all__ = ["ResumableCheckpoint"]
@@ -229,7 +228,7 @@ class ResumableCheckpoint:
             found = f"{path} has no {' and no '.join(missing)}, only {sorted(state)}"
             raise RuntimeError(f"{found}: a run with other settings wrote it; start anew with resume set to false")
         remedy = "resume with the settings of the run that wrote it, or start anew with resume set to false"
-        check_fits(completed(state["network"]), self.network.state_dict(), path, remedy)
+        check_fits(state["network"], self.network.state_dict(), path, remedy)
         return state
 
     def load(self, engine: Any) -> None:

@@ -326,49 +326,16 @@ def test_released_files_build_themselves(repository_root: Path) -> None:
     assert ModelFile(released_encoder()).build()(torch.rand(1, 1, 64, 64)).shape == (1, 64, 192)
 
 
-OLDER = {
-    "image_size": 32, "patch_size": 8, "hidden_size": 24, "num_layers": 1, "num_heads": 2, "channels": 1,
-    "spatial_dims": 2, "standardize": True, "num_clusters": 8, "head_dim": 16, "decoder_dim": 16, "decoder_layers": 1,
-    "decoder_heads": 2, "contrast_space": "probabilities", "student_temperature": 0.1, "expander_dim": 8,
-    "expander_hidden_dim": 8, "global_balance": "center", "grid": 6, "cell": 4, "num_prototypes": 16,
-    "bottleneck_dim": 8, "norm_last_layer": True,
-}  # fmt: skip
-OLDER_NETWORKS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "pre-trained AFiRe network": (afire, {}),
-    "pre-trained PEAC network": (lambda: PEAC(vit(), 8, 8), {}),
-    "pre-trained ACE network": (lambda: ACE(vit()), {}),
-    "pre-trained DINO network": (lambda: DINO(vit(), 16, 16, 8), {}),
-    "pre-trained MAE network": (lambda: MAE(vit(), 16, 1, 2), {}),
-    "classifier": (lambda: TransferClassifier(vit(), 2), {"class_names": ["a", "b"], "label_kind": "multilabel"}),
-    "segmenter": (lambda: UPerNet(vit(), 2, channels=8), {"class_names": ["a", "b"], "decoder_channels": 8}),
-    "landmark detector": (lambda: UPerNet(vit(), 2, channels=8), {"decoder_channels": 8, "window": 11}),
-    "anomaly detector": (
-        lambda: AnomalyDetector(afire(), ["token_neighbors"], "mean", memory_size=16, views=2),
-        {"memory_size": 16, "views": 2, "aggregation": "mean", "fusion": ["token_neighbors"], "feature_layers": "last"},
-    ),
-}
-
-
-@pytest.mark.parametrize("task", OLDER_NETWORKS)
-@pytest.mark.parametrize("in_checkpoint", [False, True])
-def test_files_of_version_0_1_still_build(tmp_path: Path, task: str, in_checkpoint: bool) -> None:
-    build, own = OLDER_NETWORKS[task]
-    network = build().eval()
-    state = network.state_dict()
-    state._metadata[""] = {**state._metadata.get("", {}), "monai_afire": {**OLDER, **own}}
-    torch.save({"network": state, "trainer": {}} if in_checkpoint else state, tmp_path / "model.pt")
-    file = ModelFile(tmp_path / "model.pt", task)
-    assert file.preprocessing == Preprocessing(image_size=32, standardize=True)
-    built = file.build()
-    assert definition_of(built) == definition_of(network)
-
-
-def test_an_older_swin_builds_up_to_its_window(tmp_path: Path) -> None:
-    encoder = SwinEncoder(img_size=64, embed_dim=8, depths=(1, 1), num_heads=(1, 2))
-    state = PEAC(encoder, 8, 8).state_dict()
-    state._metadata[""] = {"monai_afire": {**OLDER, "image_size": 64, "patch_size": 8}}
-    torch.save(state, tmp_path / "model.pt")
-    assert type(ModelFile(tmp_path / "model.pt").build().encoder).__name__ == "SwinEncoder"
+def test_every_file_that_comes_with_the_package_says_how_to_build_its_network(repository_root: Path) -> None:
+    files = [*repository_root.glob("bundles/*/models/model.pt"), *repository_root.glob("bundles/*/released/*.*")]
+    described = [path for path in files if path.suffix in (".pt", ".safetensors")]
+    assert len(described) >= 14
+    for path in described:
+        description = read_description(path)
+        assert description is not None, path
+        assert description.format == 1
+        if description.network is not None:  # networks of this package's own checks have classes of their own
+            ModelFile(path).build()
 
 
 def test_a_network_of_another_library_is_described_without_definition() -> None:

@@ -33,7 +33,6 @@ from monai_afire.networks.weights.description import (
     tensor_digest,
     with_description,
 )
-from monai_afire.networks.weights.older_files import completed, described_by_header, described_by_options
 from monai_afire.networks.weights.released_files import weights_file
 from monai_afire.networks.weights.safetensors_files import read_safetensors
 from monai_afire.networks.weights.weight_loading import load_encoder_weights
@@ -220,7 +219,7 @@ class ModelFile:
 
     @property
     def identity(self) -> Description:
-        """The description, with a digest of the tensors also where an older version wrote none."""
+        """The description, with a digest of the tensors also where it has none."""
         return replace(self.description, digest=self.description.digest or tensor_digest(self.state_dict))
 
     @property
@@ -251,12 +250,12 @@ class ModelFile:
         """The network's tensors on the CPU; their digest is verified where the file has one."""
         path = self._existing_file()
         if is_safetensors(path):
-            return completed(read_safetensors(path, _COPY_AGAIN)[0])
+            return read_safetensors(path, _COPY_AGAIN)[0]
         state = _network_state(read_own(path, _COPY_AGAIN), path)
         found = _description(path, {}, state)
         if found is not None and found.digest not in (None, tensor_digest(state)):
             raise ValueError(f"{path} is damaged: the digest of its tensors does not match; {_COPY_AGAIN}")
-        return completed(state)
+        return state
 
     def _existing_file(self) -> Path:
         path = weights_file(self.path)
@@ -386,18 +385,18 @@ def _network_state(content: Any, path: Path) -> Any:
 
 
 def _description(path: Path, header: Mapping[str, str], state: Any) -> Description | None:
-    """From a safetensors header or a state dict, or translated from what older versions wrote."""
+    """From a safetensors header or a state dict."""
     try:
         if HEADER in header:
             return parse_description(header[HEADER])
         if header:
-            return described_by_header(header)
+            return None  # of another program
         metadata = getattr(state, "_metadata", None)
         whole = metadata.get("") if isinstance(metadata, Mapping) else None
         data = whole.get(ENTRY) if isinstance(whole, Mapping) else None
         if not isinstance(data, Mapping):
             return None
-        return parse_description(json.dumps(data)) if "format" in data else described_by_options(data, state)
+        return parse_description(json.dumps(data))
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         remedy = "copy the file again, or update this package if a newer version wrote it"
         raise ValueError(f"{path} has a wrong description: {error}; {remedy}") from error
