@@ -209,7 +209,7 @@ def _convert(
         raise ValueError(f"no encoder weights found in {where}. {keys}. Rename other names to timm's or MONAI's.")
     conversion = convert_names(checkpoint, *found)
     header, stated = checkpoint.header, checkpoint.arguments
-    if "img_size" in stated and "patch_size" in stated:
+    if stated.get("img_size") and stated.get("patch_size"):
         axes = len(encoder.grid_size)
         sizes = zip(*(ensure_tuple_rep(stated[name], axes) for name in ("img_size", "patch_size")), strict=True)
         conversion.grid = tuple(size // patch for size, patch in sizes)
@@ -249,7 +249,7 @@ def _convert_exactly(encoder: Any, target: nn.Module, weights: Any, key: str | N
 
 def _fit_stated_positions(tensors: dict[str, torch.Tensor], stated: Mapping[str, Any], encoder: Any) -> None:
     """Resize positions of an encoder whose image size the file states, which its library would take for a square."""
-    if "img_size" not in stated:
+    if not stated.get("img_size"):  # the size of a network of another library is its own
         return
     sizes = zip(ensure_tuple_rep(stated["img_size"], len(encoder.grid_size)), encoder.patch_size, strict=True)
     grid = tuple(size // patch for size, patch in sizes)
