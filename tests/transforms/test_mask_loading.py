@@ -301,7 +301,7 @@ def test_turned_and_resized_masks_stay_on_their_image(tmp_path: Path) -> None:
 def test_masks_of_bundles_are_resized_about_the_same_middle_as_images() -> None:
     square = torch.zeros(1, 256, 256)
     square[:, 64:160, 96:192] = 1
-    item = fit_images(["image", "mask"], 64, 2, mode=["area", "nearest-exact"])({"image": square, "mask": square})
+    item = fit_images(["image", "mask"], 64, mode=["area", "nearest-exact"])({"image": square, "mask": square})
     rows, columns = torch.meshgrid(torch.arange(64.0), torch.arange(64.0), indexing="ij")
     for key in ("image", "mask"):
         weights = torch.as_tensor(item[key])[0]
