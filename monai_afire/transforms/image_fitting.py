@@ -4,11 +4,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
+import torch
 from monai.config import KeysCollection
 from monai.transforms import Resized
 from monai.utils import ensure_tuple_rep
+
+from monai_afire.transforms.radiograph_io.common import warn_about
+from monai_afire.utils.text import image_name
 
 __all__ = ["fit_images", "input_shape"]
 
@@ -21,6 +26,8 @@ def fit_images(
 ) -> Resized:
     """
     MONAI's ``Resized`` for pictures, whose size may be one number for both sides.
+
+    Masks, which have the mode "nearest-exact", that become empty give a warning: their structures are too thin.
 
     Args:
         keys: keys of images and masks ``(C, H, W)``.
@@ -35,7 +42,26 @@ def fit_images(
         torch.Size([1, 6, 6])
     """
     shape = ensure_tuple_rep(size, 2)
-    return Resized(keys, shape, mode=mode, anti_aliasing=False, allow_missing_keys=allow_missing_keys)
+    return _CountingResized(keys, shape, mode=mode, anti_aliasing=False, allow_missing_keys=allow_missing_keys)
+
+
+class _CountingResized(Resized):
+    """Names masks whose structures are lost."""
+
+    def __call__(self, data: Mapping[Hashable, Any], lazy: bool | None = None) -> dict[Hashable, Any]:
+        resized = super().__call__(data, lazy)
+        for key, mode in self.key_iterator(data, self.mode):
+            if mode == "nearest-exact" and (lost := _lost_channels(data[key], resized[key])):
+                size = " x ".join(map(str, resized[key].shape[1:]))
+                found = f"channels {lost} of {key!r} hold structures too thin for {size} pixels, which are lost"
+                warn_about(image_name(data, key), found)
+        return resized
+
+
+def _lost_channels(before: torch.Tensor, after: torch.Tensor) -> list[int]:
+    """Channels ``(C, H, W)`` that had a structure and have none."""
+    had, has = (torch.as_tensor(mask).flatten(1).any(1) for mask in (before, after))
+    return (had & ~has).nonzero().flatten().tolist()
 
 
 def input_shape(channels: int, size: int | Sequence[int]) -> list[int]:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -312,6 +313,18 @@ def test_masks_of_bundles_are_resized_about_the_same_middle_as_images() -> None:
     for name in names:
         modes = re.findall(r'"mode": \[\s+"area",\s+"([\w-]+)"', (configs / name).read_text())
         assert modes == ["nearest-exact"], name
+
+
+def test_structures_that_resizing_loses_are_named() -> None:
+    mask = torch.zeros(2, 96, 96)
+    mask[0, 40], mask[1, 20:60] = 1, 1
+    item = {"image": torch.rand(1, 96, 96), "mask": mask}
+    transform = fit_images(["image", "mask"], 24, mode=["area", "nearest-exact"])
+    with pytest.warns(UserWarning, match=r"channels \[0\] of 'mask' hold structures too thin for 24 x 24 pixels"):
+        transform(item)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        transform({"image": item["image"], "mask": mask[1:]})
 
 
 def test_batch_of_images_with_and_without_lesions_collates(phantom_items: list[dict[str, Any]]) -> None:
