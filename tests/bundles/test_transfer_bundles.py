@@ -323,12 +323,12 @@ def test_what_the_tasks_share_is_the_same_text() -> None:
     texts = {task: ConfigParser.load_config_file(str(REPOSITORY_ROOT / configs(task, "train")[0])) for task in TASKS}
     shared = (*SAME_IN_ALL, "early_stopping", "load_encoder")
     for text in texts.values():  # besides these, a file says what its own task needs
-        description = text["train"]["checkpoint"]["description"]
-        text["train"]["checkpoint"]["description"] = {key: description[key] for key in ("preprocessing", "class_names")}
+        description = text["train"]["run"]["description"]
+        text["train"]["run"]["description"] = {key: description[key] for key in ("preprocessing", "class_names")}
     for task in TASKS[1:]:
         for name in shared:
             assert texts[task][name] == texts[TASKS[0]][name], name
-        for part in ("trainer", "dataset", "dataloader", "sampler", "checkpoint", "closing_message"):
+        for part in ("trainer", "dataset", "dataloader", "sampler", "run", "closing_message"):
             assert texts[task]["train"][part] == texts[TASKS[0]]["train"][part], part
         # only a classifier's head is linear
         handlers = [name for name in texts[TASKS[0]]["train"]["handlers"] if name != "%train::warm_start"]

@@ -94,7 +94,7 @@ def test_equal_keys_are_refused(keys: Any, new_keys: tuple[str, ...]) -> None:
     ("transform", "own"),
     [
         (GridCropPaird, ["keys", "offset_keys", "allow_missing_keys"]),
-        (SynthLesionMaskd, ["keys", "lesion_key", "mask_key", "allow_missing_keys"]),
+        (SynthLesionMaskd, ["keys", "lesion_key", "mask_key", "fixed_by", "allow_missing_keys"]),
         (StandardizeContrastd, ["keys", "allow_missing_keys"]),
     ],
 )

@@ -18,7 +18,7 @@ from monai_afire.transforms.radiograph_description import (
     DescribeRadiographDict,
 )
 
-ADDED = {"spatial_shape", "affine", "original_affine", "brightness", "sharpness"}
+ADDED = {"spatial_shape", "affine", "brightness", "sharpness"}
 AFFINE = torch.tensor([[0.0, -0.3, 0, 5], [-0.2, 0, 0, 6], [0, 0, 1, 7], [0, 0, 0, 1]], dtype=torch.float64)
 
 

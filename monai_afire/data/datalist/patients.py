@@ -153,10 +153,8 @@ def _with_one_spelling(patients: Sequence[str]) -> list[str]:
 
 @lru_cache(maxsize=1_000_000)
 def _by_header(path: str) -> str:
-    """Patient of a DICOM file, or of a folder with the slices of a series; "" where the header has none."""
+    """Patient of a DICOM file; "" where the header has none."""
     try:
-        if os.path.isdir(path):
-            return next(filter(None, map(_by_header, sorted(entry.path for entry in os.scandir(path)))), "")
         if SUPPORTED_EXTENSIONS.get(extension_of(path), "DICOM") != "DICOM":
             return ""
         with open(path, "rb") as stream:

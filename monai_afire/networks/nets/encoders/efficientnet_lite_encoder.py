@@ -191,8 +191,10 @@ class EfficientNetLiteEncoder(RadiographEncoder):
         Returns:
             The stem, every block, and the last convolution.
         """
-        blocks = [[block] for stage in self.stages for block in stage]
-        return [[self.stem], *blocks, [self.head]]
+        layers: list[list[nn.Module]] = [[self.stem]]
+        for stage in self.stages:
+            layers += [[block] for block in stage.children()]
+        return [*layers, [self.head]]
 
     def _maps(self, images: torch.Tensor) -> list[torch.Tensor]:
         """The last map of each stride from 4 to 32."""
