@@ -103,6 +103,20 @@ def test_the_papers_anomaly_recipe_is_asked_for_and_keeps_the_papers_settings() 
     assert settings == [1e-4, 64, 768]
 
 
+def test_the_papers_anomaly_recipe_needs_no_sizes_beside_it() -> None:
+    recipe = call_of(["afire/train", "afire/finetune_anomaly", "afire/paper_anomaly"], pretrained="")
+    check_call(recipe)
+    complete = call_of(["afire/train", "afire/paper", "afire/finetune_anomaly", "afire/paper_anomaly"], pretrained="")
+    for entry in ("add_lesions", "train", "optimizer", "learning_rate", "batch_size", "epochs"):
+        assert recipe.config[entry] == complete.config[entry]
+    sizes = {
+        name
+        for name, value in complete.config["network_def"].items()
+        if recipe.config["network_def"].get(name) != value
+    }
+    assert sizes == {"num_clusters", "head_dim", "decoder_dim", "decoder_layers", "decoder_heads"}
+
+
 def test_every_overlay_names_files_that_exist() -> None:
     for key, content in config_files().items():
         folder = BUNDLES / key.split("/")[0] / "configs"
